@@ -1,0 +1,1 @@
+"""Apps: what is deployed under a model name."""

@@ -1,0 +1,83 @@
+"""An app: alternative paths deployed under a model name."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from cornserve.task.base import Task, require_types
+from cornserve.task.errors import DefinitionError
+from cornserve.task.recording import DEFAULT_MAX_INVOCATIONS
+from cornserve.task.spec import ExecutorSpec, find_executor
+
+NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?")
+"""Model names as clients send them and as Kubernetes takes them."""
+
+
+class App:
+    """A model as clients see it: paths that take the same request and give the same response.
+
+    The paths differ in where components run, never in what they compute; a plan divides the requests among them.
+
+        app = App(name="qwen2.5-vl", paths=[Mllm(model_id=M), Mllm(model_id=M, split_encoder=True)])
+
+    Args:
+        name: what clients send as `model`; lower case letters, digits, dots, dashes and underscores.
+        paths: the alternatives. One is enough.
+        shares: how the requests are divided among the paths (default: equally); any non-negative weights.
+        max_invocations: how many unit-task invocations one request may record.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        paths: list[Task[Any, Any]],
+        *,
+        shares: list[float] | None = None,
+        max_invocations: int = DEFAULT_MAX_INVOCATIONS,
+    ) -> None:
+        check_name(name)
+        if not paths:
+            raise DefinitionError(f"app {name!r} has no paths")
+        for path in paths:
+            require_types(type(path))
+        first = paths[0]
+        for path in paths[1:]:
+            if (path.request_type, path.response_type) != (first.request_type, first.response_type):
+                raise DefinitionError(
+                    f"the paths of app {name!r} are no alternatives: {first.name} and {path.name} differ in their "
+                    "request or response type"
+                )
+        shares = [1.0] * len(paths) if shares is None else shares
+        if len(shares) != len(paths) or min(shares) < 0 or sum(shares) <= 0:
+            raise DefinitionError(f"app {name!r} has {len(paths)} paths but the shares {shares}")
+        self.name = name
+        self.paths = tuple(paths)
+        self.shares = tuple(shares)
+        self.max_invocations = max_invocations
+
+    @property
+    def request_type(self) -> Any:
+        return self.paths[0].request_type
+
+    @property
+    def response_type(self) -> Any:
+        return self.paths[0].response_type
+
+    def executor_specs(self) -> dict[str, ExecutorSpec]:
+        """The nodes of the executor graph: what has to run, by key. Raises `DefinitionError` if one cannot."""
+        specs = {unit.key: unit.spec for path in self.paths for unit in path.unit_tasks()}
+        if not specs:
+            raise DefinitionError(
+                f"app {self.name!r} calls no unit task: build them in post_init, as attributes of the task"
+            )
+        for spec in specs.values():
+            find_executor(spec.executor)
+        return specs
+
+
+def check_name(name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise DefinitionError(
+            f"{name!r} is no app name: lower case letters and digits, inside also '.', '_' and '-', at most 63"
+        )

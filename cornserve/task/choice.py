@@ -1,0 +1,34 @@
+"""Random choices that every replay of a request repeats, on every gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from itertools import accumulate
+
+
+class Draws:
+    """The numbers of one request: the n-th is a hash of (request id, n) [C §5.3]."""
+
+    __slots__ = ("_index", "_request_id")
+
+    def __init__(self, request_id: str) -> None:
+        self._request_id = request_id
+        self._index = 0
+
+    def rewind(self) -> None:
+        self._index = 0
+
+    def uniform(self) -> float:
+        """The next number, in [0, 1)."""
+        digest = blake2b(f"{self._request_id}/{self._index}".encode(), digest_size=8).digest()
+        self._index += 1
+        return (int.from_bytes(digest, "big") >> 11) / (1 << 53)
+
+    def choose(self, weights: Sequence[float]) -> int:
+        """The next index below `len(weights)`, with probability proportional to its weight."""
+        if not weights or min(weights) < 0 or sum(weights) <= 0:
+            raise ValueError(f"weights must be non-negative with a positive sum, not {list(weights)}")
+        point = self.uniform() * sum(weights)
+        # A zero weight is never drawn: its cumulative sum equals that of its predecessor.
+        return next((i for i, upto in enumerate(accumulate(weights)) if point < upto), len(weights) - 1)

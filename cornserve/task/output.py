@@ -1,0 +1,102 @@
+"""Outputs of unit tasks, before and after they exist.
+
+Recording hands out a *pending* output: an instance of a subclass of the task's output type that already holds
+its tensors and streams, and suspends the recording when anything else is read. So user code sees a reference or
+a plain value, and never a proxy of a value. Reading `__dict__` counts as reading everything, because that
+is how pydantic itself gets at a model's values (`model_dump`, `==`, `repr`, copies).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeVar, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+from cornserve.task.errors import DefinitionError
+from cornserve.task.references import Stream, Tensor
+
+OutputT = TypeVar("OutputT", bound="Output")
+
+Demand = Callable[[str | None], Any]
+"""Called with the field that is read (None: all of them); returns its value or does not return."""
+
+
+class Output(BaseModel):
+    """Base of unit tasks' outputs. References are fields of their own, not inside lists or other models."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def values_json(self) -> bytes:
+        """The values as a JSON object: what an executor sends when the invocation ends."""
+        return self.__pydantic_serializer__.to_json(self, include=set(layout_of(type(self)).values))
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which fields of an output type are tensors, streams (with their items' type) and values."""
+
+    tensors: frozenset[str]
+    streams: Mapping[str, TypeAdapter[Any]]
+    values: Mapping[str, TypeAdapter[Any]]
+
+
+@cache
+def layout_of(output_type: type[Output]) -> Layout:
+    """Raises `DefinitionError` where a reference hides inside another type."""
+    tensors: set[str] = set()
+    streams: dict[str, TypeAdapter[Any]] = {}
+    values: dict[str, TypeAdapter[Any]] = {}
+    for name, field in output_type.model_fields.items():
+        annotation = field.annotation
+        if annotation is Tensor:
+            tensors.add(name)
+        elif get_origin(annotation) is Stream:
+            streams[name] = TypeAdapter(get_args(annotation)[0])
+        elif _mentions_reference(annotation):
+            raise DefinitionError(
+                f"{output_type.__name__}.{name} is {annotation}: an output's Tensor or Stream[T] must be a field of its own"
+            )
+        else:
+            values[name] = TypeAdapter(annotation)
+    return Layout(frozenset(tensors), streams, values)
+
+
+def _mentions_reference(annotation: Any) -> bool:
+    return annotation in (Tensor, Stream) or any(_mentions_reference(arg) for arg in get_args(annotation))
+
+
+def pending(output_type: type[OutputT], references: Mapping[str, Tensor | Stream[Any]], demand: Demand) -> OutputT:
+    """An output that holds `references` and asks `demand` for everything else."""
+    output = object.__new__(_pending_type(output_type))
+    object.__getattribute__(output, "__dict__").update(references)
+    object.__setattr__(output, "_demand", demand)
+    return output
+
+
+@cache
+def _pending_type(output_type: type[OutputT]) -> type[OutputT]:
+    values = frozenset(layout_of(output_type).values)
+
+    def __getattribute__(self: Output, name: str) -> Any:
+        if name == "__dict__":
+            object.__getattribute__(self, "_demand")(None)
+        return object.__getattribute__(self, name)
+
+    def __getattr__(self: Output, name: str) -> Any:
+        if name in values:
+            return object.__getattribute__(self, "_demand")(name)
+        raise AttributeError(f"{output_type.__name__!r} object has no attribute {name!r}")
+
+    return type(output_type)(
+        output_type.__name__,
+        (output_type,),
+        {
+            "__slots__": ("_demand",),
+            "__module__": output_type.__module__,
+            "__getattribute__": __getattribute__,
+            "__getattr__": __getattr__,
+        },
+    )

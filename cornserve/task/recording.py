@@ -1,0 +1,204 @@
+"""Record and replay of one request [C §5.2], with values on demand (DESIGN §5.6).
+
+A `Recording` is the memory of one request. `play` runs code from its start: invocations that an earlier run
+recorded are handed out again, new ones are written down. It ends with the code's result, or with the value
+it waits for. Whoever owns the recording dispatches what is new, resolves invocations as answers come in, and
+plays again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from pydantic_core import PydanticSerializationError, from_json
+
+from cornserve.task.choice import Draws
+from cornserve.task.errors import (
+    DivergenceError,
+    InvocationError,
+    OutsideRequestError,
+    SwallowedSuspensionError,
+    Suspension,
+    TooManyInvocationsError,
+)
+from cornserve.task.output import Output, layout_of, pending
+from cornserve.task.references import Edges, Origin, Stream, Tensor
+
+if TYPE_CHECKING:
+    from cornserve.task.unit import UnitTask
+
+T = TypeVar("T")
+
+DEFAULT_MAX_INVOCATIONS = 256
+
+
+class OpenStream(Protocol):
+    """Gives the items of a stream output as they arrive, each time from the first."""
+
+    def __call__(self, origin: Origin) -> AsyncIterator[Any]: ...
+
+
+class Invocation:
+    """One call of a unit task: what was recorded, and what is known of its output so far."""
+
+    __slots__ = ("_values", "ended", "error", "index", "inputs", "output", "request", "task")
+
+    def __init__(self, index: int, task: UnitTask[Any, Any], request: bytes, inputs: tuple[Origin, ...]) -> None:
+        self.index = index
+        self.task = task
+        self.request = request
+        """The input as JSON, with `{"$input": n}` for the n-th of `inputs`."""
+        self.inputs = inputs
+        self.output: Output
+        self.ended = False
+        self.error: InvocationError | None = None
+        self._values: dict[str, Any] = {}
+
+    def put(self, field: str, value: bytes) -> None:
+        """A value, as JSON, that is ready before the invocation has ended."""
+        self._values[field] = layout_of(self.task.output_type).values[field].validate_json(value)
+
+    def end(self, values: bytes) -> None:
+        """The remaining values, as a JSON object. Raises ValueError if they do not make an output."""
+        fields = (from_json(values) if values else {}) | self._values
+        layout = layout_of(self.task.output_type)
+        held = object.__getattribute__(self.output, "__dict__")
+        references = {name: held[name] for name in (*layout.tensors, *layout.streams)}
+        self.output = self.task.output_type.model_validate(fields | references)
+        self.ended = True
+
+    def fail(self, code: str, message: str) -> None:
+        self.error = InvocationError(self.task.name, self.index, code, message)
+        self.ended = True
+
+    def has(self, field: str | None) -> bool:
+        """Whether reading `field` (None: every value) gives something, be it the error."""
+        return self.ended or field in self._values
+
+    def read(self, field: str | None) -> Any:
+        if self.error is not None:
+            raise self.error
+        if field in self._values:
+            return self._values[field]
+        raise Suspension(self.index, field)
+
+
+class Recording:
+    """The invocations of one request, in the order in which its task calls them."""
+
+    def __init__(
+        self,
+        request_id: str,
+        *,
+        open_stream: OpenStream | None = None,
+        max_invocations: int = DEFAULT_MAX_INVOCATIONS,
+    ) -> None:
+        self.invocations: list[Invocation] = []
+        self.draws = Draws(request_id)
+        self._open_stream = open_stream
+        self._max_invocations = max_invocations
+        self._position = 0
+        self._task = ""
+        self._suspension: Suspension | None = None
+
+    def play(self, task: str, code: Callable[[], T]) -> T | Suspension:
+        """Runs `code` from its start. `task` names it in errors.
+
+        Returns what `code` returns, or the suspension that says which value it waits for.
+        Raises what `code` raises, and `TaskError`s.
+        """
+        self._position = 0
+        self._task = task
+        self._suspension = None
+        self.draws.rewind()
+        token = _current.set(self)
+        try:
+            result = code()
+        except Suspension as suspension:
+            return suspension
+        except PydanticSerializationError:
+            # pydantic turns whatever is raised while it writes JSON into this, the suspension too.
+            if self._suspension is None:
+                raise
+            return self._suspension
+        except BaseException as error:
+            self._check_not_swallowed(error)
+            raise
+        finally:
+            _current.reset(token)
+        self._check_not_swallowed()
+        if self._position < len(self.invocations):
+            raise DivergenceError(task, self._position, "it ended before this invocation was repeated")
+        return result
+
+    def _check_not_swallowed(self, cause: BaseException | None = None) -> None:
+        if self._suspension is not None:
+            raise SwallowedSuspensionError(self._task, self._suspension.invocation, self._suspension.field) from cause
+
+    def invoke(self, task: UnitTask[Any, Any], request: Any) -> Any:
+        """Repeats the next recorded invocation, or records a new one."""
+        self._check_not_swallowed()
+        index = self._position
+        edges = Edges()
+        body = task.encode(request, edges)
+        self._position += 1
+        if index < len(self.invocations):
+            return self._repeat(self.invocations[index], task, body, edges.origins)
+        if index >= self._max_invocations:
+            raise TooManyInvocationsError(self._task, self._max_invocations)
+        return self._record(Invocation(index, task, body, tuple(edges.origins)))
+
+    def _record(self, invocation: Invocation) -> Output:
+        def demand(field: str | None) -> Any:
+            if _current.get(None) is not self:
+                raise OutsideRequestError(f"a value of {invocation.task.name}'s output was read")
+            self._check_not_swallowed()
+            try:
+                return invocation.read(field)
+            except Suspension as suspension:
+                self._suspension = suspension
+                raise
+
+        output_type = invocation.task.output_type
+        layout = layout_of(output_type)
+        references: dict[str, Tensor | Stream[Any]] = {
+            name: Tensor(Origin(invocation.index, name)) for name in layout.tensors
+        }
+        for name in layout.streams:
+            references[name] = self._stream(Origin(invocation.index, name))
+        invocation.output = pending(output_type, references, demand)
+        self.invocations.append(invocation)
+        return invocation.output
+
+    def _stream(self, origin: Origin) -> Stream[Any]:
+        open_stream = self._open_stream
+        return Stream(origin, None if open_stream is None else lambda: open_stream(origin))
+
+    def _repeat(
+        self, recorded: Invocation, task: UnitTask[Any, Any], request: bytes, inputs: Sequence[Origin]
+    ) -> Output:
+        if recorded.task is not task and recorded.task.key != task.key:
+            raise DivergenceError(task.name, recorded.index, f"it was {recorded.task.name} when it was recorded")
+        if recorded.request != request or recorded.inputs != tuple(inputs):
+            raise DivergenceError(task.name, recorded.index, "its input is another than when it was recorded")
+        return recorded.output
+
+
+_current: ContextVar[Recording] = ContextVar("recording")
+
+
+def current(what: str) -> Recording:
+    """The recording of the request that is being played; `what` names the caller in the error if there is none."""
+    recording = _current.get(None)
+    if recording is None:
+        raise OutsideRequestError(what)
+    return recording
+
+
+def replayable_choice(n: int, p: Sequence[float] | None = None) -> int:
+    """A random index below `n`, with probabilities proportional to `p`, that is the same in every replay [C Listing 2]."""
+    if p is not None and len(p) != n:
+        raise ValueError(f"{n} alternatives need {n} probabilities, not {len(p)}")
+    return current("replayable_choice was called").draws.choose([1.0] * n if p is None else p)

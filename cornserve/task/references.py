@@ -1,0 +1,128 @@
+"""References: what a unit task's input or output names without holding it.
+
+A `Tensor` stays with the executor that made it; a `Stream` arrives in pieces. Inside `invoke` both are plain
+objects that can be kept in lists, passed to other tasks and returned, but not looked into. When an input is
+written down, its references are lifted out of the JSON, and become the edges of the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Generic, NamedTuple, Never, TypeVar
+
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+Item = TypeVar("Item")
+Mapped = TypeVar("Mapped")
+
+
+class Origin(NamedTuple):
+    """The output that a reference stands for."""
+
+    invocation: int
+    output: str
+
+
+class Edges:
+    """Collects the references of one input while it is serialised; passed to pydantic as the context."""
+
+    __slots__ = ("origins",)
+
+    def __init__(self) -> None:
+        self.origins: list[Origin] = []
+
+    def lift(self, origin: Origin) -> dict[str, int]:
+        self.origins.append(origin)
+        return {"$input": len(self.origins) - 1}
+
+
+class WithoutReferences:
+    """The context for answers: a reference has no value of its own there and reads as null."""
+
+
+class Tensor:
+    """Data that an executor holds: embeddings, hidden states, latents. The gateway never sees the bytes.
+
+    A field `x: Tensor = Tensor()` of an output says that the executor will produce one.
+    """
+
+    __slots__ = ("origin",)
+
+    def __init__(self, origin: Origin | None = None) -> None:
+        self.origin = origin
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tensor) and self.origin == other.origin
+
+    def __hash__(self) -> int:
+        return hash(self.origin)
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.origin!r})"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return _reference_schema(cls)
+
+
+class Stream(Generic[Item]):
+    """Values, or tensors, that arrive one after the other.
+
+    A field `x: Stream[Chunk] = Stream()` of an output says that the executor will send them. A composite task
+    may pass a stream on, or `map` it; only whoever serves the response iterates over it.
+    """
+
+    __slots__ = ("_source", "origin")
+
+    def __init__(
+        self, origin: Origin | None = None, source: Callable[[], AsyncIterator[Item]] | None = None
+    ) -> None:
+        self.origin = origin
+        self._source = source
+
+    def map(self, fn: Callable[[Item], Mapped]) -> Stream[Mapped]:
+        """The stream of `fn(item)`; runs in the gateway as items arrive."""
+        source = self._source
+        if source is None:
+            return Stream()
+
+        async def mapped() -> AsyncIterator[Mapped]:
+            async for item in source():
+                yield fn(item)
+
+        return Stream(source=mapped)
+
+    def __aiter__(self) -> AsyncIterator[Item]:
+        if self._source is None:
+            raise TypeError("this stream belongs to no running request")
+        return self._source()
+
+    def __iter__(self) -> Never:
+        raise TypeError("a Stream cannot be iterated inside `invoke`: return it, map it, or read a value of the output")
+
+    def __repr__(self) -> str:
+        return f"Stream({self.origin!r})"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return _reference_schema(cls)
+
+
+def _reference_schema(cls: type[Tensor] | type[Stream[Any]]) -> CoreSchema:
+    return core_schema.is_instance_schema(
+        cls, serialization=core_schema.plain_serializer_function_ser_schema(_serialise, info_arg=True)
+    )
+
+
+def _serialise(reference: Tensor | Stream[Any], info: core_schema.SerializationInfo) -> dict[str, int] | None:
+    kind = type(reference).__name__
+    match info.context:
+        case Edges() as edges if reference.origin is not None:
+            return edges.lift(reference.origin)
+        case Edges():
+            raise ValueError(f"a mapped {kind} cannot be the input of a unit task: mapping happens in the gateway")
+        case WithoutReferences():
+            return None
+        case _:
+            raise ValueError(f"a {kind} is a reference and has no value that could be written down")

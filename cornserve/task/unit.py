@@ -1,0 +1,75 @@
+"""Unit tasks: the smallest thing that is invoked remotely (DESIGN §6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any, ClassVar, TypeVar
+
+from pydantic import BaseModel
+
+from cornserve.task.base import Task
+from cornserve.task.errors import DefinitionError
+from cornserve.task.output import Output, layout_of
+from cornserve.task.recording import current
+from cornserve.task.references import Edges
+from cornserve.task.spec import ExecutorSpec
+
+Input = TypeVar("Input", bound=BaseModel)
+Result = TypeVar("Result", bound=Output)
+
+
+class UnitTask(Task[Input, Result]):
+    """A task that one executor runs. Its fields are the settings of that executor.
+
+        class Embed(UnitTask[Text, Embedding]):
+            executor = "embedder"
+            model_id: str
+
+    `executor` names an entry point of the group `cornserve.executors`.
+    """
+
+    executor: ClassVar[str] = ""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        if isinstance(cls.response_type, type):
+            if not issubclass(cls.response_type, Output):
+                raise DefinitionError(f"{cls.__name__} must give a cornserve.Output, not {cls.response_type.__name__}")
+            layout_of(cls.response_type)
+
+    @property
+    def output_type(self) -> type[Output]:
+        output_type: type[Output] = self.response_type
+        return output_type
+
+    def components(self, request: Input) -> frozenset[str]:
+        """The components of the model that run for this input; requests are classified by them [C §4.1]."""
+        return frozenset({self.executor})
+
+    def executor_spec(self) -> ExecutorSpec:
+        """What has to run to serve this task. Tasks with equal specs share executors."""
+        return ExecutorSpec(executor=self.executor, config=self.model_dump(mode="json"))
+
+    @cached_property
+    def spec(self) -> ExecutorSpec:
+        return self.executor_spec()
+
+    @property
+    def key(self) -> str:
+        return self.spec.key
+
+    def encode(self, request: Input, edges: Edges) -> bytes:
+        """The executor's call: JSON, in which references stand as `{"$input": n}` and are lifted into `edges`."""
+        if not isinstance(request, self.request_type):
+            raise TypeError(f"{self.name} takes a {self.request_type.__name__}, not a {type(request).__name__}")
+        return request.model_dump_json(context=edges, exclude_defaults=True).encode()
+
+    def invoke(self, request: Input) -> Result:
+        """Records the call, and gives its output once there is one."""
+        result: Result = current(f"{self.name} was invoked").invoke(self, request)
+        return result
+
+    def unit_tasks(self) -> Iterator[UnitTask[Any, Any]]:
+        yield self

@@ -1,0 +1,30 @@
+"""What runs in the executor's process."""
+
+from __future__ import annotations
+
+import asyncio
+
+from cornserve_echo.task import EchoRequest, EchoResponse, EchoTask
+from cornserve_executors.base import Call, Executor
+from cornserve_executors.base.executor import Report
+from pydantic_core import to_json
+
+
+class EchoExecutor(Executor[EchoTask, EchoRequest, EchoResponse]):
+    async def start(self, report: Report) -> None:
+        report("thinking of words")
+        await asyncio.sleep(self.config.start_seconds)
+        if self.config.fail_start:
+            raise RuntimeError(self.config.fail_start)
+
+    async def invoke(self, request: EchoRequest, call: Call) -> EchoResponse:
+        text = self.config.prefix + request.text
+        words = text.split(" ")
+        for word in words:
+            if request.seconds:
+                await asyncio.sleep(request.seconds / len(words))
+            if call.wants("words"):
+                await call.send("words", to_json(word))
+        if request.fail is not None:
+            raise RuntimeError(request.fail)
+        return EchoResponse(text=text, words_sent=len(words))

@@ -1,0 +1,8 @@
+"""What every executor shares: its server, metrics, readiness, drain, cancellation and errors.
+
+An executor is a subclass of `Executor`; `python -m cornserve_executors.base` runs it.
+"""
+
+from cornserve_executors.base.executor import Call, EngineDeadError, Executor, InvalidRequestError, OverloadedError
+
+__all__ = ["Call", "EngineDeadError", "Executor", "InvalidRequestError", "OverloadedError"]

@@ -1,0 +1,111 @@
+"""The contract between an executor and the base that serves it: three hooks, and the call they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from pydantic import BaseModel
+
+from cornserve.task.errors import DefinitionError
+from cornserve.task.output import Output
+
+Config = TypeVar("Config", bound=BaseModel)
+Request = TypeVar("Request", bound=BaseModel)
+Result = TypeVar("Result", bound=Output)
+
+
+class InvalidRequestError(ValueError):
+    """The request can never be served by this executor; the client is told why."""
+
+
+class OverloadedError(Exception):
+    """The executor has no room now; another replica, or a later try, may have."""
+
+
+class EngineDeadError(Exception):
+    """The engine under the executor is gone: the process answers what is in flight with an error, and exits."""
+
+
+class Report(Protocol):
+    def __call__(self, message: str) -> None:
+        """Says what a start-up is busy with ("loading weights")."""
+
+
+class Call:
+    """One invocation, as the executor sees it."""
+
+    __slots__ = ("_send", "attempt", "invocation", "outputs", "request_id")
+
+    def __init__(
+        self,
+        request_id: str,
+        invocation: int,
+        attempt: int,
+        outputs: frozenset[str],
+        send: Callable[[str, bytes], Awaitable[None]],
+    ) -> None:
+        self.request_id = request_id
+        self.invocation = invocation
+        self.attempt = attempt
+        self.outputs = outputs
+        self._send = send
+
+    @property
+    def id(self) -> str:
+        """Names this attempt of this invocation, uniquely."""
+        return f"{self.request_id}/{self.invocation}/{self.attempt}"
+
+    def wants(self, output: str) -> bool:
+        """Whether anybody waits for this stream. What nobody wants need not be made."""
+        return output in self.outputs
+
+    async def send(self, output: str, item: bytes) -> None:
+        """Sends the next item of a stream, or a value ahead of the end, as JSON. Waits while the caller is behind."""
+        await self._send(output, item)
+
+
+class Executor(Generic[Config, Request, Result]):
+    """Runs one or more components of a model.
+
+    A subclass states its three types and implements the hooks:
+
+        class Shout(Executor[ShoutConfig, Text, Loud]):
+            async def invoke(self, request: Text, call: Call) -> Loud:
+                return Loud(text=request.text.upper())
+
+    An invocation is cancelled by cancelling its coroutine.
+    """
+
+    config_type: ClassVar[type[BaseModel]]
+    request_type: ClassVar[type[BaseModel]]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for base in getattr(cls, "__orig_bases__", ()):
+            arguments = getattr(base, "__args__", ())
+            if getattr(base, "__origin__", None) is Executor:
+                if len(arguments) != 3 or any(isinstance(argument, TypeVar) for argument in arguments):
+                    raise DefinitionError(f"{cls.__name__} must derive from Executor[Config, Request, Result]")
+                cls.config_type, cls.request_type, _ = arguments
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    async def start(self, report: Report) -> None:
+        """Loads and warms up. The executor is ready when this returns; it must not block the event loop for long."""
+
+    async def invoke(self, request: Request, call: Call) -> Result:
+        """Runs one invocation; many run at once.
+
+        Raises `InvalidRequestError`, `OverloadedError` or `EngineDeadError` where they apply; any
+        other exception is an internal error.
+        """
+        raise NotImplementedError
+
+    async def stop(self) -> None:
+        """Frees everything. Called once, after the last invocation, also if `start` failed."""
+
+    def metrics(self) -> Mapping[str, float]:
+        """Gauges of the executor's own, by Prometheus name, read when metrics are scraped."""
+        return {}

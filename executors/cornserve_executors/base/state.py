@@ -1,0 +1,80 @@
+"""The life of an executor process: loading, ready, draining; and how loaded it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+
+from cornserve.v1 import executor_pb2 as pb
+
+_DESCRIPTIONS = {
+    pb.PHASE_LOADING: "still loading",
+    pb.PHASE_WARMING_UP: "still warming up",
+    pb.PHASE_READY: "ready",
+    pb.PHASE_DRAINING: "draining",
+}
+
+
+class State:
+    def __init__(self) -> None:
+        self._phase: pb.Phase.ValueType = pb.PHASE_LOADING
+        self._message = ""
+        self._running = 0
+        self._changed = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._dead: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    @property
+    def accepts(self) -> bool:
+        return self._phase == pb.PHASE_READY and not self._dead.done()
+
+    @property
+    def description(self) -> str:
+        return "dying" if self._dead.done() else _DESCRIPTIONS[self._phase]
+
+    def enter(self, phase: pb.Phase.ValueType, message: str = "") -> None:
+        self._phase, self._message = phase, message
+        self._notify()
+
+    def report(self, message: str) -> None:
+        """What the current phase is busy with."""
+        self._message = message
+        self._notify()
+
+    def engine_died(self, reason: str) -> None:
+        if not self._dead.done():
+            self._dead.set_result(reason)
+
+    async def death(self) -> str:
+        """Returns, with the reason, when the engine has died."""
+        return await asyncio.shield(self._dead)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        self._running += 1
+        self._idle.clear()
+        self._notify()
+        try:
+            yield
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._idle.set()
+            self._notify()
+
+    async def idle(self) -> None:
+        """Returns when nothing runs."""
+        await self._idle.wait()
+
+    async def observations(self) -> AsyncIterator[pb.Observation]:
+        """The present state, then the newest after each change; changes in between may be left out."""
+        while True:
+            changed = self._changed
+            yield pb.Observation(phase=self._phase, message=self._message, load=pb.Load(running=self._running))
+            await changed.wait()
+
+    def _notify(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
