@@ -1,0 +1,96 @@
+"""What is stored of an app: its spec, which users write, and its status, which only the controller writes."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class AppSpec(BaseModel):
+    """How an app is deployed: Python source, or a model whose family is known."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: str | None = None
+    """Python that defines one `App` at its top level."""
+    model: str | None = None
+    """A Hugging Face id, or a directory that every executor can read."""
+    replicas: int = Field(default=1, ge=1)
+    """Replicas of each executor, until a plan says otherwise."""
+
+    @model_validator(mode="after")
+    def _either_source_or_model(self) -> Self:
+        if (self.source is None) == (self.model is None):
+            raise ValueError("an app has either a source or a model")
+        return self
+
+
+class Phase(StrEnum):
+    PENDING = "pending"
+    """The controller has not seen this generation."""
+    STARTING = "starting"
+    SERVING = "serving"
+    FAILED = "failed"
+
+
+class ReplicaState(StrEnum):
+    STARTING = "starting"
+    READY = "ready"
+    DRAINING = "draining"
+    FAILED = "failed"
+    """Its process has ended; the launcher will replace it, if it has tries left."""
+
+
+class ReplicaStatus(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    state: ReplicaState
+    message: str = ""
+    """What it is busy with, or why it failed; for people."""
+    endpoint: str | None = None
+    """`host:port` of its gRPC server, once it listens."""
+
+
+class GroupStatus(BaseModel):
+    """One executor group, as the app sees it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    key: str
+    """The key of the executor spec."""
+    wanted: int
+    replicas: list[ReplicaStatus]
+
+    @property
+    def ready(self) -> int:
+        return sum(replica.state is ReplicaState.READY for replica in self.replicas)
+
+
+class Route(BaseModel):
+    """The routing table of one generation: probabilities of the paths, endpoints of the groups (DESIGN §4.4)."""
+
+    model_config = ConfigDict(frozen=True)
+
+    generation: int
+    spec: AppSpec
+    shares: list[float]
+    """Of each path."""
+    endpoints: dict[str, list[str]]
+    """By executor key: the ready replicas."""
+
+
+class AppStatus(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    phase: Phase = Phase.PENDING
+    generation: int = 0
+    """The generation of the spec that this status speaks of."""
+    message: str = ""
+    logs: list[str] = Field(default_factory=list)
+    """The last lines of the executor that failed."""
+    groups: list[GroupStatus] = Field(default_factory=list)
+    route: Route | None = None
+    """What gateways serve now; while a new generation starts, still the old one's."""

@@ -1,0 +1,1 @@
+"""Where records live: `base` is the interface, each other module one implementation."""
