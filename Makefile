@@ -1,0 +1,58 @@
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# The device that .venv was set up for, else what this machine has; say DEVICE=cpu or DEVICE=gpu to choose.
+DEVICE ?= $(or $(patsubst .venv/set-up.%,%,$(firstword $(wildcard .venv/set-up.*))),$(shell \
+	nvidia-smi -L 2>/dev/null | grep -q ^GPU && echo gpu || echo cpu))
+WORKERS ?= 2
+PYTEST := .venv/bin/python -m pytest
+
+export PYTHON ONCE UPGRADE
+export NO_MKDOCS_2_WARNING := 1
+unexport PYTHONPATH
+
+.PHONY: help run test unit integration check docs setup lock format clean
+stage = @printf '\n\033[1;36m=== %s ===\033[0m\n' "$(1)"
+
+help: ## Lists these commands
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 22
+
+run: setup ## Serves a small real model and asks it something (ONCE=1: stops after the answer)
+	@.venv/bin/python examples/quickstart.py
+
+test: setup ## Everything: checks, documentation, all tests
+	$(call stage,Checks)
+	@scripts/check
+	$(call stage,Documentation)
+	@.venv/bin/mkdocs build --strict --quiet
+	$(call stage,Tests)
+	@$(PYTEST) -n $(WORKERS) --dist loadgroup
+
+unit: setup ## Unit tests only (seconds)
+	@$(PYTEST) -n $(WORKERS) --dist worksteal tests/unit
+
+integration: setup ## Tests with real processes and engines only
+	@$(PYTEST) tests/integration
+
+check: setup ## Format, lint, types, layers, generated code
+	@scripts/check
+
+docs: setup ## Builds the documentation into site/
+	@.venv/bin/mkdocs build --strict
+
+format: setup ## Formats the code and repairs what lint can repair
+	@.venv/bin/ruff format .
+	@.venv/bin/ruff check --fix .
+
+setup: .venv/set-up.$(DEVICE) ## Installs everything into .venv (DEVICE=cpu|gpu, PYTHON=python3.11)
+
+.venv/set-up.$(DEVICE): pyproject.toml requirements/bootstrap.txt $(wildcard requirements/$(DEVICE).txt) scripts/setup \
+		$(wildcard examples/*/pyproject.toml)
+	@scripts/setup $(DEVICE)
+
+lock: ## Writes requirements/*.txt anew from pyproject.toml (UPGRADE=1: newest versions)
+	@scripts/lock
+
+clean: ## Removes .venv and everything that was built
+	rm -rf .venv site dist .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
