@@ -46,6 +46,7 @@ format: setup ## Formats the code and repairs what lint can repair
 	@.venv/bin/ruff check --fix .
 
 setup: .venv/set-up.$(DEVICE) ## Installs everything into .venv (DEVICE=cpu|gpu, PYTHON=python3.11)
+	@:
 
 .venv/set-up.$(DEVICE): pyproject.toml requirements/bootstrap.txt $(wildcard requirements/$(DEVICE).txt) scripts/setup \
 		$(wildcard examples/*/pyproject.toml)
