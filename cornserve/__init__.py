@@ -1,16 +1,32 @@
 """Cornserve serves any-to-any multimodal models as graphs of components.
 
-This module is what a model developer imports; it stays light, so that defining and deploying a model needs
-neither a web framework nor an engine.
+This module is what a model developer imports. Names are loaded when they are first used, so that the command line
+starts at once, and defining and deploying a model needs neither a web framework nor an engine.
 """
 
-from cornserve.app.app import App
-from cornserve.task import ExecutorSpec, InvocationError, Output, Stream, Task, TaskError, Tensor, UnitTask, replayable_choice
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cornserve.app.app import App
+    from cornserve.client import Client
+    from cornserve.task import (
+        ExecutorSpec,
+        InvocationError,
+        Output,
+        Stream,
+        Task,
+        TaskError,
+        Tensor,
+        UnitTask,
+        replayable_choice,
+    )
 
 __version__ = "0.1.0"
 
 __all__ = [
     "App",
+    "Client",
     "ExecutorSpec",
     "InvocationError",
     "Output",
@@ -21,3 +37,18 @@ __all__ = [
     "UnitTask",
     "replayable_choice",
 ]
+
+_ELSEWHERE = {"App": "cornserve.app.app", "Client": "cornserve.client"}
+
+if not TYPE_CHECKING:  # else type checkers would take every misspelt name for a lazy one
+
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(_ELSEWHERE.get(name, "cornserve.task")), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
