@@ -19,6 +19,8 @@ class AppSpec(BaseModel):
     """A Hugging Face id, or a directory that every executor can read."""
     replicas: int = Field(default=1, ge=1)
     """Replicas of each executor, until a plan says otherwise."""
+    tries: int = Field(default=0, ge=0)
+    """Counted up by the gateway when what has failed is deployed again unchanged: a new generation, a new try."""
 
     @model_validator(mode="after")
     def _either_source_or_model(self) -> Self:

@@ -10,19 +10,17 @@ from itertools import accumulate
 class Draws:
     """The numbers of one request: the n-th is a hash of (request id, n) [C §5.3]."""
 
-    __slots__ = ("_index", "_request_id")
+    __slots__ = ("_request_id", "index")
 
     def __init__(self, request_id: str) -> None:
         self._request_id = request_id
-        self._index = 0
-
-    def rewind(self) -> None:
-        self._index = 0
+        self.index = 0
+        """Of the next draw; a replay sets it back."""
 
     def uniform(self) -> float:
         """The next number, in [0, 1)."""
-        digest = blake2b(f"{self._request_id}/{self._index}".encode(), digest_size=8).digest()
-        self._index += 1
+        digest = blake2b(f"{self._request_id}/{self.index}".encode(), digest_size=8).digest()
+        self.index += 1
         return (int.from_bytes(digest, "big") >> 11) / (1 << 53)
 
     def choose(self, weights: Sequence[float]) -> int:

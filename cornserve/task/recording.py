@@ -90,13 +90,14 @@ class Recording:
 
     def __init__(
         self,
-        request_id: str,
+        draws: Draws,
         *,
         open_stream: OpenStream | None = None,
         max_invocations: int = DEFAULT_MAX_INVOCATIONS,
     ) -> None:
         self.invocations: list[Invocation] = []
-        self.draws = Draws(request_id)
+        self.draws = draws
+        self._first_draw = draws.index
         self._open_stream = open_stream
         self._max_invocations = max_invocations
         self._position = 0
@@ -112,7 +113,7 @@ class Recording:
         self._position = 0
         self._task = task
         self._suspension = None
-        self.draws.rewind()
+        self.draws.index = self._first_draw
         token = _current.set(self)
         try:
             result = code()

@@ -93,6 +93,11 @@ class Stream(Generic[Item]):
 
         return Stream(source=mapped)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is something to iterate over."""
+        return self._source is not None
+
     def __aiter__(self) -> AsyncIterator[Item]:
         if self._source is None:
             raise TypeError("this stream belongs to no running request")

@@ -64,7 +64,9 @@ class UnitTask(Task[Input, Result]):
         """The executor's call: JSON, in which references stand as `{"$input": n}` and are lifted into `edges`."""
         if not isinstance(request, self.request_type):
             raise TypeError(f"{self.name} takes a {self.request_type.__name__}, not a {type(request).__name__}")
-        return request.model_dump_json(context=edges, exclude_defaults=True).encode()
+        serializer = self.request_type.__pydantic_serializer__
+        body: bytes = serializer.to_json(request, context=edges, exclude_defaults=True)
+        return body
 
     def invoke(self, request: Input) -> Result:
         """Records the call, and gives its output once there is one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from cornserve.task import Output, Stream
 
@@ -48,16 +48,10 @@ class ChatRequest(BaseModel):
     ignore_eos: bool = False
     """Generates on until `max_tokens`, for benchmarks."""
 
-    @model_validator(mode="before")
+    @field_validator("stop", mode="before")
     @classmethod
-    def _stop_may_be_one_string(cls, data: object) -> object:
-        if isinstance(data, dict):
-            match data.get("stop"):
-                case str() as stop:
-                    return data | {"stop": [stop]}
-                case None if "stop" in data:
-                    return {name: value for name, value in data.items() if name != "stop"}
-        return data
+    def _stop_may_be_one_string(cls, stop: object) -> object:
+        return [stop] if isinstance(stop, str) else stop
 
     @model_validator(mode="after")
     def _one_token_limit(self) -> ChatRequest:
@@ -95,10 +89,14 @@ class ChatChunk(BaseModel):
 
 
 class ChatResponse(Output):
-    """An answer, as a stream and as a whole."""
+    """An answer, as a stream and as a whole.
+
+    A composite task may build one from a text (`ChatResponse(text=…)`), or from chunks that are still
+    to come (`ChatResponse(chunks=answer.chunks.map(…))`), whose text is then the whole.
+    """
 
     chunks: Stream[ChatChunk] = Stream()
-    text: str
-    token_ids: list[int]
-    finish_reason: FinishReason
-    usage: Usage
+    text: str | None = None
+    token_ids: list[int] = Field(default_factory=list)
+    finish_reason: FinishReason = "stop"
+    usage: Usage = Usage(prompt_tokens=0, completion_tokens=0)

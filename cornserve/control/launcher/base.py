@@ -42,6 +42,8 @@ class Replica:
     endpoint: str | None = None
     failures: int = 0
     """How many replicas in a row, up to this one, have ended before they were ready."""
+    hopeless: bool = False
+    """Whether another try would end the same: the machine is too small for it."""
 
 
 class Launcher(Protocol):

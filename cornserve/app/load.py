@@ -1,0 +1,34 @@
+"""From an app's spec to the app."""
+
+from __future__ import annotations
+
+from cornserve.app.app import App
+from cornserve.app.record import AppSpec
+from cornserve.app.source import SourceError, load_app, unload_app
+from cornserve.task.errors import DefinitionError
+from cornserve_tasklib.families import paths_of
+
+
+def load(name: str, spec: AppSpec, module: str) -> App:
+    """The app, imported as `module` where it has source. Slow and blocking: not for an event loop.
+
+    Raises `DefinitionError` if the spec gives no app of this name that could run here.
+    """
+    app = _build(name, spec, module)
+    try:
+        app.executor_specs()
+    except DefinitionError:
+        unload_app(module)
+        raise
+    return app
+
+
+def _build(name: str, spec: AppSpec, module: str) -> App:
+    if spec.model is not None:
+        return App(name=name, paths=paths_of(spec.model))
+    assert spec.source is not None
+    app = load_app(spec.source, module)
+    if app.name != name:
+        unload_app(module)
+        raise SourceError(f"the source defines the app {app.name!r}, but is deployed as {name!r}")
+    return app

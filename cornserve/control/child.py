@@ -1,0 +1,132 @@
+"""A process of the instance's own that is kept running."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+IN_VAIN = 2
+"""The exit status by which a child says that another start would end the same way."""
+
+SETTLED_SECONDS = 30.0
+"""A child that has lived so long is one that works: its next death is a first one."""
+
+MAX_FAILURES = 4
+"""Deaths in a row, each before it settled, after which a child that has never settled is given up."""
+
+MAX_LOG_BYTES = 32 * 1024 * 1024
+
+
+class ChildError(Exception):
+    """A child cannot run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    name: str
+    command: list[str]
+    log: Path
+    stop_seconds: float = 20.0
+    """How long SIGTERM may take before SIGKILL follows."""
+
+    def last_line(self) -> str:
+        with contextlib.suppress(OSError):
+            lines = self.log.read_text(errors="replace").split("\n")
+            return next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return ""
+
+
+class Child:
+    """Runs a program until cancelled, again and again if it dies.
+
+    Its standard input is a pipe that only we hold: it ends with us, however we end. It is in a session of its own, so that
+    a Ctrl-C in our terminal reaches it through us, in order.
+
+    Args:
+        inherited: file descriptors that it holds while it lives.
+        report: is told of deaths.
+    """
+
+    def __init__(self, program: Program, *, inherited: tuple[int, ...], report: Callable[[str], None]) -> None:
+        self.program = program
+        self._inherited = inherited
+        self._report = report
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def run(self) -> None:
+        """Raises `ChildError` if another start would be in vain."""
+        failures, ever_settled = 0, False
+        while True:
+            started = time.monotonic()
+            status = await self._run_once()
+            settled = time.monotonic() - started > SETTLED_SECONDS
+            ever_settled |= settled
+            failures = 1 if settled else failures + 1
+            if status == IN_VAIN or (failures >= MAX_FAILURES and not ever_settled):
+                raise ChildError(self.program.last_line() or f"the {self.program.name} {_describe(status)}")
+            pause = min(0.25 * 2**failures, 15.0)
+            self._report(
+                f"the {self.program.name} {_describe(status)} (see {self.program.log}); starts again in {pause:g} s"
+            )
+            await asyncio.sleep(pause)
+
+    def kill(self) -> None:
+        """Without waiting for anything."""
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    async def _run_once(self) -> int:
+        with _open_log(self.program.log) as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *self.program.command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                pass_fds=self._inherited,
+            )
+        try:
+            return await self._process.wait()
+        finally:
+            await self._end(self._process)
+
+    async def _end(self, process: asyncio.subprocess.Process) -> None:
+        if process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), self.program.stop_seconds)
+        except TimeoutError:
+            self._report(f"the {self.program.name} does not end and is killed")
+            self.kill()
+            await process.wait()
+
+
+def _open_log(path: Path):  # type: ignore[no-untyped-def]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        if path.stat().st_size > MAX_LOG_BYTES:
+            rotate(path)
+    return path.open("ab")
+
+
+def rotate(log: Path) -> None:
+    """Sets the log aside; what was set aside before is gone."""
+    with contextlib.suppress(FileNotFoundError):
+        log.replace(log.with_name(log.name + ".1"))
+
+
+def _describe(status: int) -> str:
+    if status >= 0:
+        return f"ended with status {status}"
+    with contextlib.suppress(ValueError):
+        return f"was killed by {signal.Signals(-status).name}"
+    return f"was killed by signal {-status}"

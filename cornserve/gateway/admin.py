@@ -1,0 +1,163 @@
+"""`/admin/v1`: deploying, looking at and deleting apps."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, ValidationError
+
+from cornserve.app.load import load
+from cornserve.app.record import AppSpec, AppStatus, Phase
+from cornserve.app.source import unload_app
+from cornserve.control.store.base import (
+    APPS,
+    AlreadyExistsError,
+    ChangeType,
+    ConflictError,
+    ExpiredError,
+    NotFoundError,
+    Store,
+    TooLargeError,
+)
+from cornserve.gateway.apps import AppRecord
+from cornserve.gateway.context import Context
+from cornserve.gateway.errors import ApiError, of_validation
+from cornserve.task.errors import DefinitionError
+
+router = APIRouter(prefix="/admin/v1")
+
+
+class AppView(BaseModel):
+    """A record as clients see it."""
+
+    name: str
+    uid: str
+    generation: int
+    version: int
+    spec: AppSpec
+    status: AppStatus
+
+    @classmethod
+    def of(cls, record: AppRecord) -> AppView:
+        return cls(
+            name=record.name,
+            uid=record.uid,
+            generation=record.generation,
+            version=record.version,
+            spec=record.spec,
+            status=record.status,
+        )
+
+
+class AppList(BaseModel):
+    apps: list[AppView]
+
+
+class ReplicaLog(BaseModel):
+    id: str
+    lines: list[str]
+
+
+class AppLogs(BaseModel):
+    replicas: list[ReplicaLog]
+
+
+@router.get("/apps")
+async def list_apps(context: Context) -> AppList:
+    return AppList(apps=[AppView.of(record) for record in (await context.store.list(APPS)).records])
+
+
+@router.put("/apps/{name}")
+async def deploy(name: str, request: Request, context: Context) -> AppView:
+    """Stores what should run, once it is known that it could. The controller does the rest: watch the events."""
+    try:
+        spec = AppSpec.model_validate_json(await request.body())
+    except ValidationError as error:
+        raise of_validation(error) from error
+    await _check_loads(name, spec)
+    try:
+        return AppView.of(await _put(context.store, name, spec))
+    except TooLargeError as error:
+        raise ApiError(413, str(error), param="source") from error
+
+
+@router.get("/apps/{name}")
+async def get_app(name: str, context: Context) -> AppView:
+    return AppView.of(await _get(context.store, name))
+
+
+@router.delete("/apps/{name}", status_code=204)
+async def delete_app(name: str, context: Context) -> None:
+    try:
+        await context.store.delete(APPS, name)
+    except NotFoundError as error:
+        raise ApiError(404, str(error), param="name", code="app_not_found") from error
+
+
+@router.get("/apps/{name}/events")
+async def watch_app(name: str, context: Context) -> StreamingResponse:
+    """Server-sent events: the app now and after each change, until it is deleted or the client leaves."""
+    record = await _get(context.store, name)
+    return StreamingResponse(_events(context.store, record), media_type="text/event-stream")
+
+
+@router.get("/apps/{name}/logs")
+async def get_logs(name: str, context: Context, lines: int = Query(default=100, ge=1, le=10_000)) -> AppLogs:
+    """What the app's executors wrote last."""
+    record = await _get(context.store, name)
+    ids = [replica.id for group in record.status.groups for replica in group.replicas]
+    return AppLogs(replicas=[ReplicaLog(id=id, lines=await context.logs(id, lines)) for id in ids])
+
+
+async def _check_loads(name: str, spec: AppSpec) -> None:
+    module = f"cornserve_check_{uuid.uuid4().hex}"
+    try:
+        await asyncio.to_thread(load, name, spec, module)
+    except DefinitionError as error:
+        raise ApiError(400, str(error), code="invalid_app") from error
+    finally:
+        unload_app(module)
+
+
+async def _put(store: Store, name: str, spec: AppSpec) -> AppRecord:
+    while True:
+        try:
+            record = await store.get(APPS, name)
+        except NotFoundError:
+            try:
+                return await store.create(APPS, name, spec)
+            except AlreadyExistsError:
+                continue
+        failed = record.status.phase is Phase.FAILED and record.status.generation == record.generation
+        tries = record.spec.tries + 1 if failed else record.spec.tries
+        try:
+            return await store.update_spec(APPS, name, spec.model_copy(update={"tries": tries}), record.version)
+        except (ConflictError, NotFoundError):
+            continue
+
+
+async def _get(store: Store, name: str) -> AppRecord:
+    try:
+        return await store.get(APPS, name)
+    except NotFoundError as error:
+        raise ApiError(404, f"there is no app {name!r}", param="name", code="app_not_found") from error
+
+
+async def _events(store: Store, record: AppRecord) -> AsyncIterator[bytes]:
+    yield _event("put", record)
+    try:
+        async for change in store.watch(APPS, record.version):
+            if change.record.name == record.name:
+                yield _event(change.type, change.record)
+                if change.type is ChangeType.DELETED:
+                    return
+    except ExpiredError:
+        return  # clients connect again, as with any server-sent events
+
+
+def _event(type_: str, record: AppRecord) -> bytes:
+    return b"event: %s\ndata: %s\n\n" % (type_.encode(), AppView.of(record).model_dump_json().encode())

@@ -1,0 +1,104 @@
+"""The apps that this gateway serves, as the store says."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+
+from cornserve.app.app import App
+from cornserve.app.load import load
+from cornserve.app.record import AppSpec, AppStatus, Route
+from cornserve.app.source import unload_app
+from cornserve.control.store.base import APPS, ChangeType, ExpiredError, Record, Store
+from cornserve.gateway.errors import ApiError
+from cornserve.gateway.replica import Replicas
+
+log = logging.getLogger(__name__)
+
+AppRecord = Record[AppSpec, AppStatus]
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """A version of an app that is served."""
+
+    app: App
+    module: str
+    route: Route
+    created: int
+    """Seconds since the epoch when this gateway first saw it."""
+
+
+class Apps:
+    """Follows the store. Each request takes a `Deployed` and keeps it, whatever is deployed meanwhile."""
+
+    def __init__(self, store: Store, replicas: Replicas) -> None:
+        self._store = store
+        self._replicas = replicas
+        self._deployed: dict[str, Deployed] = {}
+        self.synced = asyncio.Event()
+        """Set once the store has been read."""
+
+    def get(self, name: str) -> Deployed:
+        """Raises a 404 that names what there is."""
+        try:
+            return self._deployed[name]
+        except KeyError:
+            served = ", ".join(sorted(self._deployed)) or "none"
+            raise ApiError(
+                404, f"the model {name!r} is not served here; served: {served}", param="model", code="model_not_found"
+            ) from None
+
+    def all(self) -> dict[str, Deployed]:
+        return self._deployed
+
+    async def follow(self) -> None:
+        """Runs for ever."""
+        while True:
+            listing = await self._store.list(APPS)
+            for name in self._deployed.keys() - {record.name for record in listing.records}:
+                self._forget(name)
+            for record in listing.records:
+                await self._take(record)
+            self.synced.set()
+            try:
+                async for change in self._store.watch(APPS, listing.version):
+                    if change.type is ChangeType.DELETED:
+                        self._forget(change.record.name)
+                    else:
+                        await self._take(change.record)
+            except ExpiredError:
+                log.info("missed changes of the store, reading it anew")
+
+    async def _take(self, record: AppRecord) -> None:
+        route = record.status.route
+        if route is None:
+            self._forget(record.name)
+            return
+        module = f"cornserve_app_{record.uid}_{route.generation}"
+        old = self._deployed.get(record.name)
+        if old is not None and old.module == module:
+            app, created = old.app, old.created
+        else:
+            created = int(time.time())
+            try:
+                app = await asyncio.to_thread(load, record.name, route.spec, module)
+            except Exception:
+                log.exception("cannot load app %s, generation %d", record.name, route.generation)
+                return
+        self._deployed[record.name] = Deployed(app, module, route, created)
+        if old is not None and old.module != module:
+            unload_app(old.module)
+        self._release()
+
+    def _forget(self, name: str) -> None:
+        deployed = self._deployed.pop(name, None)
+        if deployed is not None:
+            unload_app(deployed.module)
+            self._release()
+
+    def _release(self) -> None:
+        routes = (deployed.route.endpoints.values() for deployed in self._deployed.values())
+        self._replicas.retain({endpoint for groups in routes for group in groups for endpoint in group})

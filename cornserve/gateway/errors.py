@@ -1,0 +1,92 @@
+"""Errors as clients see them: OpenAI's shape, a status that tells whose fault it is, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from cornserve.task.errors import InvocationError, TaskError
+
+
+class ErrorDetail(BaseModel):
+    message: str
+    type: str
+    param: str | None = None
+    code: str | None = None
+
+
+class ErrorBody(BaseModel):
+    error: ErrorDetail
+
+
+class ApiError(Exception):
+    """Becomes the response."""
+
+    def __init__(
+        self, status: int, message: str, *, type: str | None = None, param: str | None = None, code: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.body = ErrorBody(
+            error=ErrorDetail(message=message, type=type or _type_of(status), param=param, code=code)
+        )
+
+
+class NotReadyError(TaskError):
+    """No replica can take the invocation now."""
+
+
+def _type_of(status: int) -> str:
+    return "server_error" if status >= 500 else "invalid_request_error"
+
+
+_STATUS_OF_CODE = {
+    "INVALID_ARGUMENT": 400,
+    "RESOURCE_EXHAUSTED": 429,
+    "UNAVAILABLE": 503,
+    "DEADLINE_EXCEEDED": 504,
+}
+
+
+def of_request(error: Exception) -> ApiError:
+    """What a client is told about an error that its request met."""
+    match error:
+        case ApiError():
+            return error
+        case InvocationError(code="INVALID_ARGUMENT"):
+            return ApiError(400, error.message)
+        case InvocationError():
+            return ApiError(_STATUS_OF_CODE.get(error.code, 500), str(error), code=error.code.lower())
+        case NotReadyError():
+            return ApiError(503, str(error), code="not_ready")
+        case _:
+            return ApiError(500, f"{type(error).__name__}: {error}", code="task_error")
+
+
+def of_validation(error: ValidationError, *, skip: Sequence[str] = ()) -> ApiError:
+    """A 400 that names the first wrong field, and how many more there are."""
+    problems = error.errors(include_url=False, include_context=False)
+    first = problems[0]
+    param = ".".join(str(part) for part in first["loc"] if part not in skip)
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return ApiError(400, f"{_sentence(first, param)}{more}", param=param or None, code=_code(first))
+
+
+def _sentence(problem: ErrorDetails, param: str) -> str:
+    match problem["type"]:
+        case "extra_forbidden":
+            return f"unknown or unsupported field: {param!r}"
+        case "missing":
+            return f"missing field: {param!r}"
+        case "json_invalid":
+            return f"the body is no JSON: {problem['msg']}"
+    value: Any = problem["input"]
+    given = "" if isinstance(value, dict | list) else f", not {str(value)[:80]!r}"
+    return f"{param}: {problem['msg']}{given}" if param else f"{problem['msg']}{given}"
+
+
+def _code(problem: ErrorDetails) -> str:
+    return "unknown_field" if problem["type"] == "extra_forbidden" else "invalid_value"

@@ -1,0 +1,104 @@
+"""`/v1/apps/{name}/invoke`: any app, with its own request and response types."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from functools import cache
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import to_json
+
+from cornserve.gateway.context import Context
+from cornserve.gateway.errors import of_validation
+from cornserve.gateway.serving import Serving
+from cornserve.gateway.session import Session
+from cornserve.task import Stream
+from cornserve.task.references import WithoutReferences
+
+router = APIRouter()
+
+
+@router.post("/v1/apps/{name}/invoke")
+async def invoke(name: str, request: Request, context: Context) -> Response:
+    """Answers with the app's response as JSON, in which streams are null; or, to clients that accept
+    `text/event-stream`, with an `item` event for each item of its streams and a `result` event at the end.
+    """
+    serving = Serving(context, name, request)
+    app = context.apps.get(name).app
+    try:
+        value = _adapter(app.request_type).validate_json(await request.body() or b"null")
+    except ValidationError as error:
+        raise of_validation(error) from error
+    exchange = Exchange(value, _adapter(app.response_type))
+    if "text/event-stream" in request.headers.get("accept", ""):
+        return await serving.stream(exchange.events)
+    return await serving.answer(exchange.answer)
+
+
+@cache
+def _adapter(type_: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(type_)
+
+
+class Exchange:
+    """One request and how its response is written."""
+
+    def __init__(self, request: Any, response: TypeAdapter[Any]) -> None:
+        self._request = request
+        self._response = response
+
+    async def answer(self, session: Session) -> bytes:
+        return await session.run(self._request, self._dump)
+
+    async def events(self, session: Session) -> AsyncGenerator[bytes, None]:
+        streams = await session.run(self._request, _streams)
+        async for name, item in merge(streams):
+            yield b"event: item\ndata: " + to_json({"stream": name, "item": item}) + b"\n\n"
+        yield b"event: result\ndata: " + await self.answer(session) + b"\n\n"
+
+    def _dump(self, response: Any) -> bytes:
+        return self._response.dump_json(response, context=WithoutReferences())
+
+
+def _streams(response: Any) -> dict[str, Stream[Any]]:
+    """The response's open streams, by field."""
+    if not isinstance(response, BaseModel):
+        return {}
+    fields = {name for name, field in type(response).model_fields.items() if _is_stream(field.annotation)}
+    return {name: stream for name in sorted(fields) if (stream := getattr(response, name)).is_open}
+
+
+def _is_stream(annotation: Any) -> bool:
+    return getattr(annotation, "__origin__", annotation) is Stream
+
+
+async def merge(streams: dict[str, Stream[Any]]) -> AsyncGenerator[tuple[str, Any], None]:
+    """The items of all streams as they arrive. One that fails ends the others."""
+    items: asyncio.Queue[tuple[str, Any] | None] = asyncio.Queue(maxsize=64)
+
+    async def pump(name: str, stream: Stream[Any]) -> None:
+        async for item in stream:
+            await items.put((name, item))
+
+    async def pump_all() -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                for name, stream in streams.items():
+                    group.create_task(pump(name, stream))
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        finally:
+            await items.put(None)
+
+    pumping = asyncio.create_task(pump_all())
+    try:
+        while (item := await items.get()) is not None:
+            yield item
+        await pumping
+    finally:
+        pumping.cancel()
+        await asyncio.gather(pumping, return_exceptions=True)

@@ -1,0 +1,1 @@
+"""The OpenAI-compatible interface: `chat` and `models`."""
