@@ -54,7 +54,7 @@ class Change(Generic[Spec, Status]):
     type: ChangeType
     version: int
     record: Record[Spec, Status]
-    """After the change; of a deleted record, its last state."""
+    """After the change; of a deleted record, its last state, with the version of the deletion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,13 @@ class TooLargeError(StoreError):
     """A record does not fit: workloads are stored as summaries, traces are files."""
 
 
+class UnavailableError(StoreError):
+    """The store itself does not work: its file, disk or server says why."""
+
+
 class Store(Protocol):
+    """Any call may raise `UnavailableError`."""
+
     async def create(self, kind: Kind[Spec, Status], name: str, spec: Spec) -> Record[Spec, Status]:
         """Raises `AlreadyExistsError`, `TooLargeError`. The status starts as `kind.status()`."""
 
@@ -103,19 +109,26 @@ class Store(Protocol):
     async def update_spec(self, kind: Kind[Spec, Status], name: str, spec: Spec, version: int) -> Record[Spec, Status]:
         """Writes the spec and counts the generation up, unless the spec is equal: then nothing changes.
 
-        Raises `NotFoundError`, `ConflictError` (the *spec* has changed since `version`; status writes do not count), `TooLargeError`.
+        Raises `NotFoundError`, `TooLargeError`, and `ConflictError` if the *spec* has changed since `version`; writes
+        of the status do not count.
         """
 
     async def update_status(
         self, kind: Kind[Spec, Status], name: str, status: Status, version: int
     ) -> Record[Spec, Status]:
-        """Writes the status, unless it is equal. Raises `NotFoundError`, `ConflictError` (any change since `version`), `TooLargeError`."""
+        """Writes the status, unless it is equal.
+
+        Raises `NotFoundError`, `TooLargeError`, and `ConflictError` if anything has changed since `version`.
+        """
 
     async def delete(self, kind: Kind[Spec, Status], name: str) -> None:
         """Raises `NotFoundError`."""
 
     def watch(self, kind: Kind[Spec, Status], version: int) -> AsyncIterator[Change[Spec, Status]]:
-        """Every change after `version`, by whichever process, in order and for ever. Raises `ExpiredError`."""
+        """Every change after `version`, by whichever process, in order and for ever.
+
+        Raises `ExpiredError`, also for a version that is yet to come: then the store is not the one it was.
+        """
 
     async def close(self) -> None:
         """Frees the store's resources; the records stay."""

@@ -1,0 +1,147 @@
+"""The store of a local instance: one SQLite file that several processes share.
+
+Every write is one transaction, and every read one statement, so a process may be killed at any time. Writes
+and reads have a connection each: who reads never waits for a writer, be it of another process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Self
+from uuid import uuid4
+
+from cornserve.control.store.base import (
+    AlreadyExistsError,
+    Change,
+    ConflictError,
+    ExpiredError,
+    Kind,
+    Listing,
+    NotFoundError,
+    Record,
+    Spec,
+    Status,
+)
+from cornserve.control.store.sqlite_file import Connection, prepare
+from cornserve.control.store.sqlite_rows import Row, Write, changes_after, find, find_all, newest_version
+
+POLL_SECONDS = 0.02
+"""How often a watch looks for writes of other processes, of which SQLite does not tell. A look takes microseconds."""
+
+
+class SqliteStore:
+    def __init__(self, reader: Connection, writer: Connection, keep: int, resources: AsyncExitStack) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._keep = keep
+        self._resources = resources
+        self._written = asyncio.Event()
+        """The next write of this process; each has an event of its own."""
+
+    @classmethod
+    async def open(cls, path: Path, *, keep: int = 1000) -> Self:
+        """Opens the store, or creates it. Watches may lie `keep` changes behind before they expire.
+
+        Raises `UnavailableError`.
+        """
+        if keep < 1:
+            raise ValueError(f"a store keeps at least one change, not {keep}")
+        await asyncio.to_thread(prepare, path)
+        async with AsyncExitStack() as resources:
+            reader = await resources.enter_async_context(Connection.open(path))
+            writer = await resources.enter_async_context(Connection.open(path))
+            return cls(reader, writer, keep, resources.pop_all())
+
+    async def create(self, kind: Kind[Spec, Status], name: str, spec: Spec) -> Record[Spec, Status]:
+        async with self._write() as write:
+            if await find(self._writer, kind.name, name):
+                raise AlreadyExistsError(kind.name, name)
+            row = Row(
+                kind=kind.name,
+                name=name,
+                uid=str(uuid4()),
+                generation=1,
+                spec_version=write.version,
+                version=write.version,
+                spec=spec.model_dump_json(),
+                status=kind.status().model_dump_json(),
+            )
+            return (await write.put(row)).record(kind)
+
+    async def get(self, kind: Kind[Spec, Status], name: str) -> Record[Spec, Status]:
+        return (await _existing(self._reader, kind.name, name)).record(kind)
+
+    async def list(self, kind: Kind[Spec, Status]) -> Listing[Spec, Status]:
+        rows, version = await find_all(self._reader, kind.name)
+        return Listing([row.record(kind) for row in rows], version)
+
+    async def update_spec(self, kind: Kind[Spec, Status], name: str, spec: Spec, version: int) -> Record[Spec, Status]:
+        async with self._write() as write:
+            row = await _existing(self._writer, kind.name, name)
+            _refuse_conflict(row, version, row.spec_version)
+            record = row.record(kind)
+            if record.spec == spec:
+                return record
+            row = row._replace(generation=row.generation + 1, spec_version=write.version, spec=spec.model_dump_json())
+            return (await write.put(row)).record(kind)
+
+    async def update_status(
+        self, kind: Kind[Spec, Status], name: str, status: Status, version: int
+    ) -> Record[Spec, Status]:
+        async with self._write() as write:
+            row = await _existing(self._writer, kind.name, name)
+            _refuse_conflict(row, version, row.version)
+            record = row.record(kind)
+            if record.status == status:
+                return record
+            return (await write.put(row._replace(status=status.model_dump_json()))).record(kind)
+
+    async def delete(self, kind: Kind[Spec, Status], name: str) -> None:
+        async with self._write() as write:
+            await write.delete(await _existing(self._writer, kind.name, name))
+
+    async def watch(self, kind: Kind[Spec, Status], version: int) -> AsyncIterator[Change[Spec, Status]]:
+        newest = await newest_version(self._reader)
+        if version > newest:
+            raise ExpiredError(f"version {version} is not of this store, which is at {newest}: list again")
+        while True:
+            # Taken before looking: a write that comes between the look and the wait ends the wait at once.
+            written = self._written
+            changes = await changes_after(self._reader, version)
+            for logged in changes:
+                version = logged.row.version
+                if logged.row.kind == kind.name:
+                    yield logged.change(kind)
+            if not changes:
+                await _happens(written, POLL_SECONDS)
+
+    async def close(self) -> None:
+        await self._resources.aclose()
+
+    @asynccontextmanager
+    async def _write(self) -> AsyncIterator[Write]:
+        async with self._writer.transaction():
+            yield Write(self._writer, await newest_version(self._writer) + 1, self._keep)
+        self._written.set()
+        self._written = asyncio.Event()
+
+
+async def _existing(connection: Connection, kind: str, name: str) -> Row:
+    row = await find(connection, kind, name)
+    if row is None:
+        raise NotFoundError(kind, name)
+    return row
+
+
+def _refuse_conflict(row: Row, known: int, written: int) -> None:
+    if written > known:
+        raise ConflictError(f"{row.kind} {row.name!r} has changed at version {written}, after {known}: read it again")
+
+
+async def _happens(event: asyncio.Event, seconds: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
