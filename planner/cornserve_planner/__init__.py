@@ -1,1 +1,1 @@
-"""Which components to run together or apart, and how many replicas of each: pure functions, usable without a cluster."""
+"""Which components to run together or apart, and how many replicas of each. Pure functions, usable alone."""

@@ -1,0 +1,1 @@
+"""Generated from proto/cornserve/v1 by proto/generate."""
