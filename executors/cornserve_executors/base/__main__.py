@@ -51,9 +51,14 @@ def main() -> int:
     try:
         executor = _create(options.spec)
     except ValidationError as error:
-        print(f"the settings do not fit the executor {options.spec.executor!r}: {error}", file=sys.stderr)
+        print(f"the settings do not fit the executor {options.spec.executor!r}: {_in_one_line(error)}", file=sys.stderr)
         return 2
     return asyncio.run(serve(executor, options))
+
+
+def _in_one_line(error: ValidationError) -> str:
+    """The last line of the log is what whoever deploys is shown."""
+    return "; ".join(f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.errors())
 
 
 def _options() -> Options:
@@ -113,6 +118,7 @@ async def serve(executor: Executor[Any, Any, Any], options: Options) -> int:
         log.exception("the executor did not start")
         return 1
     finally:
+        state.close()  # Observers would keep the server for all of the grace.
         await server.stop(grace=1)
         await executor.stop()
 

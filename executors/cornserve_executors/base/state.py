@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from cornserve.v1 import executor_pb2 as pb
+
+LOAD_SECONDS = 0.1
+"""Observers hear of each phase at once, but of the load, which changes with each invocation, only so often."""
 
 _DESCRIPTIONS = {
     pb.PHASE_LOADING: "still loading",
@@ -21,7 +24,9 @@ class State:
         self._phase: pb.Phase.ValueType = pb.PHASE_LOADING
         self._message = ""
         self._running = 0
+        self._closed = False
         self._changed = asyncio.Event()
+        self._phase_changed = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
         self._dead: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -36,12 +41,17 @@ class State:
 
     def enter(self, phase: pb.Phase.ValueType, message: str = "") -> None:
         self._phase, self._message = phase, message
-        self._notify()
+        self._notify_of_phase()
 
     def report(self, message: str) -> None:
         """What the current phase is busy with."""
         self._message = message
-        self._notify()
+        self._notify_of_phase()
+
+    def close(self) -> None:
+        """Ends all observations."""
+        self._closed = True
+        self._notify_of_phase()
 
     def engine_died(self, reason: str) -> None:
         if not self._dead.done():
@@ -70,10 +80,17 @@ class State:
 
     async def observations(self) -> AsyncIterator[pb.Observation]:
         """The present state, then the newest after each change; changes in between may be left out."""
-        while True:
-            changed = self._changed
+        while not self._closed:
+            changed, phase_changed = self._changed, self._phase_changed
             yield pb.Observation(phase=self._phase, message=self._message, load=pb.Load(running=self._running))
             await changed.wait()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(phase_changed.wait(), LOAD_SECONDS)
+
+    def _notify_of_phase(self) -> None:
+        changed, self._phase_changed = self._phase_changed, asyncio.Event()
+        changed.set()
+        self._notify()
 
     def _notify(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
