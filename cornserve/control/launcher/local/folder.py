@@ -1,0 +1,119 @@
+"""What is kept on disk of each replica: enough for a new launcher to go on after a crash.
+
+`<home>/replicas/<id>/` holds the process, its endpoint and its log; of the replicas that ended last, the log is kept.
+A folder without a process is one whose replica never ran.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from cornserve.control.launcher.base import ReplicaId
+from cornserve.control.launcher.local.leader import Leader
+from cornserve.control.launcher.local.tail import tail
+from cornserve.task.spec import ExecutorSpec
+
+log = logging.getLogger(__name__)
+
+KEPT_LOGS = 16
+
+
+class Process(BaseModel):
+    """What `process.json` says."""
+
+    model_config = ConfigDict(frozen=True)
+
+    spec: ExecutorSpec
+    slots: tuple[str, ...]
+    leader: Leader
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    path: Path
+
+    @property
+    def id(self) -> ReplicaId:
+        return ReplicaId(self.path.name)
+
+    @property
+    def log(self) -> Path:
+        return self.path / "log"
+
+    @property
+    def announcement(self) -> Path:
+        """Where the executor writes its endpoint."""
+        return self.path / "endpoint"
+
+    @property
+    def _process(self) -> Path:
+        return self.path / "process.json"
+
+    def read_process(self) -> Process | None:
+        try:
+            return Process.model_validate_json(self._process.read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValidationError:
+            log.warning("%s is not readable, as after a power cut; its replica is forgotten", self._process)
+            return None
+
+    def write_process(self, process: Process) -> None:
+        partial = self._process.with_suffix(".partial")
+        partial.write_text(process.model_dump_json())
+        partial.rename(self._process)
+
+    def read_endpoint(self) -> str | None:
+        try:
+            return self.announcement.read_text()
+        except FileNotFoundError:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Folders:
+    path: Path
+
+    @property
+    def _ended(self) -> Path:
+        return self.path / "ended"
+
+    def create(self, replica: ReplicaId) -> Folder:
+        folder = Folder(self.path / replica)
+        folder.path.mkdir(parents=True)
+        return folder
+
+    def find(self) -> list[tuple[Folder, Process]]:
+        """The replicas that there are, oldest first; what never ran is removed."""
+        if not self.path.is_dir():
+            return []
+        found = []
+        for folder in (Folder(path) for path in self.path.iterdir() if path != self._ended):
+            process = folder.read_process()
+            if process is None:
+                shutil.rmtree(folder.path)
+            else:
+                found.append((folder, process))
+        return sorted(found, key=lambda replica: replica[1].leader.started)
+
+    def retire(self, folder: Folder) -> None:
+        """Removes a folder but keeps its log, and of these the latest."""
+        self._ended.mkdir(exist_ok=True)
+        folder.log.rename(self._ended / f"{folder.id}.log")
+        shutil.rmtree(folder.path)
+        logs = sorted(self._ended.iterdir(), key=lambda log: log.stat().st_mtime)
+        for log in logs[:-KEPT_LOGS]:
+            log.unlink(missing_ok=True)
+
+    def logs(self, replica: ReplicaId, lines: int) -> list[str]:
+        if Path(replica).name != replica:
+            return []  # Ids come from users; this one would lead out of here.
+        for log in (Folder(self.path / replica).log, self._ended / f"{replica}.log"):
+            if log.exists():
+                return tail(log, lines)
+        return []

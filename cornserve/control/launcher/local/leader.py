@@ -1,0 +1,154 @@
+"""The leader of a replica's session, and what may outlive it.
+
+A pid alone names nobody, because pids are used again; a pid and a start time name one process of one boot. A
+session's id is its leader's pid and is not used again while the session has members. So what is left when a leader has
+died, whatever it calls itself by now (vLLM's EngineCore renames itself), is found by its session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from functools import cache
+from pathlib import Path
+
+import psutil
+from pydantic import BaseModel, ConfigDict
+
+from cornserve.control.launcher.local.threads import finish_in_thread
+
+POLL_SECONDS = 0.02
+TRACKER_SECONDS = 1.0
+"""How long multiprocessing's resource tracker may take to unlink what killed processes have left in /dev/shm."""
+_TRACKER = "multiprocessing.resource_tracker"
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Leader(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    pid: int
+    started: float
+    """Seconds from the boot to its start: unlike a date, the same after the clock has been set."""
+    world: str
+    """Within which boot (and container) the pid means something."""
+
+    @classmethod
+    def of(cls, pid: int) -> Leader:
+        return cls(pid=pid, started=_seconds_after_boot(psutil.Process(pid)), world=_world())
+
+    def alive(self) -> bool:
+        """Zombies have ended."""
+        process = self._process()
+        return process is not None and not _is_zombie(process)
+
+    async def ended(self) -> None:
+        """Returns when the process has ended, whoever's child it is."""
+        try:
+            descriptor = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return
+        except (AttributeError, OSError):  # Not Linux, or a sandbox that does not have it.
+            await self._poll()
+            return
+        try:
+            if self.alive():
+                await _readable(descriptor)
+        finally:
+            os.close(descriptor)
+
+    async def _poll(self) -> None:
+        while self.alive():  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(POLL_SECONDS)
+
+    def terminate(self) -> None:
+        """Asks it, and only it, to end: it knows in which order what it has started should."""
+        process = self._process()
+        if process is not None:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.terminate()
+
+    def reap(self) -> int | None:
+        """The exit status (negative: the signal), once, if it has ended and was our child."""
+        if self._process() is None:
+            return None
+        try:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+        except ChildProcessError:
+            return None
+        return os.waitstatus_to_exitcode(status) if pid else None
+
+    async def kill_session(self) -> None:
+        """Kills the leader and what it has started; returns when nothing of it runs."""
+        loop = asyncio.get_running_loop()
+        patience = loop.time() + TRACKER_SECONDS
+        while await finish_in_thread(self._kill_members, spare_tracker=loop.time() < patience):  # noqa: ASYNC110
+            await asyncio.sleep(POLL_SECONDS)
+
+    def _kill_members(self, *, spare_tracker: bool) -> bool:
+        """Whether there were any."""
+        members = self._members()
+        for process in members:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if not (spare_tracker and _is_tracker(process)):
+                    process.kill()
+        return bool(members)
+
+    def _members(self) -> list[psutil.Process]:
+        """The living processes of the session."""
+        if self.world != _world() or (self._process() is None and psutil.pid_exists(self.pid)):
+            return []  # The pid is somebody else's now, who got it after the last member had ended.
+        return [process for pid in psutil.pids() if (process := self._member(pid)) is not None]
+
+    def _member(self, pid: int) -> psutil.Process | None:
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError, PermissionError):
+            process = psutil.Process(pid)  # Before the look at its session: signals are refused if the pid is reused.
+            if os.getsid(pid) == self.pid and not _is_zombie(process):
+                return process
+        return None
+
+    def _process(self) -> psutil.Process | None:
+        """The process, or None if it is gone or its pid is another's."""
+        if self.world != _world():
+            return None
+        try:
+            process = psutil.Process(self.pid)
+            same = abs(_seconds_after_boot(process) - self.started) < 1.5  # The boot's date is known to the second.
+        except psutil.NoSuchProcess:
+            return None
+        return process if same else None
+
+
+async def _readable(descriptor: int) -> None:
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    loop.add_reader(descriptor, readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(descriptor)
+
+
+def _is_zombie(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def _is_tracker(process: psutil.Process) -> bool:
+    return any(_TRACKER in argument for argument in process.cmdline())
+
+
+def _seconds_after_boot(process: psutil.Process) -> float:
+    return process.create_time() - psutil.boot_time()
+
+
+@cache
+def _world() -> str:
+    boot = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else ""
+    try:
+        return f"{boot}/{round(100 * _seconds_after_boot(psutil.Process(1)))}"
+    except psutil.Error:
+        return boot

@@ -1,0 +1,56 @@
+"""Starts a replica's process in such a way that no crash of ours leaves one that nobody knows."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+
+from cornserve.control.launcher.local.folder import Folder, Process
+from cornserve.control.launcher.local.leader import Leader
+from cornserve.task.spec import ExecutorSpec
+
+_GATE = 'read -r go && exec "$@" </dev/null'
+"""Becomes the executor once it is told to. If we die before, its input ends, and so does it."""
+
+
+def spawn(
+    folder: Folder, spec: ExecutorSpec, slots: tuple[str, ...], environment: Mapping[str, str], drain_seconds: float
+) -> Process:
+    """Records the process, and only then lets it run."""
+    with folder.log.open("ab") as log:
+        gated = subprocess.Popen(
+            ["/bin/sh", "-c", _GATE, "sh", *_command(folder, spec, drain_seconds)],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
+            start_new_session=True,
+        )
+    try:
+        process = Process(spec=spec, slots=slots, leader=Leader.of(gated.pid))
+        folder.write_process(process)
+        _open_gate(gated)
+    except BaseException:
+        gated.kill()
+        gated.communicate()
+        raise
+    gated.returncode = 0  # `Leader` reaps it: the process may outlive this object, which would complain of that.
+    return process
+
+
+def _open_gate(gated: subprocess.Popen[bytes]) -> None:
+    assert gated.stdin is not None
+    with gated.stdin as gate:
+        gate.write(b"go\n")
+
+
+def _command(folder: Folder, spec: ExecutorSpec, drain_seconds: float) -> list[str]:
+    return [
+        # -P: modules in the directory where Cornserve was started are none of the executor's.
+        *(sys.executable, "-P", "-m", "cornserve_executors.base"),
+        *("--spec", spec.model_dump_json()),
+        *("--listen", "127.0.0.1:0", "--announce", str(folder.announcement), "--metrics-port", "0"),
+        *("--drain-seconds", str(drain_seconds)),
+    ]

@@ -1,0 +1,26 @@
+"""The end of a log: its last lines, and the one that says what went wrong."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+MAX_BYTES = 1 << 20
+_EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Exit|Interrupt)\b")
+
+
+def tail(log: Path, lines: int) -> list[str]:
+    """The last lines, of at most the last MiB."""
+    with log.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - MAX_BYTES))
+        text = file.read().decode(errors="replace")
+    return text.splitlines()[-lines:] if lines > 0 else []
+
+
+def reason(lines: list[str]) -> str:
+    """The last line of the last traceback, or else the last line that says anything."""
+    meaningful = [line.strip() for line in lines if line.strip()]
+    exceptions = [line for line in meaningful if _EXCEPTION.match(line)]
+    return (exceptions or meaningful or [""])[-1]
