@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -102,9 +103,10 @@ class Folders:
         return sorted(found, key=lambda replica: replica[1].leader.started)
 
     def retire(self, folder: Folder) -> None:
-        """Removes a folder but keeps its log, and of these the latest."""
+        """Removes a folder but keeps its log, and of these the latest. May be repeated, if a crash came between."""
         self._ended.mkdir(exist_ok=True)
-        folder.log.rename(self._ended / f"{folder.id}.log")
+        with suppress(FileNotFoundError):
+            folder.log.rename(self._ended / f"{folder.id}.log")
         shutil.rmtree(folder.path)
         logs = sorted(self._ended.iterdir(), key=lambda log: log.stat().st_mtime)
         for log in logs[:-KEPT_LOGS]:
@@ -114,6 +116,6 @@ class Folders:
         if Path(replica).name != replica:
             return []  # Ids come from users; this one would lead out of here.
         for log in (Folder(self.path / replica).log, self._ended / f"{replica}.log"):
-            if log.exists():
+            with suppress(FileNotFoundError):
                 return tail(log, lines)
         return []

@@ -90,7 +90,7 @@ class Leader(BaseModel):
         """Whether there were any."""
         members = self._members()
         for process in members:
-            with contextlib.suppress(psutil.NoSuchProcess):
+            with contextlib.suppress(psutil.Error):
                 if not (spare_tracker and _is_tracker(process)):
                     process.kill()
         return bool(members)

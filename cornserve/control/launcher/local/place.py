@@ -65,9 +65,7 @@ class Place:
 
     async def run(self) -> None:
         if self._found is not None:
-            # What became of it so far is not known, and not held against it.
-            self._was_ready = True
-            await self._attempt(self._keep(*self._found))
+            await self._attempt(self._keep_found(*self._found))
         while self.wanted and self._heals:
             await self._attempt(self._run_new())
             await self._pause()
@@ -76,8 +74,9 @@ class Place:
     async def _attempt(self, life: Coroutine[Any, Any, None]) -> None:
         try:
             await life
-        except OSError as error:
-            self._fail(f"the replica could not be started or removed: {error}")
+        except Exception as error:  # Whatever it is, the other places go on.
+            log.exception("replica %s", self._replica.id)
+            self._fail(f"cannot be started or removed: {error}")
 
     async def _pause(self) -> None:
         with contextlib.suppress(TimeoutError):
@@ -86,16 +85,23 @@ class Place:
     async def _run_new(self) -> None:
         self._show_next()
         if not self._machine.slots.could_fit(self._spec.gpus):
-            self._fail(f"can never start here: {self._machine.slots.need(self._spec.gpus)}")
+            self._fail(f"can never start here: {self._machine.slots.need(self._spec.gpus)}", hopeless=True)
+            await self._unwanted.wait()
             return
         slots = await self._take_slots()
         if slots is None:
             return
         try:
             await self._keep(*await finish_in_thread(self._start, slots))
-        except OSError:
+        finally:
             self._machine.slots.release(slots)
-            raise
+
+    async def _keep_found(self, folder: Folder, process: Process) -> None:
+        self._was_ready = True  # What became of it so far is not known, and not held against it.
+        try:
+            await self._keep(folder, process)
+        finally:
+            self._machine.slots.release(process.slots)
 
     def _show_next(self) -> None:
         """Shows the next replica in the place of the last one."""
@@ -118,7 +124,11 @@ class Place:
     def _start(self, slots: tuple[str, ...]) -> tuple[Folder, Process]:
         folder = self._machine.folders.create(self._replica.id)
         environment = self._machine.slots.environment(slots)
-        return folder, spawn(folder, self._spec, slots, environment, self._machine.drain_seconds)
+        try:
+            return folder, spawn(folder, self._spec, slots, environment, self._machine.drain_seconds)
+        except OSError:
+            self._machine.folders.retire(folder)
+            raise
 
     async def _keep(self, folder: Folder, process: Process) -> None:
         """Stays with a process until nothing is left of it."""
@@ -132,7 +142,6 @@ class Place:
             self._fail(_epitaph(status, reason(lines)))
         await process.leader.kill_session()
         await finish_in_thread(self._machine.folders.retire, folder)
-        self._machine.slots.release(process.slots)
 
     async def _accompany(self, folder: Folder, leader: Leader) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -163,10 +172,12 @@ class Place:
         log.warning("replica %s has not ended in time and is killed", self._replica.id)
         await leader.kill_session()
 
-    def _fail(self, message: str) -> None:
+    def _fail(self, message: str, *, hopeless: bool = False) -> None:
         self._failures = 0 if self._was_ready else self._failures + 1
         log.warning("replica %s: %s", self._replica.id, message)
-        self._show(state=ReplicaState.FAILED, message=message, endpoint=None, failures=self._failures)
+        self._show(
+            state=ReplicaState.FAILED, message=message, endpoint=None, failures=self._failures, hopeless=hopeless
+        )
 
     def _show(self, **changes: Any) -> None:
         self._replica = replace(self._replica, **changes)

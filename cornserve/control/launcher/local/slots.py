@@ -22,10 +22,15 @@ class Slots:
         self._released = asyncio.Event()
 
     @classmethod
-    def detect(cls, cpu_slots: int | None = None) -> Slots:
-        """The GPUs that this process may use; without any, CPU slots, by default one per core. May take seconds."""
-        gpus = _visible(_gpus(), os.environ.get(VISIBLE))
-        return cls("GPU", gpus) if gpus else cls.cpu(cpu_slots or os.cpu_count() or 1)
+    def detect(cls, *, gpus: int | None = None, cpu_slots: int | None = None) -> Slots:
+        """GPUs that this process may use, by default all; without any, CPU slots, by default one per core.
+
+        May take seconds. Tells no more GPUs than there are, however many are asked for.
+        """
+        devices = [] if gpus == 0 else _visible(_gpus(), os.environ.get(VISIBLE))[:gpus]
+        if devices:
+            return cls("GPU", devices)
+        return cls.cpu((os.cpu_count() or 1) if cpu_slots is None else cpu_slots)
 
     @classmethod
     def cpu(cls, count: int) -> Slots:
@@ -66,7 +71,7 @@ class Slots:
 
     def environment(self, slots: Sequence[str]) -> dict[str, str]:
         """What a replica is told, so that it sees its own GPUs and no others."""
-        return {VISIBLE: ",".join(slots)} if self._kind == "GPU" else {}
+        return {VISIBLE: ",".join(slots) if self._kind == "GPU" else ""}
 
 
 def _gpus() -> list[str]:
