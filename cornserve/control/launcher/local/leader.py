@@ -59,7 +59,7 @@ class Leader(BaseModel):
             os.close(descriptor)
 
     async def _poll(self) -> None:
-        while self.alive():  # noqa: ASYNC110 - nothing tells
+        while self.alive():
             await asyncio.sleep(POLL_SECONDS)
 
     def terminate(self) -> None:
@@ -83,7 +83,7 @@ class Leader(BaseModel):
         """Kills the leader and what it has started; returns when nothing of it runs."""
         loop = asyncio.get_running_loop()
         patience = loop.time() + TRACKER_SECONDS
-        while await finish_in_thread(self._kill_members, spare_tracker=loop.time() < patience):  # noqa: ASYNC110
+        while await finish_in_thread(self._kill_members, spare_tracker=loop.time() < patience):
             await asyncio.sleep(POLL_SECONDS)
 
     def _kill_members(self, *, spare_tracker: bool) -> bool:

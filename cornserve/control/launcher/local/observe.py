@@ -34,7 +34,7 @@ class Observed:
 async def observe(folder: Folder) -> AsyncGenerator[Observed, None]:
     """How the executor is, for as long as the caller wants to know."""
     yield Observed(ReplicaState.STARTING, "starting its process")
-    while (endpoint := folder.read_endpoint()) is None:  # noqa: ASYNC110 - files do not tell
+    while (endpoint := folder.read_endpoint()) is None:
         await asyncio.sleep(POLL_SECONDS)
     async with grpc.aio.insecure_channel(endpoint) as channel:
         stub = executor_pb2_grpc.ExecutorStub(channel)

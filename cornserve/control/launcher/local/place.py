@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
 from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
@@ -14,20 +13,14 @@ from uuid import uuid4
 from cornserve.app.record import ReplicaState
 from cornserve.control.launcher.base import GroupKey, Replica, ReplicaId
 from cornserve.control.launcher.local.folder import Folder, Process
-from cornserve.control.launcher.local.leader import Leader
+from cornserve.control.launcher.local.life import Life
 from cornserve.control.launcher.local.machine import Machine
-from cornserve.control.launcher.local.observe import Observed, observe
+from cornserve.control.launcher.local.observe import Observed
 from cornserve.control.launcher.local.spawn import spawn
-from cornserve.control.launcher.local.tail import reason
 from cornserve.control.launcher.local.threads import finish_in_thread
 from cornserve.task.spec import ExecutorSpec
 
 log = logging.getLogger(__name__)
-
-STOP_SECONDS = 5.0
-"""How long an executor may take to free everything, after the drain."""
-REASON_LINES = 100
-"""How far back in its log the reason for a replica's end is looked for."""
 
 
 class Place:
@@ -65,6 +58,7 @@ class Place:
 
     async def run(self) -> None:
         if self._found is not None:
+            self._was_ready = True  # What became of it so far is not known, and not held against it.
             await self._attempt(self._keep_found(*self._found))
         while self.wanted and self._heals:
             await self._attempt(self._run_new())
@@ -84,24 +78,18 @@ class Place:
 
     async def _run_new(self) -> None:
         self._show_next()
-        if not self._machine.slots.could_fit(self._spec.gpus):
+        if self._machine.slots.could_fit(self._spec.gpus):
+            slots = await self._take_slots()
+            if slots is not None:
+                with self._machine.slots.holding(slots):
+                    await self._keep(*await finish_in_thread(self._start, slots))
+        else:
             self._fail(f"can never start here: {self._machine.slots.need(self._spec.gpus)}", hopeless=True)
             await self._unwanted.wait()
-            return
-        slots = await self._take_slots()
-        if slots is None:
-            return
-        try:
-            await self._keep(*await finish_in_thread(self._start, slots))
-        finally:
-            self._machine.slots.release(slots)
 
     async def _keep_found(self, folder: Folder, process: Process) -> None:
-        self._was_ready = True  # What became of it so far is not known, and not held against it.
-        try:
+        with self._machine.slots.holding(process.slots):
             await self._keep(folder, process)
-        finally:
-            self._machine.slots.release(process.slots)
 
     def _show_next(self) -> None:
         """Shows the next replica in the place of the last one."""
@@ -131,46 +119,16 @@ class Place:
             raise
 
     async def _keep(self, folder: Folder, process: Process) -> None:
-        """Stays with a process until nothing is left of it."""
-        try:
-            await self._accompany(folder, process.leader)
-        except ExceptionGroup:
-            log.exception("replica %s is ended, because it cannot be followed", folder.id)
-        status = process.leader.reap()
-        lines = await finish_in_thread(self._machine.folders.logs, folder.id, REASON_LINES)
+        life = Life(self._machine, folder, process, self._unwanted, self._observe)
+        message = await life.last()
         if self.wanted:
-            self._fail(_epitaph(status, reason(lines)))
-        await process.leader.kill_session()
-        await finish_in_thread(self._machine.folders.retire, folder)
+            self._fail(message)
+        await life.bury()
 
-    async def _accompany(self, folder: Folder, leader: Leader) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            companions = [
-                tasks.create_task(self._observe(folder)),
-                tasks.create_task(self._drain_when_unwanted(leader)),
-            ]
-            await leader.ended()
-            for companion in companions:
-                companion.cancel()
-
-    async def _observe(self, folder: Folder) -> None:
-        async with contextlib.aclosing(observe(folder)) as observations:
-            async for observed in observations:
-                self._note(observed)
-
-    def _note(self, observed: Observed) -> None:
+    def _observe(self, observed: Observed) -> None:
         self._was_ready |= observed.state in (ReplicaState.READY, ReplicaState.DRAINING)
-        if self.wanted:
-            failures = 0 if self._was_ready else self._failures
-            self._show(state=observed.state, message=observed.message, endpoint=observed.endpoint, failures=failures)
-
-    async def _drain_when_unwanted(self, leader: Leader) -> None:
-        await self._unwanted.wait()
-        self._show(state=ReplicaState.DRAINING, message="finishes what is in flight")
-        leader.terminate()
-        await asyncio.sleep(self._machine.drain_seconds + STOP_SECONDS)
-        log.warning("replica %s has not ended in time and is killed", self._replica.id)
-        await leader.kill_session()
+        failures = 0 if self._was_ready else self._failures
+        self._show(state=observed.state, message=observed.message, endpoint=observed.endpoint, failures=failures)
 
     def _fail(self, message: str, *, hopeless: bool = False) -> None:
         self._failures = 0 if self._was_ready else self._failures + 1
@@ -196,13 +154,3 @@ async def _first(*waits: Coroutine[Any, Any, Any]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-
-
-def _epitaph(status: int | None, last_words: str) -> str:
-    match status:
-        case None:
-            return f"its process has ended; its last log line: {last_words}"
-        case signaled if signaled < 0:
-            return f"killed by {signal.Signals(-signaled).name}; its last log line: {last_words}"
-        case _:
-            return f"exited with status {status}: {last_words}"

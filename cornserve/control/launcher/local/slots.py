@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Literal
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -52,10 +53,15 @@ class Slots:
         """Takes those that a found replica holds."""
         self._taken.update(slots)
 
-    def release(self, slots: Iterable[str]) -> None:
-        self._taken.difference_update(slots)
-        released, self._released = self._released, asyncio.Event()
-        released.set()
+    @contextmanager
+    def holding(self, slots: Iterable[str]) -> Iterator[None]:
+        """Releases them at the end."""
+        try:
+            yield
+        finally:
+            self._taken.difference_update(slots)
+            released, self._released = self._released, asyncio.Event()
+            released.set()
 
     async def released(self) -> None:
         """Returns after the next release; who has waited longest goes first."""

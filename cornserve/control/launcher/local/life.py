@@ -1,0 +1,86 @@
+"""One process of a replica, from its start or its discovery until nothing is left of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Callable
+
+from cornserve.app.record import ReplicaState
+from cornserve.control.launcher.local.folder import Folder, Process
+from cornserve.control.launcher.local.machine import Machine
+from cornserve.control.launcher.local.observe import Observed, observe
+from cornserve.control.launcher.local.tail import reason
+from cornserve.control.launcher.local.threads import finish_in_thread
+
+log = logging.getLogger(__name__)
+
+STOP_SECONDS = 5.0
+"""How long an executor may take to free everything, after the drain."""
+REASON_LINES = 100
+"""How far back in its log the reason for a process's end is looked for."""
+
+
+class Life:
+    def __init__(
+        self,
+        machine: Machine,
+        folder: Folder,
+        process: Process,
+        unwanted: asyncio.Event,
+        show: Callable[[Observed], None],
+    ) -> None:
+        self._machine = machine
+        self._folder = folder
+        self._leader = process.leader
+        self._unwanted = unwanted
+        self._show = show
+
+    async def last(self) -> str:
+        """Stays with the process until it ends; says how it did. Once unwanted, it is made to."""
+        try:
+            await self._accompany()
+        except ExceptionGroup:
+            log.exception("replica %s is ended, because it cannot be followed", self._folder.id)
+        status = self._leader.reap()
+        lines = await finish_in_thread(self._machine.folders.logs, self._folder.id, REASON_LINES)
+        return _epitaph(status, reason(lines))
+
+    async def bury(self) -> None:
+        """Kills what the process has left running, and then removes its folder."""
+        await self._leader.kill_session()
+        await finish_in_thread(self._machine.folders.retire, self._folder)
+
+    async def _accompany(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            companions = [tasks.create_task(self._observe()), tasks.create_task(self._drain_when_unwanted())]
+            await self._leader.ended()
+            for companion in companions:
+                companion.cancel()
+
+    async def _observe(self) -> None:
+        async with contextlib.aclosing(observe(self._folder)) as observations:
+            async for observed in observations:
+                if not self._unwanted.is_set():
+                    self._show(observed)
+
+    async def _drain_when_unwanted(self) -> None:
+        await self._unwanted.wait()
+        endpoint = self._folder.read_endpoint()
+        self._show(Observed(ReplicaState.DRAINING, "finishes what is in flight", endpoint))
+        self._leader.terminate()
+        await asyncio.sleep(self._machine.drain_seconds + STOP_SECONDS)
+        log.warning("replica %s has not ended in time and is killed", self._folder.id)
+        await self._leader.kill_session()
+
+
+def _epitaph(status: int | None, last_words: str) -> str:
+    match status:
+        case None:
+            return f"its process has ended; its last log line: {last_words}"
+        case signaled if signaled < 0:
+            return f"ended by signal {-signaled} ({signal.strsignal(-signaled)}); its last log line: {last_words}"
+        case _:
+            return f"exited with status {status}: {last_words}"
