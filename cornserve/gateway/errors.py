@@ -30,9 +30,7 @@ class ApiError(Exception):
     ) -> None:
         super().__init__(message)
         self.status = status
-        self.body = ErrorBody(
-            error=ErrorDetail(message=message, type=type or _type_of(status), param=param, code=code)
-        )
+        self.body = ErrorBody(error=ErrorDetail(message=message, type=type or _type_of(status), param=param, code=code))
 
 
 class NotReadyError(TaskError):

@@ -17,7 +17,6 @@ from cornserve.gateway.errors import of_validation
 from cornserve.gateway.serving import Serving
 from cornserve.gateway.session import Session
 from cornserve.task import Stream
-from cornserve.task.references import WithoutReferences
 
 router = APIRouter()
 
@@ -61,7 +60,8 @@ class Exchange:
         yield b"event: result\ndata: " + await self.answer(session) + b"\n\n"
 
     def _dump(self, response: Any) -> bytes:
-        return self._response.dump_json(response, context=WithoutReferences())
+        # Not dump_json: that hides the errors of invocations whose values it reads.
+        return to_json(self._response.dump_python(response, mode="json"))
 
 
 def _streams(response: Any) -> dict[str, Stream[Any]]:

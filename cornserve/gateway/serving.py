@@ -90,7 +90,7 @@ class Serving:
                 return await answer(session)
 
         working = asyncio.create_task(work())
-        leaving = asyncio.create_task(self._request.receive())
+        leaving = asyncio.ensure_future(self._request.receive())
         try:
             await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
@@ -106,7 +106,7 @@ class Serving:
 
     def _explain(self, error: Exception) -> ApiError:
         if not isinstance(error, ApiError | TaskError):
-            log.exception("request %s to app %s failed", self.id, self._app, exc_info=error)
+            log.error("request %s to app %s failed", self.id, self._app, exc_info=error)
         return of_request(error)
 
     def _done(self, status: int) -> None:

@@ -16,10 +16,10 @@ from cornserve.gateway.replica import Replica, Replicas
 from cornserve.task import Stream, TaskError
 from cornserve.task.base import Task
 from cornserve.task.choice import Draws
+from cornserve.task.errors import Suspension
 from cornserve.task.output import layout_of
 from cornserve.task.recording import Invocation, Recording
 from cornserve.task.references import Origin
-from cornserve.task.errors import Suspension
 from cornserve.v1 import executor_pb2 as pb
 
 T = TypeVar("T")
@@ -89,9 +89,7 @@ class Session:
         self._progress = asyncio.Event()
         draws = Draws(request_id)
         self._path: Task[Any, Any] = deployed.app.paths[draws.choose(deployed.route.shares)]
-        self._recording = Recording(
-            draws, open_stream=self._open_stream, max_invocations=deployed.app.max_invocations
-        )
+        self._recording = Recording(draws, open_stream=self._open_stream, max_invocations=deployed.app.max_invocations)
 
     async def __aenter__(self) -> Self:
         return self
@@ -153,7 +151,10 @@ class Session:
                 pb.Input(pending=pb.Pending(invocation=origin.invocation, output=origin.output))
                 for origin in invocation.inputs
             ],
-            outputs=[*(pb.Output(name=name, to_caller=True) for name in dispatched.channels), *self._consumed(invocation)],
+            outputs=[
+                *(pb.Output(name=name, to_caller=True) for name in dispatched.channels),
+                *self._consumed(invocation),
+            ],
         )
 
     def _consumed(self, producer: Invocation) -> list[pb.Output]:

@@ -50,14 +50,15 @@ def layout_of(output_type: type[Output]) -> Layout:
     streams: dict[str, TypeAdapter[Any]] = {}
     values: dict[str, TypeAdapter[Any]] = {}
     for name, field in output_type.model_fields.items():
-        annotation = field.annotation
+        annotation: Any = field.annotation
         if annotation is Tensor:
             tensors.add(name)
         elif get_origin(annotation) is Stream:
             streams[name] = TypeAdapter(get_args(annotation)[0])
         elif _mentions_reference(annotation):
             raise DefinitionError(
-                f"{output_type.__name__}.{name} is {annotation}: an output's Tensor or Stream[T] must be a field of its own"
+                f"{output_type.__name__}.{name} is {annotation}: "
+                "an output's Tensor or Stream[T] must be a field of its own"
             )
         else:
             values[name] = TypeAdapter(annotation)
@@ -70,7 +71,7 @@ def _mentions_reference(annotation: Any) -> bool:
 
 def pending(output_type: type[OutputT], references: Mapping[str, Tensor | Stream[Any]], demand: Demand) -> OutputT:
     """An output that holds `references` and asks `demand` for everything else."""
-    output = object.__new__(_pending_type(output_type))
+    output: OutputT = object.__new__(_pending_type(output_type))
     object.__getattribute__(output, "__dict__").update(references)
     object.__setattr__(output, "_demand", demand)
     return output
@@ -90,13 +91,12 @@ def _pending_type(output_type: type[OutputT]) -> type[OutputT]:
             return object.__getattribute__(self, "_demand")(name)
         raise AttributeError(f"{output_type.__name__!r} object has no attribute {name!r}")
 
-    return type(output_type)(
-        output_type.__name__,
-        (output_type,),
-        {
-            "__slots__": ("_demand",),
-            "__module__": output_type.__module__,
-            "__getattribute__": __getattribute__,
-            "__getattr__": __getattr__,
-        },
-    )
+    namespace = {
+        "__slots__": ("_demand",),
+        "__module__": output_type.__module__,
+        "__getattribute__": __getattribute__,
+        "__getattr__": __getattr__,
+    }
+    metaclass: Any = type(output_type)
+    pending_type: type[OutputT] = metaclass(output_type.__name__, (output_type,), namespace)
+    return pending_type

@@ -19,8 +19,8 @@ from cornserve.task.errors import (
     DivergenceError,
     InvocationError,
     OutsideRequestError,
-    SwallowedSuspensionError,
     Suspension,
+    SwallowedSuspensionError,
     TooManyInvocationsError,
 )
 from cornserve.task.output import Output, layout_of, pending
@@ -199,7 +199,11 @@ def current(what: str) -> Recording:
 
 
 def replayable_choice(n: int, p: Sequence[float] | None = None) -> int:
-    """A random index below `n`, with probabilities proportional to `p`, that is the same in every replay [C Listing 2]."""
+    """A random index below `n` that is the same in every replay [C Listing 2].
+
+    Args:
+        p: weights of the `n` alternatives; by default, all are equally likely.
+    """
     if p is not None and len(p) != n:
         raise ValueError(f"{n} alternatives need {n} probabilities, not {len(p)}")
     return current("replayable_choice was called").draws.choose([1.0] * n if p is None else p)

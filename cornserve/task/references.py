@@ -2,7 +2,8 @@
 
 A `Tensor` stays with the executor that made it; a `Stream` arrives in pieces. Inside `invoke` both are plain
 objects that can be kept in lists, passed to other tasks and returned, but not looked into. When an input is
-written down, its references are lifted out of the JSON, and become the edges of the graph.
+written down, its references are lifted out of the JSON, and become the edges of the graph. In any other JSON
+they are null: there is nothing to write down.
 """
 
 from __future__ import annotations
@@ -35,10 +36,6 @@ class Edges:
     def lift(self, origin: Origin) -> dict[str, int]:
         self.origins.append(origin)
         return {"$input": len(self.origins) - 1}
-
-
-class WithoutReferences:
-    """The context for answers: a reference has no value of its own there and reads as null."""
 
 
 class Tensor:
@@ -75,9 +72,7 @@ class Stream(Generic[Item]):
 
     __slots__ = ("_source", "origin")
 
-    def __init__(
-        self, origin: Origin | None = None, source: Callable[[], AsyncIterator[Item]] | None = None
-    ) -> None:
+    def __init__(self, origin: Origin | None = None, source: Callable[[], AsyncIterator[Item]] | None = None) -> None:
         self.origin = origin
         self._source = source
 
@@ -120,14 +115,11 @@ def _reference_schema(cls: type[Tensor] | type[Stream[Any]]) -> CoreSchema:
     )
 
 
-def _serialise(reference: Tensor | Stream[Any], info: core_schema.SerializationInfo) -> dict[str, int] | None:
-    kind = type(reference).__name__
-    match info.context:
-        case Edges() as edges if reference.origin is not None:
-            return edges.lift(reference.origin)
-        case Edges():
-            raise ValueError(f"a mapped {kind} cannot be the input of a unit task: mapping happens in the gateway")
-        case WithoutReferences():
-            return None
-        case _:
-            raise ValueError(f"a {kind} is a reference and has no value that could be written down")
+def _serialise(reference: Tensor | Stream[Any], info: core_schema.SerializationInfo) -> object:
+    edges = info.context
+    if not isinstance(edges, Edges):
+        return reference if info.mode == "python" else None
+    if reference.origin is None:
+        kind = type(reference).__name__
+        raise ValueError(f"a mapped {kind} cannot be the input of a unit task: mapping happens in the gateway")
+    return edges.lift(reference.origin)

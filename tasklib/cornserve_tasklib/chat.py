@@ -30,7 +30,7 @@ class ChatMessage(BaseModel):
 class ChatRequest(BaseModel):
     """A conversation, and how to go on with it.
 
-        ChatRequest.ask("What is the capital of France?", max_tokens=16)
+    ChatRequest.ask("What is the capital of France?", max_tokens=16)
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -164,9 +164,7 @@ class Exchange:
             message=Message(content=text), finish_reason=response.finish_reason, token_ids=list(response.token_ids)
         )
         usage = CompletionUsage.of(response.usage)
-        return ChatCompletion(
-            id=self._id, created=self._created, model=self._body.model, choices=[choice], usage=usage
-        )
+        return ChatCompletion(id=self._id, created=self._created, model=self._body.model, choices=[choice], usage=usage)
 
     async def events(self, session: Session) -> AsyncGenerator[bytes, None]:
         chunks = await session.run(self._body.chat, _chunks)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+from pydantic_core import to_json
+
 from cornserve_echo.task import EchoRequest, EchoResponse, EchoTask
 from cornserve_executors.base import Call, Executor
 from cornserve_executors.base.executor import Report
-from pydantic_core import to_json
 
 
 class EchoExecutor(Executor[EchoTask, EchoRequest, EchoResponse]):

@@ -1,0 +1,53 @@
+"""Apps arrive as source."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from cornserve.app.source import SourceError, load_app, unload_app
+
+SOURCE = """
+from cornserve import App, Task
+from cornserve_echo import EchoRequest, EchoResponse, EchoTask
+
+class Say(Task[EchoRequest, EchoResponse]):
+    def post_init(self) -> None:
+        self.echo = EchoTask(prefix="{prefix}")
+
+    def invoke(self, request: EchoRequest) -> EchoResponse:
+        return self.echo.invoke(request)
+
+app = App(name="say", paths=[Say()])
+"""
+
+
+def test_two_versions_of_an_app_live_side_by_side() -> None:
+    apps = [load_app(SOURCE.replace("{prefix}", prefix), f"version_{prefix}") for prefix in "ab"]
+
+    try:
+        prefixes = [spec.config["prefix"] for app in apps for spec in app.executor_specs().values()]
+        assert prefixes == ["a", "b"]
+        assert type(apps[0].paths[0]) is not type(apps[1].paths[0])
+    finally:
+        for prefix in "ab":
+            unload_app(f"version_{prefix}")
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("x = (", r"app.py:1: SyntaxError"),
+        ("import nothing_like_this", r"app.py:1: ModuleNotFoundError: No module named 'nothing_like_this'"),
+        ("x = 1\ny = x / 0", r"app.py:2: ZeroDivisionError"),
+        ("raise SystemExit(3)", r"app.py:1: SystemExit: 3"),
+        ("x = 1", r"must define one App .* but has 0"),
+        (SOURCE + "other = App(name='b', paths=[Say()])", r"must define one App .* but has 2"),
+    ],
+)
+def test_a_source_without_an_app_is_refused_with_line_and_reason(source: str, reason: str) -> None:
+    with pytest.raises(SourceError, match=reason):
+        load_app(source, "broken")
+
+    assert "broken" not in sys.modules

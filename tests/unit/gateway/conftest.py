@@ -1,0 +1,122 @@
+"""A real gateway on a real store, with echo executors served over gRPC in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import grpc
+import httpx2 as httpx
+import pytest
+import uvicorn
+
+from cornserve.app.app import App
+from cornserve.app.load import load
+from cornserve.app.record import AppSpec, AppStatus, Phase, Route
+from cornserve.app.source import unload_app
+from cornserve.control.store.base import APPS, Store
+from cornserve.control.store.sqlite import SqliteStore
+from cornserve.gateway.api import create_api
+from cornserve.task.spec import ExecutorSpec
+from cornserve.v1 import executor_pb2 as pb
+from cornserve.v1 import executor_pb2_grpc
+from cornserve_echo.executor import EchoExecutor
+from cornserve_echo.task import EchoTask
+from cornserve_executors.base.metrics import Metrics
+from cornserve_executors.base.service import ExecutorService
+from cornserve_executors.base.state import State
+from tests.waiting import until
+
+Deploy = Callable[[str], Awaitable[None]]
+
+
+class Executors:
+    """Serves echo executors, one for each spec; `states` tells what runs in them."""
+
+    def __init__(self) -> None:
+        self.states: dict[str, State] = {}
+        self._endpoints: dict[str, str] = {}
+        self._servers: list[grpc.aio.Server] = []
+
+    async def endpoint(self, spec: ExecutorSpec) -> str:
+        if spec.key not in self._endpoints:
+            state = self.states[spec.key] = State()
+            state.enter(pb.PHASE_READY)
+            executor = EchoExecutor(EchoTask.model_validate(spec.config))
+            server = grpc.aio.server()
+            service = ExecutorService(executor, state, Metrics(executor.metrics))
+            executor_pb2_grpc.add_ExecutorServicer_to_server(service, server)
+            self._endpoints[spec.key] = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+            await server.start()
+            self._servers.append(server)
+        return self._endpoints[spec.key]
+
+    async def close(self) -> None:
+        for server in self._servers:
+            await server.stop(grace=None)
+
+
+@pytest.fixture
+async def executors() -> AsyncIterator[Executors]:
+    executors = Executors()
+    yield executors
+    await executors.close()
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    store = await SqliteStore.open(tmp_path / "state.db")
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def gateway(store: Store) -> AsyncIterator[httpx.AsyncClient]:
+    async def no_logs(replica: str, lines: int) -> list[str]:
+        return [f"{replica} wrote this"][:lines]
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(create_api(store, no_logs), log_config=None, lifespan="on"))
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    async with httpx.AsyncClient(base_url=url, timeout=20, verify=False) as client:
+        await until(lambda: _is_ready(client))
+        yield client
+    server.should_exit = True
+    await serving
+
+
+async def _is_ready(client: httpx.AsyncClient) -> bool:
+    with contextlib.suppress(httpx.TransportError):
+        return (await client.get("/readyz")).status_code == 200
+    return False
+
+
+async def _is_served(client: httpx.AsyncClient, name: str) -> bool:
+    return (await client.get(f"/v1/models/{name}")).status_code == 200
+
+
+@pytest.fixture
+async def deploy(store: Store, gateway: httpx.AsyncClient, executors: Executors) -> AsyncIterator[Deploy]:
+    """Deploys a source as the controller would, with every executor ready, and waits until it is served."""
+    modules: list[str] = []
+
+    async def deploy(source: str) -> None:
+        name = re.findall('App\\(name="(.*?)"', source)[0]
+        modules.append(f"{name}_of_the_test")
+        spec = AppSpec(source=source)
+        app: App = await asyncio.to_thread(load, name, spec, modules[-1])
+        endpoints = {key: [await executors.endpoint(it)] for key, it in app.executor_specs().items()}
+        record = await store.create(APPS, name, spec)
+        route = Route(generation=1, spec=spec, shares=list(app.shares), endpoints=endpoints)
+        status = AppStatus(phase=Phase.SERVING, generation=1, route=route)
+        await store.update_status(APPS, name, status, record.version)
+        await until(lambda: _is_served(gateway, name))
+
+    yield deploy
+    for module in modules:
+        unload_app(module)

@@ -1,0 +1,118 @@
+"""`/admin/v1` and the pages for operators."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import httpx2 as httpx
+import pytest
+
+from cornserve.app.record import AppStatus, Phase
+from cornserve.control.store.base import APPS, MAX_RECORD_BYTES, Store
+from tests.unit.gateway.conftest import Deploy
+from tests.unit.gateway.sources import ECHO, STEPS
+from tests.waiting import until
+
+
+async def test_a_deployed_app_is_stored_for_the_controller(gateway: httpx.AsyncClient, store: Store) -> None:
+    response = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO, "replicas": 2})
+
+    assert response.status_code == 200
+    assert response.json()["status"]["phase"] == "pending"
+    record = await store.get(APPS, "echo")
+    assert (record.spec.source, record.spec.replicas) == (ECHO, 2)
+
+
+async def test_deploying_the_same_again_changes_nothing(gateway: httpx.AsyncClient) -> None:
+    first = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+    again = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+    changed = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO + "\n"})
+
+    assert first.json() == again.json()
+    assert changed.json()["generation"] == 2
+
+
+async def test_deploying_what_failed_again_is_a_new_try(gateway: httpx.AsyncClient, store: Store) -> None:
+    await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+    record = await store.get(APPS, "echo")
+    await store.update_status(APPS, "echo", AppStatus(phase=Phase.FAILED, generation=1), record.version)
+
+    again = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+
+    assert again.json()["generation"] == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({}, "either a source or a model"),
+        ({"source": ECHO, "model": "x"}, "either a source or a model"),
+        ({"source": ECHO, "gpus": 1}, "unknown or unsupported field: 'gpus'"),
+        ({"source": ECHO, "replicas": 0}, "replicas"),
+        ({"source": "x = ("}, "app.py:1: SyntaxError"),
+        ({"source": STEPS}, "defines the app 'steps', but is deployed as 'echo'"),
+        ({"model": "/no/such/directory"}, "is no model directory"),
+        ({"source": ECHO.replace("EchoTask()", "EchoTask(delay=1)")}, "delay"),
+    ],
+)
+async def test_what_cannot_run_is_refused_and_not_stored(
+    gateway: httpx.AsyncClient, store: Store, body: dict[str, object], message: str
+) -> None:
+    response = await gateway.put("/admin/v1/apps/echo", json=body)
+
+    assert response.status_code == 400
+    assert message in response.json()["error"]["message"]
+    assert (await store.list(APPS)).records == []
+
+
+async def test_a_source_that_is_too_large_is_a_413(gateway: httpx.AsyncClient) -> None:
+    response = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO + "#" * MAX_RECORD_BYTES})
+
+    assert response.status_code == 413
+
+
+async def test_a_deleted_app_is_gone_for_clients(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
+    await deploy(ECHO)
+
+    assert (await gateway.delete("/admin/v1/apps/echo")).status_code == 204
+    await until(lambda: _is_gone(gateway, "echo"))
+    assert (await gateway.delete("/admin/v1/apps/echo")).status_code == 404
+    assert (await gateway.get("/admin/v1/apps/echo")).status_code == 404
+
+
+async def _is_gone(gateway: httpx.AsyncClient, name: str) -> bool:
+    return (await gateway.get(f"/v1/models/{name}")).status_code == 404
+
+
+async def test_events_tell_each_change_until_the_end(gateway: httpx.AsyncClient, store: Store) -> None:
+    await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+    seen: list[tuple[str, str]] = []
+    async with asyncio.timeout(10), gateway.stream("GET", "/admin/v1/apps/echo/events") as response:
+        kind = ""
+        async for line in response.aiter_lines():
+            if line.startswith("event: "):
+                kind = line.removeprefix("event: ")
+            elif line.startswith("data: "):
+                seen.append((kind, json.loads(line.removeprefix("data: "))["status"]["phase"]))
+                if len(seen) == 1:
+                    record = await store.get(APPS, "echo")
+                    await store.update_status(APPS, "echo", AppStatus(phase=Phase.STARTING), record.version)
+                elif len(seen) == 2:
+                    await gateway.delete("/admin/v1/apps/echo")
+
+    assert seen == [("put", "pending"), ("put", "starting"), ("deleted", "starting")]
+
+
+async def test_probes_and_metrics_answer(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
+    await deploy(ECHO)
+    await gateway.post("/v1/apps/echo/invoke", json={"text": "a"})
+
+    assert (await gateway.get("/healthz")).status_code == 200
+    assert 'cornserve_gateway_requests_total{app="echo",status="200"} 1.0' in (await gateway.get("/metrics")).text
+
+
+async def test_unknown_paths_and_methods_have_the_error_shape(gateway: httpx.AsyncClient) -> None:
+    assert (await gateway.get("/v2/nothing")).json()["error"]["message"] == "GET /v2/nothing: Not Found"
+    assert (await gateway.delete("/v1/models")).status_code == 405
+    assert (await gateway.get("/admin/v1/apps/echo/logs?lines=0")).json()["error"]["param"] == "lines"

@@ -1,0 +1,142 @@
+"""`/v1/chat/completions`, through the official client."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import httpx2 as httpx
+import openai
+import pytest
+from openai import AsyncOpenAI
+
+from tests.unit.gateway.conftest import Deploy, Executors
+from tests.unit.gateway.sources import CHAT, ECHO
+from tests.waiting import until
+
+
+@pytest.fixture
+async def client(gateway: httpx.AsyncClient, deploy: Deploy) -> AsyncIterator[AsyncOpenAI]:
+    await deploy(CHAT)
+    # The same connections, because reading the machine's certificates takes longer than a test.
+    yield AsyncOpenAI(base_url=f"{gateway.base_url}/v1", api_key="none", max_retries=0, http_client=gateway)
+
+
+async def test_a_chat_is_answered(client: AsyncOpenAI) -> None:
+    completion = await client.chat.completions.create(
+        model="parrot", messages=[{"role": "user", "content": "one two three"}]
+    )
+
+    assert completion.choices[0].message.content == "one two three "
+    assert completion.choices[0].finish_reason == "stop"
+    assert completion.usage is not None
+    assert completion.id.startswith("chatcmpl-")
+
+
+async def test_a_streamed_chat_arrives_in_pieces(client: AsyncOpenAI, executors: Executors) -> None:
+    stream = await client.chat.completions.create(
+        model="parrot",
+        messages=[{"role": "system", "content": "slowly"}, {"role": "user", "content": "one two three"}],
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    first = await anext(stream)
+    (state,) = executors.states.values()
+
+    assert state.running_now  # the rest is still to be said
+    rest = [chunk async for chunk in stream]
+    pieces = [chunk.choices[0].delta.content or "" for chunk in [first, *rest] if chunk.choices]
+    assert pieces == ["one ", "two ", "three ", ""]
+    assert first.choices[0].delta.role == "assistant"
+    assert rest[-2].choices[0].finish_reason == "stop"
+    assert rest[-1].usage is not None
+
+
+async def test_a_client_that_leaves_a_stream_cancels_it(client: AsyncOpenAI, executors: Executors) -> None:
+    stream = await client.chat.completions.create(
+        model="parrot",
+        messages=[{"role": "system", "content": "slowly"}, {"role": "user", "content": "word " * 1000}],
+        stream=True,
+    )
+    await anext(stream)
+    await stream.close()
+
+    (state,) = executors.states.values()
+    await until(lambda: state.running_now == 0)
+
+
+async def test_a_client_that_leaves_before_the_answer_cancels_it(client: AsyncOpenAI, executors: Executors) -> None:
+    request = asyncio.create_task(
+        client.chat.completions.create(
+            model="parrot",
+            messages=[{"role": "system", "content": "slowly"}, {"role": "user", "content": "word " * 1000}],
+        )
+    )
+    (state,) = executors.states.values()
+    await until(lambda: state.running_now == 1)
+    request.cancel()
+    await until(lambda: state.running_now == 0)
+
+
+async def test_models_are_listed(client: AsyncOpenAI) -> None:
+    assert [model.id for model in (await client.models.list()).data] == ["parrot"]
+    assert (await client.models.retrieve("parrot")).id == "parrot"
+
+
+async def test_an_unknown_model_is_a_404_that_names_the_known_ones(client: AsyncOpenAI) -> None:
+    with pytest.raises(openai.NotFoundError, match="'nobody' is not served here; served: parrot") as caught:
+        await client.chat.completions.create(model="nobody", messages=[{"role": "user", "content": "x"}])
+
+    assert caught.value.code == "model_not_found"
+
+
+async def test_an_app_that_takes_no_chats_says_how_it_is_called(client: AsyncOpenAI, deploy: Deploy) -> None:
+    await deploy(ECHO)
+
+    with pytest.raises(openai.BadRequestError, match="takes no chats: it is called by POST /v1/apps/echo/invoke"):
+        await client.chat.completions.create(model="echo", messages=[{"role": "user", "content": "x"}])
+
+
+@pytest.mark.parametrize(
+    ("change", "param", "message"),
+    [
+        ({"banana": 1}, "banana", "unknown or unsupported field: 'banana'"),
+        ({"tools": []}, "tools", "unknown or unsupported field: 'tools'"),
+        ({"model": None}, "model", "missing field: 'model'"),
+        ({"messages": []}, "messages", "at least 1 item"),
+        ({"messages": [{"role": "user"}]}, "messages.0.content", "missing field"),
+        ({"messages": [{"role": "alien", "content": "x"}]}, "messages.0.role", "not 'alien'"),
+        ({"temperature": 3}, "temperature", "less than or equal to 2, not '3'"),
+        ({"temperature": "hot"}, "temperature", "not 'hot'"),
+        ({"max_tokens": 0}, "max_tokens", "greater than or equal to 1"),
+        ({"max_tokens": 1, "max_completion_tokens": 1}, None, "two names of one limit"),
+        ({"n": 2}, "n", "should be 1"),
+        ({"stop": ["a"] * 5}, "stop", "at most 4"),
+        ({"stream_options": {"include_usage": True}}, None, "needs stream"),
+    ],
+)
+async def test_a_wrong_body_is_a_400_that_names_the_field(
+    gateway: httpx.AsyncClient, change: dict[str, object], param: str | None, message: str
+) -> None:
+    body = {"model": "parrot", "messages": [{"role": "user", "content": "x"}]} | change
+    response = await gateway.post("/v1/chat/completions", json=body)
+
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert message in error["message"]
+    assert error["param"] == param
+    assert error["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b"\xff", b'"text"'])
+async def test_a_body_that_is_no_object_is_a_400(gateway: httpx.AsyncClient, body: bytes) -> None:
+    response = await gateway.post("/v1/chat/completions", content=body)
+
+    assert response.status_code == 400
+    assert response.json()["error"]["message"]
+
+
+async def test_nulls_mean_defaults(gateway: httpx.AsyncClient, client: AsyncOpenAI) -> None:
+    body = {"model": "parrot", "messages": [{"role": "user", "content": "x"}], "stop": None, "temperature": None}
+
+    assert (await gateway.post("/v1/chat/completions", json=body)).status_code == 200

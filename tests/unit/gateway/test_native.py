@@ -1,0 +1,125 @@
+"""`/v1/apps/{name}/invoke`: any app, any types."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import httpx2 as httpx
+import pytest
+
+from tests.unit.gateway.conftest import Deploy, Executors
+from tests.unit.gateway.sources import ECHO, STEPS
+from tests.waiting import until
+
+
+async def test_an_app_is_invoked_with_its_own_types(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
+    await deploy(ECHO)
+
+    response = await gateway.post("/v1/apps/echo/invoke", json={"text": "a b"})
+
+    assert response.json() == {"words": None, "text": "a b", "words_sent": 2}
+    assert response.headers["x-request-id"]
+
+
+async def test_streams_are_events_for_those_who_accept_them(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
+    await deploy(ECHO)
+    headers = {"accept": "text/event-stream"}
+
+    response = await gateway.post("/v1/apps/echo/invoke", json={"text": "a b"}, headers=headers)
+
+    events = [block.split("\n") for block in response.text.strip().split("\n\n")]
+    assert [event[0] for event in events] == ["event: item", "event: item", "event: result"]
+    assert json.loads(events[1][1].removeprefix("data: ")) == {"stream": "words", "item": "b"}
+    assert json.loads(events[2][1].removeprefix("data: "))["text"] == "a b"
+
+
+async def test_independent_invocations_take_the_time_of_the_slowest(
+    gateway: httpx.AsyncClient, deploy: Deploy, executors: Executors
+) -> None:
+    await deploy(STEPS)
+    order = {"words": list("abcdefghij"), "seconds": 0.5}
+
+    request = asyncio.create_task(gateway.post("/v1/apps/steps/invoke", json=order))
+    (state,) = executors.states.values()
+    await until(lambda: state.running_now == 10)  # all are under way before the first has ended
+
+    assert (await request).json() == {"text": " ".join(f"* {word}" for word in "abcdefghij")}
+
+
+async def test_invocations_may_depend_on_the_content_of_earlier_ones(
+    gateway: httpx.AsyncClient, deploy: Deploy
+) -> None:
+    await deploy(STEPS)
+
+    response = await gateway.post("/v1/apps/steps/invoke", json={"words": ["a", "b"], "mode": "one by one"})
+
+    assert response.json() == {"text": "* * a b"}
+
+
+async def test_a_task_may_catch_the_failure_of_an_invocation(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
+    await deploy(STEPS)
+
+    response = await gateway.post("/v1/apps/steps/invoke", json={"words": [], "mode": "fallback"})
+
+    assert response.json() == {"text": "fell back: INTERNAL"}
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        ({"words": "x"}, 400, "words: Input should be a valid array"),
+        ({}, 400, "missing field: 'words'"),
+        ({"words": [], "mode": "odd"}, 500, "KeyError: 'odd'"),
+        ({"words": [], "mode": "not deployed"}, 500, "EchoTask is invoked but not deployed"),
+    ],
+)
+async def test_errors_have_the_shape_and_status_of_their_cause(
+    gateway: httpx.AsyncClient, deploy: Deploy, body: dict[str, object], status: int, message: str
+) -> None:
+    await deploy(STEPS)
+
+    response = await gateway.post("/v1/apps/steps/invoke", json=body)
+
+    assert response.status_code == status
+    assert message in response.json()["error"]["message"]
+
+
+async def test_an_invocation_that_fails_after_output_ends_the_stream_with_an_error(
+    gateway: httpx.AsyncClient, deploy: Deploy
+) -> None:
+    await deploy(ECHO)
+    headers = {"accept": "text/event-stream"}
+
+    response = await gateway.post("/v1/apps/echo/invoke", json={"text": "a", "fail": "boom"}, headers=headers)
+
+    assert response.status_code == 200
+    assert response.text.strip().split("\n\n")[-1].startswith("event: error")
+    assert "boom" in response.text
+
+
+async def test_an_invocation_that_fails_before_output_is_a_plain_error(
+    gateway: httpx.AsyncClient, deploy: Deploy
+) -> None:
+    await deploy(ECHO)
+
+    response = await gateway.post("/v1/apps/echo/invoke", json={"text": "a", "fail": "boom"})
+
+    assert response.status_code == 500
+    assert "EchoTask (invocation 0) failed with INTERNAL: RuntimeError: boom" in response.json()["error"]["message"]
+
+
+async def test_a_lost_executor_is_a_503(gateway: httpx.AsyncClient, deploy: Deploy, executors: Executors) -> None:
+    await deploy(ECHO)
+    await executors.close()
+
+    response = await gateway.post("/v1/apps/echo/invoke", json={"text": "a"})
+
+    assert response.status_code == 503
+    assert "was lost" in response.json()["error"]["message"]
+
+
+async def test_an_unknown_app_is_a_404(gateway: httpx.AsyncClient) -> None:
+    response = await gateway.post("/v1/apps/nothing/invoke", json={})
+
+    assert response.status_code == 404

@@ -1,0 +1,367 @@
+"""Record and replay, as model developers meet it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, field_validator
+
+from cornserve import InvocationError, Task, replayable_choice
+from cornserve.task.choice import Draws
+from cornserve.task.errors import (
+    DivergenceError,
+    OutsideRequestError,
+    Suspension,
+    SwallowedSuspensionError,
+    TooManyInvocationsError,
+)
+from cornserve.task.recording import Recording
+from cornserve.task.references import Origin
+from tests.unit.task.playing import Said, Say, Text, answer, record, run
+
+say = Say()
+
+
+def test_independent_invocations_are_recorded_together() -> None:
+    def code() -> list[str]:
+        outputs = [say.invoke(Text(text=word)) for word in ("a", "b", "c")]
+        return [output.text for output in outputs]
+
+    result, rounds = run(code)
+
+    assert result == ["A", "B", "C"]
+    assert rounds == [[0, 1, 2]]
+
+
+def test_reading_a_value_is_the_demand_for_it() -> None:
+    outcome, recording = record(lambda: say.invoke(Text(text="a")).length)
+
+    assert isinstance(outcome, Suspension)
+    assert (outcome.invocation, outcome.field) == (0, "length")
+    assert len(recording.invocations) == 1
+
+
+def test_branches_and_loops_may_depend_on_values() -> None:
+    def code() -> str:
+        output = say.invoke(Text(text="x"))
+        while len(output.text) < 3:
+            output = say.invoke(Text(text=output.text + "x"))
+        return output.text if output.text.isupper() else "never"
+
+    result, rounds = run(code)
+
+    assert result == "XXX"
+    assert rounds == [[0], [1], [2]]
+
+
+def test_a_tensor_becomes_an_edge_and_suspends_nothing() -> None:
+    def code() -> Said:
+        first = say.invoke(Text(text="a"))
+        return say.invoke(Text(text="b", embedding=first.embedding))
+
+    outcome, recording = record(code)
+
+    assert isinstance(outcome, Said)
+    assert recording.invocations[1].inputs == (Origin(0, "embedding"),)
+    assert json.loads(recording.invocations[1].request) == {"text": "b", "embedding": {"$input": 0}}
+
+
+def test_a_stream_is_passed_on_without_waiting() -> None:
+    outcome, _ = record(lambda: say.invoke(Text(text="a")).words)
+
+    assert not isinstance(outcome, Suspension)
+
+
+async def test_a_mapped_stream_gives_the_mapped_items() -> None:
+    async def items(origin: Origin) -> Any:
+        for word in ("one", "two"):
+            yield word
+
+    recording = Recording(Draws("r"), open_stream=items)
+    stream = recording.play("Calls", lambda: say.invoke(Text(text="a")).words.map(str.upper).map(len))
+
+    assert not isinstance(stream, Suspension)
+    assert [item async for item in stream] == [3, 3]
+
+
+def test_a_stream_cannot_be_iterated_inside_invoke() -> None:
+    with pytest.raises(TypeError, match="cannot be iterated inside"):
+        record(lambda: list(say.invoke(Text(text="a")).words))
+
+
+class Verdict(BaseModel):
+    text: str
+
+    @field_validator("text")
+    @classmethod
+    def _is_plain(cls, text: str) -> str:
+        assert type(text) is str
+        return text
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda output: json.loads(f'"{output.text}"'),
+        lambda output: re.fullmatch(".*", output.text)[0],  # type: ignore[index]
+        lambda output: f"{output.text}",
+        lambda output: "".join(list(output.text)),
+        lambda output: Verdict(text=output.text).text,
+        lambda output: output.model_dump()["text"],
+        lambda output: json.loads(output.model_dump_json())["text"],
+        lambda output: dict(output)["text"],
+        lambda output: vars(output)["text"],
+        lambda output: output.model_copy(update={"length": 0}).text,
+    ],
+    ids=["json", "re", "f-string", "join", "validator", "model_dump", "model_dump_json", "iter", "vars", "copy"],
+)
+def test_values_are_plain_values_wherever_they_are_used(use: Callable[[Said], object]) -> None:
+    def code() -> object:
+        try:
+            return use(say.invoke(Text(text="plain")))
+        except TypeError as error:  # a proxy would end up here
+            return error
+
+    result, _ = run(code)
+
+    assert result == "PLAIN"
+    assert type(result) is str
+
+
+def test_comparing_and_printing_an_output_waits_for_it() -> None:
+    for use in (lambda output: output == output.model_copy(), repr, str):
+        outcome, _ = record(lambda use=use: use(say.invoke(Text(text="a"))))  # type: ignore[misc]
+        assert isinstance(outcome, Suspension)
+
+
+def test_a_real_output_replaces_the_placeholder() -> None:
+    outputs: list[Said] = []
+
+    def code() -> str:
+        outputs.append(say.invoke(Text(text="a")))
+        return outputs[-1].text
+
+    run(code)
+
+    assert [type(output) is Said for output in outputs] == [False, True]
+    assert all(isinstance(output, Said) for output in outputs)
+
+
+def test_except_exception_does_not_swallow_the_suspension() -> None:
+    def code() -> str:
+        try:
+            return say.invoke(Text(text="a")).text
+        except Exception:
+            return "swallowed"
+
+    result, _ = run(code)
+
+    assert result == "A"
+
+
+def _catch_and_return() -> str:
+    try:
+        return say.invoke(Text(text="a")).text
+    except BaseException:
+        return "swallowed"
+
+
+def _return_in_finally() -> str:
+    try:
+        return say.invoke(Text(text="a")).text
+    finally:
+        return "swallowed"  # noqa: B012, SIM107
+
+
+def _catch_and_raise() -> str:
+    try:
+        return say.invoke(Text(text="a")).text
+    except BaseException as error:
+        raise ValueError("other") from error
+
+
+def _catch_and_invoke() -> str:
+    try:
+        return say.invoke(Text(text="a")).text
+    except BaseException:
+        return say.invoke(Text(text="b")).text
+
+
+@pytest.mark.parametrize("code", [_catch_and_return, _return_in_finally, _catch_and_raise, _catch_and_invoke])
+@pytest.mark.filterwarnings("ignore:'return' in a 'finally'")
+def test_swallowing_the_suspension_is_an_error_that_says_so(code: Callable[[], str]) -> None:
+    with pytest.raises(SwallowedSuspensionError, match=r"Calls caught the BaseException .* `text` of invocation 0"):
+        record(code)
+
+
+def test_a_failed_invocation_raises_where_its_value_is_read() -> None:
+    def code() -> str:
+        output = say.invoke(Text(text="a"))
+        try:
+            return output.text
+        except InvocationError as error:
+            return f"{error.code}: {error.message}"
+
+    _, recording = record(code)
+    recording.invocations[0].fail("INTERNAL", "boom")
+
+    assert recording.play("Calls", code) == "INTERNAL: boom"
+
+
+def test_an_early_value_can_be_read_before_the_invocation_ends() -> None:
+    def code() -> int:
+        return say.invoke(Text(text="a")).length
+
+    _, recording = record(code)
+    recording.invocations[0].put("length", b"7")
+    assert recording.play("Calls", code) == 7
+
+    recording.invocations[0].end(b'{"text": "late"}')
+    assert recording.play("Calls", lambda: say.invoke(Text(text="a")).text) == "late"
+
+
+def test_an_output_that_does_not_fit_its_type_is_refused() -> None:
+    _, recording = record(lambda: say.invoke(Text(text="a")).text)
+
+    with pytest.raises(ValueError, match="length"):
+        recording.invocations[0].end(b'{"text": "a"}')
+
+
+def test_a_replay_with_another_input_names_task_and_invocation() -> None:
+    counter = iter(range(10))
+
+    def code() -> str:
+        say.invoke(Text(text="same"))
+        return say.invoke(Text(text=str(next(counter)))).text
+
+    _, recording = record(code)
+
+    with pytest.raises(DivergenceError, match="Say diverged at invocation 1: its input is another"):
+        recording.play("Calls", code)
+
+
+def test_a_replay_with_another_unit_task_is_an_error() -> None:
+    tasks = iter([Say(), Say(voice="other")])
+
+    def code() -> str:
+        return next(tasks).invoke(Text(text="a")).text
+
+    _, recording = record(code)
+
+    with pytest.raises(DivergenceError, match="invocation 0"):
+        recording.play("Calls", code)
+
+
+def test_a_replay_that_ends_early_is_an_error() -> None:
+    passes = iter([True, False])
+
+    def code() -> object:
+        return say.invoke(Text(text="a")).text if next(passes) else None
+
+    _, recording = record(code)
+
+    with pytest.raises(DivergenceError, match="Calls diverged at invocation 0: it ended before"):
+        recording.play("Calls", code)
+
+
+def test_an_equal_unit_task_built_anew_is_the_same_one() -> None:
+    result, _ = run(lambda: Say().invoke(Text(text="a")).text)
+
+    assert result == "A"
+
+
+def test_endless_recording_is_stopped() -> None:
+    def code() -> None:
+        while True:
+            say.invoke(Text(text="again"))
+
+    with pytest.raises(TooManyInvocationsError, match=r"Calls recorded more than 256 invocations.*max_invocations"):
+        record(code)
+
+
+def test_nested_composite_tasks_record_into_one_graph() -> None:
+    class Inner(Task[str, Said]):
+        def post_init(self) -> None:
+            self.say = Say()
+
+        def invoke(self, request: str) -> Said:
+            return self.say.invoke(Text(text=request))
+
+    class Outer(Task[str, str]):
+        def post_init(self) -> None:
+            self.parts_ = [Inner(), Inner()]
+
+        def invoke(self, request: str) -> str:
+            return "".join(output.text for output in [part.invoke(request) for part in self.parts_])
+
+    outer = Outer()
+    result, rounds = run(lambda: outer.invoke("x"))
+
+    assert result == "XX"
+    assert rounds == [[0, 1]]
+
+
+def test_choices_are_the_same_in_every_replay() -> None:
+    chosen: list[tuple[int, int]] = []
+
+    def code() -> str:
+        chosen.append((replayable_choice(1000), replayable_choice(1000)))
+        return say.invoke(Text(text=str(chosen[-1]))).text
+
+    run(code)
+
+    assert len(set(chosen)) == 1
+    assert chosen[0][0] != chosen[0][1]
+
+
+def test_choices_follow_their_probabilities() -> None:
+    counts = [0, 0, 0]
+    for request in range(3000):
+        recording = Recording(Draws(f"request-{request}"))
+        index = recording.play("Calls", lambda: replayable_choice(3, p=[0.5, 0.0, 0.25]))
+        assert isinstance(index, int)
+        counts[index] += 1
+
+    assert counts[1] == 0
+    assert counts[0] / counts[2] == pytest.approx(2, rel=0.15)
+
+
+@pytest.mark.parametrize("p", [[], [-1.0, 2.0], [0.0, 0.0], [1.0]])
+def test_impossible_probabilities_are_refused(p: list[float]) -> None:
+    with pytest.raises(ValueError, match=r"probabilities|weights"):
+        record(lambda: replayable_choice(2, p=p))
+
+
+def test_unit_tasks_work_only_inside_a_request() -> None:
+    with pytest.raises(OutsideRequestError, match="Say was invoked outside of a request"):
+        say.invoke(Text(text="a"))
+
+
+def test_a_value_that_escapes_its_request_is_refused() -> None:
+    output, _ = record(lambda: say.invoke(Text(text="a")))
+
+    assert isinstance(output, Said)
+    with pytest.raises(OutsideRequestError, match="value of Say's output"):
+        output.text  # noqa: B018
+
+
+async def test_concurrent_requests_do_not_mix() -> None:
+    async def one(text: str) -> str:
+        recording = Recording(Draws(text))
+
+        def code() -> str:
+            return say.invoke(Text(text=text)).text
+
+        recording.play("Calls", code)
+        await asyncio.sleep(0)
+        answer(recording.invocations[0])
+        result = recording.play("Calls", code)
+        assert isinstance(result, str)
+        return result
+
+    assert await asyncio.gather(*(one(text) for text in "abc")) == ["A", "B", "C"]
