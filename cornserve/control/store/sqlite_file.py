@@ -87,7 +87,7 @@ class Connection:
     @classmethod
     @asynccontextmanager
     async def open(cls, path: Path) -> AsyncIterator[Connection]:
-        async with aiosqlite.connect(_address(path), uri=True, timeout=BUSY_SECONDS, isolation_level=None) as database:
+        async with aiosqlite.connect(path, timeout=BUSY_SECONDS, isolation_level=None) as database:
             # A crash of the machine may take the last writes, but never the order; a crash of a process takes nothing.
             await database.execute_fetchall("PRAGMA synchronous = NORMAL")
             yield cls(database)
@@ -110,8 +110,3 @@ class Connection:
                 with suppress(ValueError):  # closed, and rolled back by that
                     await self._database.rollback()
                 raise
-
-
-def _address(path: Path) -> str:
-    """For reading and writing, but not for creating: a file that vanishes after `prepare` must not come back empty."""
-    return f"{path.absolute().as_uri()}?mode=rw"
