@@ -1,0 +1,34 @@
+"""Run as `doomed_writer.py STORE SIGNAL`: creates the app "whole", and raises the signal amid creating "half"."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from cornserve.app.record import AppSpec
+from cornserve.control.store.base import APPS
+from cornserve.control.store.sqlite import SqliteStore
+from cornserve.control.store.sqlite_file import Connection
+
+execute = Connection.rows
+
+
+async def main(path: Path, number: int) -> None:
+    async def doomed(connection: Connection, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        if statement == "COMMIT":
+            signal.raise_signal(number)
+        return await execute(connection, statement, *values)
+
+    store = await SqliteStore.open(path)
+    await store.create(APPS, "whole", AppSpec(model="m"))
+    with patch.object(Connection, "rows", doomed):
+        await store.create(APPS, "half", AppSpec(model="m"))
+    await store.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))
