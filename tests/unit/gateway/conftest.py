@@ -9,7 +9,6 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
-import grpc
 import httpx2 as httpx
 import pytest
 import uvicorn
@@ -21,48 +20,15 @@ from cornserve.app.source import unload_app
 from cornserve.control.store.base import APPS, Store
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.gateway.api import create_api
-from cornserve.task.spec import ExecutorSpec
-from cornserve.v1 import executor_pb2 as pb
-from cornserve.v1 import executor_pb2_grpc
-from cornserve_echo.executor import EchoExecutor
-from cornserve_echo.task import EchoTask
-from cornserve_executors.base.metrics import Metrics
-from cornserve_executors.base.service import ExecutorService
-from cornserve_executors.base.state import State
+from tests.unit.echo_executors import EchoExecutors
 from tests.waiting import until
 
 Deploy = Callable[[str], Awaitable[None]]
 
 
-class Executors:
-    """Serves echo executors, one for each spec; `states` tells what runs in them."""
-
-    def __init__(self) -> None:
-        self.states: dict[str, State] = {}
-        self._endpoints: dict[str, str] = {}
-        self._servers: list[grpc.aio.Server] = []
-
-    async def endpoint(self, spec: ExecutorSpec) -> str:
-        if spec.key not in self._endpoints:
-            state = self.states[spec.key] = State()
-            state.enter(pb.PHASE_READY)
-            executor = EchoExecutor(EchoTask.model_validate(spec.config))
-            server = grpc.aio.server()
-            service = ExecutorService(executor, state, Metrics(executor.metrics))
-            executor_pb2_grpc.add_ExecutorServicer_to_server(service, server)
-            self._endpoints[spec.key] = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-            await server.start()
-            self._servers.append(server)
-        return self._endpoints[spec.key]
-
-    async def close(self) -> None:
-        for server in self._servers:
-            await server.stop(grace=None)
-
-
 @pytest.fixture
-async def executors() -> AsyncIterator[Executors]:
-    executors = Executors()
+async def executors() -> AsyncIterator[EchoExecutors]:
+    executors = EchoExecutors()
     yield executors
     await executors.close()
 
@@ -101,7 +67,7 @@ async def _is_served(client: httpx.AsyncClient, name: str) -> bool:
 
 
 @pytest.fixture
-async def deploy(store: Store, gateway: httpx.AsyncClient, executors: Executors) -> AsyncIterator[Deploy]:
+async def deploy(store: Store, gateway: httpx.AsyncClient, executors: EchoExecutors) -> AsyncIterator[Deploy]:
     """Deploys a source as the controller would, with every executor ready, and waits until it is served."""
     modules: list[str] = []
 

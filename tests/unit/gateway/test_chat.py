@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import httpx2 as httpx
 import openai
 import pytest
 from openai import AsyncOpenAI
 
-from tests.unit.gateway.conftest import Deploy, Executors
+from tests.unit.echo_executors import EchoExecutors
+from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.sources import CHAT, ECHO
 from tests.waiting import until
 
 
 @pytest.fixture
-async def client(gateway: httpx.AsyncClient, deploy: Deploy) -> AsyncIterator[AsyncOpenAI]:
+async def client(gateway: httpx.AsyncClient, deploy: Deploy) -> AsyncOpenAI:
     await deploy(CHAT)
     # The same connections, because reading the machine's certificates takes longer than a test.
-    yield AsyncOpenAI(base_url=f"{gateway.base_url}/v1", api_key="none", max_retries=0, http_client=gateway)
+    return AsyncOpenAI(base_url=f"{gateway.base_url}/v1", api_key="none", max_retries=0, http_client=gateway)
 
 
 async def test_a_chat_is_answered(client: AsyncOpenAI) -> None:
@@ -33,7 +33,7 @@ async def test_a_chat_is_answered(client: AsyncOpenAI) -> None:
     assert completion.id.startswith("chatcmpl-")
 
 
-async def test_a_streamed_chat_arrives_in_pieces(client: AsyncOpenAI, executors: Executors) -> None:
+async def test_a_streamed_chat_arrives_in_pieces(client: AsyncOpenAI, executors: EchoExecutors) -> None:
     stream = await client.chat.completions.create(
         model="parrot",
         messages=[{"role": "system", "content": "slowly"}, {"role": "user", "content": "one two three"}],
@@ -52,7 +52,7 @@ async def test_a_streamed_chat_arrives_in_pieces(client: AsyncOpenAI, executors:
     assert rest[-1].usage is not None
 
 
-async def test_a_client_that_leaves_a_stream_cancels_it(client: AsyncOpenAI, executors: Executors) -> None:
+async def test_a_client_that_leaves_a_stream_cancels_it(client: AsyncOpenAI, executors: EchoExecutors) -> None:
     stream = await client.chat.completions.create(
         model="parrot",
         messages=[{"role": "system", "content": "slowly"}, {"role": "user", "content": "word " * 1000}],
@@ -65,7 +65,7 @@ async def test_a_client_that_leaves_a_stream_cancels_it(client: AsyncOpenAI, exe
     await until(lambda: state.running_now == 0)
 
 
-async def test_a_client_that_leaves_before_the_answer_cancels_it(client: AsyncOpenAI, executors: Executors) -> None:
+async def test_a_client_that_leaves_before_the_answer_cancels_it(client: AsyncOpenAI, executors: EchoExecutors) -> None:
     request = asyncio.create_task(
         client.chat.completions.create(
             model="parrot",

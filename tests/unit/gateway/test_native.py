@@ -8,7 +8,8 @@ import json
 import httpx2 as httpx
 import pytest
 
-from tests.unit.gateway.conftest import Deploy, Executors
+from tests.unit.echo_executors import EchoExecutors
+from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.sources import ECHO, STEPS
 from tests.waiting import until
 
@@ -35,7 +36,7 @@ async def test_streams_are_events_for_those_who_accept_them(gateway: httpx.Async
 
 
 async def test_independent_invocations_take_the_time_of_the_slowest(
-    gateway: httpx.AsyncClient, deploy: Deploy, executors: Executors
+    gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors
 ) -> None:
     await deploy(STEPS)
     order = {"words": list("abcdefghij"), "seconds": 0.5}
@@ -109,7 +110,7 @@ async def test_an_invocation_that_fails_before_output_is_a_plain_error(
     assert "EchoTask (invocation 0) failed with INTERNAL: RuntimeError: boom" in response.json()["error"]["message"]
 
 
-async def test_a_lost_executor_is_a_503(gateway: httpx.AsyncClient, deploy: Deploy, executors: Executors) -> None:
+async def test_a_lost_executor_is_a_503(gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors) -> None:
     await deploy(ECHO)
     await executors.close()
 

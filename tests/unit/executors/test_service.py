@@ -1,0 +1,176 @@
+"""The executor contract, spoken by hand: what any gateway, in any language, may rely on."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import grpc
+import pytest
+
+from cornserve.v1 import executor_pb2 as pb
+from cornserve.v1 import executor_pb2_grpc
+from cornserve_echo import EchoTask
+from cornserve_executors.base.state import State
+from tests.unit.echo_executors import EchoExecutors
+from tests.waiting import until
+
+Invoke = grpc.aio.StreamStreamCall[pb.InvokeRequest, pb.InvokeResponse]
+
+WORDS = [pb.Output(name="words", to_caller=True)]
+
+
+@pytest.fixture
+async def executors() -> AsyncIterator[EchoExecutors]:
+    executors = EchoExecutors()
+    yield executors
+    await executors.close()
+
+
+@pytest.fixture
+async def stub(executors: EchoExecutors) -> AsyncIterator[executor_pb2_grpc.ExecutorAsyncStub]:
+    endpoint = await executors.endpoint(EchoTask().spec)
+    async with grpc.aio.insecure_channel(endpoint) as channel:
+        yield executor_pb2_grpc.ExecutorStub(channel)
+
+
+@pytest.fixture
+async def stream(stub: executor_pb2_grpc.ExecutorAsyncStub) -> AsyncIterator[Invoke]:
+    stream = stub.Invoke()
+    yield stream
+    stream.cancel()
+
+
+@pytest.fixture
+def state(stub: object, executors: EchoExecutors) -> State:
+    (state,) = executors.states.values()
+    return state
+
+
+def start(call: int, request: str, **fields: object) -> pb.Command:
+    return pb.Command(call=call, start=pb.Start(request_id="r", request=request.encode(), **fields))  # type: ignore[arg-type]
+
+
+async def ends(stream: Invoke, count: int) -> dict[int, pb.End]:
+    """The ends of so many calls, whatever else arrives meanwhile."""
+    ended: dict[int, pb.End] = {}
+    while len(ended) < count:
+        frame = await stream.read()
+        assert isinstance(frame, pb.InvokeResponse)
+        ended |= {event.call: event.end for event in frame.events if event.HasField("end")}
+    return ended
+
+
+async def end_of(stream: Invoke, command: pb.Command) -> pb.End:
+    await stream.write(pb.InvokeRequest(commands=[command]))
+    return (await ends(stream, 1))[command.call]
+
+
+async def test_one_stream_carries_many_invocations(stream: Invoke) -> None:
+    commands = [start(call, f'{{"text": "number {call}"}}') for call in range(100)]
+    await stream.write(pb.InvokeRequest(commands=commands))
+
+    ended = await ends(stream, 100)
+
+    assert {call: end.values for call, end in ended.items()} == {
+        call: b'{"text":"number %d","words_sent":2}' % call for call in range(100)
+    }
+
+
+async def test_chunks_come_only_to_those_who_ask(stream: Invoke) -> None:
+    request = '{"text": "one two"}'
+    await stream.write(pb.InvokeRequest(commands=[start(1, request, outputs=WORDS), start(2, request)]))
+
+    events: list[pb.Event] = []
+    while sum(event.HasField("end") for event in events) < 2:
+        frame = await stream.read()
+        assert isinstance(frame, pb.InvokeResponse)
+        events += frame.events
+
+    chunks = [(event.call, event.chunk.payload.json) for event in events if event.HasField("chunk")]
+    assert chunks == [(1, b'"one"'), (1, b'"two"')]
+
+
+async def test_a_cancelled_invocation_ends(stream: Invoke, state: State) -> None:
+    await stream.write(pb.InvokeRequest(commands=[start(1, '{"text": "a", "seconds": 1000}')]))
+    await until(lambda: state.running_now == 1)
+
+    end = await end_of(stream, pb.Command(call=1, cancel=pb.Cancel()))
+
+    assert end.code == pb.CODE_CANCELLED
+    await until(lambda: state.running_now == 0)
+
+
+async def test_a_broken_stream_cancels_what_was_started_on_it(stream: Invoke, state: State) -> None:
+    await stream.write(pb.InvokeRequest(commands=[start(1, '{"text": "a", "seconds": 1000}')]))
+    await until(lambda: state.running_now == 1)
+
+    stream.cancel()
+
+    await until(lambda: state.running_now == 0)
+
+
+async def test_invocations_finish_when_the_caller_has_nothing_more_to_start(stream: Invoke) -> None:
+    await stream.write(pb.InvokeRequest(commands=[start(1, '{"text": "a", "seconds": 0.05}')]))
+    await stream.done_writing()
+
+    assert (await ends(stream, 1))[1].code == pb.CODE_OK
+    assert await stream.read() is grpc.aio.EOF
+
+
+async def test_a_deadline_ends_the_invocation(stream: Invoke) -> None:
+    end = await end_of(stream, start(1, '{"text": "a", "seconds": 1000}', timeout_ms=10))
+
+    assert (end.code, end.message) == (pb.CODE_DEADLINE_EXCEEDED, "not done within 10 ms")
+
+
+@pytest.mark.parametrize("request_", ["", "{", '{"txt": "a"}', '{"text": 1}', '{"text": "a", "seconds": -1}'])
+async def test_a_wrong_request_harms_nobody_else(stream: Invoke, request_: str) -> None:
+    wrong, right = start(1, request_), start(2, '{"text": "a"}')
+    await stream.write(pb.InvokeRequest(commands=[wrong, right]))
+
+    ended = await ends(stream, 2)
+
+    assert (ended[1].code, ended[2].code) == (pb.CODE_INVALID_ARGUMENT, pb.CODE_OK)
+
+
+async def test_an_exception_is_an_internal_error_with_its_reason(stream: Invoke) -> None:
+    end = await end_of(stream, start(1, '{"text": "a", "fail": "boom"}'))
+
+    assert (end.code, end.message) == (pb.CODE_INTERNAL, "RuntimeError: boom")
+
+
+async def test_an_executor_that_is_not_ready_takes_nothing(stream: Invoke, state: State) -> None:
+    state.enter(pb.PHASE_DRAINING)
+
+    end = await end_of(stream, start(1, '{"text": "a"}'))
+
+    assert (end.code, end.message) == (pb.CODE_UNAVAILABLE, "the executor is draining")
+
+
+async def test_tensors_are_refused_by_an_executor_that_takes_none(stream: Invoke) -> None:
+    inputs = [pb.Input(pending=pb.Pending(invocation=0, output="embedding"))]
+
+    end = await end_of(stream, start(1, '{"text": "a"}', inputs=inputs))
+
+    assert end.code == pb.CODE_INVALID_ARGUMENT
+
+
+async def test_an_unknown_call_can_be_cancelled(stream: Invoke) -> None:
+    await stream.write(pb.InvokeRequest(commands=[pb.Command(call=7, cancel=pb.Cancel())]))
+
+    assert (await end_of(stream, start(8, '{"text": "a"}'))).code == pb.CODE_OK
+
+
+async def test_observers_see_the_state_and_its_changes(
+    stub: executor_pb2_grpc.ExecutorAsyncStub, stream: Invoke, state: State
+) -> None:
+    observations = stub.Observe(pb.ObserveRequest())
+    first = await observations.read()
+    assert isinstance(first, pb.Observation)
+    assert (first.phase, first.load.running) == (pb.PHASE_READY, 0)
+
+    await stream.write(pb.InvokeRequest(commands=[start(1, '{"text": "a", "seconds": 1000}')]))
+    busy = await observations.read()
+    assert isinstance(busy, pb.Observation)
+    assert busy.load.running == 1
+    observations.cancel()
