@@ -7,9 +7,11 @@ import asyncio
 import logging
 import socket
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import uvicorn
+import uvloop
 
 from cornserve.control.launcher.local.logs import LocalLogs
 from cornserve.control.store.sqlite import SqliteStore
@@ -36,8 +38,7 @@ def main() -> int:
     except OSError as error:
         print(f"cannot listen on {options.host}:{options.port}: {error.strerror}", file=sys.stderr)
         return PORT_TAKEN
-    with asyncio.Runner(loop_factory=_new_loop) as runner:
-        runner.run(serve(Home(options.home), listener))
+    uvloop.run(serve(Home(options.home), listener))
     return 0
 
 
@@ -66,21 +67,13 @@ async def serve(home: Home, listener: socket.socket) -> None:
 class _Server(uvicorn.Server):
     """Leaves signals to `told_to_stop`: uvicorn's own handling would raise them again after serving."""
 
-    def capture_signals(self):  # type: ignore[no-untyped-def]
-        import contextlib
-
-        return contextlib.nullcontext()
+    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
+        return nullcontext()
 
 
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.create_server((host, port), family=family, backlog=2048)
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    import uvloop
-
-    return uvloop.new_event_loop()
 
 
 if __name__ == "__main__":
