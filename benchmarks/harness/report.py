@@ -1,0 +1,29 @@
+"""Tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.harness.machine import Machine
+
+FILE_COLUMNS = 140
+"""The width of a table that goes to a file, where nothing tells how much there is."""
+
+
+def show(machine: Machine, note: str, table: Table) -> None:
+    console = Console()
+    if not console.is_terminal:
+        console.width = FILE_COLUMNS
+    console.print(f"[bold]{machine}[/bold]\n{note}", table, sep="\n", highlight=False)
+
+
+def table_of(text: Iterable[str], numbers: Iterable[str]) -> Table:
+    table = Table()
+    for column in text:
+        table.add_column(column, no_wrap=True)
+    for column in numbers:
+        table.add_column(column, justify="right")
+    return table
