@@ -39,7 +39,7 @@ class Serving:
         self._shared.metrics.running.labels(self._app).inc()
         status = 499
         try:
-            body = await self._unless_disconnected(answer)
+            body = await self._unless_disconnected(self._body(answer))
             status = 200
             return Response(body, media_type="application/json", headers={"x-request-id": self.id})
         except Exception as error:
@@ -54,15 +54,19 @@ class Serving:
         self._shared.metrics.running.labels(self._app).inc()
         source = self._events(events)
         try:
-            first = await anext(source)
-        except BaseException as error:
+            first = await self._unless_disconnected(anext(source))
+        except Exception as error:
             await source.aclose()
-            api_error = self._explain(error) if isinstance(error, Exception) else None
-            self._done(api_error.status if api_error else 499)
-            raise api_error or error from error
+            api_error = self._explain(error)
+            self._done(api_error.status)
+            raise api_error from error
         self._shared.metrics.first_seconds.labels(self._app).observe(time.perf_counter() - self._started)
         headers = {"x-request-id": self.id, "cache-control": "no-cache"}
         return StreamingResponse(self._rest(first, source), media_type="text/event-stream", headers=headers)
+
+    async def _body(self, answer: Answer) -> bytes:
+        async with self._session(streams=False) as session:
+            return await answer(session)
 
     async def _events(self, events: Events) -> AsyncGenerator[bytes, None]:
         async with self._session(streams=True) as session, aclosing(events(session)) as source:
@@ -84,12 +88,9 @@ class Serving:
         finally:
             self._done(status)
 
-    async def _unless_disconnected(self, answer: Answer) -> bytes:
-        async def work() -> bytes:
-            async with self._session(streams=False) as session:
-                return await answer(session)
-
-        working = asyncio.create_task(work())
+    async def _unless_disconnected(self, work: Awaitable[bytes]) -> bytes:
+        """Once the body is read, all that can still be received is that the client has left."""
+        working = asyncio.ensure_future(work)
         leaving = asyncio.ensure_future(self._request.receive())
         try:
             await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)

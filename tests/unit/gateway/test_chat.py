@@ -78,6 +78,21 @@ async def test_a_client_that_leaves_before_the_answer_cancels_it(client: AsyncOp
     await until(lambda: state.running_now == 0)
 
 
+async def test_a_client_that_leaves_before_the_first_chunk_cancels_the_stream(
+    gateway: httpx.AsyncClient, client: AsyncOpenAI, executors: EchoExecutors
+) -> None:
+    body = {
+        "model": "parrot",
+        "messages": [{"role": "system", "content": "slowly"}, {"role": "user", "content": "one-long-word\n" * 1000}],
+        "stream": True,
+    }
+    request = asyncio.create_task(gateway.post("/v1/chat/completions", json=body))
+    (state,) = executors.states.values()
+    await until(lambda: state.running_now == 1)
+    request.cancel()
+    await until(lambda: state.running_now == 0)
+
+
 async def test_models_are_listed(client: AsyncOpenAI) -> None:
     assert [model.id for model in (await client.models.list()).data] == ["parrot"]
     assert (await client.models.retrieve("parrot")).id == "parrot"
