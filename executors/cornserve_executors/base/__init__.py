@@ -3,6 +3,13 @@
 An executor is a subclass of `Executor`; `python -m cornserve_executors.base` runs it.
 """
 
-from cornserve_executors.base.executor import Call, EngineDeadError, Executor, InvalidRequestError, OverloadedError
+from cornserve_executors.base.executor import (
+    Call,
+    EngineDeadError,
+    Executor,
+    InvalidRequestError,
+    OverloadedError,
+    StartError,
+)
 
-__all__ = ["Call", "EngineDeadError", "Executor", "InvalidRequestError", "OverloadedError"]
+__all__ = ["Call", "EngineDeadError", "Executor", "InvalidRequestError", "OverloadedError", "StartError"]

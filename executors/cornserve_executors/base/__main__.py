@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from cornserve.task.spec import ExecutorSpec, find_executor
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.v1 import executor_pb2_grpc
-from cornserve_executors.base.executor import Executor
+from cornserve_executors.base.executor import EngineDeadError, Executor, StartError
 from cornserve_executors.base.metrics import Metrics
 from cornserve_executors.base.service import ExecutorService
 from cornserve_executors.base.state import State
@@ -53,7 +53,18 @@ def main() -> int:
     except ValidationError as error:
         print(f"the settings do not fit the executor {options.spec.executor!r}: {_in_one_line(error)}", file=sys.stderr)
         return 2
-    return asyncio.run(serve(executor, options))
+    try:
+        asyncio.run(serve(executor, options))
+    except StartError as error:
+        log.error("the executor did not start: %s", error)
+        return 1
+    except EngineDeadError as error:
+        log.error("the engine died: %s", error)
+        return 1
+    except Exception:
+        log.exception("the executor failed")
+        return 1
+    return 0
 
 
 def _in_one_line(error: ValidationError) -> str:
@@ -76,8 +87,8 @@ def _create(spec: ExecutorSpec) -> Executor[Any, Any, Any]:
     return executor_type(executor_type.config_type.model_validate(spec.config))
 
 
-async def serve(executor: Executor[Any, Any, Any], options: Options) -> int:
-    """Serves until SIGTERM or the engine's death; returns the exit status."""
+async def serve(executor: Executor[Any, Any, Any], options: Options) -> None:
+    """Serves until SIGTERM, or raises what the executor died of."""
     terminated = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -99,28 +110,36 @@ async def serve(executor: Executor[Any, Any, Any], options: Options) -> int:
     try:
         starting = asyncio.create_task(executor.start(state.report))
         if not await _first(starting, terminated.wait()):
-            return 0
+            return
         state.enter(pb.PHASE_READY)
         await _set_health(ready, health_pb2.HealthCheckResponse.SERVING)
         log.info("ready on %s:%d", host, port)
-        died = asyncio.create_task(state.death())
+        died = asyncio.create_task(_death(executor, state))
         dead = await _first(died, terminated.wait())
         await _set_health(ready, health_pb2.HealthCheckResponse.NOT_SERVING)
         if dead:
-            log.error("the engine died: %s", died.result())
-            return 1
+            raise EngineDeadError(died.result())
         log.info("draining")
         state.enter(pb.PHASE_DRAINING)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(state.idle(), options.drain_seconds)
-        return 0
-    except Exception:
-        log.exception("the executor did not start")
-        return 1
     finally:
         state.close()  # Observers would keep the server for all of the grace.
         await server.stop(grace=1)
         await executor.stop()
+
+
+async def _death(executor: Executor[Any, Any, Any], state: State) -> str:
+    """Returns, with the reason, when the engine has died: the executor saw it, or an invocation stumbled over it."""
+    witnesses = [asyncio.create_task(executor.death()), asyncio.create_task(state.death())]
+    try:
+        done, _ = await asyncio.wait(witnesses, return_when=asyncio.FIRST_COMPLETED)
+        state.engine_died(done.pop().result())
+        return await state.death()
+    finally:
+        for witness in witnesses:
+            witness.cancel()
+        await asyncio.gather(*witnesses, return_exceptions=True)
 
 
 async def _first(task: asyncio.Task[Any], other: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -13,6 +14,10 @@ from cornserve.task.output import Output
 Config = TypeVar("Config", bound=BaseModel)
 Request = TypeVar("Request", bound=BaseModel)
 Result = TypeVar("Result", bound=Output)
+
+
+class StartError(Exception):
+    """The executor cannot start, for a reason that a person can do something about; it becomes the log's last line."""
 
 
 class InvalidRequestError(ValueError):
@@ -93,7 +98,10 @@ class Executor(Generic[Config, Request, Result]):
         self.config = config
 
     async def start(self, report: Report) -> None:
-        """Loads and warms up. The executor is ready when this returns; it must not block the event loop for long."""
+        """Loads and warms up. The executor is ready when this returns; it must not block the event loop for long.
+
+        Raises `StartError` for what whoever started it can put right; any other exception leaves a traceback.
+        """
 
     async def invoke(self, request: Request, call: Call) -> Result:
         """Runs one invocation; many run at once.
@@ -102,6 +110,11 @@ class Executor(Generic[Config, Request, Result]):
         other exception is an internal error.
         """
         raise NotImplementedError
+
+    async def death(self) -> str:
+        """Returns, with the reason, when the engine has died, also while nothing runs. By default it never does."""
+        never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        return await never
 
     async def stop(self) -> None:
         """Frees everything. Called once, after the last invocation, also if `start` failed."""
