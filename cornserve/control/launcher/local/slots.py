@@ -64,7 +64,7 @@ class Slots:
             released.set()
 
     async def released(self) -> None:
-        """Returns after the next release; who has waited longest goes first."""
+        """Returns after the next release. Who then finds too few free waits on: the first that fits is served."""
         await self._released.wait()
 
     def could_fit(self, count: int) -> bool:

@@ -1,0 +1,290 @@
+"""What every launcher must do. It speaks to nothing but the `Launcher` interface and the executors that run.
+
+A module that tests a launcher derives a class from `LauncherConformance` and defines the fixture `site`: an empty
+place to launch at, which leaves nothing behind when the test has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Protocol
+
+import grpc
+import pytest
+
+from cornserve.app.record import ReplicaState
+from cornserve.control.launcher.base import Group, GroupKey, Launcher, Replica, ReplicaId
+from cornserve.task.spec import ExecutorSpec
+from cornserve.v1 import executor_pb2 as pb
+from cornserve.v1 import executor_pb2_grpc
+from cornserve_echo.task import EchoRequest, EchoTask
+from tests.waiting import until
+
+PATIENCE_SECONDS = 30.0
+"""Executors start within a second. Should not be involved, fail if it is."""
+
+ECHO = EchoTask().executor_spec()
+OTHER = EchoTask(prefix="other: ").executor_spec()
+BROKEN = EchoTask(fail_start="there are no words").executor_spec()
+
+
+class Site(Protocol):
+    def open(self) -> AbstractAsyncContextManager[Launcher]:
+        """A launcher that has been started. When it is closed, its replicas run on, for the next to find."""
+
+    async def kill(self, replica: ReplicaId) -> None:
+        """As a crash would."""
+
+
+Condition = Callable[[list[Replica]], bool]
+
+
+@asynccontextmanager
+async def watching(launcher: Launcher) -> AsyncIterator[AsyncIterator[list[Replica]]]:
+    """A watch that ends with its block."""
+    watch = launcher.watch()
+    try:
+        yield watch
+    finally:
+        if isinstance(watch, AsyncGenerator):
+            await watch.aclose()
+
+
+async def observed(launcher: Launcher, condition: Condition) -> list[Replica]:
+    """The replicas, once the condition holds for them."""
+    async with asyncio.timeout(PATIENCE_SECONDS), watching(launcher) as watch:
+        async for replicas in watch:
+            if condition(replicas):
+                return replicas
+    raise AssertionError("the watch has ended")
+
+
+def ready(count: int) -> Condition:
+    """So many replicas, and all of them ready."""
+    return lambda replicas: [it.state for it in replicas] == [ReplicaState.READY] * count
+
+
+def failed(replicas: list[Replica]) -> bool:
+    return any(it.state is ReplicaState.FAILED for it in replicas)
+
+
+def none(replicas: list[Replica]) -> bool:
+    return not replicas
+
+
+def ids(replicas: list[Replica]) -> set[ReplicaId]:
+    return {it.id for it in replicas}
+
+
+async def started(launcher: Launcher, spec: ExecutorSpec = ECHO, replicas: int = 1) -> list[Replica]:
+    await launcher.apply(Group(spec, replicas))
+    return await observed(launcher, ready(replicas))
+
+
+async def events(replica: Replica, text: str, seconds: float = 0) -> AsyncIterator[pb.Event]:
+    """What an invocation of the replica gives: its words, then its end."""
+    assert replica.endpoint is not None
+    request = EchoRequest(text=text, seconds=seconds).model_dump_json().encode()
+    start = pb.Start(request_id="r", request=request, outputs=[pb.Output(name="words", to_caller=True)])
+    async with grpc.aio.insecure_channel(replica.endpoint) as channel:
+        commands = [pb.InvokeRequest(commands=[pb.Command(call=1, start=start)])]
+        async for response in executor_pb2_grpc.ExecutorStub(channel).Invoke(iter(commands)):
+            for event in response.events:
+                yield event
+
+
+async def answer(replica: Replica, text: str) -> pb.End:
+    return [event async for event in events(replica, text)][-1].end
+
+
+class LauncherConformance:
+    @pytest.fixture
+    async def launcher(self, site: Site) -> AsyncIterator[Launcher]:
+        async with site.open() as launcher:
+            yield launcher
+
+    # Starting and scaling
+
+    async def test_nothing_runs_at_first(self, launcher: Launcher) -> None:
+        assert launcher.replicas() == []
+
+    async def test_a_replica_starts_says_with_what_it_is_busy_and_answers_when_it_is_ready(
+        self, launcher: Launcher
+    ) -> None:
+        await launcher.apply(Group(EchoTask(start_seconds=0.3).executor_spec(), 1))
+        [busy] = await observed(launcher, lambda replicas: replicas[0].message == "thinking of words")
+        assert busy.state is ReplicaState.STARTING
+        [replica] = await observed(launcher, ready(1))
+        assert replica.id == busy.id
+        assert (await answer(replica, "hello")).code == pb.CODE_OK
+
+    async def test_applying_a_group_again_changes_nothing(self, launcher: Launcher) -> None:
+        before = await started(launcher)
+        await launcher.apply(Group(ECHO, 1))
+        assert launcher.replicas() == before
+
+    async def test_groups_are_scaled_apart_and_what_is_ready_stays(self, launcher: Launcher) -> None:
+        [first] = await started(launcher)
+        await launcher.apply(Group(ECHO, 2))
+        await launcher.apply(Group(OTHER, 1))
+        replicas = await observed(launcher, ready(3))
+        assert first in replicas
+        assert sorted(it.group for it in replicas) == sorted([ECHO.key, ECHO.key, OTHER.key])
+        await launcher.apply(Group(ECHO, 1))
+        assert {it.group for it in await observed(launcher, ready(2))} == {ECHO.key, OTHER.key}
+
+    async def test_a_group_is_scaled_to_nothing_and_back(self, launcher: Launcher) -> None:
+        before = await started(launcher)
+        await launcher.apply(Group(ECHO, 0))
+        await observed(launcher, none)
+        assert not ids(await started(launcher)) & ids(before)
+
+    async def test_every_watcher_sees_the_newest_state(self, launcher: Launcher) -> None:
+        seen = asyncio.gather(*(observed(launcher, ready(1)) for _ in range(3)))
+        replicas = await started(launcher)
+        assert await seen == [replicas] * 3
+
+    # Ending
+
+    async def test_a_deleted_group_finishes_what_is_in_flight(self, launcher: Launcher) -> None:
+        [replica] = await started(launcher)
+        invocation = events(replica, "first second", seconds=1)
+        assert (await anext(invocation)).chunk.payload.json == b'"first"'
+        await launcher.delete(replica.group)
+        await observed(launcher, lambda replicas: [it.state for it in replicas] == [ReplicaState.DRAINING])
+        assert [event async for event in invocation][-1].end.code == pb.CODE_OK
+        await observed(launcher, none)
+
+    async def test_a_replica_that_drains_takes_no_more_invocations(self, launcher: Launcher) -> None:
+        [replica] = await started(launcher)
+        invocation = events(replica, "first second", seconds=1)
+        await anext(invocation)
+        await launcher.delete(replica.group)
+        while (end := await answer(replica, "too late")).code == pb.CODE_OK:
+            pass  # The word has not reached it yet.
+        assert end.code == pb.CODE_UNAVAILABLE
+        assert [event async for event in invocation][-1].end.code == pb.CODE_OK
+
+    async def test_a_group_is_deleted_while_it_starts(self, launcher: Launcher) -> None:
+        await launcher.apply(Group(EchoTask(start_seconds=1000).executor_spec(), 1))
+        [replica] = await observed(launcher, lambda replicas: replicas[0].message == "thinking of words")
+        await launcher.delete(replica.group)
+        await observed(launcher, none)
+
+    async def test_deleting_is_idempotent(self, launcher: Launcher) -> None:
+        [replica] = await started(launcher)
+        for _ in range(2):
+            await launcher.delete(replica.group)
+        await observed(launcher, none)
+        await launcher.delete(replica.group)
+        await launcher.delete(GroupKey("there-never-was-one"))
+        assert launcher.replicas() == []
+
+    async def test_a_group_that_is_applied_again_while_it_drains_starts_anew(self, launcher: Launcher) -> None:
+        before = await started(launcher)
+        await launcher.delete(before[0].group)
+        assert not ids(await started(launcher)) & ids(before)
+
+    async def test_what_is_not_kept_is_pruned(self, launcher: Launcher) -> None:
+        await launcher.apply(Group(ECHO, 1))
+        await launcher.apply(Group(OTHER, 1))
+        await launcher.apply(Group(BROKEN, 1))
+        await observed(launcher, failed)
+        await launcher.prune({GroupKey(OTHER.key)})
+        [replica] = await observed(launcher, ready(1))
+        assert replica.group == OTHER.key
+
+    # Healing
+
+    async def test_a_replica_that_dies_is_replaced_by_one_with_another_id(self, launcher: Launcher, site: Site) -> None:
+        [dead, other] = await started(launcher, replicas=2)
+        await site.kill(dead.id)
+        replicas = await observed(launcher, lambda replicas: dead.id not in ids(replicas) and ready(2)(replicas))
+        assert other in replicas
+        assert [it.failures for it in replicas] == [0, 0]
+
+    async def test_a_replica_that_does_not_start_is_seen_with_the_reason_and_what_it_wrote(
+        self, launcher: Launcher
+    ) -> None:
+        await launcher.apply(Group(BROKEN, 1))
+        [replica] = await observed(launcher, failed)
+        assert replica.failures == 1
+        assert replica.endpoint is None
+        assert "status 1" in replica.message
+        assert "there are no words" in replica.message
+        assert "there are no words" in "\n".join(await launcher.logs(replica.id, 100))
+
+    async def test_settings_that_do_not_fit_are_a_reason(self, launcher: Launcher) -> None:
+        await launcher.apply(Group(ExecutorSpec(executor="echo", config={"colour": "red"}), 1))
+        [replica] = await observed(launcher, failed)
+        assert "colour: Extra inputs are not permitted" in replica.message
+
+    async def test_failures_in_a_row_are_counted_and_their_logs_kept(self, launcher: Launcher) -> None:
+        await launcher.apply(Group(BROKEN, 1))
+        [first] = await observed(launcher, failed)
+        [third] = await observed(launcher, lambda replicas: failed(replicas) and replicas[0].failures == 3)
+        assert third.id != first.id
+        assert "there are no words" in "\n".join(await launcher.logs(first.id, 100))
+
+    # Being replaced
+
+    async def test_a_new_launcher_finds_what_runs_and_keeps_it(self, site: Site) -> None:
+        async with site.open() as launcher:
+            before = await started(launcher)
+        async with site.open() as launcher:
+            assert ids(launcher.replicas()) == ids(before)
+            await launcher.apply(Group(ECHO, 1))
+            assert await observed(launcher, ready(1)) == before
+            assert (await answer(before[0], "hello")).code == pb.CODE_OK
+
+    async def test_a_new_launcher_heals_what_it_has_found(self, site: Site) -> None:
+        async with site.open() as launcher:
+            [dead] = await started(launcher)
+        async with site.open() as launcher:
+            await started(launcher)
+            await site.kill(dead.id)
+            [replica] = await observed(launcher, lambda replicas: dead.id not in ids(replicas) and ready(1)(replicas))
+            assert (await answer(replica, "hello")).code == pb.CODE_OK
+
+    async def test_what_has_died_without_a_launcher_is_replaced_by_the_next(self, site: Site) -> None:
+        async with site.open() as launcher:
+            [dead] = await started(launcher)
+        await site.kill(dead.id)
+        async with site.open() as launcher:
+            await launcher.apply(Group(ECHO, 1))
+            await observed(launcher, lambda replicas: dead.id not in ids(replicas) and ready(1)(replicas))
+
+    async def test_a_new_launcher_applies_the_count_to_what_it_has_found(self, site: Site) -> None:
+        async with site.open() as launcher:
+            before = await started(launcher, replicas=2)
+        async with site.open() as launcher:
+            assert ids(await started(launcher, replicas=1)) < ids(before)
+
+    async def test_a_new_launcher_prunes_what_nobody_wants_any_more(self, site: Site) -> None:
+        async with site.open() as launcher:
+            await started(launcher)
+        async with site.open() as launcher:
+            await launcher.prune(set())
+            await observed(launcher, none)
+
+    async def test_a_launcher_is_replaced_while_a_replica_starts(self, site: Site) -> None:
+        async with site.open() as launcher:
+            await launcher.apply(Group(ECHO, 1))
+        async with site.open() as launcher:
+            await started(launcher)
+
+    # Logs
+
+    async def test_the_last_lines_of_a_log_are_read(self, launcher: Launcher) -> None:
+        [replica] = await started(launcher)
+
+        async def says_that_it_is_ready() -> bool:
+            return ["ready on" in line for line in await launcher.logs(replica.id, 1)] == [True]
+
+        await until(says_that_it_is_ready)
+
+    async def test_a_replica_that_is_not_known_has_no_log(self, launcher: Launcher) -> None:
+        assert await launcher.logs(ReplicaId("nobody"), 10) == []
+        assert await launcher.logs(ReplicaId("../../nobody"), 10) == []

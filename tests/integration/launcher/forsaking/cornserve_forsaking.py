@@ -1,0 +1,28 @@
+"""An executor whose engine is a process that outlives it: it has another name, and does not end when asked to."""
+
+from __future__ import annotations
+
+import asyncio
+
+from pydantic import BaseModel
+
+from cornserve import Output
+from cornserve_executors.base import Call, Executor
+from cornserve_executors.base.executor import Report
+
+ENGINE = "trap '' TERM; echo; exec -a VLLM::EngineCore sleep 1000"
+
+
+class Nothing(BaseModel):
+    pass
+
+
+class ForsakingExecutor(Executor[Nothing, Nothing, Output]):
+    async def start(self, report: Report) -> None:
+        engine = await asyncio.create_subprocess_exec("bash", "-c", ENGINE, stdout=asyncio.subprocess.PIPE)
+        assert engine.stdout is not None
+        await engine.stdout.readline()
+        print(f"engine {engine.pid}", flush=True)
+
+    async def invoke(self, request: Nothing, call: Call) -> Output:
+        return Output()

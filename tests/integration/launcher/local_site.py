@@ -1,0 +1,46 @@
+"""A home with local launchers, as the conformance suite wants one."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from cornserve.control.launcher.base import ReplicaId
+from cornserve.control.launcher.local import LocalLauncher, Slots
+from cornserve.control.launcher.local.folder import Folder, Process
+from cornserve.home import Home
+from tests.integration.launcher.conformance import none, observed
+
+
+@dataclass(frozen=True)
+class LocalSite:
+    home: Home
+    slots: int = 8
+    drain_seconds: float = 20
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[LocalLauncher]:
+        launcher = LocalLauncher(
+            self.home, Slots.cpu(self.slots), drain_seconds=self.drain_seconds, first_pause=0.05, longest_pause=0.1
+        )
+        await launcher.start()
+        try:
+            yield launcher
+        finally:
+            await launcher.close()
+
+    async def kill(self, replica: ReplicaId) -> None:
+        os.kill(self.process(replica).leader.pid, signal.SIGKILL)
+
+    def process(self, replica: ReplicaId) -> Process:
+        process = Folder(self.home.replicas / replica).read_process()
+        assert process is not None
+        return process
+
+    async def clear(self) -> None:
+        async with self.open() as launcher:
+            await launcher.prune(set())
+            await observed(launcher, none)

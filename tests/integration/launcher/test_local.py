@@ -1,0 +1,304 @@
+"""The local launcher: what every launcher does, and what processes need of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from socket import create_connection
+
+import psutil
+import pytest
+
+from cornserve.app.record import ReplicaState
+from cornserve.control.launcher.base import Group, Launcher, Replica, ReplicaId
+from cornserve.control.launcher.local import life
+from cornserve.control.launcher.local.folder import KEPT_LOGS, Folder, Folders, Process
+from cornserve.control.launcher.local.leader import Leader
+from cornserve.home import Home
+from cornserve.task.spec import ExecutorSpec
+from tests.integration.launcher import doomed_launcher
+from tests.integration.launcher.conformance import (
+    BROKEN,
+    ECHO,
+    OTHER,
+    LauncherConformance,
+    failed,
+    ids,
+    none,
+    observed,
+    ready,
+    started,
+)
+from tests.integration.launcher.local_site import LocalSite
+from tests.waiting import until
+
+FORSAKING = ExecutorSpec(executor="forsaking")
+ONE_SLOT = ECHO.model_copy(update={"gpus": 1})
+ALSO_ONE_SLOT = OTHER.model_copy(update={"gpus": 1})
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[LocalSite]:
+    async with cleared(LocalSite(Home(tmp_path / "home"))) as site:
+        yield site
+
+
+@pytest.fixture
+async def one_slot(tmp_path: Path) -> AsyncIterator[LocalSite]:
+    async with cleared(LocalSite(Home(tmp_path / "home"), slots=1)) as site:
+        yield site
+
+
+@pytest.fixture
+async def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LocalSite]:
+    """Replicas have next to no time to drain."""
+    monkeypatch.setattr(life, "STOP_SECONDS", 0)
+    async with cleared(LocalSite(Home(tmp_path / "home"), drain_seconds=0.1)) as site:
+        yield site
+
+
+@asynccontextmanager
+async def cleared(site: LocalSite) -> AsyncIterator[LocalSite]:
+    try:
+        yield site
+    finally:
+        await site.clear()
+
+
+@pytest.fixture
+def forsaking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Installs the executor, for the processes that are started, as a package that brings its own entry point."""
+    metadata = tmp_path / "packages" / "cornserve_forsaking-1.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: cornserve-forsaking\nVersion: 1\n")
+    (metadata / "entry_points.txt").write_text(
+        "[cornserve.executors]\nforsaking = cornserve_forsaking:ForsakingExecutor\n"
+    )
+    modules = Path(__file__).parent / "forsaking"
+    inherited = os.environ.get("PYTHONPATH", "")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(metadata.parent), str(modules), inherited])))
+
+
+@pytest.fixture
+def stranger() -> Iterator[psutil.Process]:
+    """A process with a session of its own that is none of ours."""
+    with subprocess.Popen(["sleep", "1000"], start_new_session=True) as process:
+        yield psutil.Process(process.pid)
+        process.kill()
+
+
+@pytest.fixture
+def orphan() -> Iterator[psutil.Process]:
+    """A process that has outlived the leader of its session, which was none of ours."""
+    command = ["sh", "-c", "sleep 1000 >/dev/null & echo $!"]
+    leader = subprocess.run(command, start_new_session=True, stdout=subprocess.PIPE, text=True, check=True)
+    process = psutil.Process(int(leader.stdout))
+    yield process
+    process.kill()
+
+
+def runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+async def engine(launcher: Launcher, replica: Replica) -> int:
+    [line] = [line for line in await launcher.logs(replica.id, 100) if line.startswith("engine ")]
+    return int(line.removeprefix("engine "))
+
+
+class TestLocalLauncher(LauncherConformance):
+    pass
+
+
+class TestWhatOutlivesALeader:
+    async def test_is_killed_before_a_replacement_starts(self, site: LocalSite, forsaking: None) -> None:
+        async with site.open() as launcher:
+            [dead] = await started(launcher, FORSAKING)
+            pid = await engine(launcher, dead)
+            await site.kill(dead.id)
+            await observed(launcher, lambda replicas: dead.id not in ids(replicas))
+            assert not runs(pid)
+            await observed(launcher, ready(1))
+
+    async def test_is_killed_by_the_next_launcher(self, site: LocalSite, forsaking: None) -> None:
+        async with site.open() as launcher:
+            [dead] = await started(launcher, FORSAKING)
+            pid = await engine(launcher, dead)
+        await site.kill(dead.id)
+        assert runs(pid)
+        async with site.open() as launcher:
+            await observed(launcher, none)
+        assert not runs(pid)
+
+    async def test_is_killed_when_its_group_is_deleted(self, site: LocalSite, forsaking: None) -> None:
+        async with site.open() as launcher:
+            [replica] = await started(launcher, FORSAKING)
+            pid = await engine(launcher, replica)
+            await launcher.delete(replica.group)
+            await observed(launcher, none)
+        assert not runs(pid)
+
+
+class TestPids:
+    async def test_a_process_that_got_the_pid_later_is_left_alone(
+        self, site: LocalSite, stranger: psutil.Process
+    ) -> None:
+        now = Leader.of(stranger.pid)
+        leave_record(site, now.model_copy(update={"started": now.started - 10}))
+        async with site.open() as launcher:
+            await launcher.apply(Group(ECHO, 1))
+            await observed(launcher, ready(1))
+        assert runs(stranger.pid)
+
+    async def test_a_session_of_another_boot_is_left_alone(
+        self, site: LocalSite, stranger: psutil.Process, orphan: psutil.Process
+    ) -> None:
+        for pid in (stranger.pid, os.getsid(orphan.pid)):
+            leave_record(site, Leader.of(stranger.pid).model_copy(update={"pid": pid, "world": "before the reboot"}))
+            async with site.open() as launcher:
+                await observed(launcher, none)
+        assert runs(stranger.pid)
+        assert runs(orphan.pid)
+
+    async def test_where_no_pidfd_is_to_be_had_deaths_are_seen_all_the_same(
+        self, site: LocalSite, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delattr(os, "pidfd_open")
+        async with site.open() as launcher:
+            [dead] = await started(launcher)
+            await site.kill(dead.id)
+            await observed(launcher, lambda replicas: dead.id not in ids(replicas) and ready(1)(replicas))
+
+
+class TestKilledLaunchers:
+    def killed(self, site: LocalSite, moment: str) -> int:
+        """The pid of the executor that a launcher was about when it was killed."""
+        done = subprocess.run(
+            [sys.executable, doomed_launcher.__file__, str(site.home.path), moment],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        return int(done.stdout)
+
+    @pytest.mark.parametrize("moment", ["before the record", "after the record"])
+    async def test_leave_no_process_that_was_not_yet_recorded(self, site: LocalSite, moment: str) -> None:
+        pid = self.killed(site, moment)
+        await until(lambda: not runs(pid))
+        async with site.open() as launcher:
+            await observed(launcher, none)
+            assert Folders(site.home.replicas).find() == []
+
+    async def test_leave_replicas_that_the_next_one_keeps_and_heals(self, site: LocalSite) -> None:
+        pid = self.killed(site, "when it is ready")
+        async with site.open() as launcher:
+            [found] = await started(launcher)
+            assert site.process(found.id).leader.pid == pid
+            await site.kill(found.id)
+            await observed(launcher, lambda replicas: found.id not in ids(replicas) and ready(1)(replicas))
+
+
+class TestEnds:
+    async def test_a_replica_leaves_no_process_no_port_and_no_folder(self, site: LocalSite) -> None:
+        async with site.open() as launcher:
+            [replica] = await started(launcher)
+            leader = site.process(replica.id).leader
+            await launcher.delete(replica.group)
+            await observed(launcher, none)
+            assert "draining" in "\n".join(await launcher.logs(replica.id, 100))
+        assert not psutil.pid_exists(leader.pid)
+        assert replica.endpoint is not None
+        host, port = replica.endpoint.split(":")
+        with pytest.raises(ConnectionRefusedError), closing(create_connection((host, int(port)))):
+            pass
+        assert [path.name for path in site.home.replicas.iterdir()] == ["ended"]
+
+    async def test_a_replica_that_does_not_drain_in_time_is_killed(self, impatient: LocalSite) -> None:
+        async with impatient.open() as launcher:
+            [replica] = await started(launcher)
+            pid = impatient.process(replica.id).leader.pid
+            os.kill(pid, signal.SIGSTOP)
+            await launcher.delete(replica.group)
+            await observed(launcher, none)
+            assert not runs(pid)
+
+    async def test_the_way_in_which_a_replica_was_killed_is_told(self, site: LocalSite) -> None:
+        async with site.open() as launcher:
+            [replica] = await started(launcher)
+            [dead], _ = await asyncio.gather(observed(launcher, failed), site.kill(replica.id))
+        assert dead.id == replica.id
+        assert "signal 9 (Killed)" in dead.message
+
+    def test_of_the_logs_of_ended_replicas_the_latest_are_kept(self, tmp_path: Path) -> None:
+        folders = Folders(tmp_path)
+        for number in range(KEPT_LOGS + 1):
+            folder = folders.create(ReplicaId(f"r{number}"))
+            folder.log.write_text(f"{number}\n")
+            os.utime(folder.log, (number, number))
+            folders.retire(folder)
+        assert folders.logs(ReplicaId("r0"), 10) == []
+        assert folders.logs(ReplicaId("r1"), 10) == ["1"]
+        assert folders.logs(ReplicaId(f"r{KEPT_LOGS}"), 10) == [str(KEPT_LOGS)]
+
+    async def test_a_record_that_a_power_cut_has_torn_is_forgotten(self, site: LocalSite) -> None:
+        folder = Folders(site.home.replicas).create(ReplicaId("torn"))
+        (folder.path / "process.json").write_text('{"spec": ')
+        async with site.open() as launcher:
+            assert launcher.replicas() == []
+        assert not folder.path.exists()
+
+
+class TestSlots:
+    async def test_a_replica_without_a_slot_waits_for_one(self, one_slot: LocalSite) -> None:
+        async with one_slot.open() as launcher:
+            [holder] = await started(launcher, ONE_SLOT)
+            await launcher.apply(Group(ALSO_ONE_SLOT, 1))
+            [_, waiting] = await observed(launcher, lambda replicas: replicas[-1].message != "")
+            assert waiting.state is ReplicaState.STARTING
+            assert waiting.message == "needs 1 CPU slot, 0 of 1 free"
+            await launcher.apply(Group(OTHER, 1))  # It needs none.
+            await observed(launcher, lambda replicas: replicas[-1].state is ReplicaState.READY)
+            await launcher.delete(holder.group)
+            await observed(launcher, lambda replicas: waiting.id in ids(replicas) and ready(2)(replicas))
+
+    async def test_scaling_down_takes_what_is_not_ready_first(self, one_slot: LocalSite) -> None:
+        async with one_slot.open() as launcher:
+            before = await started(launcher, ONE_SLOT)
+            await launcher.apply(Group(ONE_SLOT, 3))
+            await launcher.apply(Group(ONE_SLOT, 1))
+            assert await observed(launcher, ready(1)) == before
+
+    async def test_what_can_never_fit_fails_with_the_numbers(self, site: LocalSite) -> None:
+        async with site.open() as launcher:
+            await launcher.apply(Group(BROKEN.model_copy(update={"gpus": 9}), 1))
+            [replica] = await observed(launcher, failed)
+            assert replica.hopeless
+            assert "needs 9 CPU slots, 8 of 8 free" in replica.message
+            await launcher.delete(replica.group)
+            await observed(launcher, none)
+
+    async def test_found_replicas_hold_their_slots(self, one_slot: LocalSite) -> None:
+        async with one_slot.open() as launcher:
+            [found] = await started(launcher, ONE_SLOT)
+        async with one_slot.open() as launcher:
+            await launcher.apply(Group(ONE_SLOT, 2))
+            await observed(launcher, lambda replicas: replicas[-1].message == "needs 1 CPU slot, 0 of 1 free")
+            assert one_slot.process(found.id).slots == ("0",)
+
+
+def leave_record(site: LocalSite, leader: Leader) -> Folder:
+    """As if an earlier launcher had run it."""
+    folder = Folders(site.home.replicas).create(ReplicaId("echo-found"))
+    folder.log.touch()
+    folder.write_process(Process(spec=ECHO, slots=(), leader=leader))
+    return folder
