@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 IN_VAIN = 2
 """The exit status by which a child says that another start would end the same way."""
@@ -45,19 +46,22 @@ class Program:
 class Child:
     """Runs a program until cancelled, again and again if it dies.
 
-    Its standard input is a pipe that only we hold: it ends with us, however we end. It is in a session of its own, so that
-    a Ctrl-C in our terminal reaches it through us, in order.
+    Its standard input is a pipe that only we hold: it ends with us, however we end. It is in a session of its own, so
+    that a Ctrl-C in our terminal reaches it through us, in order.
 
     Args:
         inherited: file descriptors that it holds while it lives.
+        hurry: once set, its end is not waited for.
         report: is told of deaths.
     """
 
-    def __init__(self, program: Program, *, inherited: tuple[int, ...], report: Callable[[str], None]) -> None:
+    def __init__(
+        self, program: Program, *, inherited: tuple[int, ...], hurry: asyncio.Event, report: Callable[[str], None]
+    ) -> None:
         self.program = program
         self._inherited = inherited
+        self._hurry = hurry
         self._report = report
-        self._process: asyncio.subprocess.Process | None = None
 
     async def run(self) -> None:
         """Raises `ChildError` if another start would be in vain."""
@@ -76,15 +80,9 @@ class Child:
             )
             await asyncio.sleep(pause)
 
-    def kill(self) -> None:
-        """Without waiting for anything."""
-        if self._process is not None and self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-
     async def _run_once(self) -> int:
         with _open_log(self.program.log) as log:
-            self._process = await asyncio.create_subprocess_exec(
+            process = await asyncio.create_subprocess_exec(
                 *self.program.command,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=log,
@@ -93,24 +91,25 @@ class Child:
                 pass_fds=self._inherited,
             )
         try:
-            return await self._process.wait()
+            return await process.wait()
         finally:
-            await self._end(self._process)
+            if process.returncode is None:
+                await self._end(process)
 
     async def _end(self, process: asyncio.subprocess.Process) -> None:
-        if process.returncode is not None:
-            return
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
-        try:
-            await asyncio.wait_for(process.wait(), self.program.stop_seconds)
-        except TimeoutError:
-            self._report(f"the {self.program.name} does not end and is killed")
-            self.kill()
-            await process.wait()
+        ended, hurried = asyncio.ensure_future(process.wait()), asyncio.ensure_future(self._hurry.wait())
+        await asyncio.wait((ended, hurried), timeout=self.program.stop_seconds, return_when=asyncio.FIRST_COMPLETED)
+        hurried.cancel()
+        if not ended.done():
+            self._report(f"killing the {self.program.name}, which has not ended yet")
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        await ended
 
 
-def _open_log(path: Path):  # type: ignore[no-untyped-def]
+def _open_log(path: Path) -> IO[bytes]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):
         if path.stat().st_size > MAX_LOG_BYTES:

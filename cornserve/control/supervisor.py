@@ -7,13 +7,16 @@ ends the instance sweeps them away. Apps stay in the store, and the next instanc
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import errno
 import signal
 import socket
 import sys
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
+
+import httpx
 
 from cornserve.control.child import Child, ChildError, Program, rotate
 from cornserve.control.sweep import sweep_executors
@@ -23,7 +26,7 @@ from cornserve.instance import HomeTakenError, Instance, sole_use
 READY_SECONDS = 60.0
 
 PATIENCE_SECONDS = 5.0
-"""How long the children of an instance that was killed may take to end."""
+"""How long what remains of an instance that was killed may take to end."""
 
 Report = Callable[[str], None]
 
@@ -35,65 +38,158 @@ class StartError(Exception):
 @dataclass(frozen=True, slots=True)
 class Options:
     home: Home
-    host: str
-    port: int
+    host: str = "127.0.0.1"
+    port: int = 8000
     """0: any free one."""
     gpus: int | None = None
     """By default, all."""
     cpu_slots: int | None = None
-    """Executors that run on CPUs at once; by default, the launcher's choice."""
+    """How many executors may run without GPUs; by default, the launcher's choice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the signals ask for: the first to stop, the second to do so without grace."""
+
+    stop: asyncio.Event
+    hurry: asyncio.Event
+
+    def signal(self) -> None:
+        (self.hurry if self.stop.is_set() else self.stop).set()
 
 
 async def supervise(options: Options, *, on_ready: Callable[[Instance], None], report: Report) -> None:
-    """Runs an instance until SIGINT, SIGTERM or SIGHUP; a second signal ends it without grace.
+    """Runs an instance until SIGINT, SIGTERM or SIGHUP.
 
     Raises:
         StartError: it cannot run here; nothing is left behind.
     """
     home = options.home
-    with _the_home(home) as lock, _signals() as stop:
+    with _alone_in(home) as lock, _signals() as wishes:
         port = _free_port(options.host, options.port)
         instance = Instance.of_this_process(_url(options.host, port))
-        for log in (home.logs / "gateway.log", home.logs / "controller.log"):
-            rotate(log)
+        children = [
+            Child(program, inherited=(lock,), hurry=wishes.hurry, report=report) for program in _programs(options, port)
+        ]
+        for child in children:
+            rotate(child.program.log)
         instance.record(home)
         try:
-            await _serve([Child(p, inherited=(lock,), report=report) for p in _programs(options, port)], instance, stop, on_ready, report)
+            await _serve(instance, children, wishes, on_ready, report)
         finally:
-            await stop.or_hurry(sweep_executors(home, report))
+            if not await _unless(wishes.hurry, sweep_executors(home, report)):
+                await sweep_executors(home, report, drain_seconds=0)
             home.instance.unlink(missing_ok=True)
 
 
 async def _serve(
-    children: list[Child], instance: Instance, stop: _Stop, on_ready: Callable[[Instance], None], report: Report
+    instance: Instance, children: list[Child], wishes: Wishes, on_ready: Callable[[Instance], None], report: Report
 ) -> None:
-    for child in children:
-        stop.on_hurry(child.kill)
     try:
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(child.run()) for child in children]
-            if await stop.unless(_until_ready(instance.url)):
+            if await _unless(wishes.stop, _until_ready(instance.url)):
                 on_ready(instance)
-                await stop.wait()
+                await wishes.stop.wait()
             report("stopping")
             for task in running:
                 task.cancel()
-    except* (ChildError, TimeoutError) as errors:
-        raise StartError(str(errors.exceptions[0])) from None
+    except ExceptionGroup as errors:
+        expected = errors.subgroup((ChildError, StartError))
+        if expected is None:
+            raise
+        raise StartError(str(expected.exceptions[0])) from errors
 
 
 def _programs(options: Options, port: int) -> list[Program]:
     home = options.home
-    limits = [
-        argument
-        for flag, limit in (("--gpus", options.gpus), ("--cpu-slots", options.cpu_slots))
-        if limit is not None
-        for argument in (flag, str(limit))
-    ]
     python = [sys.executable, "-m"]
+    limits = [("--gpus", options.gpus), ("--cpu-slots", options.cpu_slots)]
     gateway = ["cornserve.gateway", "--home", str(home.path), "--host", options.host, "--port", str(port)]
-    controller = ["cornserve.control", "--home", str(home.path), *limits]
+    controller = ["cornserve.control", "--home", str(home.path)]
+    controller += [part for flag, limit in limits if limit is not None for part in (flag, str(limit))]
     return [
         Program("gateway", [*python, *gateway], home.logs / "gateway.log"),
         Program("controller", [*python, *controller], home.logs / "controller.log"),
     ]
+
+
+def check_nothing_runs(home: Home) -> None:
+    """Raises `StartError` if an instance runs for the home."""
+    running = Instance.running(home)
+    if running is not None:
+        raise StartError(
+            f"Cornserve runs already for {home.path}, at {running.url} (process {running.pid}): "
+            "stop it with `cornserve down`, or start another with its own --home and --port"
+        )
+
+
+@contextmanager
+def _alone_in(home: Home) -> Iterator[int]:
+    check_nothing_runs(home)
+    with ExitStack() as held:
+        try:
+            lock = held.enter_context(sole_use(home, patience=PATIENCE_SECONDS))
+        except HomeTakenError as error:
+            raise StartError(f"{error}: `cornserve down --keep-apps` ends what is left of it") from error
+        except OSError as error:
+            raise StartError(f"{home.path} cannot be used: {error.strerror}; choose another with --home") from error
+        yield lock
+
+
+@contextmanager
+def _signals() -> Iterator[Wishes]:
+    wishes = Wishes(asyncio.Event(), asyncio.Event())
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    for number in numbers:
+        loop.add_signal_handler(number, wishes.signal)
+    yield wishes
+    for number in numbers:
+        loop.remove_signal_handler(number)
+
+
+async def _unless(event: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+    """Whether `work` was done before the event came; raises its error."""
+    working, waiting = asyncio.ensure_future(work), asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait((working, waiting), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            working.result()
+        return working.done()
+    finally:
+        working.cancel()
+        waiting.cancel()
+        await asyncio.gather(working, waiting, return_exceptions=True)
+
+
+async def _until_ready(url: str) -> None:
+    try:
+        async with asyncio.timeout(READY_SECONDS), httpx.AsyncClient(trust_env=False, timeout=1) as http:
+            while True:
+                try:
+                    if (await http.get(f"{url}/readyz")).is_success:
+                        return
+                except httpx.TransportError:
+                    pass
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        raise StartError(f"the gateway was not ready after {READY_SECONDS:g} seconds") from None
+
+
+def _free_port(host: str, port: int) -> int:
+    """Looks before anything is started, so that the commonest mistake is answered at once."""
+    try:
+        with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
+            free: int = listener.getsockname()[1]
+            return free
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise StartError(f"port {port} of {host} is taken: choose another with --port") from error
+        raise StartError(f"cannot listen on {host}, port {port}: {error.strerror}") from error
+
+
+def _url(host: str, port: int) -> str:
+    """Where clients on this machine reach it."""
+    reachable = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"

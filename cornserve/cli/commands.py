@@ -1,0 +1,106 @@
+"""The commands as one program, and what it says when one fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from cornserve import __version__
+from cornserve.cli.chat import chat
+from cornserve.cli.console import Problem, complain
+from cornserve.cli.delete import delete
+from cornserve.cli.deploy import deploy
+from cornserve.cli.doctor import doctor
+from cornserve.cli.down import down
+from cornserve.cli.examples import examples
+from cornserve.cli.invoke import invoke
+from cornserve.cli.logs import logs
+from cornserve.cli.status import status
+from cornserve.cli.up import up
+
+INSTANCE = "This machine"
+APPS = "Apps"
+
+
+class Commands(TyperGroup):
+    """Turns the errors that a user can do something about into one line."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            if not _is_expected(error):
+                raise
+            complain(str(error))
+            raise typer.Exit(1) from error
+
+
+def _is_expected(error: Exception) -> bool:
+    from cornserve.client import ClientError  # only now: it takes long to import
+
+    return isinstance(error, Problem | ClientError)
+
+
+app = typer.Typer(
+    cls=Commands,
+    name="cornserve",
+    help="Serves any-to-any models: deploy a model or a Python file, talk to it through an OpenAI-compatible API.",
+    epilog=examples("cornserve up", "cornserve deploy ./my-model", 'cornserve chat my-model "Hello!"'),
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"cornserve {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+_COMMANDS: list[tuple[str, Callable[..., None], list[str]]] = [
+    (INSTANCE, up, ["cornserve up", "cornserve up --port 8001 --home /tmp/other", "cornserve up --detach"]),
+    (INSTANCE, down, ["cornserve down", "cornserve down --keep-apps"]),
+    (INSTANCE, doctor, ["cornserve doctor"]),
+    (
+        APPS,
+        deploy,
+        [
+            "cornserve deploy ./SmolLM2-135M-Instruct --name smollm2",
+            "cornserve deploy Qwen/Qwen3-0.6B --replicas 2",
+            "cornserve deploy app.py",
+        ],
+    ),
+    (APPS, status, ["cornserve status", "cornserve status smollm2", "cornserve status --json"]),
+    (APPS, chat, ["cornserve chat smollm2", 'cornserve chat smollm2 "Why is the sky blue?" --max-tokens 100']),
+    (
+        APPS,
+        invoke,
+        [
+            """cornserve invoke smollm2 '{"messages": [{"role": "user", "content": "Hello!"}]}'""",
+            "cornserve invoke smollm2 @request.json --stream",
+        ],
+    ),
+    (APPS, logs, ["cornserve logs smollm2", "cornserve logs smollm2 --follow"]),
+    (APPS, delete, ["cornserve delete smollm2"]),
+]
+
+for panel, command, lines in _COMMANDS:
+    app.command(rich_help_panel=panel, epilog=examples(*lines))(command)
+
+
+def main() -> None:
+    app()

@@ -1,0 +1,47 @@
+"""Starts an instance that goes on when the command that started it has returned."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from json import loads
+
+from cornserve.cli.console import Problem
+from cornserve.control.child import Program, rotate
+from cornserve.control.supervisor import Options, check_nothing_runs
+from cornserve.instance import Instance
+
+
+def start(options: Options) -> Instance:
+    """Returns once it is ready. Raises `Problem` or `StartError` if it cannot run."""
+    check_nothing_runs(options.home)
+    command = [sys.executable, "-m", "cornserve.cli", "up", "--json"]
+    command += ["--home", str(options.home.path), "--host", options.host, "--port", str(options.port)]
+    limits = [("--gpus", options.gpus), ("--cpu-slots", options.cpu_slots)]
+    command += [part for flag, limit in limits if limit is not None for part in (flag, str(limit))]
+    program = Program("supervisor", command, options.home.logs / "supervisor.log")
+    try:
+        program.log.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Problem(f"{program.log.parent} cannot be used: {error.strerror}") from error
+    rotate(program.log)
+    with program.log.open("ab") as log:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+        )
+    return _ready(process, program)
+
+
+def _ready(process: subprocess.Popen[bytes], program: Program) -> Instance:
+    assert process.stdout is not None
+    try:
+        document = process.stdout.readline()
+    except KeyboardInterrupt:
+        process.terminate()
+        process.wait()
+        raise
+    if not document:
+        process.wait()
+        raise Problem(program.last_line().removeprefix("error: ") or f"it ended with status {process.returncode}")
+    ready = loads(document)
+    return Instance(ready["pid"], ready["started"], ready["url"])

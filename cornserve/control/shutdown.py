@@ -1,0 +1,84 @@
+"""Ends an instance from outside, in whatever state it is."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+import psutil
+
+from cornserve.control.sweep import forget_apps, sweep_executors
+from cornserve.home import Home
+from cornserve.instance import HomeTakenError, Instance, sole_use
+
+STOP_SECONDS = 60.0
+"""How long an instance may take to end in order: requests in flight, then the executors."""
+
+ORPHAN_SECONDS = 5.0
+"""How long gateway and controller may take to notice that their supervisor is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What there was to end."""
+
+    instance: Instance | None
+    apps: list[str]
+    """Whose records were deleted."""
+
+
+def shut_down(home: Home, *, keep_apps: bool, report: Callable[[str], None]) -> Ended:
+    """Stops the instance that runs for the home, or cleans up after one that was killed."""
+    if not home.path.is_dir():
+        return Ended(None, [])
+    instance = Instance.running(home)
+    if instance is not None:
+        report(f"stopping the instance at {instance.url}")
+        _stop(instance, report)
+    try:
+        with sole_use(home, patience=ORPHAN_SECONDS):
+            return _clean(home, instance, keep_apps, report)
+    except HomeTakenError:
+        _kill_orphans(home, report)
+    with sole_use(home, patience=ORPHAN_SECONDS):
+        return _clean(home, instance, keep_apps, report)
+
+
+def _clean(home: Home, instance: Instance | None, keep_apps: bool, report: Callable[[str], None]) -> Ended:
+    asyncio.run(sweep_executors(home, report))
+    apps = [] if keep_apps else asyncio.run(forget_apps(home))
+    home.instance.unlink(missing_ok=True)
+    return Ended(instance, apps)
+
+
+def _stop(instance: Instance, report: Callable[[str], None]) -> None:
+    deadline = time.monotonic() + STOP_SECONDS
+    with suppress(ProcessLookupError):
+        os.kill(instance.pid, signal.SIGTERM)
+        while instance.is_running():
+            if time.monotonic() > deadline:
+                report(f"process {instance.pid} has not ended after {STOP_SECONDS:g} seconds and is killed")
+                os.kill(instance.pid, signal.SIGKILL)
+                return
+            time.sleep(0.05)
+
+
+def _kill_orphans(home: Home, report: Callable[[str], None]) -> None:
+    for process in _orphans(home):
+        report(f"killing process {process.pid}, which has lost its supervisor")
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+def _orphans(home: Home) -> Iterator[psutil.Process]:
+    """Gateways and controllers of the home, by how the supervisor starts them."""
+    for process in psutil.process_iter():
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            match process.cmdline():
+                case [_, "-m", "cornserve.gateway" | "cornserve.control", "--home", path, *_] if path == str(home.path):
+                    yield process

@@ -1,0 +1,43 @@
+"""Takes away what outlives the processes of an instance: its executors, and the records of its apps.
+
+Only for whoever has the home to itself; a controller would start the executors again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cornserve.control.launcher.local import LocalLauncher, Slots
+from cornserve.control.store.base import APPS
+from cornserve.control.store.sqlite import SqliteStore
+from cornserve.home import Home
+
+
+async def sweep_executors(home: Home, report: Callable[[str], None], *, drain_seconds: float = 30) -> None:
+    """Ends every executor of the home, also those of instances that were killed, and waits until they are gone."""
+    launcher = LocalLauncher(home, Slots.cpu(0), drain_seconds=drain_seconds)
+    await launcher.start()
+    try:
+        running = len(launcher.replicas())
+        if running:
+            report(f"ending {running} executor{'s' if running > 1 else ''}")
+        await launcher.prune(set())
+        async for replicas in launcher.watch():
+            if not replicas:
+                return
+    finally:
+        await launcher.close()
+
+
+async def forget_apps(home: Home) -> list[str]:
+    """Deletes the records of all apps; their names."""
+    if not home.store.exists():
+        return []
+    store = await SqliteStore.open(home.store)
+    try:
+        names = [record.name for record in (await store.list(APPS)).records]
+        for name in names:
+            await store.delete(APPS, name)
+        return names
+    finally:
+        await store.close()
