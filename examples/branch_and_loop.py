@@ -1,0 +1,42 @@
+"""Writes an answer, lets the model criticise it, and improves it until the critic is content.
+
+    cornserve deploy examples/branch_and_loop.py
+    cornserve chat branch-and-loop "Describe a cornfield in one sentence."
+
+The task is plain Python. Reading `text` waits for the model, and gives an ordinary string to branch and loop on.
+"""
+
+from cornserve import App, Task
+from cornserve.home import Home
+from cornserve_tasklib import ChatRequest, ChatResponse, LLMTask
+
+MODEL = Home.default().models / "smollm2"
+"""Any directory of a language model; `make run` has put a small one here."""
+
+if not MODEL.is_dir():
+    raise FileNotFoundError(f"there is no model in {MODEL}: `make run` puts one there, or set MODEL to yours")
+
+
+class Improve(Task[ChatRequest, ChatResponse]):
+    model_id: str
+    rounds: int = 3
+
+    def post_init(self) -> None:
+        self.llm = LLMTask(model_id=self.model_id)
+
+    def invoke(self, request: ChatRequest) -> ChatResponse:
+        answer = self.llm.invoke(request)
+        for _ in range(self.rounds):
+            critique = self.ask(f"Is this good? Say OK, or what is wrong with it.\n\n{answer.text}")
+            if "OK" in critique:
+                break
+            answer = self.llm.invoke(
+                ChatRequest.ask(f"Improve this text.\n\n{answer.text}\n\nA critic says: {critique}", max_tokens=100)
+            )
+        return answer
+
+    def ask(self, question: str) -> str:
+        return self.llm.invoke(ChatRequest.ask(question, max_tokens=50)).text or ""
+
+
+app = App(name="branch-and-loop", paths=[Improve(model_id=str(MODEL))])

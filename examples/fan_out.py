@@ -1,0 +1,49 @@
+"""Asks several experts at once, and sums up what they say.
+
+    cornserve deploy examples/fan_out.py
+    cornserve invoke fan-out '{"question": "Should I learn to cook?", "experts": ["a doctor", "a banker"]}'
+
+The experts answer at the same time, because nothing is read before all of them are asked.
+"""
+
+from pydantic import BaseModel
+
+from cornserve import App, Task
+from cornserve.home import Home
+from cornserve_tasklib import ChatRequest, LLMTask
+
+MODEL = Home.default().models / "smollm2"
+"""Any directory of a language model; `make run` has put a small one here."""
+
+if not MODEL.is_dir():
+    raise FileNotFoundError(f"there is no model in {MODEL}: `make run` puts one there, or set MODEL to yours")
+
+
+class Question(BaseModel):
+    question: str
+    experts: list[str] = ["a teacher", "a doctor", "an engineer"]
+
+
+class Advice(BaseModel):
+    opinions: dict[str, str]
+    summary: str
+
+
+class Panel(Task[Question, Advice]):
+    model_id: str
+
+    def post_init(self) -> None:
+        self.llm = LLMTask(model_id=self.model_id)
+
+    def invoke(self, request: Question) -> Advice:
+        answers = [
+            self.llm.invoke(ChatRequest.ask(f"You are {expert}. In one sentence: {request.question}", max_tokens=60))
+            for expert in request.experts
+        ]
+        opinions = {expert: answer.text or "" for expert, answer in zip(request.experts, answers, strict=True)}
+        everything = "\n".join(f"{expert}: {opinion}" for expert, opinion in opinions.items())
+        summary = self.llm.invoke(ChatRequest.ask(f"Sum this up in one sentence.\n\n{everything}", max_tokens=60))
+        return Advice(opinions=opinions, summary=summary.text or "")
+
+
+app = App(name="fan-out", paths=[Panel(model_id=str(MODEL))])

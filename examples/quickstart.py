@@ -1,0 +1,133 @@
+"""Serves a small real language model on this machine, and asks it something. `make run` runs this.
+
+python examples/quickstart.py               serves until Ctrl-C
+ONCE=1 python examples/quickstart.py        stops after the answer
+python examples/quickstart.py --port 8001   arguments are those of `cornserve up`
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from rich.console import Console
+
+from cornserve import Client
+from cornserve.app.record import AppSpec
+from cornserve.client import ClientError
+from cornserve.home import Home
+
+NAME = "smollm2"
+QUESTION = "What is the capital of France?"
+
+console = Console(highlight=False, soft_wrap=True)
+
+
+def main() -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
+    model = Home.default().models / NAME
+    try:
+        provision(model)
+        serve(model)
+    except KeyboardInterrupt:
+        console.print("Stopped.")
+
+
+def provision(model: Path) -> None:
+    """In a process of its own, so that the memory that it takes is free for serving."""
+    if not model.is_dir():
+        console.print("[bold]Making the model's directory[/bold], which is done only once")
+        script = Path(__file__).with_name("smollm2.py")
+        if subprocess.run([sys.executable, script, model], start_new_session=True, check=False).returncode != 0:
+            raise SystemExit("The model could not be made.")
+
+
+def serve(model: Path) -> None:
+    """Like `cornserve up`, with an app."""
+    console.print("[bold]Starting Cornserve[/bold]  [dim]cornserve up[/dim]")
+    command = [sys.executable, "-m", "cornserve.cli", "up", "--json", *sys.argv[1:]]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as up:
+        try:
+            assert up.stdout is not None
+            ready = up.stdout.readline()
+            if not ready:
+                raise SystemExit(up.wait())  # It has said why.
+            url = json.loads(ready)["url"]
+            with Client(url) as client:
+                deploy(client, model)
+                chat(client)
+            if os.environ.get("ONCE"):
+                return
+            print_what_next(url)
+            up.wait()
+        except ClientError as error:
+            raise SystemExit(f"error: {error}") from error
+        finally:
+            while up.poll() is None:
+                up.terminate()  # The first asks it to stop; the next, after another Ctrl-C, do not wait.
+                with suppress(KeyboardInterrupt):
+                    up.wait()
+
+
+def deploy(client: Client, model: Path) -> None:
+    console.print(f"[bold]Deploying {NAME}[/bold]  [dim]cornserve deploy {model}[/dim]")
+    started, said = time.monotonic(), ""
+    client.deploy(NAME, AppSpec(model=str(model)))
+    with console.status("waiting") as status:
+        for app in client.events(NAME):
+            replicas = [replica for group in app.status.groups for replica in group.replicas]
+            doing = replicas[0].message if replicas else ""
+            if doing not in ("", said):
+                said = doing
+                status.update(doing)
+                console.print(f"  [dim]{time.monotonic() - started:5.1f} s  {doing}[/dim]")
+            if app.settled:
+                break
+        else:
+            raise SystemExit(f"{NAME} was deleted while it was being deployed.")
+    if app.phase == "failed":
+        raise SystemExit("\n".join([*app.status.logs, f"error: {app.status.message}"]))
+    console.print(f"  [green]serves[/green] after {time.monotonic() - started:.0f} s")
+
+
+def chat(client: Client) -> None:
+    console.print(f"[bold]Asking[/bold] {QUESTION}  [dim]cornserve chat {NAME} '{QUESTION}'[/dim]")
+    messages = [{"role": "user", "content": QUESTION}]
+    answer = ""
+    for piece in client.chat(NAME, messages, temperature=0, max_tokens=50):
+        console.print(piece, end="", style="green", markup=False)
+        answer += piece
+    console.print()
+    if not answer.strip():
+        raise SystemExit("There was no answer.")
+
+
+def print_what_next(url: str) -> None:
+    python = f"""\
+from openai import OpenAI
+client = OpenAI(base_url="{url}/v1", api_key="none")
+messages = [{{"role": "user", "content": "Why is the sky blue?"}}]
+print(client.chat.completions.create(model="{NAME}", messages=messages).choices[0].message.content)"""
+    curl = f"""\
+curl {url}/v1/chat/completions -H 'Content-Type: application/json' \\
+  -d '{{"model": "{NAME}", "messages": [{{"role": "user", "content": "Why is the sky blue?"}}]}}'"""
+    cli = str(Path(sys.executable).with_name("cornserve"))
+    console.print(f"\nCornserve listens on [bold]{url}[/bold]. Try, in another terminal:")
+    for title, code in [
+        ("A conversation", f"{cli} chat {NAME}"),
+        ("What runs", f"{cli} status {NAME}"),
+        ("curl", curl),
+        ("Python, with the official openai client", python),
+        ("An app of several calls, as plain Python", f"{cli} deploy examples/fan_out.py"),
+    ]:
+        console.print(f"\n[dim]# {title}[/dim]")
+        console.print(code, style="cyan", markup=False)
+    console.print("\n[bold]Ctrl-C[/bold] stops everything.")
+
+
+if __name__ == "__main__":
+    main()
