@@ -15,7 +15,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -33,7 +33,9 @@ ADMIN_SECONDS = 60.0
 EVENTS_SECONDS = 5.0
 """A stream of events that is silent for so long is opened anew: it may have been lost without a sign."""
 
-T = TypeVar("T")
+RETRY_SECONDS = 0.05
+
+LOAD_SECONDS = 10.0
 
 
 class ClientError(Exception):
@@ -156,6 +158,10 @@ class Client:
     def app(self, name: str) -> AppView:
         return AppView.model_validate(self._call("GET", _app(name)))
 
+    def models(self) -> list[str]:
+        """What the gateway takes requests for."""
+        return [model["id"] for model in self._call("GET", "/v1/models")["data"]]
+
     def delete(self, name: str) -> None:
         self._call("DELETE", _app(name))
 
@@ -166,22 +172,27 @@ class Client:
     def events(self, name: str, *, timeout: float | None = None) -> Iterator[AppView]:
         """The app as it is now, then again after each change, until it is deleted.
 
-        Raises `TimeoutError` after so many seconds.
+        When it says that the app serves, the gateway takes requests for it. Raises `TimeoutError` after so many
+        seconds.
         """
         deadline = time.monotonic() + (float("inf") if timeout is None else timeout)
         seen = -1
         while True:
+            patience = max(RETRY_SECONDS, min(EVENTS_SECONDS, deadline - time.monotonic()))
             try:
-                for event, data in self._events("GET", f"{_app(name)}/events", patience=EVENTS_SECONDS):
+                for event, data in self._events("GET", f"{_app(name)}/events", patience=patience):
                     if event == "deleted":
                         return
                     if data and (view := AppView.model_validate_json(data)).version > seen:
                         seen = view.version
+                        if view.phase is Phase.SERVING:
+                            self._await_model(name)
                         yield view
                     if time.monotonic() >= deadline:
                         break
+                time.sleep(RETRY_SECONDS)
             except (SilentError, DisconnectedError):
-                pass
+                time.sleep(RETRY_SECONDS)
             except ApiError as error:
                 if error.status == 404 and seen >= 0:
                     return
@@ -223,6 +234,12 @@ class Client:
         """OpenAI's chat completion, as JSON gives it."""
         body = {"model": app, "messages": list(messages), **options}
         return self._call("POST", "/v1/chat/completions", body, patience=None)
+
+    def _await_model(self, name: str) -> None:
+        """The gateway loads an app a moment after the controller has written that it serves."""
+        deadline = time.monotonic() + LOAD_SECONDS
+        while name not in self.models() and time.monotonic() < deadline:
+            time.sleep(RETRY_SECONDS)
 
     def _call(self, method: str, path: str, body: Any = None, *, patience: float | None = ADMIN_SECONDS) -> Any:
         with self._open(method, path, body, patience=patience) as response:

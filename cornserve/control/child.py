@@ -7,8 +7,8 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
@@ -33,6 +33,8 @@ class Program:
     name: str
     command: list[str]
     log: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Beside our own."""
     stop_seconds: float = 20.0
     """How long SIGTERM may take before SIGKILL follows."""
 
@@ -88,6 +90,7 @@ class Child:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                env={**os.environ, **self.program.environment},
                 pass_fds=self._inherited,
             )
         try:

@@ -20,6 +20,7 @@ import httpx
 
 from cornserve.control.child import Child, ChildError, Program, rotate
 from cornserve.control.sweep import sweep_executors
+from cornserve.home import ENVIRONMENT as HOME_VARIABLE
 from cornserve.home import Home
 from cornserve.instance import HomeTakenError, Instance, sole_use
 
@@ -108,9 +109,10 @@ def _programs(options: Options, port: int) -> list[Program]:
     gateway = ["cornserve.gateway", "--home", str(home.path), "--host", options.host, "--port", str(port)]
     controller = ["cornserve.control", "--home", str(home.path)]
     controller += [part for flag, limit in limits if limit is not None for part in (flag, str(limit))]
+    where = {HOME_VARIABLE: str(home.path)}  # Apps' source may look for models there.
     return [
-        Program("gateway", [*python, *gateway], home.logs / "gateway.log"),
-        Program("controller", [*python, *controller], home.logs / "controller.log"),
+        Program("gateway", [*python, *gateway], home.logs / "gateway.log", where),
+        Program("controller", [*python, *controller], home.logs / "controller.log", where),
     ]
 
 
