@@ -1,0 +1,104 @@
+"""A small client of the executor contract."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import grpc
+
+from cornserve.v1 import executor_pb2 as pb
+from cornserve.v1 import executor_pb2_grpc
+from cornserve_tasklib import ChatChunk, ChatRequest, ChatResponse
+
+Chunks = [pb.Output(name="chunks", to_caller=True)]
+
+
+@dataclass
+class Reply:
+    """What has come back so far."""
+
+    chunks: list[ChatChunk] = field(default_factory=list)
+    first_chunk_after: float | None = None
+    ended_after: float = 0
+    end: pb.End = field(default_factory=pb.End)
+
+    @property
+    def code(self) -> str:
+        return pb.Code.Name(self.end.code).removeprefix("CODE_")
+
+    @property
+    def response(self) -> ChatResponse:
+        assert self.code == "OK", self.end.message
+        return ChatResponse.model_validate_json(self.end.values)
+
+    @property
+    def text(self) -> str:
+        assert self.response.text is not None
+        return self.response.text
+
+
+class Invocation:
+    """One invocation on a stream of its own."""
+
+    def __init__(self, stream: grpc.aio.StreamStreamCall[pb.InvokeRequest, pb.InvokeResponse]) -> None:
+        self._stream = stream
+        self._started = time.perf_counter()
+        self._reply = Reply()
+
+    async def start(self, request: bytes, *, stream: bool) -> None:
+        start = pb.Start(request_id="request", request=request, outputs=Chunks if stream else [])
+        await self._stream.write(pb.InvokeRequest(commands=[pb.Command(call=1, start=start)]))
+
+    async def cancel(self) -> None:
+        await self._stream.write(pb.InvokeRequest(commands=[pb.Command(call=1, cancel=pb.Cancel())]))
+
+    def break_off(self) -> None:
+        """What the death of the caller looks like."""
+        self._stream.cancel()
+
+    async def first_chunk(self) -> ChatChunk:
+        async for reply in self._progress():
+            if reply.chunks:
+                return reply.chunks[0]
+        raise AssertionError(f"no chunk, but {self._reply.code}: {self._reply.end.message}")
+
+    async def reply(self) -> Reply:
+        async for _ in self._progress():
+            pass
+        return self._reply
+
+    async def _progress(self) -> AsyncIterator[Reply]:
+        async for frame in self._stream:
+            elapsed = time.perf_counter() - self._started
+            for event in frame.events:
+                if event.HasField("chunk"):
+                    self._reply.chunks.append(ChatChunk.model_validate_json(event.chunk.payload.json))
+                    self._reply.first_chunk_after = self._reply.first_chunk_after or elapsed
+                else:
+                    self._reply.end, self._reply.ended_after = event.end, elapsed
+            yield self._reply
+            if self._reply.ended_after:
+                return
+
+
+class Client:
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._stub: executor_pb2_grpc.ExecutorAsyncStub = executor_pb2_grpc.ExecutorStub(channel)
+
+    async def start(self, request: ChatRequest | bytes, *, stream: bool = True) -> Invocation:
+        invocation = Invocation(self._stub.Invoke())
+        data = request if isinstance(request, bytes) else request.model_dump_json().encode()
+        await invocation.start(data, stream=stream)
+        return invocation
+
+    async def ask(self, request: ChatRequest | bytes, *, stream: bool = True) -> Reply:
+        return await (await self.start(request, stream=stream)).reply()
+
+
+@asynccontextmanager
+async def connected(endpoint: str) -> AsyncIterator[Client]:
+    async with grpc.aio.insecure_channel(endpoint) as channel:
+        yield Client(channel)

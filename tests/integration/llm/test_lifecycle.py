@@ -1,0 +1,156 @@
+"""How a language executor starts, and every way in which it ends."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cornserve.v1 import executor_pb2 as pb
+from cornserve_tasklib import ChatRequest, LLMTask
+from tests.integration.llm.client import connected
+from tests.integration.llm.process import START_SECONDS, STOP_SECONDS, ExecutorProcess, running
+
+pytestmark = [pytest.mark.xdist_group("llm"), pytest.mark.timeout(300)]
+
+LONG = ChatRequest.ask("Go on.", max_tokens=1000, temperature=0).model_copy(update={"ignore_eos": True})
+
+
+@pytest.fixture
+def own_executor(tiny_task: LLMTask, tmp_path: Path) -> Iterator[ExecutorProcess]:
+    """An executor that the test may ruin; it does not yet run."""
+    with running(tiny_task, tmp_path) as executor:
+        yield executor
+
+
+async def test_it_says_what_it_does_and_on_sigterm_finishes_what_it_has_begun(own_executor: ExecutorProcess) -> None:
+    messages = []
+    for report in own_executor.reports():
+        messages.append(report.message)
+        if report.phase == pb.PHASE_READY:
+            break
+    assert [*dict.fromkeys(filter(None, messages))] == ["importing vLLM", "loading weights", "warming up"]
+
+    async with connected(own_executor.endpoint) as client:
+        begun = await client.start(LONG)
+        await begun.first_chunk()
+
+        own_executor.terminate()
+
+        assert len((await begun.reply()).response.token_ids) == 1000
+    assert own_executor.process.wait(STOP_SECONDS) == 0
+    assert not engines_of(own_executor)
+
+
+async def test_the_death_of_an_idle_engine_ends_the_executor(own_executor: ExecutorProcess) -> None:
+    own_executor.until_ready()
+
+    own_executor.engine().kill()
+
+    assert own_executor.process.wait(STOP_SECONDS) == 1
+    assert own_executor.last_line().endswith("the engine died: vLLM's EngineCore process is gone")
+
+
+async def test_the_death_of_a_busy_engine_is_told_to_callers_and_ends_the_executor(
+    own_executor: ExecutorProcess,
+) -> None:
+    own_executor.until_ready()
+    async with connected(own_executor.endpoint) as client:
+        begun = await client.start(LONG)
+        await begun.first_chunk()
+
+        own_executor.engine().kill()
+
+        reply = await begun.reply()
+    assert reply.code == "UNAVAILABLE"
+    assert reply.end.message == "the engine died: vLLM's EngineCore process is gone"
+    assert own_executor.process.wait(STOP_SECONDS) == 1
+
+
+@pytest.mark.parametrize("moment", ["importing vLLM", "loading weights"])
+def test_sigterm_while_loading_leaves_nothing_behind(own_executor: ExecutorProcess, moment: str) -> None:
+    assert any(report.message == moment for report in own_executor.reports())
+
+    own_executor.terminate()
+
+    assert own_executor.process.wait(STOP_SECONDS) == 0
+    assert not engines_of(own_executor)
+
+
+def test_sigterm_while_the_engine_process_loads_leaves_nothing_behind(own_executor: ExecutorProcess) -> None:
+    while not own_executor.process.children():
+        assert own_executor.process.poll() is None
+
+    own_executor.terminate()
+
+    assert own_executor.process.wait(STOP_SECONDS) == 0
+    assert not engines_of(own_executor)
+
+
+def engines_of(executor: ExecutorProcess) -> list[psutil.Process]:
+    """What is left of the executor's session."""
+    return [process for process in psutil.process_iter() if session(process) == executor.process.pid]
+
+
+def session(process: psutil.Process) -> int | None:
+    try:
+        return int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[3])
+    except FileNotFoundError:
+        return None
+
+
+@pytest.fixture
+def broken_model(tiny_llama: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny model, to be broken."""
+    return Path(shutil.copytree(tiny_llama, tmp_path / "model"))
+
+
+def refusal(task: LLMTask, folder: Path) -> str:
+    """The last line of the log of an executor that does not start."""
+    with running(task, folder) as executor:
+        assert executor.process.wait(START_SECONDS) == 1
+        return executor.last_line()
+
+
+def test_a_model_directory_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    line = refusal(LLMTask(model_id=str(tmp_path / "nowhere")), tmp_path)
+
+    assert line.endswith(f"the executor did not start: there is no model directory {tmp_path}/nowhere")
+
+
+def test_a_directory_without_a_config_is_no_model(tmp_path: Path) -> None:
+    line = refusal(LLMTask(model_id=str(tmp_path)), tmp_path)
+
+    assert line.endswith(f"the executor did not start: {tmp_path} is not a model directory: it has no config.json")
+
+
+def test_an_architecture_that_vllm_does_not_know_is_named(broken_model: Path, tmp_path: Path) -> None:
+    config = json.loads((broken_model / "config.json").read_text())
+    (broken_model / "config.json").write_text(json.dumps(config | {"architectures": ["AbacusForCausalLM"]}))
+
+    line = refusal(LLMTask(model_id=str(broken_model)), tmp_path)
+
+    assert "the executor did not start: vLLM refuses" in line
+    assert "AbacusForCausalLM" in line
+    assert len(line) < 500
+
+
+def test_a_context_longer_than_the_models_is_refused_with_both_numbers(tiny_llama: Path, tmp_path: Path) -> None:
+    line = refusal(LLMTask(model_id=str(tiny_llama), max_model_len=9999), tmp_path)
+
+    assert "the executor did not start: vLLM refuses" in line
+    assert "9999" in line
+    assert "8192" in line
+
+
+def test_a_model_without_a_chat_template_is_refused(broken_model: Path, tmp_path: Path) -> None:
+    (broken_model / "chat_template.jinja").unlink()
+
+    line = refusal(LLMTask(model_id=str(broken_model), kv_cache_memory_bytes=64 << 20), tmp_path)
+
+    assert "cannot answer a first request" in line
+    assert "chat template" in line
