@@ -1,0 +1,42 @@
+"""The benchmarks run, so that the numbers in docs/performance.md can be taken again. Speed is not asserted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+
+
+def run(script: str, *options: str) -> Any:
+    command = [sys.executable, str(BENCHMARKS / script), "--quick", "--json", *options]
+    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=170).stdout)
+
+
+def test_record_and_replay_are_measured_beside_plain_calls() -> None:
+    report = run("record_replay.py")
+
+    assert report["machine"]["cores"] >= 1
+    assert {(row["shape"], row["invocations"]) for row in report["rows"]} == {
+        (shape, size) for shape in ("fan-out", "chain of tensors", "chain of values") for size in (1, 10, 100)
+    }
+    assert {row["plays"] for row in report["rows"] if row["shape"] != "chain of values"} == {1}
+    assert all(row["record"]["min"] > row["plain"]["min"] > 0 for row in report["rows"])
+
+
+def test_the_gateway_is_measured_beside_direct_calls_and_sampled(tmp_path: Path) -> None:
+    stacks = tmp_path / "stacks"
+
+    report = run("gateway.py", "--profile", str(stacks))
+
+    assert [(row["stream"], row["concurrency"]) for row in report["rows"]] == [
+        (False, 1), (False, 8), (True, 1), (True, 8),
+    ]  # fmt: skip
+    for row in report["rows"]:
+        assert row["gateway"]["requests"] > 0
+        assert row["executor"]["requests"] > 0
+    assert report["rss_mib"][0] > 0
+    assert "Session.run" in stacks.read_text()
