@@ -21,6 +21,9 @@ SETTLED_SECONDS = 30.0
 MAX_FAILURES = 4
 """Deaths in a row, each before it settled, after which a child that has never settled is given up."""
 
+FIRST_PAUSE = 0.5
+LONGEST_PAUSE = 15.0
+
 MAX_LOG_BYTES = 32 * 1024 * 1024
 
 
@@ -76,7 +79,7 @@ class Child:
             failures = 1 if settled else failures + 1
             if status == IN_VAIN or (failures >= MAX_FAILURES and not ever_settled):
                 raise ChildError(self.program.last_line() or f"the {self.program.name} {_describe(status)}")
-            pause = min(0.25 * 2**failures, 15.0)
+            pause = min(FIRST_PAUSE * 2 ** (failures - 1), LONGEST_PAUSE)
             self._report(
                 f"the {self.program.name} {_describe(status)} (see {self.program.log}); starts again in {pause:g} s"
             )
