@@ -13,7 +13,9 @@ from cornserve.cli.options import HomePath, Json, home_at
 def doctor(
     home: HomePath = None,
     host: Annotated[str, typer.Option("--host", help="The address that `cornserve up` would listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="And the port.")] = 8000,
+    port: Annotated[
+        int, typer.Option("--port", envvar="CORNSERVE_PORT", min=1, max=65535, help="And the port.")
+    ] = 8000,
     json: Json = False,
 ) -> None:
     """Look whether this machine has what Cornserve needs, and say what to do where it has not."""

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 def up(
     home: HomePath = None,
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0: any free one.")] = 8000,
+    port: Annotated[
+        int, typer.Option("--port", envvar="CORNSERVE_PORT", min=0, max=65535, help="The port; 0: any free one.")
+    ] = 8000,
     gpus: Annotated[int | None, typer.Option("--gpus", min=0, help="GPUs to use. By default, all.")] = None,
     cpu_slots: Annotated[
         int | None, typer.Option("--cpu-slots", min=1, help="Executors that may run on the CPU at once.")

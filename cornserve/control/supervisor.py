@@ -187,7 +187,7 @@ def _free_port(host: str, port: int) -> int:
             return free
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise StartError(f"port {port} of {host} is taken: choose another with --port") from error
+            raise StartError(f"port {port} of {host} is taken: choose another with --port or CORNSERVE_PORT") from error
         raise StartError(f"cannot listen on {host}, port {port}: {error.strerror}") from error
 
 
