@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import mmap
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from socket import create_connection
+from tempfile import NamedTemporaryFile
 
 import psutil
 import pytest
@@ -20,6 +22,7 @@ from cornserve.control.launcher.base import Group, Launcher, Replica, ReplicaId
 from cornserve.control.launcher.local import life
 from cornserve.control.launcher.local.folder import KEPT_LOGS, Folder, Folders, Process
 from cornserve.control.launcher.local.leader import Leader
+from cornserve.control.launcher.local.shared_memory import mapped_by
 from cornserve.home import Home
 from cornserve.task.spec import ExecutorSpec
 from tests.integration.launcher import doomed_launcher
@@ -146,6 +149,29 @@ class TestWhatOutlivesALeader:
             await launcher.delete(replica.group)
             await observed(launcher, none)
         assert not runs(pid)
+
+
+class TestSharedMemory:
+    async def test_is_freed_also_if_every_process_of_the_replica_was_killed(
+        self, site: LocalSite, forsaking: None
+    ) -> None:
+        async with site.open() as launcher:
+            [dead] = await started(launcher, FORSAKING)
+            leader = site.process(dead.id).leader
+            note = site.home.replicas / dead.id / "shared-memory"
+            await until(note.exists)
+        [semaphore] = leader.shared_memory()
+        await leader.kill_session()  # after a second, also the process that would have unlinked it
+        semaphore.touch()  # in case that one was quicker
+        async with site.open() as launcher:
+            await observed(launcher, none)
+        assert not semaphore.exists()
+
+    def test_under_other_names_is_left_alone(self) -> None:
+        with NamedTemporaryFile(dir="/dev/shm", prefix="cornserve-test-") as file:
+            file.truncate(4096)
+            with closing(mmap.mmap(file.fileno(), 4096)):
+                assert not mapped_by([os.getpid()])
 
 
 class TestPids:

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cornserve.control.launcher.base import ReplicaId
 from cornserve.control.launcher.local.leader import Leader
+from cornserve.control.launcher.local.shared_memory import Note
 from cornserve.control.launcher.local.tail import tail
 from cornserve.task.spec import ExecutorSpec
 
@@ -50,6 +51,10 @@ class Folder:
     def announcement(self) -> Path:
         """Where the executor writes its endpoint."""
         return self.path / "endpoint"
+
+    @property
+    def shared_memory(self) -> Note:
+        return Note(self.path / "shared-memory")
 
     @property
     def _process(self) -> Path:
@@ -104,6 +109,7 @@ class Folders:
 
     def retire(self, folder: Folder) -> None:
         """Removes a folder but keeps its log, and of these the latest. May be repeated, if a crash came between."""
+        folder.shared_memory.unlink_all()
         self._ended.mkdir(exist_ok=True)
         with suppress(FileNotFoundError):
             folder.log.rename(self._ended / f"{folder.id}.log")

@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 from pydantic import BaseModel, ConfigDict
 
+from cornserve.control.launcher.local.shared_memory import mapped_by
 from cornserve.control.launcher.local.threads import finish_in_thread
 
 POLL_SECONDS = 0.02
@@ -85,6 +86,10 @@ class Leader(BaseModel):
         patience = loop.time() + TRACKER_SECONDS
         while await finish_in_thread(self._kill_members, spare_tracker=loop.time() < patience):
             await asyncio.sleep(POLL_SECONDS)
+
+    def shared_memory(self) -> set[Path]:
+        """What multiprocessing keeps in /dev/shm for the session."""
+        return mapped_by(process.pid for process in self._members())
 
     def _kill_members(self, *, spare_tracker: bool) -> bool:
         """Whether there were any."""

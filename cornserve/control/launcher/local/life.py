@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 
 STOP_SECONDS = 5.0
 """How long an executor may take to free everything, after the drain."""
+NOTE_SECONDS = 1.0
+"""How often a replica that starts is looked at for what it has in shared memory."""
 REASON_LINES = 100
 """How far back in its log the reason for a process's end is looked for."""
 
@@ -37,6 +39,7 @@ class Life:
         self._leader = process.leader
         self._unwanted = unwanted
         self._show = show
+        self._started = asyncio.Event()
 
     async def last(self) -> str:
         """Stays with the process until it ends; says how it did. Once unwanted, it is made to."""
@@ -55,7 +58,11 @@ class Life:
 
     async def _accompany(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            companions = [tasks.create_task(self._observe()), tasks.create_task(self._drain_when_unwanted())]
+            companions = [
+                tasks.create_task(self._observe()),
+                tasks.create_task(self._note_shared_memory()),
+                tasks.create_task(self._drain_when_unwanted()),
+            ]
             await self._leader.ended()
             for companion in companions:
                 companion.cancel()
@@ -63,8 +70,19 @@ class Life:
     async def _observe(self) -> None:
         async with contextlib.aclosing(observe(self._folder)) as observations:
             async for observed in observations:
+                if observed.state is not ReplicaState.STARTING:
+                    self._started.set()
                 if not self._unwanted.is_set():
                     self._show(observed)
+
+    async def _note_shared_memory(self) -> None:
+        while True:
+            complete = self._started.is_set()
+            self._folder.shared_memory.add(await finish_in_thread(self._leader.shared_memory))
+            if complete:
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._started.wait(), NOTE_SECONDS)
 
     async def _drain_when_unwanted(self) -> None:
         await self._unwanted.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 
 from pydantic import BaseModel
 
@@ -23,6 +24,7 @@ class ForsakingExecutor(Executor[Nothing, Nothing, Output]):
         assert engine.stdout is not None
         await engine.stdout.readline()
         print(f"engine {engine.pid}", flush=True)
+        self.lock = multiprocessing.get_context("spawn").Lock()  # a file in /dev/shm while this process lives
 
     async def invoke(self, request: Nothing, call: Call) -> Output:
         return Output()
