@@ -33,7 +33,7 @@ def doctor(
                 stdout().print(Text.assemble("  → ", finding.remedy))
     broken = [finding.name for finding in findings if finding.is_essential and not finding.ok]
     if json:
-        emit({"ok": not broken, "checks": findings})
+        emit({"ok": not broken, "checks": [finding._asdict() for finding in findings]})
     elif broken:
         stdout().print(f"\nCornserve cannot work here yet: {', '.join(broken)}")
     if broken:

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cornserve import __version__
+from cornserve.cli.commands import app
+from tests.unit.http_server import Server, json_answer, serving
+
+COMMANDS = ["up", "down", "doctor", "deploy", "status", "chat", "invoke", "logs", "delete"]
+
+NOWHERE = "http://127.0.0.1:9"
+HEAVY = {"pydantic", "httpx", "grpc", "fastapi", "asyncio", "psutil"}
+
+
+@pytest.fixture
+def cli() -> CliRunner:
+    return CliRunner(env={"COLUMNS": "200", "CORNSERVE_URL": None, "NO_COLOR": "1"})
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving() as server:
+        yield server
+
+
+def test_the_version_is_said(cli: CliRunner) -> None:
+    assert cli.invoke(app, ["--version"]).stdout == f"cornserve {__version__}\n"
+
+
+def test_the_help_names_every_command(cli: CliRunner) -> None:
+    text = cli.invoke(app, ["--help"]).stdout
+    assert all(command in text for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_examples_and_prints_json(cli: CliRunner, command: str) -> None:
+    text = cli.invoke(app, [command, "--help"]).stdout
+    assert f"$ cornserve {command}" in text
+    assert "--json" in text
+
+
+def test_the_help_loads_nothing_heavy() -> None:
+    code = "import cornserve.cli, sys; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert HEAVY.isdisjoint(loaded)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["status"], ["status", "a"], ["logs", "a"], ["delete", "a"], ["invoke", "a", "{}"], ["chat", "a", "Hello!"]],
+)
+def test_without_a_gateway_one_line_says_what_to_do(cli: CliRunner, arguments: list[str]) -> None:
+    result = cli.invoke(app, [*arguments, "--url", NOWHERE])
+    assert result.exit_code == 1
+    assert result.stderr == f"error: no Cornserve at {NOWHERE}: start one with `cornserve up`\n"
+
+
+def test_a_refusal_of_the_gateway_is_one_line(cli: CliRunner, server: Server) -> None:
+    server.on("GET /admin/v1/apps/a", json_answer({"error": {"message": "there is no app 'a'"}}, 404))
+    result = cli.invoke(app, ["status", "a", "--url", server.url])
+    assert (result.exit_code, result.stderr) == (1, "error: there is no app 'a'\n")
+
+
+@pytest.mark.parametrize("request_argument", ['{"text": "x"}', "@request.json", "-"])
+def test_a_request_is_given_in_three_ways(
+    cli: CliRunner, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request_argument: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("request.json").write_text('{"text": "x"}')
+    server.on("POST /v1/apps/a/invoke", json_answer({"text": "y"}))
+    result = cli.invoke(app, ["invoke", "a", request_argument, "--url", server.url], input='{"text": "x"}')
+    assert result.exit_code == 0
+    assert result.stdout == '{\n  "text": "y"\n}\n'
+    assert server.asked == [("POST /v1/apps/a/invoke", {"text": "x"})]
+
+
+@pytest.mark.parametrize(
+    ("argument", "complaint"),
+    [("{", "error: the request is no JSON"), ("@nowhere.json", "error: cannot read the request: ")],
+)
+def test_a_request_that_is_none_is_not_sent(cli: CliRunner, argument: str, complaint: str) -> None:
+    result = cli.invoke(app, ["invoke", "a", argument, "--url", NOWHERE])
+    assert result.exit_code == 1
+    assert result.stderr.startswith(complaint)
+
+
+def test_a_question_on_standard_input_is_answered(cli: CliRunner, server: Server) -> None:
+    server.on("POST /v1/chat/completions", json_answer({"choices": []}))
+    arguments = ["chat", "a", "--json", "--system", "Be brief.", "--max-tokens", "5", "--url", server.url]
+    assert cli.invoke(app, arguments, input="Why?\n").exit_code == 0
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
+    assert server.asked[0][1] == {"model": "a", "messages": messages, "max_tokens": 5}
+
+
+def test_a_failed_app_shows_what_its_executor_wrote(cli: CliRunner, server: Server) -> None:
+    status = {"phase": "failed", "generation": 1, "message": "no", "logs": ["out of words"]}
+    view = {"name": "a", "uid": "u", "generation": 1, "version": 1, "spec": {"model": "/m"}, "status": status}
+    server.on("GET /admin/v1/apps/a/logs?lines=100", json_answer({"replicas": []}))
+    server.on("GET /admin/v1/apps/a", json_answer(view))
+    assert cli.invoke(app, ["logs", "a", "--url", server.url]).stdout == "failed | out of words\n"

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cornserve.cli import checks
+from cornserve.cli.commands import app
+from cornserve.home import Home
+from cornserve.instance import Instance
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> CliRunner:
+    return CliRunner(env={"CORNSERVE_HOME": str(tmp_path), "COLUMNS": "200", "NO_COLOR": "1"})
+
+
+def free_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return str(listener.getsockname()[1])
+
+
+def test_all_that_matters_is_looked_at(cli: CliRunner, tmp_path: Path) -> None:
+    result = cli.invoke(app, ["doctor", "--port", free_port(), "--json"])
+    names = [check["name"] for check in json.loads(result.stdout)["checks"]]
+    assert names == [
+        "Python", "vLLM", "GPUs", "libnuma", "memory", "/dev/shm", "home", "disk", "instance", "port",
+    ]  # fmt: skip
+
+
+def test_a_taken_port_is_essential_and_has_a_remedy(cli: CliRunner) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        result = cli.invoke(app, ["doctor", "--port", str(listener.getsockname()[1])])
+    assert result.exit_code == 1
+    assert "✗ port" in result.stdout
+    assert "cornserve up --port" in result.stdout
+
+
+def test_the_port_of_a_running_instance_is_its_own(cli: CliRunner, tmp_path: Path) -> None:
+    Instance.of_this_process("http://127.0.0.1:1").record(Home(tmp_path))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        result = cli.invoke(app, ["doctor", "--port", str(listener.getsockname()[1])])
+    assert "runs at http://127.0.0.1:1" in result.stdout
+    assert "✗ port" not in result.stdout
+
+
+def test_an_instance_that_was_killed_is_no_reason_to_fail(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    Instance(1, 0.0, "http://127.0.0.1:1").record(home)
+    finding = next(it for it in checks.examine(home, "127.0.0.1", int(free_port())) if it.name == "instance")
+    assert (finding.ok, finding.is_essential) == (False, False)
+    assert "cornserve up" in finding.remedy
+
+
+def test_a_home_that_cannot_be_written_is_essential(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    home = Home(tmp_path / "file" / "home")
+    finding = next(it for it in checks.examine(home, "127.0.0.1", int(free_port())) if it.name == "home")
+    assert (finding.ok, finding.is_essential) == (False, True)
