@@ -88,7 +88,7 @@ class Executor(Generic[Config, Request, Result]):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         for base in getattr(cls, "__orig_bases__", ()):
-            arguments = getattr(base, "__args__", ())
+            arguments: tuple[Any, ...] = getattr(base, "__args__", ())
             if getattr(base, "__origin__", None) is Executor:
                 if len(arguments) != 3 or any(isinstance(argument, TypeVar) for argument in arguments):
                     raise DefinitionError(f"{cls.__name__} must derive from Executor[Config, Request, Result]")

@@ -22,9 +22,7 @@ class Observed:
 class Metrics:
     def __init__(self, gauges: Callable[[], Mapping[str, float]]) -> None:
         self.registry = CollectorRegistry()
-        self._running = Gauge(
-            "cornserve_executor_running", "Invocations that run.", registry=self.registry
-        )
+        self._running = Gauge("cornserve_executor_running", "Invocations that run.", registry=self.registry)
         self._ended = Counter(
             "cornserve_executor_invocations", "Invocations that ended, by code.", ["code"], registry=self.registry
         )

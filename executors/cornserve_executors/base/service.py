@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import grpc
 from pydantic import ValidationError
 
+from cornserve.task.output import Output
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.v1 import executor_pb2_grpc
 from cornserve_executors.base.executor import (
@@ -58,7 +60,7 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
                         case "start":
                             task = asyncio.create_task(self._run(command.call, command.start, outbox))
                             calls[command.call] = task
-                            task.add_done_callback(lambda _, call=command.call: calls.pop(call, None))
+                            task.add_done_callback(partial(_forget, calls, command.call))
                         case "cancel" if command.call in calls:
                             calls[command.call].cancel()
                         case "chunk" | "end":
@@ -107,7 +109,7 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
         async def send(output: str, item: bytes) -> None:
             await outbox.chunk(call, output, item)
 
-        result = await self._executor.invoke(
+        result: Output = await self._executor.invoke(
             request, Call(start.request_id, start.invocation, start.attempt, outputs, send)
         )
         return result.values_json()
@@ -119,3 +121,7 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
     ) -> AsyncIterator[pb.Observation]:
         async for observation in self._state.observations():
             yield observation
+
+
+def _forget(calls: dict[int, asyncio.Task[None]], call: int, task: asyncio.Task[None]) -> None:
+    calls.pop(call, None)

@@ -74,6 +74,10 @@ class State:
                 self._idle.set()
             self._notify()
 
+    @property
+    def running_now(self) -> int:
+        return self._running
+
     async def idle(self) -> None:
         """Returns when nothing runs."""
         await self._idle.wait()

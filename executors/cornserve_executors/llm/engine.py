@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.exceptions import VLLMClientError
+from vllm.renderers.chat_utils import ChatTemplateResolutionError
 from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine import exceptions as vllm_exceptions
 from vllm.v1.engine.async_llm import AsyncLLM
@@ -53,7 +54,7 @@ class Engine:
                     if send is not None:
                         await send(chunk.model_dump_json().encode())
             return answer.response()
-        except VLLMClientError as error:
+        except (VLLMClientError, ChatTemplateResolutionError) as error:
             raise InvalidRequestError(error.args[0]) from error
         except vllm_exceptions.EngineDeadError as error:
             raise EngineDeadError(DEAD) from error

@@ -281,7 +281,7 @@ class LauncherConformance:
         [replica] = await started(launcher)
 
         async def says_that_it_is_ready() -> bool:
-            return ["ready on" in line for line in await launcher.logs(replica.id, 1)] == [True]
+            return [line.endswith(" ready") for line in await launcher.logs(replica.id, 1)] == [True]
 
         await until(says_that_it_is_ready)
 

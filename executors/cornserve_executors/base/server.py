@@ -1,0 +1,134 @@
+"""The life of an executor's server: it listens, loads, serves, drains, and ends.
+
+It listens before the model is loaded, so that whoever started the process can watch it start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from prometheus_client import start_http_server
+
+from cornserve.v1 import executor_pb2 as pb
+from cornserve.v1 import executor_pb2_grpc
+from cornserve_executors.base.executor import EngineDeadError, Executor
+from cornserve_executors.base.metrics import Metrics
+from cornserve_executors.base.service import ExecutorService
+from cornserve_executors.base.state import State
+
+log = logging.getLogger("cornserve.executor")
+
+SERVICE = "cornserve.v1.Executor"
+"""What the health service answers for; the empty name means the same."""
+
+_UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the server listens."""
+
+    listen: str
+    """`HOST:PORT`; port 0 is any free one."""
+    announce: Path | None
+    """The file that tells others which it was."""
+    metrics_port: int | None
+
+    @property
+    def host(self) -> str:
+        return self.listen.rpartition(":")[0]
+
+
+class Server:
+    def __init__(self, executor: Executor[Any, Any, Any]) -> None:
+        self._executor = executor
+        self._state = State()
+        self._metrics = Metrics(executor.metrics)
+        self._health = health.aio.HealthServicer()
+
+    async def run(self, address: Address, terminated: asyncio.Event, drain_seconds: float) -> None:
+        """Serves until `terminated`. Raises what the executor did not start for, or `EngineDeadError`."""
+        async with self._listening(address):
+            try:
+                if await _before(terminated, self._executor.start(self._state.report)):
+                    await self._serve(terminated)
+                    await self._drain(drain_seconds)
+            finally:
+                self._state.close()  # Observers would keep the server for all of the grace.
+                await self._executor.stop()
+
+    @asynccontextmanager
+    async def _listening(self, address: Address) -> AsyncIterator[None]:
+        server = grpc.aio.server(options=_UNLIMITED)
+        service = ExecutorService(self._executor, self._state, self._metrics)
+        executor_pb2_grpc.add_ExecutorServicer_to_server(service, server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        await self._set_health(serving=False)
+        port = server.add_insecure_port(address.listen)
+        await server.start()
+        if address.metrics_port is not None:
+            metrics, _ = start_http_server(address.metrics_port, address.host, registry=self._metrics.registry)
+            log.info("metrics on http://%s:%d/metrics", address.host, metrics.server_port)
+        _announce(address.announce, f"{address.host}:{port}")
+        try:
+            yield
+        finally:
+            await server.stop(grace=1)
+
+    async def _serve(self, terminated: asyncio.Event) -> None:
+        self._state.enter(pb.PHASE_READY)
+        await self._set_health(serving=True)
+        log.info("ready")
+        watching = asyncio.create_task(self._watch_engine())
+        try:
+            if await _before(terminated, self._state.death()):
+                raise EngineDeadError(await self._state.death())
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+            await self._set_health(serving=False)
+
+    async def _watch_engine(self) -> None:
+        """Invocations stumble over a dead engine; this notices it also when there are none."""
+        self._state.engine_died(await self._executor.death())
+
+    async def _drain(self, seconds: float) -> None:
+        log.info("draining")
+        self._state.enter(pb.PHASE_DRAINING)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._state.idle(), seconds)
+
+    async def _set_health(self, *, serving: bool) -> None:
+        status = health_pb2.HealthCheckResponse
+        for service in ("", SERVICE):
+            await self._health.set(service, status.SERVING if serving else status.NOT_SERVING)
+
+
+async def _before(event: asyncio.Event, work: Awaitable[Any]) -> bool:
+    """Whether `work` was done before the event came, in which case it is cancelled. Raises its error."""
+    working, waiting = asyncio.ensure_future(work), asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait((working, waiting), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            working.result()
+        return working.done()
+    finally:
+        working.cancel()
+        waiting.cancel()
+        await asyncio.gather(working, waiting, return_exceptions=True)
+
+
+def _announce(file: Path | None, endpoint: str) -> None:
+    if file is not None:
+        partial = file.with_suffix(".partial")
+        partial.write_text(endpoint)
+        partial.rename(file)
