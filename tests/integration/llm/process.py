@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,7 +41,10 @@ class ExecutorProcess:
             yield from observe(pb.ObserveRequest(), wait_for_ready=True, timeout=START_SECONDS)
 
     def until_ready(self) -> None:
-        assert any(report.phase == pb.PHASE_READY for report in self.reports())
+        try:
+            assert any(report.phase == pb.PHASE_READY for report in self.reports())
+        except grpc.RpcError as error:
+            raise AssertionError(self.log.read_text()) from error
 
     async def figures(self) -> dict[str, float]:
         """Its metrics that have no labels."""
@@ -53,6 +58,10 @@ class ExecutorProcess:
         (engine,) = (child for child in self.process.children() if "EngineCore" in child.name())
         return engine
 
+    def rest(self) -> list[psutil.Process]:
+        """What runs in its session, be its parent dead or alive."""
+        return [process for process in psutil.process_iter() if _session(process) == self.process.pid]
+
     def terminate(self) -> None:
         self.process.send_signal(signal.SIGTERM)
 
@@ -62,17 +71,18 @@ class ExecutorProcess:
 
 @contextmanager
 def running(task: LLMTask, folder: Path) -> Iterator[ExecutorProcess]:
-    """The process listens, but is not ready. It may have ended itself; if not, SIGTERM ends it well."""
+    """The process listens, but is not ready. It may end itself; if not, SIGTERM ends it well. Nothing of it remains."""
     executor = _start(task, folder)
     try:
         yield executor
         if executor.process.poll() is None:
-            children = executor.process.children(recursive=True)
             executor.terminate()
             assert executor.process.wait(STOP_SECONDS) == 0, executor.log.read_text()
-            assert not psutil.wait_procs(children, timeout=2)[1]
+        # Python's resource tracker needs a moment to see that it is alone.
+        assert not psutil.wait_procs(executor.rest(), timeout=2)[1]
     finally:
-        _kill(executor.process)
+        for process in executor.rest():
+            process.kill()
 
 
 def _start(task: LLMTask, folder: Path) -> ExecutorProcess:
@@ -87,14 +97,15 @@ def _start(task: LLMTask, folder: Path) -> ExecutorProcess:
         process = psutil.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
     while not announcement.exists():
         assert process.poll() is None, log.read_text()
+        time.sleep(0.01)
     return ExecutorProcess(process, announcement.read_text(), metrics_port, log)
 
 
-def _kill(process: psutil.Popen) -> None:
-    if process.poll() is None:
-        for each in [*process.children(recursive=True), process]:
-            each.kill()
-        process.wait()
+def _session(process: psutil.Process) -> int | None:
+    try:
+        return os.getsid(process.pid)
+    except ProcessLookupError:
+        return None
 
 
 def _free_port() -> int:
