@@ -30,7 +30,13 @@ log = logging.getLogger("cornserve.executor")
 SERVICE = "cornserve.v1.Executor"
 """What the health service answers for; the empty name means the same."""
 
-_UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+_OPTIONS = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    # Gateways ping an idle connection, too, to notice that the other side is gone. By default that counts as an attack,
+    # and the first invocation after a minute of silence loses the connection.
+    ("grpc.http2.max_ping_strikes", 0),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +74,7 @@ class Server:
 
     @asynccontextmanager
     async def _listening(self, address: Address) -> AsyncIterator[None]:
-        server = grpc.aio.server(options=_UNLIMITED)
+        server = grpc.aio.server(options=_OPTIONS)
         service = ExecutorService(self._executor, self._state, self._metrics)
         executor_pb2_grpc.add_ExecutorServicer_to_server(service, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
