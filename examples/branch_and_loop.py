@@ -36,7 +36,7 @@ class Improve(Task[ChatRequest, ChatResponse]):
         return answer
 
     def ask(self, question: str) -> str:
-        return self.llm.invoke(ChatRequest.ask(question, max_tokens=50)).text or ""
+        return self.llm.invoke(ChatRequest.ask(question, max_tokens=50)).text
 
 
 app = App(name="branch-and-loop", paths=[Improve(model_id=str(MODEL))])

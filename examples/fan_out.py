@@ -40,10 +40,10 @@ class Panel(Task[Question, Advice]):
             self.llm.invoke(ChatRequest.ask(f"You are {expert}. In one sentence: {request.question}", max_tokens=60))
             for expert in request.experts
         ]
-        opinions = {expert: answer.text or "" for expert, answer in zip(request.experts, answers, strict=True)}
+        opinions = {expert: answer.text for expert, answer in zip(request.experts, answers, strict=True)}
         everything = "\n".join(f"{expert}: {opinion}" for expert, opinion in opinions.items())
         summary = self.llm.invoke(ChatRequest.ask(f"Sum this up in one sentence.\n\n{everything}", max_tokens=60))
-        return Advice(opinions=opinions, summary=summary.text or "")
+        return Advice(opinions=opinions, summary=summary.text)
 
 
 app = App(name="fan-out", paths=[Panel(model_id=str(MODEL))])

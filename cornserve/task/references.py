@@ -89,6 +89,11 @@ class Stream(Generic[Item]):
         return Stream(source=mapped)
 
     @property
+    def is_mapped(self) -> bool:
+        """Whether the items are made in the gateway, and no output has them."""
+        return self.origin is None and self.is_open
+
+    @property
     def is_open(self) -> bool:
         """Whether there is something to iterate over."""
         return self._source is not None

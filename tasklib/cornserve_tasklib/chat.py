@@ -96,7 +96,7 @@ class ChatResponse(Output):
     """
 
     chunks: Stream[ChatChunk] = Stream()
-    text: str | None = None
+    text: str = ""
     token_ids: list[int] = Field(default_factory=list)
     finish_reason: FinishReason = "stop"
     usage: Usage = Usage(prompt_tokens=0, completion_tokens=0)

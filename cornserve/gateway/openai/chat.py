@@ -155,7 +155,7 @@ class Exchange:
         return rendered.model_dump_json(exclude=None if self._body.return_token_ids else _TOKEN_IDS).encode()
 
     def _completion(self, response: ChatResponse) -> ChatCompletion | Stream[ChatChunk]:
-        if response.text is None:
+        if response.chunks.is_mapped and not response.text:
             return response.chunks
         return self._complete(response, response.text)
 
@@ -196,7 +196,7 @@ class Exchange:
 
 def _chunks(response: ChatResponse) -> Stream[ChatChunk] | str:
     """The stream of the answer, or its text where the task has made it itself."""
-    return response.chunks if response.chunks.is_open else response.text or ""
+    return response.chunks if response.chunks.is_open else response.text
 
 
 _TOKEN_IDS = {"choices": {"__all__": {"token_ids"}}}

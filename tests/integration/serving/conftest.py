@@ -1,0 +1,64 @@
+"""One instance, as a user has it: `cornserve up`, a deployed model, the official client."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai import OpenAI
+
+from cornserve.home import Home
+
+MODEL = "smollm2"
+
+
+@dataclass(frozen=True, slots=True)
+class Cornserve:
+    """The command line of one instance."""
+
+    home: Home
+    url: str = ""
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = os.environ | {"CORNSERVE_HOME": str(self.home.path), "COLUMNS": "200"}
+        command = [sys.executable, "-m", "cornserve.cli", *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=170, check=False)
+
+    def json(self, *arguments: str) -> Any:
+        done = self.run(*arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="session")
+def cornserve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cornserve]:
+    cornserve = Cornserve(Home(tmp_path_factory.mktemp("home")))
+    try:
+        yield Cornserve(cornserve.home, cornserve.json("up", "--detach", "--port", "0")["url"])
+    finally:
+        down = cornserve.run("down")
+    assert down.returncode == 0, down.stderr
+
+
+@pytest.fixture(scope="session")
+def model(cornserve: Cornserve, smollm2: Path) -> str:
+    """The app of a real model, which lies where `make run` puts it and the examples look for it."""
+    directory = cornserve.home.models / MODEL
+    shutil.copytree(smollm2, directory, copy_function=os.link)
+    deployed = cornserve.run("deploy", str(directory))
+    assert deployed.returncode == 0, deployed.stderr
+    return MODEL
+
+
+@pytest.fixture(scope="session")
+def client(cornserve: Cornserve) -> Iterator[OpenAI]:
+    with OpenAI(base_url=f"{cornserve.url}/v1", api_key="none", max_retries=0, timeout=120) as client:
+        yield client

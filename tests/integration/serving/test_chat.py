@@ -1,0 +1,124 @@
+"""A real model behind the whole of Cornserve, through the official client."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx2 as httpx
+import pytest
+from openai import BadRequestError, OpenAI
+from openai.types.chat import ChatCompletionUserMessageParam
+
+from tests.integration.serving.conftest import Cornserve
+
+pytestmark = pytest.mark.xdist_group("engine")
+
+PROMPTS = [
+    "What is the capital of France?",
+    "Count from one to twenty.",
+    "Write a haiku about the sea, then explain it line by line.",
+]
+
+DIRECTLY = """
+import json, os, sys
+os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
+from vllm import LLM, SamplingParams
+model, prompts, tokens = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
+llm = LLM(model, dtype="float32", enforce_eager=True, kv_cache_memory_bytes=1 << 30, distributed_executor_backend="uni")
+chats = [[{"role": "user", "content": prompt}] for prompt in prompts]
+outputs = llm.chat(chats, SamplingParams(temperature=0, max_tokens=tokens), use_tqdm=False)
+print(json.dumps([list(output.outputs[0].token_ids) for output in outputs]))
+"""
+
+
+def test_the_model_knows_the_capital_of_france(client: OpenAI, model: str) -> None:
+    completion = client.chat.completions.create(
+        model=model, messages=[{"role": "user", "content": PROMPTS[0]}], temperature=0, max_tokens=32
+    )
+
+    assert "Paris" in (completion.choices[0].message.content or "")
+    assert completion.choices[0].finish_reason == "stop"
+    assert completion.usage is not None
+    assert completion.usage.total_tokens == completion.usage.prompt_tokens + completion.usage.completion_tokens
+
+
+def test_a_stream_begins_long_before_the_generation_ends(cornserve: Cornserve, client: OpenAI, model: str) -> None:
+    with client.chat.completions.create(
+        model=model,
+        messages=[{"role": "user", "content": PROMPTS[1]}],
+        temperature=0,
+        max_tokens=64,
+        stream=True,
+        extra_body={"ignore_eos": True},
+    ) as stream:
+        first = next(stream)
+        running = httpx.get(f"{cornserve.url}/metrics").text
+        rest = list(stream)
+
+    assert first.choices[0].delta.content
+    assert f'cornserve_gateway_running{{app="{model}"}} 1.0' in running
+    assert len(rest) > 48
+    assert rest[-1].choices[0].finish_reason == "length"
+
+
+def test_streamed_pieces_make_up_the_answer(client: OpenAI, model: str) -> None:
+    question: ChatCompletionUserMessageParam = {"role": "user", "content": PROMPTS[1]}
+    create = client.chat.completions.create
+    stream = create(model=model, messages=[question], temperature=0, max_tokens=48, stream=True)
+    pieces = [chunk.choices[0].delta.content or "" for chunk in stream]
+    whole = create(model=model, messages=[question], temperature=0, max_tokens=48)
+
+    assert "".join(pieces) == whole.choices[0].message.content
+    assert len(pieces) > 10
+
+
+def test_generation_stops_where_it_is_told_to(client: OpenAI, model: str) -> None:
+    completion = client.chat.completions.create(
+        model=model, messages=[{"role": "user", "content": PROMPTS[0]}], temperature=0, stop=["Paris"]
+    )
+
+    assert "Paris" not in (completion.choices[0].message.content or "")
+    assert completion.choices[0].finish_reason == "stop"
+
+
+def test_max_tokens_is_respected(client: OpenAI, model: str) -> None:
+    completion = client.chat.completions.create(
+        model=model, messages=[{"role": "user", "content": PROMPTS[2]}], max_tokens=5
+    )
+
+    assert completion.usage is not None
+    assert completion.usage.completion_tokens == 5
+    assert completion.choices[0].finish_reason == "length"
+
+
+def test_the_model_is_listed(client: OpenAI, model: str) -> None:
+    assert model in [listed.id for listed in client.models.list()]
+
+
+def test_greedy_tokens_are_those_of_vllm_called_directly(
+    cornserve: Cornserve, model: str, smollm2: Path, tmp_path: Path
+) -> None:
+    tokens = 48
+    script = tmp_path / "directly.py"
+    script.write_text(DIRECTLY)
+    arguments = [str(smollm2), json.dumps(PROMPTS), str(tokens)]
+    direct = subprocess.run(
+        [sys.executable, str(script), *arguments], capture_output=True, text=True, timeout=170, check=True
+    )
+
+    served = []
+    for prompt in PROMPTS:
+        chat = {"messages": [{"role": "user", "content": prompt}], "temperature": 0, "max_tokens": tokens}
+        response = httpx.post(f"{cornserve.url}/v1/apps/{model}/invoke", json=chat, timeout=120)
+        served.append(response.json()["token_ids"])
+
+    assert served == json.loads(direct.stdout.splitlines()[-1])
+    assert all(served)
+
+
+def test_a_prompt_that_is_too_long_is_a_400_with_the_numbers(client: OpenAI, model: str) -> None:
+    with pytest.raises(BadRequestError, match=r"the prompt has \d+ tokens.* context of 8192"):
+        client.chat.completions.create(model=model, messages=[{"role": "user", "content": "word " * 40_000}])

@@ -1,0 +1,49 @@
+"""The example apps with a real model: they share its executor with the plain chat."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx2 as httpx
+import pytest
+from openai import OpenAI
+
+from tests.integration.serving.conftest import Cornserve
+
+pytestmark = pytest.mark.xdist_group("engine")
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def deploy(cornserve: Cornserve, example: str) -> dict[str, list[str]]:
+    """The endpoints of its executors."""
+    view = cornserve.json("deploy", str(EXAMPLES / example))
+    endpoints: dict[str, list[str]] = view["status"]["route"]["endpoints"]
+    return endpoints
+
+
+def test_a_task_branches_and_loops_on_what_was_answered(cornserve: Cornserve, model: str, client: OpenAI) -> None:
+    endpoints = deploy(cornserve, "branch_and_loop.py")
+
+    stream = client.chat.completions.create(
+        model="branch-and-loop",
+        messages=[{"role": "user", "content": "Describe a cornfield in one sentence."}],
+        max_tokens=24,
+        stream=True,
+    )
+
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in stream)
+    assert endpoints == cornserve.json("status", model)["status"]["route"]["endpoints"]
+
+
+def test_independent_calls_run_at_once(cornserve: Cornserve, model: str) -> None:
+    deploy(cornserve, "fan_out.py")
+
+    answer = httpx.post(
+        f"{cornserve.url}/v1/apps/fan-out/invoke",
+        json={"question": "Should I learn to cook?", "experts": ["a doctor", "a banker"]},
+        timeout=120,
+    ).json()
+
+    assert set(answer["opinions"]) == {"a doctor", "a banker"}
+    assert all([*answer["opinions"].values(), answer["summary"]])
