@@ -27,16 +27,14 @@ class Improve(Task[ChatRequest, ChatResponse]):
     def invoke(self, request: ChatRequest) -> ChatResponse:
         answer = self.llm.invoke(request)
         for _ in range(self.rounds):
-            critique = self.ask(f"Is this good? Say OK, or what is wrong with it.\n\n{answer.text}")
+            critique = self.ask(f"Is this good? Say OK, or what is wrong with it.\n\n{answer.text}").text
             if "OK" in critique:
                 break
-            answer = self.llm.invoke(
-                ChatRequest.ask(f"Improve this text.\n\n{answer.text}\n\nA critic says: {critique}", max_tokens=100)
-            )
+            answer = self.ask(f"Improve this text.\n\n{answer.text}\n\nA critic says: {critique}")
         return answer
 
-    def ask(self, question: str) -> str:
-        return self.llm.invoke(ChatRequest.ask(question, max_tokens=50)).text
+    def ask(self, question: str) -> ChatResponse:
+        return self.llm.invoke(ChatRequest.ask(question, max_tokens=100, temperature=0))
 
 
 app = App(name="branch-and-loop", paths=[Improve(model_id=str(MODEL))])

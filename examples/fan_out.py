@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from cornserve import App, Task
 from cornserve.home import Home
-from cornserve_tasklib import ChatRequest, LLMTask
+from cornserve_tasklib import ChatRequest, ChatResponse, LLMTask
 
 MODEL = Home.default().models / "smollm2"
 """Any directory of a language model; `make run` has put a small one here."""
@@ -36,14 +36,14 @@ class Panel(Task[Question, Advice]):
         self.llm = LLMTask(model_id=self.model_id)
 
     def invoke(self, request: Question) -> Advice:
-        answers = [
-            self.llm.invoke(ChatRequest.ask(f"You are {expert}. In one sentence: {request.question}", max_tokens=60))
-            for expert in request.experts
-        ]
+        answers = [self.ask(f"You are {expert}. In one sentence: {request.question}") for expert in request.experts]
         opinions = {expert: answer.text for expert, answer in zip(request.experts, answers, strict=True)}
         everything = "\n".join(f"{expert}: {opinion}" for expert, opinion in opinions.items())
-        summary = self.llm.invoke(ChatRequest.ask(f"Sum this up in one sentence.\n\n{everything}", max_tokens=60))
+        summary = self.ask(f"Sum this up in one sentence.\n\n{everything}")
         return Advice(opinions=opinions, summary=summary.text)
+
+    def ask(self, question: str) -> ChatResponse:
+        return self.llm.invoke(ChatRequest.ask(question, max_tokens=60, temperature=0))
 
 
 app = App(name="fan-out", paths=[Panel(model_id=str(MODEL))])

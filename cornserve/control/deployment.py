@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 
 from cornserve.app.load import load
-from cornserve.app.record import AppSpec, AppStatus, Phase, Route
+from cornserve.app.record import AppSpec, AppStatus, GroupStatus, Phase, Route
 from cornserve.app.source import unload_app
 from cornserve.control.launcher.base import Launcher
 from cornserve.control.store.base import Record
@@ -83,28 +83,27 @@ class Deployment:
     async def status(self, managers: Mapping[str, TaskManager], launcher: Launcher) -> AppStatus:
         """The status that follows from what is observed. Never goes back from a failure: a new generation does."""
         if self._has_failed:
-            return self.record.status.model_copy(update={"route": self._route(managers)})
+            observed = {"route": self._route(managers), "groups": self._groups(None, managers)}
+            return self.record.status.model_copy(update=observed)
         if self._newest is None:
             return self._failed(managers, self._refusal or "the app cannot be loaded", [])
         mine = [managers[key] for key in self._newest.specs]
         if all(manager.endpoints for manager in mine):
             self._served = self._newest
-            return self._with_groups(Phase.SERVING, "", mine, managers)
+            return self._going(Phase.SERVING, "", managers)
         failing = None if self._served is self._newest else next((it.failed for it in mine if it.failed), None)
         if failing is not None:
             lines = await launcher.logs(failing.id, LOG_LINES)
             return self._failed(managers, f"{failing.group} did not start: {failing.message}", lines)
         missing = ", ".join(manager.key for manager in mine if not manager.endpoints)
-        return self._with_groups(Phase.STARTING, f"waiting for {missing}", mine, managers)
+        return self._going(Phase.STARTING, f"waiting for {missing}", managers)
 
-    def _with_groups(
-        self, phase: Phase, message: str, mine: list[TaskManager], managers: Mapping[str, TaskManager]
-    ) -> AppStatus:
+    def _going(self, phase: Phase, message: str, managers: Mapping[str, TaskManager]) -> AppStatus:
         return AppStatus(
             phase=phase,
             generation=self.record.generation,
             message=message,
-            groups=[manager.status for manager in mine],
+            groups=self._groups(self._newest, managers),
             route=self._route(managers),
         )
 
@@ -114,8 +113,14 @@ class Deployment:
             generation=self.record.generation,
             message=message,
             logs=logs,
+            groups=self._groups(None, managers),
             route=self._route(managers),
         )
+
+    def _groups(self, newest: Version | None, managers: Mapping[str, TaskManager]) -> list[GroupStatus]:
+        """Of the newest generation, and of the one that is served meanwhile."""
+        keys = dict.fromkeys(key for version in (newest, self._served) if version for key in version.specs)
+        return [managers[key].status for key in keys if key in managers]
 
     def _route(self, managers: Mapping[str, TaskManager]) -> Route | None:
         served = self._served

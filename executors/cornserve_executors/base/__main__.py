@@ -38,8 +38,8 @@ def main() -> int:
     except EngineDeadError as error:
         log.error("the engine died: %s", error)
         return 1
-    except Exception:
-        log.exception("the executor failed")
+    except Exception as error:
+        log.error("the executor failed", exc_info=_without_our_frames(error))
         return 1
     return 0
 
@@ -62,6 +62,15 @@ def _create(spec: ExecutorSpec) -> Executor[Any, Any, Any]:
 def _in_one_line(error: ValidationError) -> str:
     """The last line of the log is what whoever deploys is shown."""
     return "; ".join(f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.errors())
+
+
+def _without_our_frames(error: Exception) -> Exception:
+    """Whoever wrote the executor looks for their own lines."""
+    ours = (str(Path(__file__).parent), str(Path(asyncio.__file__).parent))
+    traceback = error.__traceback__
+    while traceback and traceback.tb_next and traceback.tb_frame.f_code.co_filename.startswith(ours):
+        traceback = traceback.tb_next
+    return error.with_traceback(traceback)
 
 
 async def _serve(executor: Executor[Any, Any, Any], options: argparse.Namespace) -> None:

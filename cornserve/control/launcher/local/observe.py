@@ -15,6 +15,8 @@ from cornserve.v1 import executor_pb2_grpc
 
 POLL_SECONDS = 0.05
 RETRY_SECONDS = 0.2
+MOST_SILENCES = 5
+"""In a row; a process that is ending is silent, too, and its end says more."""
 
 _STATES = {
     pb.PHASE_LOADING: (ReplicaState.STARTING, "loading"),
@@ -38,12 +40,16 @@ async def observe(folder: Folder) -> AsyncGenerator[Observed, None]:
         await asyncio.sleep(POLL_SECONDS)
     async with grpc.aio.insecure_channel(endpoint) as channel:
         stub = executor_pb2_grpc.ExecutorStub(channel)
+        silences = 0
         while True:
             try:
                 async for observation in stub.Observe(pb.ObserveRequest()):
+                    silences = 0
                     state, meaning = _STATES.get(observation.phase, (ReplicaState.STARTING, ""))
                     yield Observed(state, observation.message or meaning, endpoint)
             except grpc.aio.AioRpcError:
                 pass  # It is starting to listen, or ending.
-            yield Observed(ReplicaState.STARTING, "does not answer", endpoint)
+            silences += 1
+            if silences > MOST_SILENCES:
+                yield Observed(ReplicaState.STARTING, "does not answer", endpoint)
             await asyncio.sleep(RETRY_SECONDS)
