@@ -7,7 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,25 +35,25 @@ class Machine:
         pid: int = json.loads(self.home.instance.read_text())["pid"]
         return pid
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Output and errors come through pipes."""
-        return subprocess.Popen(
+    @contextmanager
+    def start(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+        """Output and errors come through pipes. At the end of the block it is killed, if it still runs."""
+        with subprocess.Popen(
             [sys.executable, "-m", "cornserve.cli", *arguments],
             env=_environment(self.home),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-        )
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        process = self.start(*arguments)
-        try:
+        with self.start(*arguments) as process:
             out, err = process.communicate(timeout=COMMAND_SECONDS)
-        except BaseException:
-            process.kill()
-            process.communicate()
-            raise
-        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+            return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def do(self, *arguments: str) -> str:
         """Standard output of a command that must succeed."""

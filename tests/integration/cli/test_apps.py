@@ -29,7 +29,7 @@ async def test_an_app_is_deployed_looked_at_called_and_deleted(machine: Machine,
     streamed = [json.loads(line) for line in machine.do("invoke", "echo", '{"text": "b"}', "--stream").splitlines()]
     assert [event["item"] for event in streamed[:-1]] == [">", "b"]
     assert streamed[-1]["response"]["text"] == "> b"
-    assert "ready on" in machine.do("logs", "echo")
+    assert "executor ready" in machine.do("logs", "echo")
 
     assert machine.do("delete", "echo") == "echo is deleted\n"
     assert machine.run("status", "echo").stderr == "error: there is no app 'echo'\n"
@@ -77,6 +77,7 @@ def test_a_deployment_goes_on_after_ctrl_c(machine: Machine, tmp_path: Path) -> 
                 break
         deploying.send_signal(signal.SIGINT)
         said = deploying.stderr.read()
+        deploying.wait()
     assert deploying.returncode == 130
     assert "slow is still being deployed" in said
     assert "Traceback" not in said
@@ -88,10 +89,11 @@ def test_logs_can_be_followed(machine: Machine, tmp_path: Path) -> None:
     machine.do("deploy", write_app(tmp_path, "echo"))
     with machine.start("logs", "echo", "--follow") as following:
         assert following.stdout is not None
-        assert "ready on" in following.stdout.readline()
+        assert any("executor ready" in line for line in following.stdout)
         machine.run("deploy", write_app(tmp_path, "echo", prefix="2 "))
-        assert "ready on" in following.stdout.readline()
+        assert any("executor ready" in line for line in following.stdout)
         following.send_signal(signal.SIGINT)
         assert following.stderr is not None
         assert following.stderr.read() == ""
+        following.wait()
     assert following.returncode == 0
