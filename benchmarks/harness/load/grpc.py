@@ -57,6 +57,7 @@ class _Calls:
         self._filled = asyncio.Event()
         self._next = 0
         for _ in range(job.concurrency):
+            tally.joined()
             self._send()
 
     async def write(self, stream: grpc.aio.StreamStreamCall[pb.InvokeRequest, pb.InvokeResponse]) -> None:

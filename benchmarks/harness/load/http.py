@@ -67,6 +67,7 @@ class _Connection(asyncio.Protocol):
         self._body: list[bytes] = []
         self._sent = 0.0
         self._first = 0.0
+        self._joined = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's own, which does not derive from it
@@ -87,6 +88,9 @@ class _Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         body, status = b"".join(self._body), self._parser.get_status_code()
         problem = self._problem_with(body) if status == 200 else f"status {status}: {body[:200]!r}"
+        if not self._joined:
+            self._joined = True
+            self._tally.joined()
         self._tally.answered(self._sent, self._first, problem)
         if not self._tally.stopped:
             self._send()

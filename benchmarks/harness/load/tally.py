@@ -26,20 +26,28 @@ class Tally:
         self._job = job
         self._warm: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._wrong: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._warming = max(100, 2 * job.concurrency)
+        self._outside = job.concurrency
+        self._warming = max(100, job.concurrency)
         self._counts = False
         self._latencies: list[float] = []
         self._firsts: list[float] = []
         self.stopped = False
         """No more requests are wanted."""
 
+    def joined(self) -> None:
+        """One more of those in flight is part of the load. Warm is only what has all of them: under full load, a server
+        may be slow to accept further connections, and those that wait must not count as slow requests later.
+        """
+        self._outside -= 1
+
     def answered(self, started: float, first: float, problem: str | None) -> None:
         """A request has ended: when it was sent, when its answer began, and what is wrong with it, if anything."""
         if problem is not None:
             self._fail(problem)
             return
-        self._warming -= 1
-        if self._warming == 0:
+        if self._outside == 0:
+            self._warming -= 1
+        if self._warming == 0 and not self._warm.done():
             self._warm.set_result(None)
         if self._counts:
             self._latencies.append(time.perf_counter() - started)
