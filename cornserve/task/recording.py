@@ -64,9 +64,10 @@ class Invocation:
         """The remaining values, as a JSON object. Raises ValueError if they do not make an output."""
         fields = (from_json(values) if values else {}) | self._values
         layout = layout_of(self.task.output_type)
-        held = object.__getattribute__(self.output, "__dict__")
-        references = {name: held[name] for name in (*layout.tensors, *layout.streams)}
+        placeholder = object.__getattribute__(self.output, "__dict__")
+        references = {name: placeholder[name] for name in (*layout.tensors, *layout.streams)}
         self.output = self.task.output_type.model_validate(fields | references)
+        placeholder.update(vars(self.output))  # for code that has kept it from an earlier run
         self.ended = True
 
     def fail(self, code: str, message: str) -> None:
@@ -78,11 +79,14 @@ class Invocation:
         return self.ended or field in self._values
 
     def read(self, field: str | None) -> Any:
+        """What the placeholder does not hold itself. Raises the invocation's error, or the suspension."""
         if self.error is not None:
             raise self.error
         if field in self._values:
             return self._values[field]
-        raise Suspension(self.index, field)
+        if not self.ended:
+            raise Suspension(self.index, field)
+        return None
 
 
 class Recording:

@@ -152,6 +152,18 @@ def test_a_real_output_replaces_the_placeholder() -> None:
     assert all(isinstance(output, Said) for output in outputs)
 
 
+def test_a_placeholder_that_code_has_kept_has_the_values_in_the_end() -> None:
+    kept: list[Said] = []
+
+    def code() -> tuple[str, dict[str, object]]:
+        kept.append(say.invoke(Text(text="a")))
+        return kept[0].text, kept[0].model_dump(include={"text", "length"})
+
+    result, _ = run(code)
+
+    assert result == ("A", {"text": "A", "length": 1})
+
+
 def test_except_exception_does_not_swallow_the_suspension() -> None:
     def code() -> str:
         try:
