@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from cornserve.task.base import Task, require_types
+from cornserve.task.choice import check_weights
 from cornserve.task.errors import DefinitionError
 from cornserve.task.recording import DEFAULT_MAX_INVOCATIONS
 from cornserve.task.spec import ExecutorSpec, find_executor
@@ -49,8 +50,12 @@ class App:
                     "request or response type"
                 )
         shares = [1.0] * len(paths) if shares is None else shares
-        if len(shares) != len(paths) or min(shares) < 0 or sum(shares) <= 0:
-            raise DefinitionError(f"app {name!r} has {len(paths)} paths but the shares {shares}")
+        if len(shares) != len(paths):
+            raise DefinitionError(f"app {name!r} has {len(paths)} paths but {len(shares)} shares")
+        try:
+            check_weights(shares)
+        except ValueError as error:
+            raise DefinitionError(f"the shares of app {name!r}: {error}") from error
         self.name = name
         self.paths = tuple(paths)
         self.shares = tuple(shares)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import blake2b
 from itertools import accumulate
+from math import inf
 
 
 class Draws:
@@ -25,8 +26,13 @@ class Draws:
 
     def choose(self, weights: Sequence[float]) -> int:
         """The next index below `len(weights)`, with probability proportional to its weight."""
-        if not weights or min(weights) < 0 or sum(weights) <= 0:
-            raise ValueError(f"weights must be non-negative with a positive sum, not {list(weights)}")
+        check_weights(weights)
         point = self.uniform() * sum(weights)
         # A zero weight is never drawn: its cumulative sum equals that of its predecessor.
         return next((i for i, upto in enumerate(accumulate(weights)) if point < upto), len(weights) - 1)
+
+
+def check_weights(weights: Sequence[float]) -> None:
+    """Raises ValueError if nothing can be drawn by them."""
+    if not (all(0 <= weight < inf for weight in weights) and sum(weights) > 0):
+        raise ValueError(f"weights must be finite, none negative and one positive, not {list(weights)}")

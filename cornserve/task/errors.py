@@ -54,8 +54,15 @@ class SwallowedSuspensionError(TaskError):
         wanted = f"`{field}`" if field else "the values"
         super().__init__(
             f"{task} caught the BaseException by which it waits for {wanted} of invocation {invocation}: "
-            "use `except Exception`, and no `return` in a `finally`"
+            "use `except Exception`, and neither a `return` nor a unit task in a `finally`"
         )
+
+
+class AbortedError(TaskError):
+    """Code of a composite task raised what is meant for a process, such as `SystemExit`."""
+
+    def __init__(self, task: str, error: BaseException) -> None:
+        super().__init__(f"{task} raised {type(error).__name__} {error}".rstrip() + ", which ends the request only")
 
 
 class InvocationError(TaskError):

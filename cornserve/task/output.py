@@ -2,8 +2,8 @@
 
 Recording hands out a *pending* output: an instance of a subclass of the task's output type that already holds
 its tensors and streams, and suspends the recording when anything else is read. So user code sees a reference or
-a plain value, and never a proxy of a value. Reading `__dict__` counts as reading everything, because that
-is how pydantic itself gets at a model's values (`model_dump`, `==`, `repr`, copies).
+a plain value, and never a proxy of a value. Reading `__dict__` or its like counts as reading everything, because
+that is how pydantic itself gets at a model's values (`model_dump`, `==`, `repr`, copies).
 """
 
 from __future__ import annotations
@@ -69,10 +69,23 @@ def _mentions_reference(annotation: Any) -> bool:
     return annotation in (Tensor, Stream) or any(_mentions_reference(arg) for arg in get_args(annotation))
 
 
+_NOTHING_SET: Mapping[str, Any] = {
+    "__pydantic_fields_set__": frozenset(),
+    "__pydantic_extra__": None,
+    "__pydantic_private__": None,
+}
+"""The other places where pydantic keeps a model's state."""
+
+_WHOLE = frozenset({"__dict__", *_NOTHING_SET})
+"""What pydantic and the standard library look at when they want all of a model."""
+
+
 def pending(output_type: type[OutputT], references: Mapping[str, Tensor | Stream[Any]], demand: Demand) -> OutputT:
     """An output that holds `references` and asks `demand` for everything else."""
     output: OutputT = object.__new__(_pending_type(output_type))
     object.__getattribute__(output, "__dict__").update(references)
+    for name, value in _NOTHING_SET.items():
+        object.__setattr__(output, name, value)
     object.__setattr__(output, "_demand", demand)
     return output
 
@@ -82,7 +95,7 @@ def _pending_type(output_type: type[OutputT]) -> type[OutputT]:
     values = frozenset(layout_of(output_type).values)
 
     def __getattribute__(self: Output, name: str) -> Any:
-        if name == "__dict__":
+        if name in _WHOLE:
             object.__getattribute__(self, "_demand")(None)
         return object.__getattribute__(self, name)
 

@@ -12,10 +12,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, from_json
 
 from cornserve.task.choice import Draws
 from cornserve.task.errors import (
+    AbortedError,
     DivergenceError,
     InvocationError,
     OutsideRequestError,
@@ -123,14 +125,16 @@ class Recording:
             result = code()
         except Suspension as suspension:
             return suspension
-        except PydanticSerializationError:
-            # pydantic turns whatever is raised while it writes JSON into this, the suspension too.
+        except (ValidationError, PydanticSerializationError):
+            # pydantic turns into these whatever is raised while it reads attributes or writes JSON, the suspension too.
             if self._suspension is None:
                 raise
             return self._suspension
         except BaseException as error:
             self._check_not_swallowed(error)
-            raise
+            if isinstance(error, Exception):
+                raise
+            raise AbortedError(task, error) from error  # such an error would end the whole process
         finally:
             _current.reset(token)
         self._check_not_swallowed()
@@ -208,6 +212,8 @@ def replayable_choice(n: int, p: Sequence[float] | None = None) -> int:
     Args:
         p: weights of the `n` alternatives; by default, all are equally likely.
     """
+    if n < 1:
+        raise ValueError(f"there is nothing to choose among {n} alternatives")
     if p is not None and len(p) != n:
         raise ValueError(f"{n} alternatives need {n} probabilities, not {len(p)}")
     return current("replayable_choice was called").draws.choose([1.0] * n if p is None else p)

@@ -14,6 +14,8 @@ from typing import Any, Generic, NamedTuple, Never, TypeVar
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
+from cornserve.task.errors import AbortedError
+
 Item = TypeVar("Item")
 Mapped = TypeVar("Mapped")
 
@@ -84,7 +86,7 @@ class Stream(Generic[Item]):
 
         async def mapped() -> AsyncIterator[Mapped]:
             async for item in source():
-                yield fn(item)
+                yield _apply(fn, item)
 
         return Stream(source=mapped)
 
@@ -112,6 +114,15 @@ class Stream(Generic[Item]):
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return _reference_schema(cls)
+
+
+def _apply(fn: Callable[[Item], Mapped], item: Item) -> Mapped:
+    try:
+        return fn(item)
+    except Exception:
+        raise
+    except BaseException as error:
+        raise AbortedError("a function mapped over a stream", error) from error
 
 
 def _reference_schema(cls: type[Tensor] | type[Stream[Any]]) -> CoreSchema:

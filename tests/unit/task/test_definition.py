@@ -127,7 +127,7 @@ def test_an_app_needs_paths_that_are_alternatives() -> None:
         App(name="a", paths=[])
     with pytest.raises(DefinitionError, match="no alternatives: Twice and Other"):
         App(name="a", paths=[Twice(), Other()])
-    with pytest.raises(DefinitionError, match="2 paths but the shares"):
+    with pytest.raises(DefinitionError, match="2 paths but 1 shares"):
         App(name="a", paths=[Twice(), Twice()], shares=[1.0])
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, field_validator
+from pydantic import BaseModel, TypeAdapter, field_validator
 
 from cornserve import InvocationError, Task, replayable_choice
 from cornserve.task.choice import Draws
 from cornserve.task.errors import (
+    AbortedError,
     DivergenceError,
     OutsideRequestError,
     Suspension,
@@ -133,10 +135,24 @@ def test_values_are_plain_values_wherever_they_are_used(use: Callable[[Said], ob
     assert type(result) is str
 
 
-def test_comparing_and_printing_an_output_waits_for_it() -> None:
-    for use in (lambda output: output == output.model_copy(), repr, str):
-        outcome, _ = record(lambda use=use: use(say.invoke(Text(text="a"))))  # type: ignore[misc]
-        assert isinstance(outcome, Suspension)
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda output: output == say.invoke(Text(text="b")),
+        lambda output: output.model_fields_set,
+        lambda output: copy.deepcopy(output).text,
+        lambda output: TypeAdapter(Verdict).validate_python(output, from_attributes=True).text,
+        repr,
+        str,
+    ],
+    ids=["==", "fields_set", "deepcopy", "from_attributes", "repr", "str"],
+)
+def test_whatever_looks_at_a_whole_output_waits_for_it(use: Callable[[Said], object]) -> None:
+    outcome, _ = record(lambda: use(say.invoke(Text(text="a"))))
+    result, _ = run(lambda: use(say.invoke(Text(text="a"))))
+
+    assert isinstance(outcome, Suspension)
+    assert result is not None
 
 
 def test_a_real_output_replaces_the_placeholder() -> None:
@@ -208,6 +224,15 @@ def _catch_and_invoke() -> str:
 @pytest.mark.filterwarnings("ignore:'return' in a 'finally'")
 def test_swallowing_the_suspension_is_an_error_that_says_so(code: Callable[[], str]) -> None:
     with pytest.raises(SwallowedSuspensionError, match=r"Calls caught the BaseException .* `text` of invocation 0"):
+        record(code)
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError()])
+def test_an_error_that_would_end_the_process_ends_the_request_only(error: BaseException) -> None:
+    def code() -> None:
+        raise error
+
+    with pytest.raises(AbortedError, match=f"Calls raised {type(error).__name__}"):
         record(code)
 
 
@@ -343,7 +368,7 @@ def test_choices_follow_their_probabilities() -> None:
     assert counts[0] / counts[2] == pytest.approx(2, rel=0.15)
 
 
-@pytest.mark.parametrize("p", [[], [-1.0, 2.0], [0.0, 0.0], [1.0]])
+@pytest.mark.parametrize("p", [[], [-1.0, 2.0], [0.0, 0.0], [1.0], [float("nan"), 1.0], [float("inf"), 1.0]])
 def test_impossible_probabilities_are_refused(p: list[float]) -> None:
     with pytest.raises(ValueError, match=r"probabilities|weights"):
         record(lambda: replayable_choice(2, p=p))
