@@ -86,8 +86,18 @@ class Child:
             await asyncio.sleep(pause)
 
     async def _run_once(self) -> int:
+        starting = asyncio.ensure_future(self._start())
+        try:
+            # Shielded, because a start that is cancelled half-way kills the process without grace.
+            return await (await asyncio.shield(starting)).wait()
+        finally:
+            process = await starting
+            if process.returncode is None:
+                await self._end(process)
+
+    async def _start(self) -> asyncio.subprocess.Process:
         with _open_log(self.program.log) as log:
-            process = await asyncio.create_subprocess_exec(
+            return await asyncio.create_subprocess_exec(
                 *self.program.command,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=log,
@@ -96,11 +106,6 @@ class Child:
                 env={**os.environ, **self.program.environment},
                 pass_fds=self._inherited,
             )
-        try:
-            return await process.wait()
-        finally:
-            if process.returncode is None:
-                await self._end(process)
 
     async def _end(self, process: asyncio.subprocess.Process) -> None:
         with contextlib.suppress(ProcessLookupError):
