@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote, urlsplit
 
-import httpx
+import httpx2 as httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 

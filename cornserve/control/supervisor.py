@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 
 from cornserve.control.child import Child, ChildError, Program, rotate
 from cornserve.control.sweep import sweep_executors

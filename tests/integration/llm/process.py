@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
-import httpx
+import httpx2 as httpx
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
