@@ -71,7 +71,10 @@ class App:
 
     def executor_specs(self) -> dict[str, ExecutorSpec]:
         """The nodes of the executor graph: what has to run, by key. Raises `DefinitionError` if one cannot."""
-        specs = {unit.key: unit.spec for path in self.paths for unit in path.unit_tasks()}
+        units = [unit for path in self.paths for unit in path.unit_tasks()]
+        for unit in units:
+            require_types(type(unit))
+        specs = {unit.key: unit.spec for unit in units}
         if not specs:
             raise DefinitionError(
                 f"app {self.name!r} calls no unit task: build them in post_init, as attributes of the task"

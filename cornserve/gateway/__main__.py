@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import socket
 import sys
 from contextlib import AbstractContextManager, nullcontext
@@ -38,7 +39,11 @@ def main() -> int:
     except OSError as error:
         print(f"cannot listen on {options.host}:{options.port}: {error.strerror}", file=sys.stderr)
         return PORT_TAKEN
-    uvloop.run(serve(Home(options.home), listener))
+    try:
+        uvloop.run(serve(Home(options.home), listener))
+    except BaseException:
+        logging.getLogger(__name__).exception("the gateway failed")
+        os._exit(1)  # Threads of libraries would keep a process that serves nobody.
     return 0
 
 

@@ -96,4 +96,6 @@ def _tasks_in(value: Any) -> Iterator[Task[Any, Any]]:
 def require_types(task: type[Task[Any, Any]]) -> None:
     """Raises `DefinitionError` for a task class that does not say what it takes and gives."""
     if task.request_type is None or isinstance(task.request_type, TypeVar):
-        raise DefinitionError(f"{task.__name__} must derive from Task[RequestType, ResponseType]")
+        raise DefinitionError(
+            f"{task.__name__} must derive from Task[RequestType, ResponseType] or UnitTask[RequestType, OutputType]"
+        )

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
@@ -34,6 +33,10 @@ class Output(BaseModel):
         return self.__pydantic_serializer__.to_json(self, include=set(layout_of(type(self)).values))
 
 
+_LAYOUT = "__cornserve_layout__"
+_PENDING = "__cornserve_pending__"
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Which fields of an output type are tensors, streams (with their items' type) and values."""
@@ -43,9 +46,22 @@ class Layout:
     values: Mapping[str, TypeAdapter[Any]]
 
 
-@cache
 def layout_of(output_type: type[Output]) -> Layout:
     """Raises `DefinitionError` where a reference hides inside another type."""
+    layout: Layout = _once(output_type, _LAYOUT, _layout)
+    return layout
+
+
+def _once(output_type: type[Output], name: str, make: Callable[[type[Output]], Any]) -> Any:
+    """What has been made of the type is kept with it, and goes when the app goes that defines it."""
+    made = output_type.__dict__.get(name)
+    if made is None:
+        made = make(output_type)
+        setattr(output_type, name, made)
+    return made
+
+
+def _layout(output_type: type[Output]) -> Layout:
     tensors: set[str] = set()
     streams: dict[str, TypeAdapter[Any]] = {}
     values: dict[str, TypeAdapter[Any]] = {}
@@ -82,7 +98,7 @@ _WHOLE = frozenset({"__dict__", *_NOTHING_SET})
 
 def pending(output_type: type[OutputT], references: Mapping[str, Tensor | Stream[Any]], demand: Demand) -> OutputT:
     """An output that holds `references` and asks `demand` for everything else."""
-    output: OutputT = object.__new__(_pending_type(output_type))
+    output: OutputT = object.__new__(_once(output_type, _PENDING, _pending_type))
     object.__getattribute__(output, "__dict__").update(references)
     for name, value in _NOTHING_SET.items():
         object.__setattr__(output, name, value)
@@ -90,8 +106,7 @@ def pending(output_type: type[OutputT], references: Mapping[str, Tensor | Stream
     return output
 
 
-@cache
-def _pending_type(output_type: type[OutputT]) -> type[OutputT]:
+def _pending_type(output_type: type[Output]) -> type[Output]:
     values = frozenset(layout_of(output_type).values)
 
     def __getattribute__(self: Output, name: str) -> Any:
@@ -104,12 +119,18 @@ def _pending_type(output_type: type[OutputT]) -> type[OutputT]:
             return object.__getattribute__(self, "_demand")(name)
         raise AttributeError(f"{output_type.__name__!r} object has no attribute {name!r}")
 
+    def model_dump_json(self: Output, **options: Any) -> str:
+        # pydantic would hide the suspension, and the invocation's error, behind an error of its own.
+        object.__getattribute__(self, "_demand")(None)
+        return output_type.model_dump_json(self, **options)
+
     namespace = {
+        "model_dump_json": model_dump_json,
         "__slots__": ("_demand",),
         "__module__": output_type.__module__,
         "__getattribute__": __getattribute__,
         "__getattr__": __getattr__,
     }
     metaclass: Any = type(output_type)
-    pending_type: type[OutputT] = metaclass(output_type.__name__, (output_type,), namespace)
+    pending_type: type[Output] = metaclass(output_type.__name__, (output_type,), namespace)
     return pending_type

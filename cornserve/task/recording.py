@@ -64,7 +64,10 @@ class Invocation:
 
     def end(self, values: bytes) -> None:
         """The remaining values, as a JSON object. Raises ValueError if they do not make an output."""
-        fields = (from_json(values) if values else {}) | self._values
+        fields = from_json(values) if values else {}
+        if not isinstance(fields, dict):
+            raise ValueError("the values are no JSON object")
+        fields |= self._values
         layout = layout_of(self.task.output_type)
         placeholder = object.__getattribute__(self.output, "__dict__")
         references = {name: placeholder[name] for name in (*layout.tensors, *layout.streams)}
@@ -82,10 +85,10 @@ class Invocation:
 
     def read(self, field: str | None) -> Any:
         """What the placeholder does not hold itself. Raises the invocation's error, or the suspension."""
-        if self.error is not None:
-            raise self.error
         if field in self._values:
             return self._values[field]
+        if self.error is not None:
+            raise self.error.with_traceback(None)  # each replay raises it anew, and it would remember them all
         if not self.ended:
             raise Suspension(self.index, field)
         return None
@@ -109,6 +112,7 @@ class Recording:
         self._position = 0
         self._task = ""
         self._suspension: Suspension | None = None
+        self._failure: InvocationError | None = None
 
     def play(self, task: str, code: Callable[[], T]) -> T | Suspension:
         """Runs `code` from its start. `task` names it in errors.
@@ -118,18 +122,20 @@ class Recording:
         """
         self._position = 0
         self._task = task
-        self._suspension = None
+        self._suspension = self._failure = None
         self.draws.index = self._first_draw
         token = _current.set(self)
         try:
             result = code()
         except Suspension as suspension:
             return suspension
-        except (ValidationError, PydanticSerializationError):
-            # pydantic turns into these whatever is raised while it reads attributes or writes JSON, the suspension too.
-            if self._suspension is None:
-                raise
-            return self._suspension
+        except (ValidationError, PydanticSerializationError) as error:
+            # pydantic turns into these whatever is raised while it reads attributes or writes JSON.
+            if self._suspension is not None:
+                return self._suspension
+            if self._failure is not None and InvocationError.__name__ in str(error):
+                raise self._failure from error
+            raise
         except BaseException as error:
             self._check_not_swallowed(error)
             if isinstance(error, Exception):
@@ -168,6 +174,9 @@ class Recording:
                 return invocation.read(field)
             except Suspension as suspension:
                 self._suspension = suspension
+                raise
+            except InvocationError as failure:
+                self._failure = failure
                 raise
 
         output_type = invocation.task.output_type

@@ -27,6 +27,9 @@ from cornserve_executors.base.state import State
 
 log = logging.getLogger("cornserve.executor")
 
+LINGER_SECONDS = 1.0
+"""How long a draining executor still takes invocations: gateways that send them have not heard of it yet."""
+
 SERVICE = "cornserve.v1.Executor"
 """What the health service answers for; the empty name means the same."""
 
@@ -110,6 +113,8 @@ class Server:
     async def _drain(self, seconds: float) -> None:
         log.info("draining")
         self._state.enter(pb.PHASE_DRAINING)
+        await asyncio.sleep(LINGER_SECONDS)
+        self._state.refuse()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._state.idle(), seconds)
 

@@ -60,11 +60,9 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
                         case "start":
                             task = asyncio.create_task(self._run(command.call, command.start, outbox))
                             calls[command.call] = task
-                            task.add_done_callback(partial(_forget, calls, command.call))
+                            task.add_done_callback(partial(_forget, calls, command.call, outbox))
                         case "cancel" if command.call in calls:
                             calls[command.call].cancel()
-                        case "chunk" | "end":
-                            outbox.end(command.call, pb.CODE_INVALID_ARGUMENT, "this executor takes no streamed inputs")
             await asyncio.gather(*calls.values(), return_exceptions=True)
         finally:
             for task in list(calls.values()):
@@ -123,5 +121,7 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
             yield observation
 
 
-def _forget(calls: dict[int, asyncio.Task[None]], call: int, task: asyncio.Task[None]) -> None:
+def _forget(calls: dict[int, asyncio.Task[None]], call: int, outbox: Outbox, task: asyncio.Task[None]) -> None:
     calls.pop(call, None)
+    if task.cancelled():  # before it ran at all, else it has said so itself
+        outbox.end(call, pb.CODE_CANCELLED, "cancelled")

@@ -23,6 +23,7 @@ class State:
     def __init__(self) -> None:
         self._phase: pb.Phase.ValueType = pb.PHASE_LOADING
         self._message = ""
+        self._refuses = False
         self._running = 0
         self._closed = False
         self._changed = asyncio.Event()
@@ -33,7 +34,12 @@ class State:
 
     @property
     def accepts(self) -> bool:
-        return self._phase == pb.PHASE_READY and not self._dead.done()
+        """Also while it drains, at first: callers hear of that a little later."""
+        return self._phase in (pb.PHASE_READY, pb.PHASE_DRAINING) and not self._refuses and not self._dead.done()
+
+    def refuse(self) -> None:
+        """From now on, nothing new is accepted."""
+        self._refuses = True
 
     @property
     def description(self) -> str:

@@ -15,7 +15,7 @@ from tests.unit.http_server import Server, json_answer, serving
 COMMANDS = ["up", "down", "doctor", "deploy", "status", "chat", "invoke", "logs", "delete"]
 
 NOWHERE = "http://127.0.0.1:9"
-HEAVY = {"pydantic", "httpx", "grpc", "fastapi", "asyncio", "psutil"}
+HEAVY = {"pydantic", "httpx", "httpx2", "grpc", "fastapi", "asyncio", "psutil"}
 
 
 @pytest.fixture

@@ -139,12 +139,21 @@ async def test_an_exception_is_an_internal_error_with_its_reason(stream: Invoke)
     assert (end.code, end.message) == (pb.CODE_INTERNAL, "RuntimeError: boom")
 
 
-async def test_an_executor_that_is_not_ready_takes_nothing(stream: Invoke, state: State) -> None:
+async def test_a_draining_executor_takes_nothing_once_its_callers_know(stream: Invoke, state: State) -> None:
     state.enter(pb.PHASE_DRAINING)
+    assert (await end_of(stream, start(1, '{"text": "a"}'))).code == pb.CODE_OK
+    state.refuse()
 
     end = await end_of(stream, start(1, '{"text": "a"}'))
 
     assert (end.code, end.message) == (pb.CODE_UNAVAILABLE, "the executor is draining")
+
+
+async def test_a_call_that_is_cancelled_before_it_begins_ends_too(stream: Invoke) -> None:
+    cancelled = [start(1, '{"text": "a"}'), pb.Command(call=1, cancel=pb.Cancel())]
+    await stream.write(pb.InvokeRequest(commands=cancelled))
+
+    assert (await ends(stream, 1))[1].code == pb.CODE_CANCELLED
 
 
 async def test_tensors_are_refused_by_an_executor_that_takes_none(stream: Invoke) -> None:

@@ -136,6 +136,18 @@ def test_an_app_whose_executor_is_not_installed_is_refused() -> None:
         App(name="a", paths=[Twice()]).executor_specs()
 
 
+def test_an_app_whose_unit_task_has_no_types_is_refused() -> None:
+    class Shapeless(UnitTask):  # type: ignore[type-arg]
+        executor = "llm"
+
+    class Uses(Task[str, str]):
+        def post_init(self) -> None:
+            self.shapeless = Shapeless()
+
+    with pytest.raises(DefinitionError, match="Shapeless must derive from"):
+        App(name="a", paths=[Uses()]).executor_specs()
+
+
 def test_an_app_without_unit_tasks_is_refused() -> None:
     class Nothing(Task[str, str]):
         pass

@@ -96,6 +96,10 @@ def test_a_stream_cannot_be_iterated_inside_invoke() -> None:
         record(lambda: list(say.invoke(Text(text="a")).words))
 
 
+class Holder(BaseModel):
+    said: Said
+
+
 class Verdict(BaseModel):
     text: str
 
@@ -250,6 +254,40 @@ def test_a_failed_invocation_raises_where_its_value_is_read() -> None:
     assert recording.play("Calls", code) == "INTERNAL: boom"
 
 
+@pytest.mark.parametrize(
+    "use", [lambda output: output.model_dump_json(), lambda output: Holder(said=output).model_dump_json()]
+)
+def test_a_failure_is_not_hidden_by_pydantic(use: Callable[[Said], object]) -> None:
+    _, recording = record(lambda: use(say.invoke(Text(text="a"))))
+    recording.invocations[0].fail("UNAVAILABLE", "gone")
+
+    with pytest.raises(InvocationError, match="gone"):
+        recording.play("Calls", lambda: use(say.invoke(Text(text="a"))))
+
+
+def test_dumping_an_output_survives_except_exception() -> None:
+    def code() -> str:
+        try:
+            return say.invoke(Text(text="a")).model_dump_json()
+        except Exception:
+            return "swallowed"
+
+    result, _ = run(code)
+
+    assert "A" in result
+
+
+def test_an_early_value_outlives_the_failure_of_its_invocation() -> None:
+    def code() -> int:
+        return say.invoke(Text(text="a")).length
+
+    _, recording = record(code)
+    recording.invocations[0].put("length", b"7")
+    recording.invocations[0].fail("INTERNAL", "boom")
+
+    assert recording.play("Calls", code) == 7
+
+
 def test_an_early_value_can_be_read_before_the_invocation_ends() -> None:
     def code() -> int:
         return say.invoke(Text(text="a")).length
@@ -262,11 +300,12 @@ def test_an_early_value_can_be_read_before_the_invocation_ends() -> None:
     assert recording.play("Calls", lambda: say.invoke(Text(text="a")).text) == "late"
 
 
-def test_an_output_that_does_not_fit_its_type_is_refused() -> None:
+@pytest.mark.parametrize(("values", "reason"), [(b'{"text": "a"}', "length"), (b"[]", "no JSON object"), (b"{", "EOF")])
+def test_an_output_that_does_not_fit_its_type_is_refused(values: bytes, reason: str) -> None:
     _, recording = record(lambda: say.invoke(Text(text="a")).text)
 
-    with pytest.raises(ValueError, match="length"):
-        recording.invocations[0].end(b'{"text": "a"}')
+    with pytest.raises(ValueError, match=reason):
+        recording.invocations[0].end(values)
 
 
 def test_a_replay_with_another_input_names_task_and_invocation() -> None:
