@@ -9,9 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from cornserve.control.deployment import AppRecord, Deployment
+from cornserve.control.deployment import Deployment
 from cornserve.control.launcher.base import GroupKey, Launcher
-from cornserve.control.store.base import APPS, ChangeType, ConflictError, ExpiredError, NotFoundError, Store
+from cornserve.control.store.base import (
+    APPS,
+    AppRecord,
+    ChangeType,
+    ConflictError,
+    ExpiredError,
+    NotFoundError,
+    Store,
+)
 from cornserve.control.task_manager import TaskManager
 from cornserve.task.spec import ExecutorSpec
 

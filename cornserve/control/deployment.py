@@ -9,12 +9,10 @@ from cornserve.app.load import load
 from cornserve.app.record import AppSpec, AppStatus, GroupStatus, Phase, Route
 from cornserve.app.source import unload_app
 from cornserve.control.launcher.base import Launcher
-from cornserve.control.store.base import Record
+from cornserve.control.store.base import AppRecord
 from cornserve.control.task_manager import TaskManager
 from cornserve.task.errors import DefinitionError
 from cornserve.task.spec import ExecutorSpec
-
-AppRecord = Record[AppSpec, AppStatus]
 
 LOG_LINES = 20
 

@@ -28,9 +28,6 @@ class Kind(Generic[Spec, Status]):
     status: type[Status]
 
 
-APPS = Kind("App", AppSpec, AppStatus)
-
-
 @dataclass(frozen=True, slots=True)
 class Record(Generic[Spec, Status]):
     name: str
@@ -42,6 +39,10 @@ class Record(Generic[Spec, Status]):
     """The resource version: grows with every write of any record of the store."""
     spec: Spec
     status: Status
+
+
+APPS = Kind("App", AppSpec, AppStatus)
+AppRecord = Record[AppSpec, AppStatus]
 
 
 class ChangeType(StrEnum):

@@ -14,12 +14,10 @@ from cornserve.app.record import AppSpec, AppStatus, Phase, ReplicaState
 from cornserve.control.controller import Controller
 from cornserve.control.launcher.local.launcher import LocalLauncher
 from cornserve.control.launcher.local.slots import Slots
-from cornserve.control.store.base import APPS, Record, Store
+from cornserve.control.store.base import APPS, AppRecord, Store
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.home import Home
 from tests.waiting import until
-
-AppRecord = Record[AppSpec, AppStatus]
 
 
 def echo(prefix: str = "", *, name: str = "echo", replicas: int = 1, **settings: object) -> AppSpec:
