@@ -19,6 +19,9 @@ log = logging.getLogger(__name__)
 
 AppRecord = Record[AppSpec, AppStatus]
 
+RETRY_SECONDS = 1.0
+"""The pause before a store that failed is read anew."""
+
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
@@ -55,22 +58,29 @@ class Apps:
         return self._deployed
 
     async def follow(self) -> None:
-        """Runs for ever."""
+        """Runs for ever, through whatever the store raises. Until it is read again, the gateway is not ready."""
         while True:
-            listing = await self._store.list(APPS)
-            for name in self._deployed.keys() - {record.name for record in listing.records}:
-                self._forget(name)
-            for record in listing.records:
-                await self._take(record)
-            self.synced.set()
             try:
-                async for change in self._store.watch(APPS, listing.version):
-                    if change.type is ChangeType.DELETED:
-                        self._forget(change.record.name)
-                    else:
-                        await self._take(change.record)
+                await self._follow()
             except ExpiredError:
                 log.info("missed changes of the store, reading it anew")
+            except Exception:
+                log.exception("cannot follow the store, trying again in %s s", RETRY_SECONDS)
+                self.synced.clear()
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _follow(self) -> None:
+        listing = await self._store.list(APPS)
+        for name in self._deployed.keys() - {record.name for record in listing.records}:
+            self._forget(name)
+        for record in listing.records:
+            await self._take(record)
+        self.synced.set()
+        async for change in self._store.watch(APPS, listing.version):
+            if change.type is ChangeType.DELETED:
+                self._forget(change.record.name)
+            else:
+                await self._take(change.record)
 
     async def _take(self, record: AppRecord) -> None:
         route = record.status.route
