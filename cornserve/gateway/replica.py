@@ -92,7 +92,7 @@ class Replica:
         finally:
             lost, self._listeners = self._listeners, {}
             for listener in lost.values():
-                listener.on_end("UNAVAILABLE", f"the executor at {self.endpoint} was lost: {reason}", b"")
+                self._end(listener, "UNAVAILABLE", f"the executor at {self.endpoint} was lost: {reason}")
 
     async def _write(self, stream: grpc.aio.StreamStreamCall[pb.InvokeRequest, pb.InvokeResponse]) -> None:
         # A stream that breaks is the reader's to report.
@@ -109,12 +109,30 @@ class Replica:
                 listener = self._listeners.get(event.call)
                 if listener is None:
                     continue
-                if event.HasField("end"):
-                    del self._listeners[event.call]
-                    end = event.end
-                    listener.on_end(pb.Code.Name(end.code).removeprefix("CODE_"), end.message, end.values)
-                else:
-                    listener.on_chunk(event.chunk.output, event.chunk.payload.json)
+                try:
+                    self._pass_on(event, listener)
+                except Exception as error:  # the other invocations go on
+                    log.exception("cannot take what the executor at %s sent", self.endpoint)
+                    self.cancel(event.call)
+                    self._end(listener, "INTERNAL", f"the gateway cannot take the executor's answer: {error!r}")
+
+    def _pass_on(self, event: pb.Event, listener: Listener) -> None:
+        if event.HasField("end"):
+            del self._listeners[event.call]
+            listener.on_end(_name_of(event.end.code), event.end.message, event.end.values)
+        else:
+            listener.on_chunk(event.chunk.output, event.chunk.payload.json)
+
+    def _end(self, listener: Listener, code: str, message: str) -> None:
+        try:
+            listener.on_end(code, message, b"")
+        except Exception:
+            log.exception("cannot end an invocation at %s", self.endpoint)
+
+
+def _name_of(code: pb.Code.ValueType) -> str:
+    """Without its prefix; an executor of a newer version may send a code that is not known here."""
+    return pb.Code.Name(code).removeprefix("CODE_") if code in pb.Code.values() else "INTERNAL"
 
 
 class Replicas:
