@@ -114,7 +114,7 @@ class Place:
         environment = self._machine.slots.environment(slots)
         try:
             return folder, spawn(folder, self._spec, slots, environment, self._machine.drain_seconds)
-        except OSError:
+        except Exception:  # Of the system, or of psutil: without a process, nobody would ever remove the folder.
             self._machine.folders.retire(folder)
             raise
 
