@@ -7,16 +7,22 @@ import re
 from pathlib import Path
 
 MAX_BYTES = 1 << 20
+MAX_CHARACTERS = 2000
+"""Of a line: lines are kept in statuses, which have to stay small."""
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Exit|Interrupt)\b")
 
 
 def tail(log: Path, lines: int) -> list[str]:
-    """The last lines, of at most the last MiB."""
+    """The last lines, of at most the last MiB; long ones without their ends."""
     with log.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - MAX_BYTES))
         text = file.read().decode(errors="replace")
-    return text.splitlines()[-lines:] if lines > 0 else []
+    return [_cut(line) for line in text.splitlines()[-lines:]] if lines > 0 else []
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= MAX_CHARACTERS else f"{line[: MAX_CHARACTERS - 2]} …"
 
 
 def reason(lines: list[str]) -> str:
