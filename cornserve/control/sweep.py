@@ -30,14 +30,14 @@ async def sweep_executors(home: Home, report: Callable[[str], None], *, drain_se
 
 
 async def forget_apps(home: Home) -> list[str]:
-    """Deletes the records of all apps; their names."""
+    """Deletes the store, with the records of all apps and what it keeps of their past; the apps' names."""
     if not home.store.exists():
         return []
     store = await SqliteStore.open(home.store)
     try:
         names = [record.name for record in (await store.list(APPS)).records]
-        for name in names:
-            await store.delete(APPS, name)
-        return names
     finally:
         await store.close()
+    for file in home.path.glob(f"{home.store.name}*"):
+        file.unlink()
+    return names

@@ -159,7 +159,7 @@ class LauncherConformance:
 
     async def test_a_replica_that_drains_takes_no_more_invocations(self, launcher: Launcher) -> None:
         [replica] = await started(launcher)
-        invocation = events(replica, "first second", seconds=1)
+        invocation = events(replica, "first second", seconds=4)
         await anext(invocation)
         await launcher.delete(replica.group)
         while (end := await answer(replica, "too late")).code == pb.CODE_OK:
