@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ValidationError
+from pydantic_core import to_json
 
 from cornserve.app.load import load
 from cornserve.app.record import AppSpec, AppStatus, Phase
@@ -16,19 +17,24 @@ from cornserve.app.source import unload_app
 from cornserve.control.store.base import (
     APPS,
     AlreadyExistsError,
+    AppRecord,
     ChangeType,
     ConflictError,
     ExpiredError,
     NotFoundError,
     Store,
     TooLargeError,
+    UnavailableError,
 )
-from cornserve.gateway.apps import AppRecord
+from cornserve.gateway import sse
 from cornserve.gateway.context import Context
 from cornserve.gateway.errors import ApiError, of_validation
 from cornserve.task.errors import DefinitionError
 
 router = APIRouter(prefix="/admin/v1")
+
+MAX_SOURCE_BYTES = 200_000
+"""Of an app's source as JSON: its record holds it twice, in the spec and in the route."""
 
 
 class AppView(BaseModel):
@@ -78,6 +84,7 @@ async def deploy(name: str, request: Request, context: Context) -> AppView:
         spec = AppSpec.model_validate_json(await request.body())
     except ValidationError as error:
         raise of_validation(error) from error
+    _check_fields(spec)
     await _check_loads(name, spec)
     try:
         return AppView.of(await _put(context.store, name, spec))
@@ -101,8 +108,12 @@ async def delete_app(name: str, context: Context) -> None:
 @router.get("/apps/{name}/events")
 async def watch_app(name: str, context: Context) -> StreamingResponse:
     """Server-sent events: the app now and after each change, until it is deleted or the client leaves."""
-    record = await _get(context.store, name)
-    return StreamingResponse(_events(context.store, record), media_type="text/event-stream")
+    listing = await context.store.list(APPS)
+    record = next((record for record in listing.records if record.name == name), None)
+    if record is None:
+        raise _not_found(name)
+    events = _events(context.store, record, listing.version)
+    return StreamingResponse(sse.kept_alive(events), media_type="text/event-stream")
 
 
 @router.get("/apps/{name}/logs")
@@ -111,6 +122,15 @@ async def get_logs(name: str, context: Context, lines: int = Query(default=100, 
     record = await _get(context.store, name)
     ids = [replica.id for group in record.status.groups for replica in group.replicas]
     return AppLogs(replicas=[ReplicaLog(id=id, lines=await context.logs(id, lines)) for id in ids])
+
+
+def _check_fields(spec: AppSpec) -> None:
+    if "tries" in spec.model_fields_set:  # this gateway counts them
+        raise ApiError(400, "unknown or unsupported field: 'tries'", param="tries", code="unknown_field")
+    size = len(to_json(spec.source))
+    if size > MAX_SOURCE_BYTES:
+        message = f"the source takes {size} bytes as JSON, and at most {MAX_SOURCE_BYTES} are stored"
+        raise ApiError(413, message, param="source")
 
 
 async def _check_loads(name: str, spec: AppSpec) -> None:
@@ -144,20 +164,25 @@ async def _get(store: Store, name: str) -> AppRecord:
     try:
         return await store.get(APPS, name)
     except NotFoundError as error:
-        raise ApiError(404, f"there is no app {name!r}", param="name", code="app_not_found") from error
+        raise _not_found(name) from error
 
 
-async def _events(store: Store, record: AppRecord) -> AsyncIterator[bytes]:
+def _not_found(name: str) -> ApiError:
+    return ApiError(404, f"there is no app {name!r}", param="name", code="app_not_found")
+
+
+async def _events(store: Store, record: AppRecord, version: int) -> AsyncGenerator[bytes, None]:
+    """The record, which is as the store was at `version`, and its changes from there."""
     yield _event("put", record)
     try:
-        async for change in store.watch(APPS, record.version):
+        async for change in store.watch(APPS, version):
             if change.record.name == record.name:
                 yield _event(change.type, change.record)
                 if change.type is ChangeType.DELETED:
                     return
-    except ExpiredError:
+    except (ExpiredError, UnavailableError):
         return  # clients connect again, as with any server-sent events
 
 
 def _event(type_: str, record: AppRecord) -> bytes:
-    return b"event: %s\ndata: %s\n\n" % (type_.encode(), AppView.of(record).model_dump_json().encode())
+    return sse.event(AppView.of(record).model_dump_json().encode(), type_)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -12,7 +13,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
 
-from cornserve.control.store.base import Store
+from cornserve.control.store.base import Store, StoreError
 from cornserve.gateway import admin, native
 from cornserve.gateway.apps import Apps
 from cornserve.gateway.context import Context, Shared
@@ -21,6 +22,8 @@ from cornserve.gateway.logs import Logs
 from cornserve.gateway.metrics import Metrics
 from cornserve.gateway.openai import chat, models
 from cornserve.gateway.replica import Replicas
+
+log = logging.getLogger(__name__)
 
 
 def create_api(store: Store, logs: Logs) -> FastAPI:
@@ -48,6 +51,8 @@ def create_api(store: Store, logs: Logs) -> FastAPI:
     api.add_exception_handler(ApiError, _on_api_error)
     api.add_exception_handler(HTTPException, _on_http_error)
     api.add_exception_handler(RequestValidationError, _on_validation_error)
+    api.add_exception_handler(StoreError, _on_store_error)
+    api.add_exception_handler(Exception, _on_error)
     return api
 
 
@@ -86,3 +91,14 @@ async def _on_validation_error(request: Request, error: Exception) -> Response:
     first = error.errors()[0]
     param = str(first["loc"][-1])
     return await _on_api_error(request, ApiError(400, f"{param}: {first['msg']}", param=param))
+
+
+async def _on_store_error(request: Request, error: Exception) -> Response:
+    log.error("%s %s: the store failed: %s", request.method, request.url.path, error)
+    return await _on_api_error(request, ApiError(503, f"the store failed: {error}", code="store_error"))
+
+
+async def _on_error(request: Request, error: Exception) -> Response:
+    """What nobody foresaw. Its message is for the log only, in which the server adds the traceback."""
+    log.error("%s %s failed: %r", request.method, request.url.path, error)
+    return await _on_api_error(request, ApiError(500, "the gateway failed; its log says why", code="internal_error"))

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+from pathlib import Path
+from unittest.mock import AsyncMock
 
 import httpx2 as httpx
 import pytest
 
-from cornserve.app.record import AppStatus, Phase
-from cornserve.control.store.base import APPS, MAX_RECORD_BYTES, Store
+from cornserve.app.record import AppSpec, AppStatus, Phase
+from cornserve.control.store.base import APPS, Store, UnavailableError
+from cornserve.control.store.sqlite import SqliteStore
+from cornserve.gateway import sse
+from cornserve.gateway.admin import MAX_SOURCE_BYTES
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.sources import ECHO, STEPS
 from tests.waiting import until
@@ -50,6 +56,7 @@ async def test_deploying_what_failed_again_is_a_new_try(gateway: httpx.AsyncClie
         ({"source": ECHO, "model": "x"}, "either a source or a model"),
         ({"source": ECHO, "gpus": 1}, "unknown or unsupported field: 'gpus'"),
         ({"source": ECHO, "replicas": 0}, "replicas"),
+        ({"source": ECHO, "tries": 0}, "unknown or unsupported field: 'tries'"),
         ({"source": "x = ("}, "app.py:1: SyntaxError"),
         ({"source": STEPS}, "defines the app 'steps', but is deployed as 'echo'"),
         ({"model": "/no/such/directory"}, "is no model directory"),
@@ -66,10 +73,11 @@ async def test_what_cannot_run_is_refused_and_not_stored(
     assert (await store.list(APPS)).records == []
 
 
-async def test_a_source_that_is_too_large_is_a_413(gateway: httpx.AsyncClient) -> None:
-    response = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO + "#" * MAX_RECORD_BYTES})
+async def test_a_source_that_is_too_large_is_a_413_that_names_both_sizes(gateway: httpx.AsyncClient) -> None:
+    response = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO + "#" * MAX_SOURCE_BYTES})
 
     assert response.status_code == 413
+    assert re.search(f"takes 200\\d\\d\\d bytes .* at most {MAX_SOURCE_BYTES} ", response.json()["error"]["message"])
 
 
 async def test_a_deleted_app_is_gone_for_clients(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
@@ -102,6 +110,58 @@ async def test_events_tell_each_change_until_the_end(gateway: httpx.AsyncClient,
                     await gateway.delete("/admin/v1/apps/echo")
 
     assert seen == [("put", "pending"), ("put", "starting"), ("deleted", "starting")]
+
+
+async def test_events_of_an_app_that_has_long_not_changed_go_on(gateway: httpx.AsyncClient, tmp_path: Path) -> None:
+    await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+    forgetful = await SqliteStore.open(tmp_path / "state.db", keep=1)
+    for n in range(3):
+        await forgetful.create(APPS, f"other{n}", AppSpec(source="-"))
+    await forgetful.close()
+
+    async with asyncio.timeout(20), gateway.stream("GET", "/admin/v1/apps/echo/events") as response:
+        lines = response.aiter_lines()
+        assert await anext(lines) == "event: put"
+        await gateway.delete("/admin/v1/apps/echo")
+        assert "event: deleted" in [line async for line in lines]
+
+
+async def test_silent_events_have_comments(gateway: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sse, "SILENCE_SECONDS", 0.05)
+    await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+
+    async with asyncio.timeout(10), gateway.stream("GET", "/admin/v1/apps/echo/events") as response:
+        comments = 0
+        async for line in response.aiter_lines():
+            comments += line.startswith(":")
+            if comments == 2:
+                await gateway.delete("/admin/v1/apps/echo")
+
+    assert comments >= 2  # and what came after them was still heard
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        (UnavailableError("the disk is full"), 503, "the store failed: the disk is full"),
+        (RuntimeError("a secret"), 500, "the gateway failed; its log says why"),
+    ],
+)
+async def test_whatever_fails_has_the_error_shape(
+    gateway: httpx.AsyncClient,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    status: int,
+    message: str,
+) -> None:
+    monkeypatch.setattr(store, "list", AsyncMock(side_effect=error))
+
+    response = await gateway.get("/admin/v1/apps")
+
+    assert response.status_code == status
+    assert response.json()["error"]["message"] == message
+    assert response.json()["error"]["type"] == "server_error"
 
 
 async def test_probes_and_metrics_answer(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
