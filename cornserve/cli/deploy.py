@@ -36,7 +36,7 @@ def deploy(
 ) -> None:
     """Serve a model, or an app of your own, and show how it starts.
 
-    Deploying under the name of an app that runs replaces it without dropping a request.
+    Deploying under the name of an app that runs replaces it, once the new version is ready.
     """
     from cornserve.cli.target import resolve
     from cornserve.client import Client

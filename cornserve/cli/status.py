@@ -60,9 +60,17 @@ def _table(apps: list[AppView]) -> object:
             Text(app.phase, style=STYLES[app.phase]),
             f"{ready}/{wanted}" if wanted else "",
             str(app.generation),
-            Text(app.status.message, overflow="ellipsis", no_wrap=True),
+            Text(_message(app), overflow="ellipsis", no_wrap=True),
         )
     return table
+
+
+def _message(app: AppView) -> str:
+    route = app.status.route
+    meanwhile = (
+        f"generation {route.generation} is served meanwhile; " if route and route.generation != app.generation else ""
+    )
+    return (meanwhile + app.status.message).removesuffix("; ")
 
 
 def _one(app: AppView, json: bool) -> None:

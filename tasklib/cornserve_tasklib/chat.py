@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
 from cornserve.task import Output, Stream
 
@@ -23,7 +23,10 @@ class ChatMessage(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart]
+    content: Annotated[
+        Annotated[str, Tag("content:text")] | Annotated[list[TextPart], Tag("content:parts")],
+        Discriminator(lambda content: "content:text" if isinstance(content, str) else "content:parts"),
+    ]
     name: str | None = None
 
 

@@ -114,9 +114,10 @@ class Folders:
         with suppress(FileNotFoundError):
             folder.log.rename(self._ended / f"{folder.id}.log")
         shutil.rmtree(folder.path)
-        logs = sorted(self._ended.iterdir(), key=lambda log: log.stat().st_mtime)
-        for log in logs[:-KEPT_LOGS]:
-            log.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):  # Another replica that is retired at the same time does the same.
+            logs = sorted(self._ended.iterdir(), key=lambda log: log.stat().st_mtime)
+            for log in logs[:-KEPT_LOGS]:
+                log.unlink()
 
     def logs(self, replica: ReplicaId, lines: int) -> list[str]:
         if Path(replica).name != replica:
