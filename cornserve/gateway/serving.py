@@ -6,15 +6,17 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 
 from fastapi import Request
 from fastapi.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
+from cornserve.gateway import sse
 from cornserve.gateway.context import Shared
 from cornserve.gateway.errors import ApiError, of_request
-from cornserve.gateway.session import Session
+from cornserve.gateway.session import Session, StreamWantedError
 from cornserve.task.errors import TaskError
 
 log = logging.getLogger(__name__)
@@ -28,11 +30,12 @@ class Serving:
 
     def __init__(self, shared: Shared, app: str, request: Request) -> None:
         self.id = uuid.uuid4().hex
+        self.deployed = shared.apps.get(app)
         self._shared = shared
         self._app = app
-        self._deployed = shared.apps.get(app)
         self._request = request
         self._started = time.perf_counter()
+        self._is_done = False
 
     async def answer(self, answer: Answer) -> Response:
         """One JSON answer. A client that leaves cancels the request."""
@@ -55,25 +58,38 @@ class Serving:
         source = self._events(events)
         try:
             first = await self._unless_disconnected(anext(source))
-        except Exception as error:
+        except BaseException as error:
             await source.aclose()
+            if not isinstance(error, Exception):
+                self._done(499)
+                raise
             api_error = self._explain(error)
             self._done(api_error.status)
             raise api_error from error
         self._shared.metrics.first_seconds.labels(self._app).observe(time.perf_counter() - self._started)
         headers = {"x-request-id": self.id, "cache-control": "no-cache"}
-        return StreamingResponse(self._rest(first, source), media_type="text/event-stream", headers=headers)
+        return _Events(self._rest(first, source), lambda: self._abandon(source), headers)
+
+    async def _abandon(self, source: AsyncGenerator[bytes, None]) -> None:
+        """Ends what a response that was not sent to its end has left."""
+        await source.aclose()
+        self._done(499)
 
     async def _body(self, answer: Answer) -> bytes:
-        async with self._session(streams=False) as session:
-            return await answer(session)
+        try:
+            async with self._session(streams=False) as session:
+                return await answer(session)
+        except StreamWantedError:
+            # Known only now, after a value of the same output was read: rare enough to run the request twice.
+            async with self._session(streams=True, attempt=1) as session:
+                return await answer(session)
 
     async def _events(self, events: Events) -> AsyncGenerator[bytes, None]:
         async with self._session(streams=True) as session, aclosing(events(session)) as source:
             async for event in source:
                 yield event
 
-    async def _rest(self, first: bytes, source: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
+    async def _rest(self, first: bytes, source: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
         status = 499
         try:
             async with aclosing(source):
@@ -84,7 +100,7 @@ class Serving:
         except Exception as error:
             api_error = self._explain(error)
             status = api_error.status
-            yield b"event: error\ndata: " + api_error.body.model_dump_json().encode() + b"\n\n"
+            yield sse.event(api_error.body.model_dump_json().encode(), "error")
         finally:
             self._done(status)
 
@@ -102,8 +118,8 @@ class Serving:
             leaving.cancel()
             await asyncio.gather(working, leaving, return_exceptions=True)
 
-    def _session(self, *, streams: bool) -> AbstractAsyncContextManager[Session]:
-        return Session(self.id, self._deployed, self._shared.replicas, streams=streams)
+    def _session(self, *, streams: bool, attempt: int = 0) -> Session:
+        return Session(self.id, self.deployed, self._shared.replicas, streams=streams, attempt=attempt)
 
     def _explain(self, error: Exception) -> ApiError:
         if not isinstance(error, ApiError | TaskError):
@@ -111,7 +127,28 @@ class Serving:
         return of_request(error)
 
     def _done(self, status: int) -> None:
+        if self._is_done:
+            return
+        self._is_done = True
         metrics = self._shared.metrics
         metrics.running.labels(self._app).dec()
         metrics.requests.labels(self._app, str(status)).inc()
         metrics.seconds.labels(self._app).observe(time.perf_counter() - self._started)
+
+
+class _Events(StreamingResponse):
+    """Closes its events however sending them ends; a client that is gone at once never makes them start."""
+
+    def __init__(
+        self, events: AsyncGenerator[bytes, None], abandon: Callable[[], Awaitable[None]], headers: dict[str, str]
+    ) -> None:
+        super().__init__(events, media_type="text/event-stream", headers=headers)
+        self._events = events
+        self._abandon = abandon
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._events.aclose()
+            await self._abandon()

@@ -25,6 +25,10 @@ from cornserve.v1 import executor_pb2 as pb
 T = TypeVar("T")
 
 
+class StreamWantedError(TaskError):
+    """A stream is read whose items the executor was not asked for: the request has to run again, with streams."""
+
+
 class Dispatched:
     """An invocation at an executor: takes what comes back."""
 
@@ -78,10 +82,14 @@ class Session:
 
     Args:
         streams: whether streams are going to be read; executors do not send what nobody reads.
+        attempt: counts the sessions of one request, from 0.
     """
 
-    def __init__(self, request_id: str, deployed: Deployed, replicas: Replicas, *, streams: bool) -> None:
+    def __init__(
+        self, request_id: str, deployed: Deployed, replicas: Replicas, *, streams: bool, attempt: int = 0
+    ) -> None:
         self.request_id = request_id
+        self._attempt = attempt
         self._deployed = deployed
         self._replicas = replicas
         self._streams = streams
@@ -146,9 +154,10 @@ class Session:
         return pb.Start(
             request_id=self.request_id,
             invocation=invocation.index,
+            attempt=self._attempt,
             request=invocation.request,
             inputs=[
-                pb.Input(pending=pb.Pending(invocation=origin.invocation, output=origin.output))
+                pb.Input(pending=pb.Pending(invocation=origin.invocation, output=origin.output, attempt=self._attempt))
                 for origin in invocation.inputs
             ],
             outputs=[
@@ -169,8 +178,5 @@ class Session:
     def _open_stream(self, origin: Origin) -> AsyncIterator[Any]:
         channel = self._dispatched[origin.invocation].channels.get(origin.output)
         if channel is None:
-            raise TaskError(
-                f"{origin.output!r} of invocation {origin.invocation} was not asked for, because the client wants no "
-                "stream: read a value of the output instead"
-            )
+            raise StreamWantedError(f"{origin.output!r} of invocation {origin.invocation} was not asked for")
         return channel.read()

@@ -11,6 +11,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import from_json
 
+from cornserve.gateway import sse
 from cornserve.gateway.apps import Deployed
 from cornserve.gateway.context import Context
 from cornserve.gateway.errors import ApiError, of_validation
@@ -111,7 +112,7 @@ async def create_chat_completion(request: Request, context: Context) -> Response
     """Answers a chat, as a whole or (`stream`) in pieces."""
     body = parse(await request.body())
     serving = Serving(context, body.model, request)
-    _check_chats(context.apps.get(body.model), body.model)
+    _check_chats(serving.deployed, body.model)
     exchange = Exchange(f"chatcmpl-{serving.id}", int(time.time()), body)
     return await (serving.stream(exchange.events) if body.stream else serving.answer(exchange.answer))
 
@@ -146,12 +147,13 @@ class Exchange:
         self._id = id
         self._created = created
         self._body = body
+        self._chat = body.chat
 
     async def answer(self, session: Session) -> bytes:
-        rendered = await session.run(self._body.chat, self._completion)
+        rendered = await session.run(self._chat, self._completion)
         if isinstance(rendered, Stream):
             text = "".join([chunk.text async for chunk in rendered])
-            rendered = await session.run(self._body.chat, lambda response: self._complete(response, text))
+            rendered = await session.run(self._chat, lambda response: self._complete(response, text))
         return rendered.model_dump_json(exclude=None if self._body.return_token_ids else _TOKEN_IDS).encode()
 
     def _completion(self, response: ChatResponse) -> ChatCompletion | Stream[ChatChunk]:
@@ -167,7 +169,7 @@ class Exchange:
         return ChatCompletion(id=self._id, created=self._created, model=self._body.model, choices=[choice], usage=usage)
 
     async def events(self, session: Session) -> AsyncGenerator[bytes, None]:
-        chunks = await session.run(self._body.chat, _chunks)
+        chunks = await session.run(self._chat, _chunks)
         if isinstance(chunks, Stream):
             first = True
             async for chunk in chunks:
@@ -175,11 +177,11 @@ class Exchange:
                 first = False
         else:
             yield self._event(Delta(role="assistant", content=chunks))
-        finish_reason, usage = await session.run(self._body.chat, lambda it: (it.finish_reason, it.usage))
+        finish_reason, usage = await session.run(self._chat, lambda it: (it.finish_reason, it.usage))
         yield self._event(Delta(), finish_reason=finish_reason)
         if self._body.stream_options is not None and self._body.stream_options.include_usage:
             yield self._frame([], CompletionUsage.of(usage))
-        yield b"data: [DONE]\n\n"
+        yield sse.event(b"[DONE]")
 
     def _event(
         self, delta: Delta, token_ids: list[int] | None = None, finish_reason: FinishReason | None = None
@@ -191,7 +193,7 @@ class Exchange:
         chunk = ChatCompletionChunk(
             id=self._id, created=self._created, model=self._body.model, choices=choices, usage=usage
         )
-        return b"data: " + chunk.model_dump_json(exclude_none=True).encode() + b"\n\n"
+        return sse.event(chunk.model_dump_json(exclude_none=True).encode())
 
 
 def _chunks(response: ChatResponse) -> Stream[ChatChunk] | str:

@@ -34,6 +34,26 @@ class Parrot(Task[ChatRequest, ChatResponse]):
 app = App(name="parrot", paths=[Parrot()])
 """
 
+READER = """
+from cornserve import App, Task
+from cornserve_echo import EchoRequest, EchoTask
+from cornserve_tasklib import ChatChunk, ChatRequest, ChatResponse
+
+class Reader(Task[ChatRequest, ChatResponse]):
+    '''Looks at the text of an answer before it passes on its stream.'''
+
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, request: ChatRequest) -> ChatResponse:
+        answer = self.echo.invoke(EchoRequest(text=request.messages[-1].content))
+        if not answer.text:
+            return ChatResponse(text="silence")
+        return ChatResponse(chunks=answer.words.map(lambda word: ChatChunk(text=word + " ")))
+
+app = App(name="reader", paths=[Reader()])
+"""
+
 STEPS = """
 from pydantic import BaseModel
 from cornserve import App, InvocationError, Task

@@ -11,7 +11,7 @@ from openai import AsyncOpenAI
 
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.conftest import Deploy
-from tests.unit.gateway.sources import CHAT, ECHO
+from tests.unit.gateway.sources import CHAT, ECHO, READER
 from tests.waiting import until
 
 
@@ -31,6 +31,18 @@ async def test_a_chat_is_answered(client: AsyncOpenAI) -> None:
     assert completion.choices[0].finish_reason == "stop"
     assert completion.usage is not None
     assert completion.id.startswith("chatcmpl-")
+
+
+async def test_a_chat_whose_task_reads_a_value_before_it_passes_on_the_stream_is_answered(
+    client: AsyncOpenAI, deploy: Deploy
+) -> None:
+    await deploy(READER)
+
+    completion = await client.chat.completions.create(
+        model="reader", messages=[{"role": "user", "content": "one two three"}]
+    )
+
+    assert completion.choices[0].message.content == "one two three "
 
 
 async def test_a_streamed_chat_arrives_in_pieces(client: AsyncOpenAI, executors: EchoExecutors) -> None:
