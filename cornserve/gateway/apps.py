@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import TypeAdapter
 
 from cornserve.app.app import App
 from cornserve.app.load import load
-from cornserve.app.record import AppSpec, AppStatus, Route
+from cornserve.app.record import Route
 from cornserve.app.source import unload_app
-from cornserve.control.store.base import APPS, ChangeType, ExpiredError, Record, Store
+from cornserve.control.store.base import APPS, AppRecord, ChangeType, ExpiredError, Store
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.replica import Replicas
 
 log = logging.getLogger(__name__)
-
-AppRecord = Record[AppSpec, AppStatus]
 
 RETRY_SECONDS = 1.0
 """The pause before a store that failed is read anew."""
@@ -32,6 +33,19 @@ class Deployed:
     route: Route
     created: int
     """Seconds since the epoch when this gateway first saw it."""
+    request: TypeAdapter[Any]
+    response: TypeAdapter[Any]
+
+    @classmethod
+    def load(cls, name: str, route: Route, module: str) -> Deployed:
+        """Slow and blocking, as loading an app is."""
+        app = load(name, route.spec, module)
+        try:
+            request, response = TypeAdapter(app.request_type), TypeAdapter(app.response_type)
+        except Exception:
+            unload_app(module)
+            raise
+        return cls(app, module, route, int(time.time()), request, response)
 
 
 class Apps:
@@ -41,11 +55,14 @@ class Apps:
         self._store = store
         self._replicas = replicas
         self._deployed: dict[str, Deployed] = {}
+        self._failures: dict[str, str] = {}
         self.synced = asyncio.Event()
         """Set once the store has been read."""
 
     def get(self, name: str) -> Deployed:
-        """Raises a 404 that names what there is."""
+        """Raises a 404 that names what there is, or a 503 that says why what should be served is not."""
+        if name in self._failures:
+            raise ApiError(503, f"the app {name!r} cannot be loaded: {self._failures[name]}", code="not_ready")
         try:
             return self._deployed[name]
         except KeyError:
@@ -71,7 +88,7 @@ class Apps:
 
     async def _follow(self) -> None:
         listing = await self._store.list(APPS)
-        for name in self._deployed.keys() - {record.name for record in listing.records}:
+        for name in {*self._deployed, *self._failures} - {record.name for record in listing.records}:
             self._forget(name)
         for record in listing.records:
             await self._take(record)
@@ -90,20 +107,24 @@ class Apps:
         module = f"cornserve_app_{record.uid}_{route.generation}"
         old = self._deployed.get(record.name)
         if old is not None and old.module == module:
-            app, created = old.app, old.created
+            self._deployed[record.name] = replace(old, route=route)
         else:
-            created = int(time.time())
             try:
-                app = await asyncio.to_thread(load, record.name, route.spec, module)
-            except Exception:
+                new = await asyncio.to_thread(Deployed.load, record.name, route, module)
+            except Exception as error:
+                # Not the old generation instead: its executors are being drained.
                 log.exception("cannot load app %s, generation %d", record.name, route.generation)
+                self._forget(record.name)
+                self._failures[record.name] = str(error)
                 return
-        self._deployed[record.name] = Deployed(app, module, route, created)
-        if old is not None and old.module != module:
-            unload_app(old.module)
+            self._failures.pop(record.name, None)
+            self._deployed[record.name] = new
+            if old is not None:
+                unload_app(old.module)
         self._release()
 
     def _forget(self, name: str) -> None:
+        self._failures.pop(name, None)
         deployed = self._deployed.pop(name, None)
         if deployed is not None:
             unload_app(deployed.module)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from functools import cache
+from contextlib import aclosing
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -12,6 +12,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
+from cornserve.gateway import sse
 from cornserve.gateway.context import Context
 from cornserve.gateway.errors import of_validation
 from cornserve.gateway.serving import Serving
@@ -27,20 +28,14 @@ async def invoke(name: str, request: Request, context: Context) -> Response:
     `text/event-stream`, with an `item` event for each item of its streams and a `result` event at the end.
     """
     serving = Serving(context, name, request)
-    app = context.apps.get(name).app
     try:
-        value = _adapter(app.request_type).validate_json(await request.body() or b"null")
+        value = serving.deployed.request.validate_json(await request.body() or b"null")
     except ValidationError as error:
         raise of_validation(error) from error
-    exchange = Exchange(value, _adapter(app.response_type))
+    exchange = Exchange(value, serving.deployed.response)
     if "text/event-stream" in request.headers.get("accept", ""):
         return await serving.stream(exchange.events)
     return await serving.answer(exchange.answer)
-
-
-@cache
-def _adapter(type_: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(type_)
 
 
 class Exchange:
@@ -55,9 +50,10 @@ class Exchange:
 
     async def events(self, session: Session) -> AsyncGenerator[bytes, None]:
         streams = await session.run(self._request, _streams)
-        async for name, item in merge(streams):
-            yield b"event: item\ndata: " + to_json({"stream": name, "item": item}) + b"\n\n"
-        yield b"event: result\ndata: " + await self.answer(session) + b"\n\n"
+        async with aclosing(merge(streams)) as items:
+            async for name, item in items:
+                yield sse.event(to_json({"stream": name, "item": item}), "item")
+        yield sse.event(await self.answer(session), "result")
 
     def _dump(self, response: Any) -> bytes:
         # Not dump_json: that hides the errors of invocations whose values it reads.
@@ -78,27 +74,20 @@ def _is_stream(annotation: Any) -> bool:
 
 async def merge(streams: dict[str, Stream[Any]]) -> AsyncGenerator[tuple[str, Any], None]:
     """The items of all streams as they arrive. One that fails ends the others."""
-    items: asyncio.Queue[tuple[str, Any] | None] = asyncio.Queue(maxsize=64)
-
-    async def pump(name: str, stream: Stream[Any]) -> None:
-        async for item in stream:
-            await items.put((name, item))
-
-    async def pump_all() -> None:
-        try:
-            async with asyncio.TaskGroup() as group:
-                for name, stream in streams.items():
-                    group.create_task(pump(name, stream))
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None
-        finally:
-            await items.put(None)
-
-    pumping = asyncio.create_task(pump_all())
+    iterators = {name: aiter(stream) for name, stream in streams.items()}
+    coming = {asyncio.ensure_future(anext(iterator)): name for name, iterator in iterators.items()}
     try:
-        while (item := await items.get()) is not None:
-            yield item
-        await pumping
+        while coming:
+            arrived, _ = await asyncio.wait(coming, return_when=asyncio.FIRST_COMPLETED)
+            for arrival in arrived:
+                name = coming.pop(arrival)
+                try:
+                    item = arrival.result()
+                except StopAsyncIteration:
+                    continue
+                coming[asyncio.ensure_future(anext(iterators[name]))] = name
+                yield name, item
     finally:
-        pumping.cancel()
-        await asyncio.gather(pumping, return_exceptions=True)
+        for arrival in coming:
+            arrival.cancel()
+        await asyncio.gather(*coming, return_exceptions=True)

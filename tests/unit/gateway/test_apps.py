@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
-from cornserve.control.store.base import Store, UnavailableError
+from cornserve.app.record import AppSpec, AppStatus, Phase, Route
+from cornserve.control.store.base import APPS, Store, UnavailableError
 from cornserve.gateway import apps as apps_module
 from cornserve.gateway.apps import Apps
+from cornserve.gateway.errors import ApiError
 from cornserve.gateway.replica import Replicas
+from tests.unit.gateway.sources import ECHO
 from tests.waiting import until
 
 
@@ -45,3 +48,41 @@ async def test_a_store_that_fails_is_read_again_and_meanwhile_the_gateway_is_not
 
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)
+
+
+async def test_an_app_whose_new_generation_cannot_be_loaded_is_a_503_that_says_why(store: Store, apps: Apps) -> None:
+    record = await store.create(APPS, "echo", AppSpec(source=ECHO))
+    following = asyncio.create_task(apps.follow())
+
+    async def route(generation: int, source: str) -> None:
+        route = Route(generation=generation, spec=AppSpec(source=source), shares=[1.0], endpoints={})
+        version = (await store.get(APPS, record.name)).version
+        await store.update_status(APPS, record.name, AppStatus(phase=Phase.SERVING, route=route), version)
+
+    await route(1, ECHO)
+    await until(lambda: "echo" in apps.all())
+    await route(2, "import a_package_that_is_not_here")
+    await until(lambda: "echo" not in apps.all())
+    with pytest.raises(ApiError, match=r"cannot be loaded.*a_package_that_is_not_here") as caught:
+        apps.get("echo")
+    assert caught.value.status == 503
+
+    await route(3, ECHO)
+    await until(lambda: "echo" in apps.all())
+    assert apps.get("echo").route.generation == 3
+
+    await route(4, "import a_package_that_is_not_here")
+    await until(lambda: "echo" not in apps.all())
+    await store.delete(APPS, "echo")
+    await until(lambda: _status(apps) == 404)
+
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+
+
+def _status(apps: Apps) -> int:
+    try:
+        apps.get("echo")
+    except ApiError as error:
+        return error.status
+    return 200

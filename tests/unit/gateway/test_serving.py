@@ -1,0 +1,145 @@
+"""However a request ends, it is counted once and leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator, MutableMapping
+from typing import Any
+
+import pytest
+from fastapi import Request
+from pydantic import TypeAdapter
+from starlette.requests import ClientDisconnect
+
+from cornserve.app.load import load
+from cornserve.app.record import AppSpec, Route
+from cornserve.app.source import unload_app
+from cornserve.control.store.base import Store
+from cornserve.gateway.apps import Apps, Deployed
+from cornserve.gateway.context import Shared
+from cornserve.gateway.metrics import Metrics
+from cornserve.gateway.native import merge
+from cornserve.gateway.replica import Replicas
+from cornserve.gateway.serving import Serving
+from cornserve.gateway.session import Session
+from cornserve.task import Stream
+from tests.unit.gateway.sources import ECHO
+from tests.waiting import until
+
+Message = MutableMapping[str, Any]
+
+
+class Served(Apps):
+    """One app, without a store."""
+
+    def __init__(self, store: Store, deployed: Deployed) -> None:
+        super().__init__(store, Replicas())
+        self._deployed = {"echo": deployed}
+
+
+async def _no_logs(replica: str, lines: int) -> list[str]:
+    return []
+
+
+async def _nothing() -> Message:
+    return await asyncio.Future()
+
+
+@pytest.fixture
+def shared(store: Store) -> Iterator[Shared]:
+    spec = AppSpec(source=ECHO)
+    app = load("echo", spec, "echo_of_the_serving_test")
+    route = Route(generation=1, spec=spec, shares=[1.0], endpoints={})
+    deployed = Deployed(app, "", route, 0, TypeAdapter(app.request_type), TypeAdapter(app.response_type))
+    apps = Served(store, deployed)
+    yield Shared(store, apps, Replicas(), Metrics(), _no_logs)
+    unload_app("echo_of_the_serving_test")
+
+
+SCOPE = {"type": "http", "asgi": {"spec_version": "2.4"}}
+
+
+def _counts(shared: Shared) -> tuple[float | None, float | None]:
+    """Running, and ended because the client left."""
+    registry = shared.metrics.registry
+    return (
+        registry.get_sample_value("cornserve_gateway_running", {"app": "echo"}),
+        registry.get_sample_value("cornserve_gateway_requests_total", {"app": "echo", "status": "499"}),
+    )
+
+
+class Events:
+    """Gives one event if told to, then waits for ever."""
+
+    def __init__(self, *, first: bool) -> None:
+        self.is_open = False
+        self._first = first
+
+    async def __call__(self, session: Session) -> AsyncGenerator[bytes, None]:
+        self.is_open = True
+        try:
+            if self._first:
+                yield b"data: 1\n\n"
+            await asyncio.Future()
+        finally:
+            self.is_open = False
+
+
+async def test_a_stream_that_is_cancelled_before_its_first_event_is_over(shared: Shared) -> None:
+    events = Events(first=False)
+    request = asyncio.create_task(Serving(shared, "echo", Request(SCOPE, _nothing)).stream(events))
+    await until(lambda: events.is_open)
+    request.cancel()
+    await asyncio.gather(request, return_exceptions=True)
+
+    assert _counts(shared) == (0, 1)
+    assert not events.is_open
+
+
+async def test_a_stream_that_is_never_sent_is_over(shared: Shared) -> None:
+    events = Events(first=True)
+    response = await Serving(shared, "echo", Request(SCOPE, _nothing)).stream(events)
+
+    async def send(message: Message) -> None:
+        raise OSError("the client has left")
+
+    with pytest.raises(ClientDisconnect):
+        await response(SCOPE, _nothing, send)
+
+    assert _counts(shared) == (0, 1)
+    assert not events.is_open
+
+
+async def test_merged_streams_that_are_left_early_are_over_at_once() -> None:
+    async def items() -> AsyncGenerator[int, None]:
+        for n in range(1000):
+            yield n
+
+    merged = merge({"a": Stream(source=items), "b": Stream(source=items)})
+    async with asyncio.timeout(5):
+        await anext(merged)
+        for _ in range(300):
+            await asyncio.sleep(0)
+        await merged.aclose()
+
+
+async def test_merged_streams_give_every_item_and_the_error_of_one_ends_them() -> None:
+    async def items() -> AsyncGenerator[int, None]:
+        for n in range(3):
+            yield n
+
+    async def failing() -> AsyncGenerator[int, None]:
+        await asyncio.sleep(0)
+        raise ValueError("torn")
+        yield 0
+
+    async def endless() -> AsyncGenerator[int, None]:
+        await asyncio.Future()
+        yield 0
+
+    merged = [item async for item in merge({"a": Stream(source=items), "b": Stream(source=items)})]
+    assert sorted(merged) == [(name, n) for name in "ab" for n in range(3)]
+
+    with pytest.raises(ValueError, match="torn"):
+        async with asyncio.timeout(5):
+            [item async for item in merge({"a": Stream(source=endless), "b": Stream(source=failing)})]
