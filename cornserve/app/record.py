@@ -7,6 +7,8 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from cornserve.task.spec import ExecutorSpec
+
 
 class AppSpec(BaseModel):
     """How an app is deployed: Python source, or a model whose family is known."""
@@ -80,6 +82,8 @@ class Route(BaseModel):
     spec: AppSpec
     shares: list[float]
     """Of each path."""
+    specs: dict[str, ExecutorSpec] = Field(default_factory=dict)
+    """By executor key: what has to run for it, whatever importing the app would say by now."""
     endpoints: dict[str, list[str]]
     """By executor key: the ready replicas."""
 

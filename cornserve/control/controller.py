@@ -1,16 +1,18 @@
 """The controller: makes what runs match what is stored, and writes down how far it is.
 
 It is level-triggered: every round looks at all that is wanted and all that is observed, so nothing is lost when it
-crashes, and a round that fails is simply done again.
+crashes, and a round that fails is simply done again. What fails for one app or group holds up no other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
-from cornserve.control.deployment import Deployment
-from cornserve.control.launcher.base import GroupKey, Launcher
+from cornserve.control.deployment import Deployment, largest
+from cornserve.control.launcher.base import Group, GroupKey, Launcher
 from cornserve.control.store.base import (
     APPS,
     AppRecord,
@@ -21,7 +23,6 @@ from cornserve.control.store.base import (
     Store,
 )
 from cornserve.control.task_manager import TaskManager
-from cornserve.task.spec import ExecutorSpec
 
 log = logging.getLogger(__name__)
 
@@ -34,9 +35,11 @@ class Controller:
         self._launcher = launcher
         self._records: dict[str, AppRecord] = {}
         self._deployments: dict[str, Deployment] = {}
-        self._managers: dict[str, TaskManager] = {}
+        self._managers: dict[GroupKey, TaskManager] = {}
         self._due = asyncio.Event()
         self._synced = asyncio.Event()
+        self._retries = False
+        """Whether the next round comes even if nothing changes."""
 
     async def run(self) -> None:
         """Runs for ever."""
@@ -68,23 +71,32 @@ class Controller:
     async def _reconcile(self) -> None:
         await self._synced.wait()  # before that, all that runs would look unwanted
         while True:
-            await self._due.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RETRY_SECONDS if self._retries else None):
+                    await self._due.wait()
             self._due.clear()
-            try:
+            self._retries = False
+            with self._apart("this round"):
                 await self._round()
-            except Exception:
-                log.exception("this round failed, the next is in %s s", RETRY_SECONDS)
-                await asyncio.sleep(RETRY_SECONDS)
-                self._due.set()
+
+    @contextmanager
+    def _apart(self, what: str) -> Iterator[None]:
+        """Whatever fails inside is written down and comes again; what follows goes on."""
+        try:
+            yield
+        except Exception:
+            log.exception("%s: failed, and is tried again in %s s", what, RETRY_SECONDS)
+            self._retries = True
 
     async def _round(self) -> None:
         await self._take_records()
-        await self._want(self._groups())
+        await self._want(largest(group for it in self._deployments.values() for group in it.groups().values()))
         observed = self._launcher.replicas()
         for manager in self._managers.values():
             manager.observe(observed)
-        for deployment in self._deployments.values():
-            await self._write_status(deployment)
+        for name, deployment in self._deployments.items():
+            with self._apart(f"the status of app {name}"):
+                await self._write_status(deployment)
 
     async def _take_records(self) -> None:
         records = dict(self._records)
@@ -93,23 +105,18 @@ class Controller:
                 del self._deployments[name]
         for name, record in records.items():
             deployment = self._deployments.setdefault(name, Deployment(record))
-            await deployment.take(record)
+            with self._apart(f"app {name}"):
+                await deployment.take(record)
 
-    def _groups(self) -> dict[str, tuple[ExecutorSpec, int]]:
-        """The groups that the apps want together: where they share one, the largest count holds."""
-        groups: dict[str, tuple[ExecutorSpec, int]] = {}
-        for deployment in self._deployments.values():
-            for key, (spec, replicas) in deployment.groups().items():
-                groups[key] = (spec, max(replicas, groups[key][1] if key in groups else 0))
-        return groups
-
-    async def _want(self, groups: dict[str, tuple[ExecutorSpec, int]]) -> None:
+    async def _want(self, groups: dict[GroupKey, Group]) -> None:
         for key in self._managers.keys() - groups.keys():
             del self._managers[key]
-        for key, (spec, replicas) in groups.items():
-            manager = self._managers.setdefault(key, TaskManager(spec, self._launcher))
-            await manager.want(replicas)
-        await self._launcher.prune({GroupKey(key) for key in groups})
+        for key, group in groups.items():
+            manager = self._managers.setdefault(key, TaskManager(key, self._launcher))
+            with self._apart(f"executors {key}"):
+                await manager.want(group)
+        with self._apart("ending executors that no app needs"):
+            await self._launcher.prune(set(groups))
 
     async def _write_status(self, deployment: Deployment) -> None:
         record = deployment.record

@@ -10,25 +10,22 @@ from collections.abc import Sequence
 
 from cornserve.app.record import GroupStatus, ReplicaState, ReplicaStatus
 from cornserve.control.launcher.base import Group, GroupKey, Launcher, Replica
-from cornserve.task.spec import ExecutorSpec
 
 START_TRIES = 2
 """How many replicas in a row may end before they were ready until the group counts as failing."""
 
 
 class TaskManager:
-    def __init__(self, spec: ExecutorSpec, launcher: Launcher) -> None:
-        self.key = GroupKey(spec.key)
-        self._spec = spec
+    def __init__(self, key: GroupKey, launcher: Launcher) -> None:
+        self.key = key
         self._launcher = launcher
         self._wanted = 0
         self._replicas: list[Replica] = []
 
-    async def want(self, replicas: int) -> None:
-        """Sets how many replicas run; several apps may share the group."""
-        if replicas != self._wanted:
-            self._wanted = replicas
-            await self._launcher.apply(Group(self._spec, replicas))
+    async def want(self, group: Group) -> None:
+        """Sets how many replicas run. To be repeated in every round: an earlier call may have failed."""
+        self._wanted = group.replicas
+        await self._launcher.apply(group)
 
     def observe(self, replicas: Sequence[Replica]) -> None:
         """Takes what the launcher sees of all groups."""
@@ -42,6 +39,12 @@ class TaskManager:
             for replica in self._replicas
             if replica.state is ReplicaState.READY and replica.endpoint is not None
         ]
+
+    @property
+    def waits_for(self) -> str:
+        """What keeps a replica from taking invocations, as far as one says; for people."""
+        waiting = (it for it in self._replicas if it.state in (ReplicaState.STARTING, ReplicaState.FAILED))
+        return next((replica.message for replica in waiting if replica.message), "")
 
     @property
     def failed(self) -> Replica | None:
