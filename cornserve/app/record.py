@@ -9,6 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from cornserve.task.spec import ExecutorSpec
 
+MAX_REPLICAS = 64
+"""Of one app's executors. A slip of the finger must not fill the machine with processes."""
+
 
 class AppSpec(BaseModel):
     """How an app is deployed: Python source, or a model whose family is known."""
@@ -19,7 +22,7 @@ class AppSpec(BaseModel):
     """Python that defines one `App` at its top level."""
     model: str | None = None
     """A Hugging Face id, or a directory that every executor can read."""
-    replicas: int = Field(default=1, ge=1)
+    replicas: int = Field(default=1, ge=1, le=MAX_REPLICAS)
     """Replicas of each executor, until a plan says otherwise."""
     tries: int = Field(default=0, ge=0)
     """Counted up by the gateway when what has failed is deployed again unchanged: a new generation, a new try."""

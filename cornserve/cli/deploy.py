@@ -26,7 +26,7 @@ def deploy(
     name: Annotated[
         str | None, typer.Option("--name", help="The app's name. By default, the model's; a file has it in itself.")
     ] = None,
-    replicas: Annotated[int, typer.Option("--replicas", min=1, help="Replicas of each executor.")] = 1,
+    replicas: Annotated[int, typer.Option("--replicas", min=1, max=64, help="Replicas of each executor.")] = 1,
     timeout: Annotated[
         float | None, typer.Option("--timeout", min=0, help="Seconds to wait until it serves. By default, for ever.")
     ] = None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -64,11 +63,12 @@ def of_request(error: Exception) -> ApiError:
             return ApiError(500, f"{type(error).__name__}: {error}", code="task_error")
 
 
-def of_validation(error: ValidationError, *, skip: Sequence[str] = ()) -> ApiError:
+def of_validation(error: ValidationError) -> ApiError:
     """A 400 that names the first wrong field, and how many more there are."""
     problems = error.errors(include_url=False, include_context=False)
     first = problems[0]
-    param = ".".join(str(part) for part in first["loc"] if part not in skip)
+    # Tags of unions, which are no part of the body, have a colon.
+    param = ".".join(part for part in map(str, first["loc"]) if ":" not in part)
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     return ApiError(400, f"{_sentence(first, param)}{more}", param=param or None, code=_code(first))
 

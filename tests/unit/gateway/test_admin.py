@@ -56,6 +56,7 @@ async def test_deploying_what_failed_again_is_a_new_try(gateway: httpx.AsyncClie
         ({"source": ECHO, "model": "x"}, "either a source or a model"),
         ({"source": ECHO, "gpus": 1}, "unknown or unsupported field: 'gpus'"),
         ({"source": ECHO, "replicas": 0}, "replicas"),
+        ({"source": ECHO, "replicas": 100_000}, "replicas: Input should be less than or equal to 64"),
         ({"source": ECHO, "tries": 0}, "unknown or unsupported field: 'tries'"),
         ({"source": "x = ("}, "app.py:1: SyntaxError"),
         ({"source": STEPS}, "defines the app 'steps', but is deployed as 'echo'"),

@@ -133,6 +133,11 @@ async def test_an_app_that_takes_no_chats_says_how_it_is_called(client: AsyncOpe
         ({"messages": []}, "messages", "at least 1 item"),
         ({"messages": [{"role": "user"}]}, "messages.0.content", "missing field"),
         ({"messages": [{"role": "alien", "content": "x"}]}, "messages.0.role", "not 'alien'"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+            "messages.0.content.0.type",
+            "not 'image_url'",
+        ),
         ({"temperature": 3}, "temperature", "less than or equal to 2, not '3'"),
         ({"temperature": "hot"}, "temperature", "not 'hot'"),
         ({"max_tokens": 0}, "max_tokens", "greater than or equal to 1"),
