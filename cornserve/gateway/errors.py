@@ -87,4 +87,4 @@ def _sentence(problem: ErrorDetails, param: str) -> str:
 
 
 def _code(problem: ErrorDetails) -> str:
-    return "unknown_field" if problem["type"] == "extra_forbidden" else "invalid_value"
+    return {"extra_forbidden": "unknown_field", "json_invalid": "invalid_json"}.get(problem["type"], "invalid_value")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from json import JSONDecodeError, loads
+import re
+from json import loads
 from pathlib import Path
 from typing import Any
 
 from cornserve.task import Task
 from cornserve.task.errors import DefinitionError
 from cornserve_tasklib.llm import Chat
+
+_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 
 
 def paths_of(model: str) -> list[Task[Any, Any]]:
@@ -21,6 +24,8 @@ def paths_of(model: str) -> list[Task[Any, Any]]:
         DefinitionError: the directory holds no model of a known family.
     """
     if not Path(model).is_absolute():
+        if not _ID.fullmatch(model):
+            raise DefinitionError(f"{model!r} is neither an absolute path nor a Hugging Face id (NAME or OWNER/NAME)")
         return [Chat(model_id=model)]
     architectures = _architectures(Path(model))
     if any(name.endswith("ForCausalLM") for name in architectures):
@@ -32,7 +37,7 @@ def _architectures(directory: Path) -> list[str]:
     config = directory / "config.json"
     try:
         architectures = loads(config.read_text()).get("architectures")
-    except (OSError, JSONDecodeError, AttributeError) as error:
+    except (OSError, ValueError, AttributeError) as error:
         raise DefinitionError(f"{directory} is no model directory: {config.name}: {error}") from error
     if not isinstance(architectures, list) or not architectures:
         raise DefinitionError(f"{config} names no architectures")

@@ -61,6 +61,8 @@ async def test_deploying_what_failed_again_is_a_new_try(gateway: httpx.AsyncClie
         ({"source": "x = ("}, "app.py:1: SyntaxError"),
         ({"source": STEPS}, "defines the app 'steps', but is deployed as 'echo'"),
         ({"model": "/no/such/directory"}, "is no model directory"),
+        ({"model": "../relative"}, "neither an absolute path nor a Hugging Face id"),
+        ({"model": "not/an/id"}, "neither an absolute path nor a Hugging Face id"),
         ({"source": ECHO.replace("EchoTask()", "EchoTask(delay=1)")}, "delay"),
     ],
 )
