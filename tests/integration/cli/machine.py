@@ -67,15 +67,17 @@ class Machine:
     def up(self) -> None:
         self.do("up", "--detach", "--port", "0", "--cpu-slots", "4")
 
-    def processes(self) -> list[psutil.Process]:
-        """Everything that runs for this home: all of it has the home among its arguments."""
+    def processes(self, module: str | None = None) -> list[psutil.Process]:
+        """What runs for this home, all of it or of one module: all of it has the home among its arguments."""
         found = []
         for process in psutil.process_iter():
-            with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-                if process.status() != psutil.STATUS_ZOMBIE and any(
+            with suppress(psutil.NoSuchProcess, psutil.AccessDenied):  # a zombie is none to psutil
+                arguments = process.cmdline()
+                ours = any(
                     argument == str(self.home.path) or argument.startswith(f"{self.home.path}/")
-                    for argument in process.cmdline()
-                ):
+                    for argument in arguments
+                )
+                if ours and (module is None or module in arguments):
                     found.append(process)
         return found
 

@@ -33,7 +33,7 @@ async def test_an_app_is_deployed_looked_at_called_and_deleted(machine: Machine,
 
     assert machine.do("delete", "echo") == "echo is deleted\n"
     assert machine.run("status", "echo").stderr == "error: there is no app 'echo'\n"
-    await until(lambda: not any("cornserve_executors.base" in process.cmdline() for process in machine.processes()))
+    await until(lambda: not machine.processes("cornserve_executors.base"))
 
 
 def test_a_deployment_that_fails_shows_the_reason_and_what_the_executor_wrote(machine: Machine, tmp_path: Path) -> None:

@@ -114,8 +114,9 @@ async def test_down_cleans_up_after_kill_9(machine: Machine, tmp_path: Path) -> 
     machine.up()
     port = port_of(machine)
     machine.do("deploy", write_app(tmp_path, "echo"))
+    executors = machine.processes("cornserve_executors.base")
     for process in machine.processes():
-        if "cornserve_executors.base" not in process.cmdline():
+        if process not in executors:
             process.kill()
     assert "Deleted: echo" in machine.do("down")
     await assert_nothing_is_left(machine, port)
@@ -132,7 +133,7 @@ async def test_gateway_and_controller_end_with_their_supervisor(machine: Machine
 @pytest.mark.parametrize("module", ["cornserve.gateway", "cornserve.control"])
 async def test_what_dies_is_started_again(machine: Machine, tmp_path: Path, module: str) -> None:
     def running() -> psutil.Process | None:
-        return next((process for process in machine.processes() if module in process.cmdline()), None)
+        return next(iter(machine.processes(module)), None)
 
     machine.up()
     machine.do("deploy", write_app(tmp_path, "echo"))
