@@ -11,10 +11,9 @@ import errno
 import signal
 import socket
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import httpx2 as httpx
 
@@ -23,6 +22,7 @@ from cornserve.control.sweep import sweep_executors
 from cornserve.home import ENVIRONMENT as HOME_VARIABLE
 from cornserve.home import Home
 from cornserve.instance import HomeTakenError, Instance, sole_use
+from cornserve.waiting import done_before
 
 READY_SECONDS = 60.0
 
@@ -78,7 +78,7 @@ async def supervise(options: Options, *, on_ready: Callable[[Instance], None], r
         try:
             await _serve(instance, children, wishes, on_ready, report)
         finally:
-            if not await _unless(wishes.hurry, sweep_executors(home, report)):
+            if not await done_before(wishes.hurry, sweep_executors(home, report)):
                 await sweep_executors(home, report, drain_seconds=0)
             home.instance.unlink(missing_ok=True)
 
@@ -89,7 +89,7 @@ async def _serve(
     try:
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(child.run()) for child in children]
-            if await _unless(wishes.stop, _until_ready(instance.url)):
+            if await done_before(wishes.stop, _until_ready(instance.url)):
                 on_ready(instance)
                 await wishes.stop.wait()
             report("stopping")
@@ -149,20 +149,6 @@ def _signals() -> Iterator[Wishes]:
     yield wishes
     for number in numbers:
         loop.remove_signal_handler(number)
-
-
-async def _unless(event: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
-    """Whether `work` was done before the event came; raises its error."""
-    working, waiting = asyncio.ensure_future(work), asyncio.ensure_future(event.wait())
-    try:
-        await asyncio.wait((working, waiting), return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            working.result()
-        return working.done()
-    finally:
-        working.cancel()
-        waiting.cancel()
-        await asyncio.gather(working, waiting, return_exceptions=True)
 
 
 async def _until_ready(url: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from prometheus_client import start_http_server
 
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.v1 import executor_pb2_grpc
+from cornserve.waiting import done_before
 from cornserve_executors.base.executor import EngineDeadError, Executor
 from cornserve_executors.base.metrics import Metrics
 from cornserve_executors.base.service import ExecutorService
@@ -68,7 +69,7 @@ class Server:
         """Serves until `terminated`. Raises what the executor did not start for, or `EngineDeadError`."""
         async with self._listening(address):
             try:
-                if await _before(terminated, self._executor.start(self._state.report)):
+                if await done_before(terminated, self._executor.start(self._state.report)):
                     await self._serve(terminated)
                     await self._drain(drain_seconds)
             finally:
@@ -99,7 +100,7 @@ class Server:
         log.info("ready")
         watching = asyncio.create_task(self._watch_engine())
         try:
-            if await _before(terminated, self._state.death()):
+            if await done_before(terminated, self._state.death()):
                 raise EngineDeadError(await self._state.death())
         finally:
             watching.cancel()
@@ -122,20 +123,6 @@ class Server:
         status = health_pb2.HealthCheckResponse
         for service in ("", SERVICE):
             await self._health.set(service, status.SERVING if serving else status.NOT_SERVING)
-
-
-async def _before(event: asyncio.Event, work: Awaitable[Any]) -> bool:
-    """Whether `work` was done before the event came, in which case it is cancelled. Raises its error."""
-    working, waiting = asyncio.ensure_future(work), asyncio.ensure_future(event.wait())
-    try:
-        await asyncio.wait((working, waiting), return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            working.result()
-        return working.done()
-    finally:
-        working.cancel()
-        waiting.cancel()
-        await asyncio.gather(working, waiting, return_exceptions=True)
 
 
 def _announce(file: Path | None, endpoint: str) -> None:
