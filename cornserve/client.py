@@ -22,7 +22,7 @@ import httpx2 as httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
-from cornserve.app.record import AppSpec, AppStatus, Phase
+from cornserve.app.record import AppSpec, AppView, Phase
 from cornserve.home import Home
 from cornserve.instance import Instance
 
@@ -75,27 +75,6 @@ class ApiError(ClientError):
         self.param = param
         self.code = code
         super().__init__(message)
-
-
-class AppView(BaseModel):
-    """An app as the gateway shows it."""
-
-    name: str
-    uid: str
-    generation: int
-    version: int
-    spec: AppSpec
-    status: AppStatus
-
-    @property
-    def phase(self) -> Phase:
-        """Of this generation."""
-        return self.status.phase if self.status.generation >= self.generation else Phase.PENDING
-
-    @property
-    def settled(self) -> bool:
-        """Whether this generation serves or has failed."""
-        return self.phase in (Phase.SERVING, Phase.FAILED)
 
 
 class ReplicaLog(BaseModel):

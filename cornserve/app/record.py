@@ -103,3 +103,26 @@ class AppStatus(BaseModel):
     groups: list[GroupStatus] = Field(default_factory=list)
     route: Route | None = None
     """What gateways serve now; while a new generation starts, still the old one's."""
+
+
+class AppView(BaseModel):
+    """An app as the gateway shows it to clients."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    uid: str
+    generation: int
+    version: int
+    spec: AppSpec
+    status: AppStatus
+
+    @property
+    def phase(self) -> Phase:
+        """Of this generation."""
+        return self.status.phase if self.status.generation >= self.generation else Phase.PENDING
+
+    @property
+    def settled(self) -> bool:
+        """Whether this generation serves or has failed."""
+        return self.phase in (Phase.SERVING, Phase.FAILED)

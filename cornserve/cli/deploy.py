@@ -12,8 +12,9 @@ from cornserve.cli.console import Problem, emit, stderr
 from cornserve.cli.options import Json, Url
 
 if TYPE_CHECKING:
+    from cornserve.app.record import AppView
     from cornserve.cli.target import Target
-    from cornserve.client import AppView, Client
+    from cornserve.client import Client
 
 
 def deploy(

@@ -12,9 +12,8 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from cornserve.app.record import ReplicaState, ReplicaStatus
+from cornserve.app.record import AppView, ReplicaState, ReplicaStatus
 from cornserve.cli.console import stderr
-from cornserve.client import AppView
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

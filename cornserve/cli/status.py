@@ -10,7 +10,8 @@ from cornserve.cli.console import emit, stdout
 from cornserve.cli.options import Json, Url, app_names
 
 if TYPE_CHECKING:
-    from cornserve.client import AppView, Client
+    from cornserve.app.record import AppView
+    from cornserve.client import Client
 
 STYLES = {"pending": "yellow", "starting": "yellow", "serving": "green", "failed": "red"}
 

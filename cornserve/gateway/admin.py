@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 
 from cornserve.app.load import load
-from cornserve.app.record import AppSpec, AppStatus, Phase
+from cornserve.app.record import AppSpec, AppView, Phase
 from cornserve.app.source import unload_app
 from cornserve.control.store.base import (
     APPS,
@@ -37,28 +37,6 @@ MAX_SOURCE_BYTES = 200_000
 """Of an app's source as JSON: its record holds it twice, in the spec and in the route."""
 
 
-class AppView(BaseModel):
-    """A record as clients see it."""
-
-    name: str
-    uid: str
-    generation: int
-    version: int
-    spec: AppSpec
-    status: AppStatus
-
-    @classmethod
-    def of(cls, record: AppRecord) -> AppView:
-        return cls(
-            name=record.name,
-            uid=record.uid,
-            generation=record.generation,
-            version=record.version,
-            spec=record.spec,
-            status=record.status,
-        )
-
-
 class AppList(BaseModel):
     apps: list[AppView]
 
@@ -74,7 +52,7 @@ class AppLogs(BaseModel):
 
 @router.get("/apps")
 async def list_apps(context: Context) -> AppList:
-    return AppList(apps=[AppView.of(record) for record in (await context.store.list(APPS)).records])
+    return AppList(apps=[_view(record) for record in (await context.store.list(APPS)).records])
 
 
 @router.put("/apps/{name}")
@@ -87,14 +65,14 @@ async def deploy(name: str, request: Request, context: Context) -> AppView:
     _check_fields(spec)
     await _check_loads(name, spec)
     try:
-        return AppView.of(await _put(context.store, name, spec))
+        return _view(await _put(context.store, name, spec))
     except TooLargeError as error:
         raise ApiError(413, str(error), param="source") from error
 
 
 @router.get("/apps/{name}")
 async def get_app(name: str, context: Context) -> AppView:
-    return AppView.of(await _get(context.store, name))
+    return _view(await _get(context.store, name))
 
 
 @router.delete("/apps/{name}", status_code=204)
@@ -160,6 +138,17 @@ async def _put(store: Store, name: str, spec: AppSpec) -> AppRecord:
             continue
 
 
+def _view(record: AppRecord) -> AppView:
+    return AppView(
+        name=record.name,
+        uid=record.uid,
+        generation=record.generation,
+        version=record.version,
+        spec=record.spec,
+        status=record.status,
+    )
+
+
 async def _get(store: Store, name: str) -> AppRecord:
     try:
         return await store.get(APPS, name)
@@ -185,4 +174,4 @@ async def _events(store: Store, record: AppRecord, version: int) -> AsyncGenerat
 
 
 def _event(type_: str, record: AppRecord) -> bytes:
-    return sse.event(AppView.of(record).model_dump_json().encode(), type_)
+    return sse.event(_view(record).model_dump_json().encode(), type_)

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from cornserve.app.record import AppSpec, AppStatus, GroupStatus, Phase, ReplicaState, ReplicaStatus
+from cornserve.app.record import AppSpec, AppStatus, AppView, GroupStatus, Phase, ReplicaState, ReplicaStatus
 from cornserve.cli.deployment import Deployment
-from cornserve.client import AppView
 
 
 def view(*replicas: ReplicaStatus, phase: Phase = Phase.STARTING, message: str = "") -> AppView:
