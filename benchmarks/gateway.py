@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """What the gateway adds to a call of an executor: requests/s, latency, CPU per request, memory.
 
-A local instance serves a composite task on one echo executor: a chat that is answered with sixteen words, whole or
-streamed word by word. A closed loop of 1 to 512 requests in flight goes through `/v1/chat/completions`, and in the
-same run directly to the executor, over one stream of its own gRPC contract. Every answer is checked.
+A local instance serves a composite task on one echo executor: a chat that is answered with sixteen words, whole,
+streamed word by word, or streamed with a pause before each word. A closed loop of 1 to 512 requests in flight goes
+through `/v1/chat/completions`, and in the same run directly to the executor, over one stream of its own gRPC contract;
+and, with --peers, through proxies on the gateway's core to an HTTP server that gives the same answers. Every answer is
+checked.
 """
 
 from __future__ import annotations
@@ -12,29 +14,25 @@ import argparse
 import json
 import os
 import signal
-import statistics
-import subprocess
 import sys
-import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
+from typing import get_args
 
-from pydantic import TypeAdapter
-from pydantic_core import to_json
 from rich.progress import Progress
 
+from benchmarks.harness import peers
+from benchmarks.harness.gateway_report import Report, Row
+from benchmarks.harness.generator import Generator, settle
 from benchmarks.harness.instance import Instance, serving
-from benchmarks.harness.load.job import ANSWER, Job, Result, Target
+from benchmarks.harness.load.job import ANSWER, MODELS, PACE_SECONDS, WORDS, Job, Mode, Result
 from benchmarks.harness.machine import Machine
-from benchmarks.harness.processes import Cores, pinned, resident_mib
-from benchmarks.harness.report import show, table_of
+from benchmarks.harness.peers import Peer
+from benchmarks.harness.processes import Cores, resident_mib
 from benchmarks.harness.sampler import SAMPLE
-
-CALM = 0.15
-"""Of a core: when others use more during a measurement, it is taken again, as long as patience lasts."""
-
-ROOT = Path(__file__).resolve().parent.parent
 
 _APP = f"""
 from cornserve import App, Task
@@ -46,53 +44,20 @@ class Count(Task[ChatRequest, ChatResponse]):
         self.echo = EchoTask()
 
     def invoke(self, request: ChatRequest) -> ChatResponse:
-        answer = self.echo.invoke(EchoRequest(text={ANSWER!r}))
+        answer = self.echo.invoke(EchoRequest(text={ANSWER!r}, seconds=SECONDS))
         return ChatResponse(RESPONSE)
 
 app = App(name="NAME", paths=[Count()])
 """
 
-WHOLE, STREAMED = "count", "count-aloud"
-"""Two apps that share the executor, because a language model's task is asked for either, and pays for no other: a value
-that the executor sends with its end, or words as they come."""
 
-APPS = {
-    WHOLE: _APP.replace("NAME", WHOLE).replace("RESPONSE", "text=answer.text"),
-    STREAMED: _APP.replace("NAME", STREAMED).replace(
-        "RESPONSE", 'chunks=answer.words.map(lambda word: ChatChunk(text=word + " "))'
-    ),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """What the calm rounds at one setting gave."""
-
-    stream: bool
-    concurrency: int
-    gateway: Result
-    executor: Result
-    """Called directly."""
-
-    @property
-    def added_p50_ms(self) -> float:
-        return self.gateway.p50_ms - self.executor.p50_ms
-
-    @property
-    def added_p99_ms(self) -> float:
-        return self.gateway.p99_ms - self.executor.p99_ms
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    machine: Machine
-    pinned: str
-    rounds: int
-    seconds: float
-    """Of each measurement."""
-    rss_mib: tuple[float, float]
-    """Of the gateway: serving, before the first request, and after the last."""
-    rows: list[Row]
+def _app(mode: Mode) -> str:
+    """The apps share the executor. Each asks it for one thing, as a language model's task does, which pays for no
+    other: a value that the executor sends with its end, or words as they come.
+    """
+    response = "text=answer.text" if mode == "whole" else 'chunks=answer.words.map(lambda it: ChatChunk(text=it + " "))'
+    seconds = PACE_SECONDS * len(WORDS) if mode == "paced" else 0
+    return _APP.replace("NAME", MODELS[mode]).replace("SECONDS", str(seconds)).replace("RESPONSE", response)
 
 
 def main() -> None:
@@ -100,14 +65,18 @@ def main() -> None:
     options = _options()
     machine = Machine.here()
     cores = Cores() if options.unpinned else Cores.divided()
-    with serving(APPS, cores, _gateway(options.profile)) as instance:
+    apps = {MODELS[mode]: _app(mode) for mode in options.modes}
+    with ExitStack() as cleanup:
+        logs = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="cornserve-benchmark-")))
+        beside = cleanup.enter_context(peers.peers(options.peers, cores, logs))
+        instance = cleanup.enter_context(serving(apps, cores, _gateway(options.profile)))
         if options.profile:
             os.kill(instance.gateway, SAMPLE)
-        report = _measure(instance, machine, cores, options)
+        report = _measure(instance, beside, machine, cores, options)
     if options.json:
         print(json.dumps(asdict(report)))
     else:
-        _show(report)
+        report.show()
     if options.profile:
         print(options.profile.with_name(options.profile.name + ".top").read_text(), file=sys.stderr)
 
@@ -119,7 +88,10 @@ def _gateway(profile: Path | None) -> tuple[str, ...]:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 8, 64, 512], metavar="N")
-    parser.add_argument("--modes", nargs="+", choices=("whole", "stream"), default=["whole", "stream"])
+    parser.add_argument("--modes", nargs="+", choices=get_args(Mode), default=[*get_args(Mode)])
+    parser.add_argument(
+        "--peers", nargs="+", choices=("none", "all", *peers.ALL), default=["none"], help="proxies to measure beside"
+    )
     parser.add_argument("--rounds", type=int, default=3, help="measurements of each figure (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement (default: %(default)s)")
     parser.add_argument(
@@ -134,109 +106,52 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="prints JSON instead of a table")
     options = parser.parse_args()
     if options.quick:
-        options.concurrency, options.rounds, options.seconds, options.patience = [1, 8], 1, 0.2, 0
+        options.concurrency, options.rounds, options.seconds, options.patience = [8], 1, 0.2, 0
+    options.peers = [name for name in peers.ALL if {name, "all"} & set(options.peers)]
+    if missing := peers.missing(options.peers):
+        parser.error(f"not installed: {', '.join(missing)}; run benchmarks/peers/install")
     return options
 
 
-def _measure(instance: Instance, machine: Machine, cores: Cores, options: argparse.Namespace) -> Report:
-    settings = [(mode == "stream", concurrency) for mode in options.modes for concurrency in options.concurrency]
+def _measure(
+    instance: Instance, beside: Mapping[str, Peer], machine: Machine, cores: Cores, options: argparse.Namespace
+) -> Report:
+    settings = [(mode, concurrency) for mode in options.modes for concurrency in options.concurrency]
     generator = Generator(cores, options.patience)
-    results: dict[tuple[bool, int, Target], list[Result]] = {}
+    results: dict[tuple[Mode, int, str], list[Result]] = {}
     before = resident_mib(instance.gateway)
     with Progress(disable=options.json) as progress:
-        task = progress.add_task("measuring", total=options.rounds * len(settings) * 2)
+        task = progress.add_task("measuring", total=options.rounds * len(settings) * (2 + len(beside)))
         for _ in range(options.rounds):
-            for stream, concurrency in settings:
-                for target in ("executor", "gateway"):
-                    job = _job(instance, target, stream, concurrency, options.seconds)
-                    results.setdefault((stream, concurrency, target), []).append(generator.run(job))
+            for mode, many in settings:
+                for target, job in _jobs(instance, beside, mode, many, options.seconds):
+                    results.setdefault((mode, many, target), []).append(generator.run(job))
                     progress.advance(task)
-    after = resident_mib(instance.gateway)
-    rows = [
-        Row(stream, many, _settle(results[stream, many, "gateway"]), _settle(results[stream, many, "executor"]))
-        for stream, many in settings
-    ]
-    return Report(machine, str(cores), options.rounds, options.seconds, (before, after), rows)
-
-
-def _job(instance: Instance, target: Target, stream: bool, concurrency: int, seconds: float) -> Job:
-    return Job(
-        target=target,
-        address=f"127.0.0.1:{instance.port}" if target == "gateway" else instance.endpoint,
-        stream=stream,
-        concurrency=concurrency,
-        seconds=seconds,
-        model=STREAMED if stream else WHOLE,
-        processes=(("gateway", instance.gateway), ("executor", instance.executor)),
+    return Report(
+        machine=machine,
+        pinned=str(cores),
+        rounds=options.rounds,
+        seconds=options.seconds,
+        requests=sum(sum(it.requests for it in taken) for key, taken in results.items() if key[2] == "gateway"),
+        rss_mib=(before, resident_mib(instance.gateway)),
+        peers_rss_mib={name: resident_mib(peer.process) for name, peer in beside.items()},
+        rows=[_row(results, mode, many, [*beside]) for mode, many in settings],
     )
 
 
-class Generator:
-    """Measures, each time by a process of its own; again, within its patience, when others disturb it."""
-
-    def __init__(self, cores: Cores, patience: float) -> None:
-        self._cores = cores
-        self._patience = patience
-
-    def run(self, job: Job) -> Result:
-        """Raises `RuntimeError` unless every answer was right."""
-        result = self._run_once(job)
-        while result.others > CALM and self._patience > 0:
-            started = time.monotonic()
-            time.sleep(1)
-            result = min(result, self._run_once(job), key=lambda one: one.others)
-            self._patience -= time.monotonic() - started
-        return result
-
-    def _run_once(self, job: Job) -> Result:
-        command = [sys.executable, "-m", "benchmarks.harness.load", to_json(asdict(job)).decode()]
-        with pinned(self._cores.others):
-            ended = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
-        if ended.returncode:
-            raise RuntimeError(f"the load generator failed at {job}:\n{ended.stderr.decode()}")
-        return TypeAdapter(Result).validate_json(ended.stdout)
+def _jobs(
+    instance: Instance, beside: Mapping[str, Peer], mode: Mode, many: int, seconds: float
+) -> Iterator[tuple[str, Job]]:
+    ours = (("gateway", instance.gateway), ("executor", instance.executor))
+    yield "executor", Job("invocation", instance.endpoint, mode, many, seconds, ours)
+    yield "gateway", Job("chat", f"127.0.0.1:{instance.port}", mode, many, seconds, ours)
+    for name, peer in beside.items():
+        yield name, Job("chat", peer.address, mode, many, seconds, (("peer", peer.process), ("engine", peer.engine)))
 
 
-def _settle(results: Sequence[Result]) -> Result:
-    """The median, figure by figure, of the calmer half: of the measurements that others disturbed least."""
-    calm = sorted(results, key=lambda result: result.others)[: (len(results) + 1) // 2]
-    figures = {
-        field.name: statistics.median(getattr(result, field.name) for result in calm)
-        for field in fields(Result)
-        if field.type in ("float", "int")
-    }
-    cpu = {name: statistics.median(result.cpu_us[name] for result in calm) for name in calm[0].cpu_us}
-    return Result(**figures, cpu_us=cpu)
-
-
-def _show(report: Report) -> None:
-    numbers = ("requests/s", "direct", "p50 ms", "p99 ms", "+p50 ms", "+p99 ms")
-    cpu = ("µs gateway", "executor", "direct", "load", "busy", "others")
-    table = table_of(("", "in flight"), numbers + cpu)
-    for row in report.rows:
-        table.add_row(*_cells(row))
-    before, after = report.rss_mib
-    note = (
-        f"{report.pinned}\n"
-        f"median of the calmer half of {report.rounds} × {report.seconds:g} s; µs: CPU per request; busy: the gateway, "
-        "others: processes that are not ours, of a core\n"
-        f"the gateway's memory: {before:.0f} MiB before, {after:.0f} MiB after"
-    )
-    show(report.machine, note, table)
-
-
-def _cells(row: Row) -> list[str]:
-    through, direct = row.gateway, row.executor
-    return [
-        "stream" if row.stream else "whole",
-        *(str(row.concurrency), f"{through.rate:.0f}", f"{direct.rate:.0f}"),
-        *(f"{through.p50_ms:.2f}", f"{through.p99_ms:.2f}", f"{row.added_p50_ms:.2f}", f"{row.added_p99_ms:.2f}"),
-        *(f"{through.cpu_us[name]:.0f}" for name in ("gateway", "executor")),
-        f"{direct.cpu_us['executor']:.0f}",
-        f"{through.cpu_us['load']:.0f}",
-        f"{through.busy('gateway'):.0%}",
-        f"{max(through.others, direct.others):.0%}",
-    ]
+def _row(results: Mapping[tuple[Mode, int, str], list[Result]], mode: Mode, many: int, names: Sequence[str]) -> Row:
+    gateway, executor, *others = (settle(results[mode, many, name]) for name in ("gateway", "executor", *names))
+    return Row(mode, many, gateway, executor, dict(zip(names, others, strict=True)))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cornserve.app.app import App
-    from cornserve.client import Client
+    from cornserve.client import AsyncClient, Client
     from cornserve.task import (
         ExecutorSpec,
         InvocationError,
@@ -26,6 +26,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "App",
+    "AsyncClient",
     "Client",
     "ExecutorSpec",
     "InvocationError",
@@ -38,7 +39,7 @@ __all__ = [
     "replayable_choice",
 ]
 
-_ELSEWHERE = {"App": "cornserve.app.app", "Client": "cornserve.client"}
+_ELSEWHERE = {"App": "cornserve.app.app", "AsyncClient": "cornserve.client", "Client": "cornserve.client"}
 
 if not TYPE_CHECKING:  # else type checkers would take every misspelt name for a lazy one
 

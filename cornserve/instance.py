@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from json import dumps, loads
 
+from cornserve.files import write_whole
 from cornserve.home import Home
 
 CLOCK_TOLERANCE = 2.0
@@ -49,9 +50,7 @@ class Instance:
         return instance if instance is not None and instance.is_running() else None
 
     def record(self, home: Home) -> None:
-        partial = home.instance.with_suffix(".partial")
-        partial.write_text(dumps(asdict(self)) + "\n")
-        partial.rename(home.instance)
+        write_whole(home.instance, dumps(asdict(self)) + "\n")
 
     def is_running(self) -> bool:
         import psutil

@@ -13,13 +13,18 @@ import stat
 import sys
 
 
-async def told_to_stop() -> None:
-    """Returns at SIGTERM or SIGINT, or when the pipe that is standard input ends."""
+def told_to_stop() -> asyncio.Event:
+    """Is set at SIGTERM or SIGINT, or when the pipe that is standard input ends."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    if stat.S_ISFIFO(os.fstat(sys.stdin.fileno()).st_mode):
-        loop.add_reader(sys.stdin.fileno(), stop.set)
-    await stop.wait()
-    loop.remove_reader(sys.stdin.fileno())
+    pipe = sys.stdin.fileno()
+
+    def on_end() -> None:
+        loop.remove_reader(pipe)
+        stop.set()
+
+    if stat.S_ISFIFO(os.fstat(pipe).st_mode):
+        loop.add_reader(pipe, on_end)
+    return stop

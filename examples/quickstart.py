@@ -17,7 +17,6 @@ from pathlib import Path
 from rich.console import Console
 
 from cornserve import Client
-from cornserve.app.record import AppSpec
 from cornserve.client import ClientError
 from cornserve.home import Home
 
@@ -75,22 +74,14 @@ def serve(model: Path) -> None:
 
 def deploy(client: Client, model: Path) -> None:
     console.print(f"[bold]Deploying {NAME}[/bold]  [dim]cornserve deploy {model}[/dim]")
-    started, said = time.monotonic(), ""
-    client.deploy(NAME, AppSpec(model=str(model)))
+    started = time.monotonic()
     with console.status("waiting") as status:
-        for app in client.events(NAME):
-            replicas = [replica for group in app.status.groups for replica in group.replicas]
-            doing = replicas[0].message if replicas else ""
-            if doing not in ("", said):
-                said = doing
-                status.update(doing)
-                console.print(f"  [dim]{time.monotonic() - started:5.1f} s  {doing}[/dim]")
-            if app.settled:
-                break
-        else:
-            raise SystemExit(f"{NAME} was deleted while it was being deployed.")
-    if app.phase == "failed":
-        raise SystemExit("\n".join([*app.status.logs, f"error: {app.status.message}"]))
+
+        def show(doing: str) -> None:
+            status.update(doing)
+            console.print(f"  [dim]{time.monotonic() - started:5.1f} s  {doing}[/dim]")
+
+        client.deploy(model, name=NAME, on_progress=show)
     console.print(f"  [green]serves[/green] after {time.monotonic() - started:.0f} s")
 
 

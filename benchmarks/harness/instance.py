@@ -45,7 +45,7 @@ def serving(apps: Mapping[str, str], cores: Cores, gateway: tuple[str, ...]) -> 
     with ExitStack() as cleanup:
         home = Home(Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="cornserve-benchmark-"))))
         cleanup.callback(_sweep, home)
-        port = _free_port()
+        port = free_port()
         at = ("--home", str(home.path))
         served = [sys.executable, *gateway, *at, "--port", str(port)]
         control = [sys.executable, "-m", "cornserve.control", *at, "--cpu-slots", "1"]
@@ -65,7 +65,7 @@ def _deploy(client: Client, apps: Mapping[str, str]) -> str:
     _await_gateway(client)
     endpoints = set()
     for name, source in apps.items():
-        client.deploy(name, AppSpec(source=source))
+        client.deploy(AppSpec(source=source), name=name, wait=False)
         for view in client.events(name, timeout=DEPLOY_SECONDS):
             if view.settled:
                 break
@@ -94,7 +94,7 @@ def _executor_under(controller: int) -> int:
     return executor.pid
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
         return port

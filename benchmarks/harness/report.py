@@ -13,15 +13,15 @@ FILE_COLUMNS = 140
 """The width of a table that goes to a file, where nothing tells how much there is."""
 
 
-def show(machine: Machine, note: str, table: Table) -> None:
+def show(machine: Machine, note: str, *tables: Table) -> None:
     console = Console()
     if not console.is_terminal:
         console.width = FILE_COLUMNS
-    console.print(f"[bold]{machine}[/bold]\n{note}", table, sep="\n", highlight=False)
+    console.print(f"[bold]{machine}[/bold]\n{note}", *tables, sep="\n", highlight=False)
 
 
-def table_of(text: Iterable[str], numbers: Iterable[str]) -> Table:
-    table = Table()
+def table_of(text: Iterable[str], numbers: Iterable[str], title: str | None = None) -> Table:
+    table = Table(title=title)
     for column in text:
         table.add_column(column, no_wrap=True)
     for column in numbers:

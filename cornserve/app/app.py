@@ -66,6 +66,11 @@ class App:
         return self.paths[0].request_type
 
     @property
+    def request_types(self) -> tuple[Any, ...]:
+        """The types of which a request is one."""
+        return self.paths[0].request_types()
+
+    @property
     def response_type(self) -> Any:
         return self.paths[0].response_type
 

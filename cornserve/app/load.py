@@ -5,7 +5,6 @@ from __future__ import annotations
 from cornserve.app.app import App
 from cornserve.app.record import AppSpec
 from cornserve.app.source import SourceError, load_app, unload_app
-from cornserve.task.errors import DefinitionError
 from cornserve_tasklib.families import paths_of
 
 
@@ -17,7 +16,7 @@ def load(name: str, spec: AppSpec, module: str) -> App:
     app = _build(name, spec, module)
     try:
         app.executor_specs()
-    except DefinitionError:
+    except BaseException:
         unload_app(module)
         raise
     return app

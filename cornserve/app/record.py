@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Self
+from hashlib import sha256
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from cornserve.task.spec import ExecutorSpec
 
 MAX_REPLICAS = 64
 """Of one app's executors. A slip of the finger must not fill the machine with processes."""
+
+Balance = Literal["least-loaded", "static"]
+"""By what is in flight now, or drawn equally from the request's id, whatever is in flight [C §5.3]."""
 
 
 class AppSpec(BaseModel):
@@ -24,14 +29,30 @@ class AppSpec(BaseModel):
     """A Hugging Face id, or a directory that every executor can read."""
     replicas: int = Field(default=1, ge=1, le=MAX_REPLICAS)
     """Replicas of each executor, until a plan says otherwise."""
-    tries: int = Field(default=0, ge=0)
-    """Counted up by the gateway when what has failed is deployed again unchanged: a new generation, a new try."""
+    balance: Balance = "least-loaded"
+    """How invocations are divided among the replicas of an executor."""
+    tries: SkipJsonSchema[int] = Field(default=0, ge=0)
+    """Counted up by the gateway when what has failed is deployed again unchanged: a new generation, a new try. It is
+    here, as in Kubernetes, because a store counts generations by the changes of specs."""
 
     @model_validator(mode="after")
     def _either_source_or_model(self) -> Self:
         if (self.source is None) == (self.model is None):
             raise ValueError("an app has either a source or a model")
         return self
+
+    @property
+    def code(self) -> str:
+        """Names what runs, however often: generations of the same code are one version, and nothing restarts."""
+        return sha256(self.model_dump_json(include={"source", "model", "tries"}).encode()).hexdigest()[:12]
+
+
+class Scale(BaseModel):
+    """Other replicas of the same code."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    replicas: int = Field(ge=1, le=MAX_REPLICAS)
 
 
 class Phase(StrEnum):
@@ -59,6 +80,8 @@ class ReplicaStatus(BaseModel):
     """What it is busy with, or why it failed; for people."""
     endpoint: str | None = None
     """`host:port` of its gRPC server, once it listens."""
+    metrics: str | None = None
+    """`host:port` where Prometheus finds its metrics."""
 
 
 class GroupStatus(BaseModel):
@@ -105,6 +128,13 @@ class AppStatus(BaseModel):
     """What gateways serve now; while a new generation starts, still the old one's."""
 
 
+class ReplicaLog(BaseModel):
+    """The last lines that a replica wrote."""
+
+    id: str
+    lines: list[str]
+
+
 class AppView(BaseModel):
     """An app as the gateway shows it to clients."""
 
@@ -126,3 +156,9 @@ class AppView(BaseModel):
     def settled(self) -> bool:
         """Whether this generation serves or has failed."""
         return self.phase in (Phase.SERVING, Phase.FAILED)
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether as many replicas as wanted are ready, and there are no others."""
+        groups = self.status.groups
+        return self.phase is Phase.SERVING and all(it.ready == it.wanted == len(it.replicas) for it in groups)

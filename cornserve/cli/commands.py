@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from cornserve import __version__
+from cornserve.cli.bench import bench
 from cornserve.cli.chat import chat
 from cornserve.cli.console import Problem, complain
 from cornserve.cli.delete import delete
@@ -18,6 +19,7 @@ from cornserve.cli.down import down
 from cornserve.cli.examples import examples
 from cornserve.cli.invoke import invoke
 from cornserve.cli.logs import logs
+from cornserve.cli.scale import scale
 from cornserve.cli.status import status
 from cornserve.cli.up import up
 
@@ -84,6 +86,7 @@ _COMMANDS: list[tuple[str, Callable[..., None], list[str]]] = [
             "cornserve deploy app.py",
         ],
     ),
+    (APPS, scale, ["cornserve scale smollm2 3"]),
     (APPS, status, ["cornserve status", "cornserve status smollm2", "cornserve status --json"]),
     (APPS, chat, ["cornserve chat smollm2", 'cornserve chat smollm2 "Why is the sky blue?" --max-tokens 100']),
     (
@@ -92,6 +95,16 @@ _COMMANDS: list[tuple[str, Callable[..., None], list[str]]] = [
         [
             """cornserve invoke smollm2 '{"messages": [{"role": "user", "content": "Hello!"}]}'""",
             "cornserve invoke smollm2 @request.json --stream",
+        ],
+    ),
+    (
+        APPS,
+        bench,
+        [
+            "cornserve bench smollm2",
+            "cornserve bench smollm2 --concurrency 32 --duration 60 --prompt-words 200 --max-tokens 128 --ignore-eos",
+            "cornserve bench smollm2 --rate 2 --requests 200 --slo ttft=500ms,tpot=100ms --save result.json",
+            "cornserve bench fan-out --request request.json --json",
         ],
     ),
     (APPS, logs, ["cornserve logs smollm2", "cornserve logs smollm2 --follow"]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -13,8 +13,8 @@ from cornserve.cli.options import Json, Url
 
 if TYPE_CHECKING:
     from cornserve.app.record import AppView
-    from cornserve.cli.target import Target
     from cornserve.client import Client
+    from cornserve.client.target import Target
 
 
 def deploy(
@@ -27,7 +27,16 @@ def deploy(
     name: Annotated[
         str | None, typer.Option("--name", help="The app's name. By default, the model's; a file has it in itself.")
     ] = None,
-    replicas: Annotated[int, typer.Option("--replicas", min=1, max=64, help="Replicas of each executor.")] = 1,
+    replicas: Annotated[
+        int | None,
+        typer.Option(
+            "--replicas", min=1, max=64, help="Replicas of each executor. By default, as many as there are; at first 1."
+        ),
+    ] = None,
+    balance: Annotated[
+        Literal["least-loaded", "static"],
+        typer.Option("--balance", help="How requests are divided among an executor's replicas."),
+    ] = "least-loaded",
     timeout: Annotated[
         float | None, typer.Option("--timeout", min=0, help="Seconds to wait until it serves. By default, for ever.")
     ] = None,
@@ -39,12 +48,12 @@ def deploy(
 
     Deploying under the name of an app that runs replaces it, once the new version is ready.
     """
-    from cornserve.cli.target import resolve
     from cornserve.client import Client
+    from cornserve.client.target import resolve
 
-    target = resolve(what, name=name, replicas=replicas)
+    target = resolve(what, name=name, replicas=replicas, balance=balance)
     with Client(url) as client, _saying_that_it_goes_on(target.name):
-        view = _deploy_and_wait(client, target, timeout) if wait else client.deploy(target.name, target.spec)
+        view = _deploy_and_wait(client, target, timeout) if wait else client.deploy(target, wait=False)
     if json:
         emit(view)
     if view.phase == "failed":
@@ -56,29 +65,27 @@ def deploy(
 
 def _deploy_and_wait(client: Client, target: Target, timeout: float | None) -> AppView:
     """The app, once it serves or has failed. Raises `Problem` if it comes to neither."""
-    from cornserve.cli.deployment import Deployment, Display
+    from cornserve.cli.deployment import Display
+    from cornserve.client import NotInTimeError
+    from cornserve.client.progress import Progress
 
-    deployment = Deployment()
-    display = Display(deployment)
+    progress = Progress()
+    display = Display(progress)
     with display.shown():
-        deployed = client.deploy(target.name, target.spec)
+        view = deployed = client.deploy(target, wait=False)
         display.show(f"{deployed.name} is accepted, as generation {deployed.generation}")
         try:
-            for view in client.events(deployed.name, timeout=timeout):
-                if view.uid != deployed.uid:
-                    break
-                for line in deployment.take(view):
+            for view in client.follow(deployed, timeout=timeout):
+                for line in progress.take(view):
                     display.show(line)
-                if view.phase == "serving":
-                    display.show(f"{view.name} serves. Try: {target.invitation}")
-                if view.settled:
-                    return view
-        except TimeoutError as error:
+        except NotInTimeError as error:
             raise Problem(
                 f"{deployed.name} does not serve after {timeout:g} s. It is still being deployed: "
                 f"see `cornserve status {deployed.name}` and `cornserve logs {deployed.name}`"
             ) from error
-    raise Problem(f"{deployed.name} was deleted while it was being deployed")
+        if view.phase == "serving":
+            display.show(f"{view.name} serves. Try: {target.invitation}")
+    return view
 
 
 @contextmanager

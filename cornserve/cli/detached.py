@@ -7,24 +7,28 @@ import sys
 from json import loads
 
 from cornserve.cli.console import Problem
-from cornserve.control.child import Program, rotate
+from cornserve.control.child import Program
 from cornserve.control.supervisor import Options, check_nothing_runs
 from cornserve.instance import Instance
+from cornserve.observe.log_file import set_aside
 
 
 def start(options: Options) -> Instance:
     """Returns once it is ready. Raises `Problem` or `StartError` if it cannot run."""
     check_nothing_runs(options.home)
+    _ = options.access
     command = [sys.executable, "-m", "cornserve.cli", "up", "--json"]
     command += ["--home", str(options.home.path), "--host", options.host, "--port", str(options.port)]
     limits = [("--gpus", options.gpus), ("--cpu-slots", options.cpu_slots)]
     command += [part for flag, limit in limits if limit is not None for part in (flag, str(limit))]
+    command += ["--log-format", options.log_format, *(["--access-log"] if options.access_log else [])]
+    command += [*options.secrets, *options.limits.arguments]
     program = Program("supervisor", command, options.home.logs / "supervisor.log")
     try:
         program.log.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise Problem(f"{program.log.parent} cannot be used: {error.strerror}") from error
-    rotate(program.log)
+    set_aside(program.log)
     with program.log.open("ab") as log:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, start_new_session=True

@@ -16,7 +16,7 @@ def app_names(incomplete: str) -> list[str]:
     from cornserve.client import Client, ClientError
 
     try:
-        with Client() as client:
+        with Client(retries=0) as client:
             return [app.name for app in client.apps() if app.name.startswith(incomplete)]
     except ClientError:
         return []

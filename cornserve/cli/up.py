@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import logging
+import os
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cornserve.access import ADMIN_TOKEN
 from cornserve.cli.console import Problem, emit, stderr, stdout
 from cornserve.cli.options import HomePath, Json, home_at
+from cornserve.limits import LimitError, Limits
+from cornserve.observe.log_format import LogFormat
 
 if TYPE_CHECKING:
+    from cornserve.access import Access
     from cornserve.control.supervisor import Options
     from cornserve.home import Home
     from cornserve.instance import Instance
@@ -28,6 +36,22 @@ def up(
     cpu_slots: Annotated[
         int | None, typer.Option("--cpu-slots", min=1, help="Executors that may run on the CPU at once.")
     ] = None,
+    log_format: Annotated[
+        LogFormat,
+        typer.Option("--log-format", envvar="CORNSERVE_LOG_FORMAT", help="How all processes write their logs."),
+    ] = LogFormat.TEXT,
+    access_log: Annotated[
+        bool, typer.Option("--access-log", envvar="CORNSERVE_ACCESS_LOG", help="Log every request that is served.")
+    ] = False,
+    api_keys: Annotated[
+        Path | None, typer.Option("--api-keys", help="A file with the API keys for /v1, one per line.")
+    ] = None,
+    admin_token: Annotated[
+        Path | None, typer.Option("--admin-token", help="A file with the token for /admin/v1 in its only line.")
+    ] = None,
+    limit: Annotated[
+        list[str] | None, typer.Option("--limit", metavar="NAME=VALUE", help="Change a limit; may be repeated.")
+    ] = None,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Return once it runs.")] = False,
     json: Json = False,
 ) -> None:
@@ -37,10 +61,12 @@ def up(
     """
     from cornserve.control.supervisor import Options, StartError
 
-    options = Options(home_at(home), host, port, gpus, cpu_slots)
+    options = Options(
+        home_at(home), host, port, gpus, cpu_slots, log_format, access_log, api_keys, admin_token, _limits(limit or [])
+    )
     try:
         if detach:
-            _show_ready(_start(options), options.home, json, "`cornserve down` stops it.")
+            _show_ready(_start(options), options, json, "`cornserve down` stops it.")
         else:
             _run(options, json)
     except StartError as error:
@@ -60,8 +86,17 @@ def _run(options: Options, json: bool) -> None:
     from cornserve.control.supervisor import supervise
 
     ending = "Ctrl-C stops it; the apps come back with the next `cornserve up`."
-    ready = partial(_show_ready, home=options.home, json=json, ending=ending)
-    asyncio.run(supervise(options, on_ready=ready, report=_report))
+    ready = partial(_show_ready, options=options, json=json, ending=ending)
+    asyncio.run(supervise(options, on_ready=ready, report=_reporter(options.log_format)))
+
+
+def _reporter(log_format: LogFormat) -> Callable[[str], None]:
+    from cornserve.observe import logs
+
+    if log_format is not LogFormat.JSON:
+        return _report
+    logs.configure(log_format)
+    return logging.getLogger("cornserve.supervisor").info
 
 
 def _report(message: str) -> None:
@@ -69,15 +104,18 @@ def _report(message: str) -> None:
         stderr().print(message, markup=False, style="dim")
 
 
-def _show_ready(instance: Instance, home: Home, json: bool, ending: str) -> None:
+def _show_ready(instance: Instance, options: Options, json: bool, ending: str) -> None:
+    home = options.home
     if json:
         emit(asdict(instance) | {"home": str(home.path)}, lines=True)
         return
     say = stdout().print
     say(f"[bold green]Cornserve[/bold green] listens on [bold]{instance.url}[/bold]   [dim]{home.path}[/dim]")
-    apps = _apps(instance)
+    apps = _apps(instance, options.access)
     if apps:
         say(f"Apps from before start again: {', '.join(apps)}")
+    if options.access.admin_token and not os.environ.get(ADMIN_TOKEN):
+        say(f"The other commands need the admin token: [cyan]{ADMIN_TOKEN}[/cyan]")
     if not _is_found_by_default(instance, home):
         say(f"Tell the other commands: [cyan]export CORNSERVE_URL={instance.url}[/cyan]")
     say("\nNext, in another terminal:")
@@ -86,10 +124,17 @@ def _show_ready(instance: Instance, home: Home, json: bool, ending: str) -> None
     say(f"\n{ending}")
 
 
-def _apps(instance: Instance) -> list[str]:
+def _limits(settings: list[str]) -> Limits:
+    try:
+        return Limits.of(settings)
+    except LimitError as error:
+        raise typer.BadParameter(str(error), param_hint="--limit") from error
+
+
+def _apps(instance: Instance, access: Access) -> list[str]:
     from cornserve.client import Client
 
-    with Client(instance.url) as client:
+    with Client(instance.url, admin_token=access.admin_token) as client:
         return [app.name for app in client.apps()]
 
 

@@ -8,12 +8,20 @@ import logging
 import sys
 from pathlib import Path
 
+from prometheus_client import start_http_server
+
 from cornserve.control.controller import Controller
 from cornserve.control.launcher.local.launcher import LocalLauncher
 from cornserve.control.launcher.local.slots import Slots
+from cornserve.control.metrics import Metrics
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.home import Home
 from cornserve.lifetime import told_to_stop
+from cornserve.limits import Limits
+from cornserve.observe import logs
+from cornserve.waiting import done_before
+
+log = logging.getLogger("cornserve.controller")
 
 
 def main() -> int:
@@ -21,30 +29,36 @@ def main() -> int:
     parser.add_argument("--home", type=Path, default=Home.default().path)
     parser.add_argument("--gpus", type=int, help="how many of the machine's GPUs to use (default: all)")
     parser.add_argument("--cpu-slots", type=int, help="without GPUs: how many executors may run (default: cores)")
+    parser.add_argument("--metrics-port", type=int, help="serve Prometheus metrics there, on this machine")
+    parser.add_argument("--limit", action="append", default=[], metavar="NAME=VALUE")
     options = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    asyncio.run(control(Home(options.home), Slots.detect(gpus=options.gpus, cpu_slots=options.cpu_slots)))
+    logs.configure()
+    slots = Slots.detect(gpus=options.gpus, cpu_slots=options.cpu_slots)
+    asyncio.run(control(Home(options.home), slots, Limits.of(options.limit), options.metrics_port))
     return 0
 
 
-async def control(home: Home, slots: Slots) -> None:
+async def control(home: Home, slots: Slots, limits: Limits, metrics_port: int | None = None) -> None:
     """Controls until told to stop. Executors run on, for the next controller to find."""
     store = await SqliteStore.open(home.store)
-    launcher = LocalLauncher(home, slots)
+    launcher = LocalLauncher(home, slots, drain_seconds=limits.request_seconds, queue=limits.queue)
     try:
         await launcher.start()
-        controlling = asyncio.create_task(Controller(store, launcher).run())
-        stopping = asyncio.create_task(told_to_stop())
-        await asyncio.wait((controlling, stopping), return_when=asyncio.FIRST_COMPLETED)
-        for task in (controlling, stopping):
-            task.cancel()
-        await asyncio.gather(stopping, return_exceptions=True)
-        if controlling.done() and not controlling.cancelled():
-            controlling.result()
-        await asyncio.gather(controlling, return_exceptions=True)
+        controller = Controller(store, launcher)
+        if metrics_port is not None:
+            _serve(controller.metrics, metrics_port)
+        await done_before(told_to_stop(), controller.run())
     finally:
         await launcher.close()
         await store.close()
+
+
+def _serve(metrics: Metrics, port: int) -> None:
+    """The port was chosen before the process was started, perhaps for the second time: it can be another's by now."""
+    try:
+        start_http_server(port, "127.0.0.1", registry=metrics.registry)
+    except OSError as error:
+        log.error("there are no metrics: port %d cannot be used: %s", port, error.strerror)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from cornserve.control.launcher.local.bounded_log import keep_bounded
+from cornserve.observe.logs import said
+
 IN_VAIN = 2
 """The exit status by which a child says that another start would end the same way."""
 
@@ -19,12 +22,11 @@ SETTLED_SECONDS = 30.0
 """A child that has lived so long is one that works: its next death is a first one."""
 
 MAX_FAILURES = 4
-"""Deaths in a row, each before it settled, after which a child that has never settled is given up."""
+"""Deaths in a row, each before it settled, after which a child that has never settled is given up. To be killed from
+outside, by a person or for memory, is no failure."""
 
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 15.0
-
-MAX_LOG_BYTES = 32 * 1024 * 1024
 
 
 class ChildError(Exception):
@@ -44,7 +46,7 @@ class Program:
     def last_line(self) -> str:
         with contextlib.suppress(OSError):
             lines = self.log.read_text(errors="replace").split("\n")
-            return next((line.strip() for line in reversed(lines) if line.strip()), "")
+            return next((said(line.strip())[-1] for line in reversed(lines) if line.strip()), "")
         return ""
 
 
@@ -70,13 +72,22 @@ class Child:
 
     async def run(self) -> None:
         """Raises `ChildError` if another start would be in vain."""
+        bounding = asyncio.create_task(keep_bounded(self.program.log))
+        try:
+            await self._run_again_and_again()
+        finally:
+            bounding.cancel()
+            await asyncio.gather(bounding, return_exceptions=True)
+
+    async def _run_again_and_again(self) -> None:
         failures, ever_settled = 0, False
         while True:
             started = time.monotonic()
             status = await self._run_once()
             settled = time.monotonic() - started > SETTLED_SECONDS
             ever_settled |= settled
-            failures = 1 if settled else failures + 1
+            was_killed = status == -signal.SIGKILL
+            failures = 1 if settled or was_killed else failures + 1
             if status == IN_VAIN or (failures >= MAX_FAILURES and not ever_settled):
                 raise ChildError(self.program.last_line() or f"the {self.program.name} {_describe(status)}")
             pause = min(FIRST_PAUSE * 2 ** (failures - 1), LONGEST_PAUSE)
@@ -122,16 +133,7 @@ class Child:
 
 def _open_log(path: Path) -> IO[bytes]:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(FileNotFoundError):
-        if path.stat().st_size > MAX_LOG_BYTES:
-            rotate(path)
     return path.open("ab")
-
-
-def rotate(log: Path) -> None:
-    """Sets the log aside; what was set aside before is gone."""
-    with contextlib.suppress(FileNotFoundError):
-        log.replace(log.with_name(log.name + ".1"))
 
 
 def _describe(status: int) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from cornserve.app.load import load
 from cornserve.app.record import AppSpec, AppStatus, GroupStatus, Phase, Route
 from cornserve.app.source import unload_app
+from cornserve.app.threads import in_own_thread
 from cornserve.control.launcher.base import Group, GroupKey, Launcher
 from cornserve.control.store.base import AppRecord
 from cornserve.control.task_manager import TaskManager
@@ -47,10 +47,12 @@ class Version:
         try:
             app = load(record.name, record.spec, module)
             return cls(record.generation, record.spec, list(app.shares), app.executor_specs())
-        except SystemExit as error:  # Would end the controller.
-            raise DefinitionError(f"the app exits when it is loaded: {error}") from error
         finally:
             unload_app(module)
+
+    def at(self, record: AppRecord) -> Self:
+        """The same version as a later generation, which has other replicas."""
+        return replace(self, generation=record.generation, spec=record.spec)
 
     @property
     def groups(self) -> list[Group]:
@@ -70,33 +72,52 @@ class Deployment:
         self._refusal: str | None = None
         self._trouble = ""
 
-    async def take(self, record: AppRecord) -> None:
-        """A newer state of the record. Raises what the app's code raises, if trying again may help."""
+    def take(self, record: AppRecord) -> None:
+        """A newer state of the record."""
+        if record.generation != self.record.generation:
+            self._refusal, self._trouble = None, ""
         self.record = record
         self._take_route(record.status.route)
         if self._newest is None or self._newest.generation != record.generation:
-            self._newest, self._refusal = None, None
-            if self._served is not None and self._served.generation == record.generation:
-                self._newest = self._served
-            elif not self._has_failed:
-                await self._load()
+            self._newest = self._known_version_of(record)
 
     def _take_route(self, route: Route | None) -> None:
         if route is None:
             self._served = None
-        elif self._newest is not None and self._newest.generation == route.generation:
+        elif self._newest is not None and self._newest.spec.code == route.spec.code:
             self._served = self._newest
-        elif self._served is None or self._served.generation != route.generation:
+        elif self._served is None or self._served.spec.code != route.spec.code:
             self._served = Version.of(route)
 
-    async def _load(self) -> None:
+    def _known_version_of(self, record: AppRecord) -> Version | None:
+        """What has been loaded of the same code: only the replicas are other ones."""
+        for version in (self._newest, self._served):
+            if version is not None and version.spec.code == record.spec.code:
+                newest = version.at(record)
+                if version is self._served:
+                    self._served = newest
+                return newest
+        return None
+
+    @property
+    def is_to_be_loaded(self) -> bool:
+        return self._newest is None and self._refusal is None and not self._has_failed
+
+    async def load(self) -> None:
+        """Imports the newest generation, however long that takes. Raises, if trying again may help."""
+        code = self.record.spec.code
+        newest, refusal, trouble = None, None, ""
         try:
-            self._newest = await asyncio.to_thread(Version.load, self.record)
+            newest = await in_own_thread(Version.load, self.record)
         except DefinitionError as error:
-            self._refusal = str(error)
+            refusal = str(error)
         except Exception as error:
-            self._trouble = f"{type(error).__name__}: {error}"
+            trouble = f"{type(error).__name__}: {error}"
             raise
+        finally:
+            if code == self.record.spec.code:
+                self._newest = newest and newest.at(self.record)
+                self._refusal, self._trouble = refusal, trouble
 
     @property
     def _has_failed(self) -> bool:
@@ -108,6 +129,21 @@ class Deployment:
         versions = (self._served, None if self._has_failed else self._newest)
         return largest(group for version in versions if version is not None for group in version.groups)
 
+    @property
+    def left_alone(self) -> list[GroupKey]:
+        """What an earlier controller has started, and is neither wanted nor unwanted before the app is loaded."""
+        return [GroupKey(group.key) for group in self._groups_so_far] if self.is_to_be_loaded else []
+
+    @property
+    def _groups_so_far(self) -> list[GroupStatus]:
+        status = self.record.status
+        return status.groups if status.generation == self.record.generation else []
+
+    def take_over(self, managers: Managers) -> None:
+        """From when enough of the newest generation is ready, it is the one that is served."""
+        if not self._has_failed and self._newest is not None and not self._missing(self._newest, managers):
+            self._served = self._newest
+
     async def status(self, managers: Managers, launcher: Launcher) -> AppStatus:
         """The status that follows from what is observed. Never goes back from a failure: a new generation does."""
         if self._has_failed:
@@ -116,19 +152,23 @@ class Deployment:
         if self._refusal is not None:
             return self._failed(managers, self._refusal, [])
         if self._newest is None:
-            return self._going(Phase.STARTING, f"cannot be loaded, and is tried again: {self._trouble}", managers)
-        needed = self._newest.spec.replicas if self._other_serves(managers) else 1
-        mine = self._newest.managers(managers)
-        missing = [manager for manager in mine if len(manager.endpoints) < needed]
+            message = f"cannot be loaded, and is tried again: {self._trouble}" if self._trouble else "is being loaded"
+            return self._going(Phase.STARTING, message, managers)
+        missing = self._missing(self._newest, managers)
         if not missing:
-            self._served = self._newest
             return self._going(Phase.SERVING, "", managers)
-        failing = None if self._served is self._newest else next((it.failed for it in mine if it.failed), None)
+        mine = [] if self._served is self._newest else self._newest.managers(managers)
+        failing = next((manager.failed for manager in mine if manager.failed), None)
         if failing is not None:
             lines = await launcher.logs(failing.id, LOG_LINES)
             return self._failed(managers, f"{failing.group} did not start: {failing.message}", lines)
         waits = ", ".join(f"{it.key} ({it.waits_for})" if it.waits_for else it.key for it in missing)
         return self._going(Phase.STARTING, f"waiting for {waits}", managers)
+
+    def _missing(self, newest: Version, managers: Managers) -> list[TaskManager]:
+        """Whose replicas the newest generation waits for."""
+        needed = newest.spec.replicas if self._other_serves(managers) else 1
+        return [manager for manager in newest.managers(managers) if len(manager.endpoints) < needed]
 
     def _other_serves(self, managers: Managers) -> bool:
         """Whether another version does: then the newest takes over with all its replicas, not to break down at once."""
@@ -142,7 +182,7 @@ class Deployment:
             phase=phase,
             generation=self.record.generation,
             message=message[:MESSAGE_CHARACTERS],
-            groups=self._groups(self._newest, managers),
+            groups=self._groups_so_far if self._newest is None else self._groups(self._newest, managers),
             route=self._route(managers),
         )
 

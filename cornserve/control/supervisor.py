@@ -13,21 +13,30 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import httpx2 as httpx
 
-from cornserve.control.child import Child, ChildError, Program, rotate
+from cornserve.access import ADMIN_TOKEN, API_KEYS, Access, AccessError
+from cornserve.control.child import Child, ChildError, Program
 from cornserve.control.sweep import sweep_executors
 from cornserve.home import ENVIRONMENT as HOME_VARIABLE
 from cornserve.home import Home
 from cornserve.instance import HomeTakenError, Instance, sole_use
+from cornserve.limits import Limits
+from cornserve.observe.log_file import set_aside
+from cornserve.observe.log_format import VARIABLE as LOG_FORMAT_VARIABLE
+from cornserve.observe.log_format import LogFormat
 from cornserve.waiting import done_before
 
 READY_SECONDS = 60.0
 
 PATIENCE_SECONDS = 5.0
 """How long what remains of an instance that was killed may take to end."""
+
+NO_SECRETS = {API_KEYS: "", ADMIN_TOKEN: ""}
+"""The environment of who needs none: executors inherit the controller's."""
 
 Report = Callable[[str], None]
 
@@ -46,6 +55,28 @@ class Options:
     """By default, all."""
     cpu_slots: int | None = None
     """How many executors may run without GPUs; by default, the launcher's choice."""
+    log_format: LogFormat = LogFormat.TEXT
+    access_log: bool = False
+    """Whether the gateway logs every request."""
+    api_keys: Path | None = None
+    admin_token: Path | None = None
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def access(self) -> Access:
+        """Raises `StartError` if there is none with which it may listen there."""
+        try:
+            access = Access.read(self.api_keys, self.admin_token)
+            access.check_exposure(self.host)
+        except AccessError as error:
+            raise StartError(str(error)) from error
+        return access
+
+    @property
+    def secrets(self) -> list[str]:
+        """The arguments that name the files."""
+        files = [("--api-keys", self.api_keys), ("--admin-token", self.admin_token)]
+        return [part for flag, file in files if file is not None for part in (flag, str(file.absolute()))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +97,7 @@ async def supervise(options: Options, *, on_ready: Callable[[Instance], None], r
         StartError: it cannot run here; nothing is left behind.
     """
     home = options.home
+    _ = options.access
     with _alone_in(home) as lock, _signals() as wishes:
         port = _free_port(options.host, options.port)
         instance = Instance.of_this_process(_url(options.host, port))
@@ -73,7 +105,7 @@ async def supervise(options: Options, *, on_ready: Callable[[Instance], None], r
             Child(program, inherited=(lock,), hurry=wishes.hurry, report=report) for program in _programs(options, port)
         ]
         for child in children:
-            rotate(child.program.log)
+            set_aside(child.program.log)
         instance.record(home)
         try:
             await _serve(instance, children, wishes, on_ready, report)
@@ -107,12 +139,18 @@ def _programs(options: Options, port: int) -> list[Program]:
     python = [sys.executable, "-m"]
     limits = [("--gpus", options.gpus), ("--cpu-slots", options.cpu_slots)]
     gateway = ["cornserve.gateway", "--home", str(home.path), "--host", options.host, "--port", str(port)]
-    controller = ["cornserve.control", "--home", str(home.path)]
+    metrics_port = _free_port("127.0.0.1", 0)
+    gateway += ["--controller-metrics", f"127.0.0.1:{metrics_port}", *options.secrets, *options.limits.arguments]
+    controller = ["cornserve.control", "--home", str(home.path), "--metrics-port", str(metrics_port)]
+    controller += options.limits.arguments
     controller += [part for flag, limit in limits if limit is not None for part in (flag, str(limit))]
-    where = {HOME_VARIABLE: str(home.path)}  # Apps' source may look for models there.
+    if options.access_log:
+        gateway.append("--access-log")
+    # Apps' source may look for models in the home.
+    environment = {HOME_VARIABLE: str(home.path), LOG_FORMAT_VARIABLE: options.log_format}
     return [
-        Program("gateway", [*python, *gateway], home.logs / "gateway.log", where),
-        Program("controller", [*python, *controller], home.logs / "controller.log", where),
+        Program("gateway", [*python, *gateway], home.logs / "gateway.log", environment),
+        Program("controller", [*python, *controller], home.logs / "controller.log", environment | NO_SECRETS),
     ]
 
 

@@ -44,7 +44,7 @@ class TaskManager:
     def waits_for(self) -> str:
         """What keeps a replica from taking invocations, as far as one says; for people."""
         waiting = (it for it in self._replicas if it.state in (ReplicaState.STARTING, ReplicaState.FAILED))
-        return next((replica.message for replica in waiting if replica.message), "")
+        return next((replica.doing for replica in waiting if replica.doing), "")
 
     @property
     def failed(self) -> Replica | None:
@@ -60,7 +60,7 @@ class TaskManager:
             key=self.key,
             wanted=self._wanted,
             replicas=[
-                ReplicaStatus(id=it.id, state=it.state, message=it.message, endpoint=it.endpoint)
+                ReplicaStatus(id=it.id, state=it.state, message=it.doing, endpoint=it.endpoint, metrics=it.metrics)
                 for it in self._replicas
             ],
         )

@@ -5,46 +5,79 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from fastapi.responses import PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
 
+from cornserve.access import Access
 from cornserve.control.store.base import Store, StoreError
-from cornserve.gateway import admin, native
-from cornserve.gateway.apps import Apps
+from cornserve.gateway.apps import SYNC_SECONDS, Apps
 from cornserve.gateway.context import Context, Shared
+from cornserve.gateway.endpoints import admin, native
+from cornserve.gateway.endpoints.openai import chat, completions, embeddings, models
+from cornserve.gateway.endpoints.openapi import ERRORS
+from cornserve.gateway.entry.admission import Admission
+from cornserve.gateway.entry.gate import Gate
+from cornserve.gateway.entry.guard import Guard
 from cornserve.gateway.errors import ApiError
-from cornserve.gateway.logs import Logs
-from cornserve.gateway.metrics import Metrics
-from cornserve.gateway.openai import chat, models
-from cornserve.gateway.replica import Replicas
+from cornserve.gateway.observe.metrics import Metrics
+from cornserve.gateway.observe.replica_metrics import ReplicaMetrics
+from cornserve.gateway.replica_logs import Logs
+from cornserve.gateway.request.replicas import Replicas
+from cornserve.limits import Limits
 
 log = logging.getLogger(__name__)
 
 
-def create_api(store: Store, logs: Logs) -> FastAPI:
-    """The application; while it runs, it follows the store."""
+def create_api(
+    store: Store,
+    logs: Logs,
+    *,
+    limits: Limits | None = None,
+    access: Access | None = None,
+    host: str = "127.0.0.1",
+    controller_metrics: str | None = None,
+) -> FastAPI:
+    """The application; while it runs, it follows the store.
+
+    Args:
+        host: where it is going to be reached.
+    """
+    admission, metrics = Admission(limits), Metrics()
+    metrics.registry.register(admission)
 
     @asynccontextmanager
     async def lifespan(api: FastAPI) -> AsyncIterator[None]:
         replicas = Replicas()
-        apps = Apps(store, replicas)
-        api.state.shared = Shared(store, apps, replicas, Metrics(), logs)
+        apps = Apps(store, replicas, metrics)
+        metrics.registry.register(ReplicaMetrics(replicas, apps.replica_ids))
+        api.state.shared = Shared(store, apps, replicas, metrics, logs, admission, controller_metrics)
         following = asyncio.create_task(apps.follow())
         try:
+            with suppress(TimeoutError):  # After that, whoever comes is told that the store fails.
+                await asyncio.wait_for(apps.synced.wait(), SYNC_SECONDS)
             yield
         finally:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
             await replicas.close()
 
-    api = FastAPI(title="Cornserve", lifespan=lifespan)
-    for router in (models.router, chat.router, native.router, admin.router):
-        api.include_router(router)
+    api = FastAPI(title="Cornserve", lifespan=lifespan, redirect_slashes=False)
+    api.add_middleware(Gate, guard=Guard(access or Access(), host), admission=admission, count=metrics.error)
+    # Asked in this order.
+    for router in (
+        chat.router,
+        completions.router,
+        embeddings.router,
+        native.router,
+        models.router,
+        admin.router,
+    ):
+        api.include_router(router, responses=ERRORS)
     api.add_api_route("/healthz", _healthz)
     api.add_api_route("/readyz", _readyz)
     api.add_api_route("/metrics", _metrics)
@@ -74,14 +107,15 @@ async def _metrics(context: Context) -> Response:
 
 async def _on_api_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
-    headers = {"retry-after": "1"} if error.status in (429, 503) else None
-    return JSONResponse(error.body.model_dump(), status_code=error.status, headers=headers)
+    shared: Shared = request.app.state.shared
+    shared.metrics.error(error.status, error.body.error.code)
+    return Response(error.content, status_code=error.status, headers=error.headers, media_type="application/json")
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
     """What the router itself refuses: unknown paths and methods."""
     assert isinstance(error, HTTPException)
-    message = f"{request.method} {request.url.path}: {error.detail}"
+    message = f"{request.method} {request.scope['path']}: {error.detail}"
     return await _on_api_error(request, ApiError(error.status_code, message))
 
 
@@ -94,11 +128,11 @@ async def _on_validation_error(request: Request, error: Exception) -> Response:
 
 
 async def _on_store_error(request: Request, error: Exception) -> Response:
-    log.error("%s %s: the store failed: %s", request.method, request.url.path, error)
+    log.error("%s %s: the store failed: %s", request.method, request.scope["path"], error)
     return await _on_api_error(request, ApiError(503, f"the store failed: {error}", code="store_error"))
 
 
 async def _on_error(request: Request, error: Exception) -> Response:
-    """What nobody foresaw. Its message is for the log only, in which the server adds the traceback."""
-    log.error("%s %s failed: %r", request.method, request.url.path, error)
+    """What nobody foresaw. The server logs where it came from."""
+    log.error("%s %s failed", request.method, request.scope["path"])
     return await _on_api_error(request, ApiError(500, "the gateway failed; its log says why", code="internal_error"))

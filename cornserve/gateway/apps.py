@@ -5,23 +5,43 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 
 from cornserve.app.app import App
 from cornserve.app.load import load
-from cornserve.app.record import Route
+from cornserve.app.record import GroupStatus, Route
 from cornserve.app.source import unload_app
-from cornserve.control.store.base import APPS, AppRecord, ChangeType, ExpiredError, Store
+from cornserve.app.threads import in_own_thread
+from cornserve.control.store.base import APPS, AppRecord, Change, ChangeType, Listing, Store
+from cornserve.control.store.follow import follow
 from cornserve.gateway.errors import ApiError
-from cornserve.gateway.replica import Replicas
+from cornserve.gateway.observe.metrics import Metrics
+from cornserve.gateway.request.replicas import Replicas
 
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 1.0
 """The pause before a store that failed is read anew."""
+
+RELOAD_SECONDS = 10.0
+"""The pause before an app that could not be loaded is tried again: what it lacked may be there by then."""
+
+SYNC_SECONDS = 10.0
+"""How long a gateway that starts waits for all apps to be imported, before it serves those that are."""
+
+
+class Wanted(NamedTuple):
+    """What the store says of an app."""
+
+    route: Route
+    module: str
+    """The name under which its code is imported."""
+    version: int
+    """Of the record that says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +49,7 @@ class Deployed:
     """A version of an app that is served."""
 
     app: App
+    uid: str
     module: str
     route: Route
     created: int
@@ -37,99 +58,166 @@ class Deployed:
     response: TypeAdapter[Any]
 
     @classmethod
-    def load(cls, name: str, route: Route, module: str) -> Deployed:
+    def load(cls, record: AppRecord, route: Route, module: str) -> Deployed:
         """Slow and blocking, as loading an app is."""
-        app = load(name, route.spec, module)
+        app = load(record.name, route.spec, module)
         try:
             request, response = TypeAdapter(app.request_type), TypeAdapter(app.response_type)
         except Exception:
             unload_app(module)
             raise
-        return cls(app, module, route, int(time.time()), request, response)
+        return cls(app, record.uid, module, route, int(time.time()), request, response)
 
 
 class Apps:
     """Follows the store. Each request takes a `Deployed` and keeps it, whatever is deployed meanwhile."""
 
-    def __init__(self, store: Store, replicas: Replicas) -> None:
+    def __init__(self, store: Store, replicas: Replicas, metrics: Metrics) -> None:
         self._store = store
+        self._metrics = metrics
         self._replicas = replicas
+        self._wanted: dict[str, Wanted] = {}
         self._deployed: dict[str, Deployed] = {}
         self._failures: dict[str, str] = {}
+        """By module, why it could not be loaded. It is tried again."""
+        self._loading: dict[str, asyncio.Task[None]] = {}
+        """By module."""
+        self._tasks: asyncio.TaskGroup
+        self._groups: dict[str, list[GroupStatus]] = {}
         self.synced = asyncio.Event()
-        """Set once the store has been read."""
+        """Set once the store has been read, and what it says is served."""
 
     def get(self, name: str) -> Deployed:
         """Raises a 404 that names what there is, or a 503 that says why what should be served is not."""
-        if name in self._failures:
-            raise ApiError(503, f"the app {name!r} cannot be loaded: {self._failures[name]}", code="not_ready")
+        wanted = self._wanted.get(name)
+        if wanted is not None and wanted.module in self._failures:
+            reason = self._failures[wanted.module]
+            raise ApiError(503, f"the app {name!r} cannot be loaded: {reason}", code="not_ready")
         try:
             return self._deployed[name]
         except KeyError:
+            if not self.synced.is_set():
+                raise ApiError(503, "the store, which has the apps, has not been read", code="not_ready") from None
+            if wanted is not None:
+                raise ApiError(503, f"the app {name!r} is being loaded", code="not_ready") from None
             served = ", ".join(sorted(self._deployed)) or "none"
             raise ApiError(
                 404, f"the model {name!r} is not served here; served: {served}", param="model", code="model_not_found"
             ) from None
 
+    def groups(self) -> Mapping[str, list[GroupStatus]]:
+        """The executors of each app, also of those that are not served yet."""
+        return self._groups
+
+    def replica_ids(self) -> dict[str, str]:
+        """By endpoint."""
+        replicas = (replica for groups in self._groups.values() for group in groups for replica in group.replicas)
+        return {replica.endpoint: replica.id for replica in replicas if replica.endpoint is not None}
+
     def all(self) -> dict[str, Deployed]:
         return self._deployed
 
     async def follow(self) -> None:
-        """Runs for ever, through whatever the store raises. Until it is read again, the gateway is not ready."""
+        """Runs for ever, through whatever fails. Until the store is read again, the gateway is not ready."""
         while True:
             try:
-                await self._follow()
-            except ExpiredError:
-                log.info("missed changes of the store, reading it anew")
+                async with asyncio.TaskGroup() as self._tasks:
+                    await self._follow()
             except Exception:
                 log.exception("cannot follow the store, trying again in %s s", RETRY_SECONDS)
                 self.synced.clear()
+                self._failures.clear()  # Who would have tried them again has ended.
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _follow(self) -> None:
-        listing = await self._store.list(APPS)
-        for name in {*self._deployed, *self._failures} - {record.name for record in listing.records}:
-            self._forget(name)
-        for record in listing.records:
-            await self._take(record)
-        self.synced.set()
-        async for change in self._store.watch(APPS, listing.version):
-            if change.type is ChangeType.DELETED:
-                self._forget(change.record.name)
-            else:
-                await self._take(change.record)
+        async for news in follow(self._store, APPS):
+            match news:
+                case Listing(records):
+                    for name in self._groups.keys() - {record.name for record in records}:
+                        self._delete(name)
+                    for record in records:
+                        self._take(record)
+                    self._tasks.create_task(self._become_synced())
+                case Change(ChangeType.DELETED, record=record):
+                    self._delete(record.name)
+                case Change(record=record):
+                    self._take(record)
 
-    async def _take(self, record: AppRecord) -> None:
+    async def _become_synced(self) -> None:
+        if self._loading:
+            await asyncio.wait(self._loading.values(), timeout=SYNC_SECONDS)
+        self.synced.set()
+
+    def _take(self, record: AppRecord) -> None:
+        self._groups[record.name] = record.status.groups
         route = record.status.route
         if route is None:
             self._forget(record.name)
             return
-        module = f"cornserve_app_{record.uid}_{route.generation}"
-        old = self._deployed.get(record.name)
-        if old is not None and old.module == module:
-            self._deployed[record.name] = replace(old, route=route)
-        else:
-            try:
-                new = await asyncio.to_thread(Deployed.load, record.name, route, module)
-            except Exception as error:
+        module = f"cornserve_app_{record.uid}_{route.spec.code}"
+        self._wanted[record.name] = Wanted(route, module, record.version)
+        deployed = self._deployed.get(record.name)
+        if deployed is not None and deployed.module == module:
+            self._deployed[record.name] = replace(deployed, route=route)
+        elif module not in self._loading and module not in self._failures:
+            self._loading[module] = self._tasks.create_task(self._load(record, route, module))
+        self._tell_replicas()
+
+    async def _load(self, record: AppRecord, route: Route, module: str) -> None:
+        """Beside the store's changes: code that is slow to import holds up no other app. Until then, the old serves."""
+        name = record.name
+        try:
+            new = await in_own_thread(Deployed.load, record, route, module)
+        except Exception as error:
+            log.exception("cannot load app %s, generation %d", name, route.generation)
+            self._failures[module] = str(error)
+            self._tasks.create_task(self._load_later(record, route, module))
+            if self._wants(name, module):
                 # Not the old generation instead: its executors are being drained.
-                log.exception("cannot load app %s, generation %d", record.name, route.generation)
-                self._forget(record.name)
-                self._failures[record.name] = str(error)
-                return
-            self._failures.pop(record.name, None)
-            self._deployed[record.name] = new
-            if old is not None:
-                unload_app(old.module)
-        self._release()
+                self._withdraw(name)
+        else:
+            self._failures.pop(module, None)
+            self._serve(name, new)
+        finally:
+            del self._loading[module]
+
+    async def _load_later(self, record: AppRecord, route: Route, module: str) -> None:
+        await asyncio.sleep(RELOAD_SECONDS)
+        if self._wants(record.name, module):
+            self._loading[module] = self._tasks.create_task(self._load(record, route, module))
+        else:
+            del self._failures[module]
+
+    def _serve(self, name: str, new: Deployed) -> None:
+        if not self._wants(name, new.module):
+            unload_app(new.module)
+            return
+        old = self._deployed.get(name)
+        self._deployed[name] = replace(new, route=self._wanted[name].route)
+        if old is not None:
+            unload_app(old.module)
+        self._tell_replicas()
+
+    def _wants(self, name: str, module: str) -> bool:
+        return name in self._wanted and self._wanted[name].module == module
+
+    def _delete(self, name: str) -> None:
+        self._groups.pop(name, None)
+        self._forget(name)
 
     def _forget(self, name: str) -> None:
-        self._failures.pop(name, None)
+        self._wanted.pop(name, None)
+        self._withdraw(name)
+
+    def _withdraw(self, name: str) -> None:
         deployed = self._deployed.pop(name, None)
         if deployed is not None:
             unload_app(deployed.module)
-            self._release()
+        self._tell_replicas()
 
-    def _release(self) -> None:
-        routes = (deployed.route.endpoints.values() for deployed in self._deployed.values())
-        self._replicas.retain({endpoint for groups in routes for group in groups for endpoint in group})
+    def _tell_replicas(self) -> None:
+        """Tells which replicas there are. Apps that share a group name the same ones, sooner or later."""
+        served = (deployed.route for deployed in self._deployed.values())
+        stored = (wanted.route for wanted in sorted(self._wanted.values(), key=lambda wanted: wanted.version))
+        self._replicas.update({key: group for route in (*served, *stored) for key, group in route.endpoints.items()})
+        self._metrics.retain(set(self._wanted))

@@ -9,9 +9,10 @@ from fastapi import Depends, Request
 
 from cornserve.control.store.base import Store
 from cornserve.gateway.apps import Apps
-from cornserve.gateway.logs import Logs
-from cornserve.gateway.metrics import Metrics
-from cornserve.gateway.replica import Replicas
+from cornserve.gateway.entry.admission import Admission
+from cornserve.gateway.observe.metrics import Metrics
+from cornserve.gateway.replica_logs import Logs
+from cornserve.gateway.request.replicas import Replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,9 @@ class Shared:
     replicas: Replicas
     metrics: Metrics
     logs: Logs
+    admission: Admission
+    controller_metrics: str | None = None
+    """`host:port` where Prometheus finds the controller's metrics."""
 
 
 async def _shared(request: Request) -> Shared:

@@ -7,7 +7,10 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from cornserve.task.errors import InvocationError, TaskError
+from cornserve.task.errors import InvocationError
+
+MAX_TEXT = 4000
+"""Characters of a message: it may quote what was sent."""
 
 
 class ErrorDetail(BaseModel):
@@ -29,15 +32,32 @@ class ApiError(Exception):
     ) -> None:
         super().__init__(message)
         self.status = status
-        self.body = ErrorBody(error=ErrorDetail(message=message, type=type or _type_of(status), param=param, code=code))
+        self.headers = dict(_HEADERS.get(status, {}))
+        self.body = ErrorBody(
+            error=ErrorDetail(
+                message=_writable(message), type=type or _type_of(status), param=param and _writable(param), code=code
+            )
+        )
+
+    @property
+    def content(self) -> bytes:
+        """The response's body."""
+        return self.body.model_dump_json().encode()
 
 
-class NotReadyError(TaskError):
-    """No replica can take the invocation now."""
+_HEADERS = {401: {"www-authenticate": "Bearer"}, 429: {"retry-after": "1"}, 503: {"retry-after": "1"}}
 
 
 def _type_of(status: int) -> str:
+    if status == 429:
+        return "rate_limit_error"
     return "server_error" if status >= 500 else "invalid_request_error"
+
+
+def _writable(text: str) -> str:
+    """What a request or an app said may be long, and may be no Unicode."""
+    cut = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
+    return cut.encode(errors="replace").decode()
 
 
 _STATUS_OF_CODE = {
@@ -55,10 +75,13 @@ def of_request(error: Exception) -> ApiError:
             return error
         case InvocationError(code="INVALID_ARGUMENT"):
             return ApiError(400, error.message)
+        case InvocationError(code="ABORTED"):
+            aborted = ApiError(500, str(error), code="executor_died")
+            # OpenAI's clients would send it again, and it may be what the executors died of.
+            aborted.headers["x-should-retry"] = "false"
+            return aborted
         case InvocationError():
             return ApiError(_STATUS_OF_CODE.get(error.code, 500), str(error), code=error.code.lower())
-        case NotReadyError():
-            return ApiError(503, str(error), code="not_ready")
         case _:
             return ApiError(500, f"{type(error).__name__}: {error}", code="task_error")
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
@@ -46,6 +47,11 @@ class Task(BaseModel, Generic[Request, Response]):
         arguments = cls.__pydantic_generic_metadata__["args"]
         if len(arguments) == 2:
             cls.request_type, cls.response_type = arguments
+
+    @classmethod
+    def request_types(cls) -> tuple[Any, ...]:
+        """The types of which a request is one."""
+        return _alternatives(cls.request_type)
 
     @property
     def name(self) -> str:
@@ -91,6 +97,15 @@ def _tasks_in(value: Any) -> Iterator[Task[Any, Any]]:
                 yield from _tasks_in(item)
         case dict():
             yield from _tasks_in(list(value.values()))
+
+
+def _alternatives(annotation: Any) -> tuple[Any, ...]:
+    """The members of a union, however they are annotated."""
+    if get_origin(annotation) is Annotated:
+        return _alternatives(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return tuple(one for member in get_args(annotation) for one in _alternatives(member))
+    return (annotation,)
 
 
 def require_types(task: type[Task[Any, Any]]) -> None:

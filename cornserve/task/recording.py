@@ -37,9 +37,9 @@ DEFAULT_MAX_INVOCATIONS = 256
 
 
 class OpenStream(Protocol):
-    """Gives the items of a stream output as they arrive, each time from the first."""
+    """Gives the items of a stream output as they arrive, several at once where they wait; each time from the first."""
 
-    def __call__(self, origin: Origin) -> AsyncIterator[Any]: ...
+    def __call__(self, origin: Origin) -> AsyncIterator[Sequence[Any]]: ...
 
 
 class Invocation:
@@ -78,6 +78,11 @@ class Invocation:
     def fail(self, code: str, message: str) -> None:
         self.error = InvocationError(self.task.name, self.index, code, message)
         self.ended = True
+
+    @property
+    def has_values(self) -> bool:
+        """Whether some came ahead of the end."""
+        return bool(self._values)
 
     def has(self, field: str | None) -> bool:
         """Whether reading `field` (None: every value) gives something, be it the error."""

@@ -8,7 +8,7 @@ they are null: there is nothing to write down.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Generic, NamedTuple, Never, TypeVar
 
 from pydantic import GetCoreSchemaHandler
@@ -57,6 +57,10 @@ class Tensor:
     def __hash__(self) -> int:
         return hash(self.origin)
 
+    def __deepcopy__(self, memo: object) -> Tensor:
+        """What pydantic does with each default."""
+        return self
+
     def __repr__(self) -> str:
         return f"Tensor({self.origin!r})"
 
@@ -74,7 +78,9 @@ class Stream(Generic[Item]):
 
     __slots__ = ("_source", "origin")
 
-    def __init__(self, origin: Origin | None = None, source: Callable[[], AsyncIterator[Item]] | None = None) -> None:
+    def __init__(
+        self, origin: Origin | None = None, source: Callable[[], AsyncIterator[Sequence[Item]]] | None = None
+    ) -> None:
         self.origin = origin
         self._source = source
 
@@ -84,9 +90,15 @@ class Stream(Generic[Item]):
         if source is None:
             return Stream()
 
-        async def mapped() -> AsyncIterator[Mapped]:
-            async for item in source():
-                yield _apply(fn, item)
+        async def mapped() -> AsyncIterator[Sequence[Mapped]]:
+            async for items in source():
+                done: list[Mapped] = []
+                try:
+                    done.extend(_apply(fn, item) for item in items)
+                except Exception:
+                    yield done
+                    raise
+                yield done
 
         return Stream(source=mapped)
 
@@ -100,13 +112,23 @@ class Stream(Generic[Item]):
         """Whether there is something to iterate over."""
         return self._source is not None
 
-    def __aiter__(self) -> AsyncIterator[Item]:
+    def batches(self) -> AsyncIterator[Sequence[Item]]:
+        """All items that have arrived, whenever some have: who falls behind catches up, as a batch costs little more
+        than an item.
+        """
         if self._source is None:
             raise TypeError("this stream belongs to no running request")
         return self._source()
 
+    def __aiter__(self) -> AsyncIterator[Item]:
+        return _each(self.batches())
+
     def __iter__(self) -> Never:
         raise TypeError("a Stream cannot be iterated inside `invoke`: return it, map it, or read a value of the output")
+
+    def __deepcopy__(self, memo: object) -> Stream[Item]:
+        """What pydantic does with each default."""
+        return self
 
     def __repr__(self) -> str:
         return f"Stream({self.origin!r})"
@@ -114,6 +136,12 @@ class Stream(Generic[Item]):
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return _reference_schema(cls)
+
+
+async def _each(batches: AsyncIterator[Sequence[Item]]) -> AsyncIterator[Item]:
+    async for items in batches:
+        for item in items:
+            yield item
 
 
 def _apply(fn: Callable[[Item], Mapped], item: Item) -> Mapped:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
 from cornserve.task.base import Task
 from cornserve.task.errors import DefinitionError
@@ -53,6 +53,14 @@ class UnitTask(Task[Input, Result]):
         return ExecutorSpec(executor=self.executor, config=self.model_dump(mode="json"))
 
     @cached_property
+    def input_types(self) -> tuple[type[BaseModel], ...]:
+        return self.request_types()
+
+    @cached_property
+    def request_adapter(self) -> TypeAdapter[Any]:
+        return TypeAdapter(self.request_type)
+
+    @cached_property
     def spec(self) -> ExecutorSpec:
         return self.executor_spec()
 
@@ -62,11 +70,23 @@ class UnitTask(Task[Input, Result]):
 
     def encode(self, request: Input, edges: Edges) -> bytes:
         """The executor's call: JSON, in which references stand as `{"$input": n}` and are lifted into `edges`."""
-        if not isinstance(request, self.request_type):
-            raise TypeError(f"{self.name} takes a {self.request_type.__name__}, not a {type(request).__name__}")
-        serializer = self.request_type.__pydantic_serializer__
-        body: bytes = serializer.to_json(request, context=edges, exclude_defaults=True)
-        return body
+        for input_type in self.input_types:
+            if isinstance(request, input_type):
+                return input_type.__pydantic_serializer__.to_json(request, context=edges, exclude_defaults=True)
+        expected = " or ".join(input_type.__name__ for input_type in self.input_types)
+        raise TypeError(f"{self.name} takes a {expected}, not a {type(request).__name__}")
+
+    def decode(self, body: bytes) -> Input:
+        """The request again, of a call without references."""
+        request: Input = self.request_adapter.validate_json(body)
+        return request
+
+    def continues(self, request: Input) -> bool:
+        """Whether, when an executor dies, another goes on exactly from what the streams have brought until then.
+
+        The executor must be one that `continues`, too. By default, started streams end with an error.
+        """
+        return False
 
     def invoke(self, request: Input) -> Result:
         """Records the call, and gives its output once there is one."""

@@ -36,7 +36,10 @@ class _CodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Code.ValueType],
     CODE_DEADLINE_EXCEEDED: _Code.ValueType  # 3
     CODE_RESOURCE_EXHAUSTED: _Code.ValueType  # 4
     CODE_UNAVAILABLE: _Code.ValueType  # 5
+    """It has not begun: another replica may take it at once."""
     CODE_INTERNAL: _Code.ValueType  # 6
+    CODE_ABORTED: _Code.ValueType  # 7
+    """The engine died under it."""
 
 class Code(_Code, metaclass=_CodeEnumTypeWrapper):
     """The meanings of gRPC's status codes of the same names."""
@@ -47,7 +50,10 @@ CODE_INVALID_ARGUMENT: Code.ValueType  # 2
 CODE_DEADLINE_EXCEEDED: Code.ValueType  # 3
 CODE_RESOURCE_EXHAUSTED: Code.ValueType  # 4
 CODE_UNAVAILABLE: Code.ValueType  # 5
+"""It has not begun: another replica may take it at once."""
 CODE_INTERNAL: Code.ValueType  # 6
+CODE_ABORTED: Code.ValueType  # 7
+"""The engine died under it."""
 Global___Code: _TypeAlias = Code  # noqa: Y015
 
 class _Phase:
@@ -58,7 +64,6 @@ class _PhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Phase.ValueType
     DESCRIPTOR: _descriptor.EnumDescriptor
     PHASE_UNSPECIFIED: _Phase.ValueType  # 0
     PHASE_LOADING: _Phase.ValueType  # 1
-    PHASE_WARMING_UP: _Phase.ValueType  # 2
     PHASE_READY: _Phase.ValueType  # 3
     PHASE_DRAINING: _Phase.ValueType  # 4
 
@@ -66,7 +71,6 @@ class Phase(_Phase, metaclass=_PhaseEnumTypeWrapper): ...
 
 PHASE_UNSPECIFIED: Phase.ValueType  # 0
 PHASE_LOADING: Phase.ValueType  # 1
-PHASE_WARMING_UP: Phase.ValueType  # 2
 PHASE_READY: Phase.ValueType  # 3
 PHASE_DRAINING: Phase.ValueType  # 4
 Global___Phase: _TypeAlias = Phase  # noqa: Y015
@@ -193,6 +197,7 @@ class Start(_message.Message):
     REQUEST_FIELD_NUMBER: _builtins.int
     INPUTS_FIELD_NUMBER: _builtins.int
     OUTPUTS_FIELD_NUMBER: _builtins.int
+    DELIVERED_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     invocation: _builtins.int
     """Index of the invocation within its request."""
@@ -213,6 +218,10 @@ class Start(_message.Message):
     def outputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Output]:
         """The outputs that somebody waits for besides the values in `End`."""
 
+    @_builtins.property
+    def delivered(self) -> _containers.RepeatedCompositeFieldContainer[Global___OutputChunk]:
+        """What streams have brought in earlier attempts, in order: the executor goes on after it. Empty in a first attempt."""
+
     def __init__(
         self,
         *,
@@ -225,10 +234,11 @@ class Start(_message.Message):
         request: _builtins.bytes = ...,
         inputs: _abc.Iterable[Global___Input] | None = ...,
         outputs: _abc.Iterable[Global___Output] | None = ...,
+        delivered: _abc.Iterable[Global___OutputChunk] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "inputs", b"inputs", "invocation", b"invocation", "outputs", b"outputs", "request", b"request", "request_id", b"request_id", "timeout_ms", b"timeout_ms", "traceparent", b"traceparent", "tracestate", b"tracestate"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "delivered", b"delivered", "inputs", b"inputs", "invocation", b"invocation", "outputs", b"outputs", "request", b"request", "request_id", b"request_id", "timeout_ms", b"timeout_ms", "traceparent", b"traceparent", "tracestate", b"tracestate"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -566,51 +576,19 @@ class Observation(_message.Message):
 
     PHASE_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
-    LOAD_FIELD_NUMBER: _builtins.int
     phase: Global___Phase.ValueType
     message: _builtins.str
     """What it is busy with, for people: "loading weights"."""
-    @_builtins.property
-    def load(self) -> Global___Load: ...
     def __init__(
         self,
         *,
         phase: Global___Phase.ValueType = ...,
         message: _builtins.str = ...,
-        load: Global___Load | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["load", b"load"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["load", b"load", "message", b"message", "phase", b"phase"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "phase", b"phase"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Observation: _TypeAlias = Observation  # noqa: Y015
-
-@_typing.final
-class Load(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    RUNNING_FIELD_NUMBER: _builtins.int
-    QUEUED_FIELD_NUMBER: _builtins.int
-    WAITING_FIELD_NUMBER: _builtins.int
-    running: _builtins.int
-    """Invocations that hold an engine slot."""
-    queued: _builtins.int
-    """Invocations that have all inputs and wait for a slot."""
-    waiting: _builtins.int
-    """Invocations whose inputs have not arrived; they hold nothing."""
-    def __init__(
-        self,
-        *,
-        running: _builtins.int = ...,
-        queued: _builtins.int = ...,
-        waiting: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["queued", b"queued", "running", b"running", "waiting", b"waiting"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Load: _TypeAlias = Load  # noqa: Y015

@@ -1,6 +1,25 @@
 """Unit tasks, composite tasks and model families that come with Cornserve."""
 
-from cornserve_tasklib.chat import ChatChunk, ChatMessage, ChatRequest, ChatResponse, Usage
-from cornserve_tasklib.llm import Chat, LLMTask
+from cornserve_tasklib.answer import ChatChoice, ChatChunk, ChatResponse, Usage
+from cornserve_tasklib.chat import ChatRequest
+from cornserve_tasklib.completion import CompletionRequest
+from cornserve_tasklib.embedding import Embed, EmbeddingRequest, EmbeddingResponse, EmbeddingTask
+from cornserve_tasklib.llm import Chat, LLMRequest, LLMTask
+from cornserve_tasklib.messages import ChatMessage
 
-__all__ = ["Chat", "ChatChunk", "ChatMessage", "ChatRequest", "ChatResponse", "LLMTask", "Usage"]
+__all__ = [
+    "Chat",
+    "ChatChoice",
+    "ChatChunk",
+    "ChatMessage",
+    "ChatRequest",
+    "ChatResponse",
+    "CompletionRequest",
+    "Embed",
+    "EmbeddingRequest",
+    "EmbeddingResponse",
+    "EmbeddingTask",
+    "LLMRequest",
+    "LLMTask",
+    "Usage",
+]

@@ -1,105 +1,88 @@
-"""Chat: what a language model is asked, and what it answers, with the names of OpenAI's API."""
+"""Chat: what a language model is asked, with the names of OpenAI's API."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Self
 
-from annotated_types import Ge, Gt, Le
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+from annotated_types import Ge, Le, MaxLen, MinLen
+from pydantic import field_validator, model_validator
 
-from cornserve.task import Output, Stream
+from cornserve_tasklib.messages import ChatMessage
+from cornserve_tasklib.sampling import SamplingRequest
+from cornserve_tasklib.tools import NamedToolChoice, ResponseFormat, ToolChoice, Tools
 
-FinishReason = Literal["stop", "length"]
-
-
-class TextPart(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    type: Literal["text"]
-    text: str
+RESERVED = frozenset(
+    {"add_generation_prompt", "chat_template", "continue_final_message", "documents", "messages", "tokenize", "tools"}
+)
+"""What templates are given anyway."""
 
 
-class ChatMessage(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    role: Literal["system", "developer", "user", "assistant"]
-    content: Annotated[
-        Annotated[str, Tag("content:text")] | Annotated[list[TextPart], Tag("content:parts")],
-        Discriminator(lambda content: "content:text" if isinstance(content, str) else "content:parts"),
-    ]
-    name: str | None = None
-
-
-class ChatRequest(BaseModel):
+class ChatRequest(SamplingRequest):
     """A conversation, and how to go on with it.
 
     ChatRequest.ask("What is the capital of France?", max_tokens=16)
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    messages: Annotated[list[ChatMessage], MinLen(1), MaxLen(4096)]
     max_tokens: Annotated[int, Ge(1)] | None = None
     """At most so many tokens are generated; by default, as many as the model's context holds."""
     max_completion_tokens: Annotated[int, Ge(1)] | None = None
     """The newer name of `max_tokens`."""
-    temperature: Annotated[float, Ge(0), Le(2)] = 1.0
-    """0: greedy."""
-    top_p: Annotated[float, Gt(0), Le(1)] = 1.0
-    seed: int | None = None
-    stop: Annotated[list[str], Field(max_length=4)] = Field(default_factory=list)
-    ignore_eos: bool = False
-    """Generates on until `max_tokens`, for benchmarks."""
+    logprobs: bool = False
+    """Whether each token comes with its logarithmic probability."""
+    top_logprobs: Annotated[int, Ge(0), Le(20)] = 0
+    """And with those of so many likeliest tokens."""
+    tools: Annotated[Tools, MinLen(1)] | None = None
+    tool_choice: ToolChoice | None = None
+    """By default "auto" where there are tools."""
+    parallel_tool_calls: bool = True
+    """Whether the model may ask for several calls at once."""
+    response_format: ResponseFormat | None = None
+    chat_template_kwargs: Annotated[dict[str, Any], MaxLen(64)] | None = None
+    """Further variables of the model's template."""
+    add_generation_prompt: bool = True
+    """Whether the template opens an answer."""
+    continue_final_message: bool = False
+    """Goes on with the last message instead of answering it."""
 
-    @field_validator("stop", mode="before")
+    @field_validator("chat_template_kwargs")
     @classmethod
-    def _stop_may_be_one_string(cls, stop: object) -> object:
-        return [stop] if isinstance(stop, str) else stop
+    def _none_is_reserved(cls, variables: dict[str, Any] | None) -> dict[str, Any] | None:
+        if reserved := RESERVED & (variables or {}).keys():
+            raise ValueError(f"{min(reserved)!r} cannot be given as a variable of the template")
+        return variables
 
     @model_validator(mode="after")
-    def _one_token_limit(self) -> ChatRequest:
+    def _fields_fit_together(self) -> Self:
         if self.max_tokens is not None and self.max_completion_tokens is not None:
             raise ValueError("max_tokens and max_completion_tokens are two names of one limit: give one of them")
+        if self.top_logprobs and not self.logprobs:
+            raise ValueError("top_logprobs needs logprobs: true")
+        if self.continue_final_message and self.add_generation_prompt:
+            raise ValueError("continue_final_message needs add_generation_prompt: false")
+        if self.tool_choice is not None:
+            self._check_tool_choice(self.tool_choice)
         return self
+
+    def _check_tool_choice(self, choice: str | NamedToolChoice) -> None:
+        if self.tools is None and choice != "none":
+            raise ValueError("tool_choice needs tools")
+        if isinstance(choice, NamedToolChoice) and choice.function.name not in {
+            tool.function.name for tool in self.tools or ()
+        }:
+            raise ValueError(f"tool_choice: there is no tool {choice.function.name!r}")
 
     @property
     def token_limit(self) -> int | None:
         return self.max_completion_tokens if self.max_tokens is None else self.max_tokens
+
+    @property
+    def can_be_continued(self) -> bool:
+        is_text = not self.logprobs and self.tools is None and self.response_format is None
+        return is_text and super().can_be_continued
 
     @classmethod
     def ask(cls, question: str, *, max_tokens: int | None = None, temperature: float = 1.0) -> ChatRequest:
         """A conversation of one question."""
         message = ChatMessage(role="user", content=question)
         return cls(messages=[message], max_tokens=max_tokens, temperature=temperature)
-
-
-class Usage(BaseModel):
-    """Counts of tokens."""
-
-    prompt_tokens: int
-    completion_tokens: int
-
-    @property
-    def total_tokens(self) -> int:
-        return self.prompt_tokens + self.completion_tokens
-
-
-class ChatChunk(BaseModel):
-    """The next piece of an answer."""
-
-    text: str
-    token_ids: list[int] = Field(default_factory=list)
-
-
-class ChatResponse(Output):
-    """An answer, as a stream and as a whole.
-
-    A composite task may build one from a text (`ChatResponse(text=…)`), or from chunks that are still
-    to come (`ChatResponse(chunks=answer.chunks.map(…))`), whose text is then the whole.
-    """
-
-    chunks: Stream[ChatChunk] = Stream()
-    text: str = ""
-    token_ids: list[int] = Field(default_factory=list)
-    finish_reason: FinishReason = "stop"
-    usage: Usage = Usage(prompt_tokens=0, completion_tokens=0)

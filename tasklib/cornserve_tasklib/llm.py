@@ -2,47 +2,57 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import Discriminator, Tag
 
-from cornserve.task import ExecutorSpec, Task, UnitTask
-from cornserve_tasklib.chat import ChatRequest, ChatResponse
+from cornserve.task import Task, UnitTask
+from cornserve_tasklib.answer import ChatResponse
+from cornserve_tasklib.chat import ChatRequest
+from cornserve_tasklib.completion import CompletionRequest
+from cornserve_tasklib.engine import EngineSettings
 
 
-class LLMTask(UnitTask[ChatRequest, ChatResponse]):
-    """A language model that answers chats, on vLLM."""
+def _kind(request: object) -> str:
+    is_completion = "prompt" in request if isinstance(request, dict) else isinstance(request, CompletionRequest)
+    return "request:completion" if is_completion else "request:chat"
+
+
+LLMRequest = Annotated[
+    Annotated[ChatRequest, Tag("request:chat")] | Annotated[CompletionRequest, Tag("request:completion")],
+    Discriminator(_kind),
+]
+"""A chat, or, where there is a `prompt`, a completion."""
+
+
+class LLMTask(EngineSettings, UnitTask[LLMRequest, ChatResponse]):
+    """A language model that answers chats and completes texts, on vLLM."""
 
     executor = "llm"
 
-    model_id: str
-    """A Hugging Face id, or a directory."""
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    max_model_len: int | None = Field(default=None, ge=1)
-    """Tokens of prompt and answer together; by default, what the model allows."""
-    max_num_seqs: int | None = Field(default=None, ge=1)
-    """Requests that are generated for at once; by default, vLLM's choice."""
-    kv_cache_memory_bytes: int | None = Field(default=None, ge=1)
-    """Of each GPU, or of the process on a CPU; by default, what the device leaves."""
-    enforce_eager: bool = False
-    """Neither compiles nor captures graphs: starts sooner, runs slower."""
-    tensor_parallel_size: int = Field(default=1, ge=1)
+    tool_parser: str | None = None
+    """vLLM's parser of the model's tool calls ("hermes", "llama3_json", …); without one, `tools` are refused."""
+    reasoning_parser: str | None = None
+    """vLLM's parser that tells what the model thinks from what it says ("qwen3", "deepseek_r1", …)."""
+    chat_template: str | None = None
+    """A Jinja template instead of the model's own."""
 
-    def components(self, request: ChatRequest) -> frozenset[str]:
+    def components(self, request: LLMRequest) -> frozenset[str]:
         return frozenset({"prefill", "decode"})
 
-    def executor_spec(self) -> ExecutorSpec:
-        config = self.model_dump(mode="json")
-        return ExecutorSpec(executor=self.executor, config=config, gpus=self.tensor_parallel_size)
+    def continues(self, request: LLMRequest) -> bool:
+        return self.reasoning_parser is None and request.can_be_continued
 
 
-class Chat(Task[ChatRequest, ChatResponse]):
+class Chat(Task[LLMRequest, ChatResponse]):
     """The plain chat with one language model."""
 
     model_id: str
+    tool_parser: str | None = None
+    reasoning_parser: str | None = None
 
     def post_init(self) -> None:
-        self.llm = LLMTask(model_id=self.model_id)
+        self.llm = LLMTask(model_id=self.model_id, tool_parser=self.tool_parser, reasoning_parser=self.reasoning_parser)
 
-    def invoke(self, request: ChatRequest) -> ChatResponse:
+    def invoke(self, request: LLMRequest) -> ChatResponse:
         return self.llm.invoke(request)

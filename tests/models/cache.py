@@ -13,11 +13,15 @@ from pathlib import Path
 import platformdirs
 
 
-def made_by(script: Path) -> Path:
-    """The directory that `script DIRECTORY` makes. Whoever comes while it is being made waits."""
+def made_by(script: Path, *imported: Path) -> Path:
+    """The directory that `script DIRECTORY` makes. Whoever comes while it is being made waits.
+
+    Another is made when the script changes, or a file that it imports.
+    """
     folder = Path(os.environ.get("CORNSERVE_TEST_MODELS") or platformdirs.user_cache_path("cornserve-tests"))
     folder.mkdir(parents=True, exist_ok=True)
-    model = folder / f"{script.stem}-{hashlib.sha256(script.read_bytes()).hexdigest()[:8]}"
+    sources = b"".join(file.read_bytes() for file in (script, *imported))
+    model = folder / f"{script.stem}-{hashlib.sha256(sources).hexdigest()[:8]}"
     with (folder / f"{model.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not model.is_dir():

@@ -7,12 +7,24 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.models.byte_tokenizer import byte_tokenizer
+
 SPECIAL_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+MARKS = ["<think>", "</think>", "<tool_call>", "</tool_call>"]
+"""As Qwen's: they are part of the text."""
 
 TEMPLATE = """\
+{%- if tools %}<|im_start|>system
+Tools: {{ tools | tojson }}
+For each function call, return a json object within <tool_call></tool_call> tags:
+<tool_call>
+{"name": <function-name>, "arguments": <args-json-object>}
+</tool_call><|im_end|>
+{% endif %}
 {%- if messages[0].role == 'assistant' %}{{ raise_exception('The assistant must not speak first.') }}{% endif %}
 {%- for message in messages %}<|im_start|>{{ message.role }}
-{{ message.content }}<|im_end|>
+{{ message.content or '' }}
+{%- for call in message.tool_calls or [] %}<tool_call>{{ call.function | tojson }}</tool_call>{% endfor %}<|im_end|>
 {% endfor %}
 {%- if add_generation_prompt %}<|im_start|>assistant
 {% endif %}"""
@@ -42,16 +54,11 @@ def make(directory: Path) -> None:
 
 
 def _tokenizer() -> Any:
-    """One token for each byte."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models
-    from tokenizers.pre_tokenizers import ByteLevel
+    from tokenizers import AddedToken
     from transformers import PreTrainedTokenizerFast
 
-    vocabulary = {character: number for number, character in enumerate(sorted(ByteLevel.alphabet()))}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
-    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS])
+    tokenizer = byte_tokenizer(SPECIAL_TOKENS)
+    tokenizer.add_tokens([AddedToken(mark, special=False, normalized=False) for mark in MARKS])
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>")
     fast.chat_template = TEMPLATE
     return fast

@@ -18,7 +18,7 @@ from benchmarks.harness.load.tally import Tally
 
 async def run(job: Job) -> Result:
     tally = Tally(job)
-    async with (chatting if job.target == "gateway" else invoking)(job, tally):
+    async with (chatting if job.protocol == "chat" else invoking)(job, tally):
         return await tally.measure()
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import grpc
 from pydantic_core import from_json
 
-from benchmarks.harness.load.job import ANSWER, WORDS, Job
+from benchmarks.harness.load.job import ANSWER, PACE_SECONDS, WORDS, Job
 from benchmarks.harness.load.tally import Tally
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.v1 import executor_pb2_grpc
@@ -45,11 +45,12 @@ class _Calls:
 
     def __init__(self, job: Job, tally: Tally) -> None:
         self._tally = tally
-        self._chunks = len(WORDS) if job.stream else 0
-        outputs = [pb.Output(name="words", to_caller=True)] if job.stream else []
+        self._chunks = 0 if job.mode == "whole" else len(WORDS)
+        outputs = [pb.Output(name="words", to_caller=True)] if self._chunks else []
+        request = EchoRequest(text=ANSWER, seconds=PACE_SECONDS * len(WORDS) if job.mode == "paced" else 0)
         self._start = pb.Start(
             request_id="benchmark",
-            request=EchoRequest(text=ANSWER).model_dump_json(exclude_defaults=True).encode(),
+            request=request.model_dump_json(exclude_defaults=True).encode(),
             outputs=outputs,
         )
         self._flying: dict[int, _Progress] = {}

@@ -11,7 +11,7 @@ from typing import cast
 import httptools
 from pydantic_core import from_json, to_json
 
-from benchmarks.harness.load.job import ANSWER, WORDS, Job
+from benchmarks.harness.load.job import ANSWER, MODELS, WORDS, Job, Mode
 from benchmarks.harness.load.tally import Tally
 
 EVENTS = len(WORDS) + 2
@@ -24,28 +24,37 @@ async def chatting(job: Job, tally: Tally) -> AsyncIterator[None]:
     host, _, port = job.address.rpartition(":")
     message = _message(job)
     loop = asyncio.get_running_loop()
-    async with AsyncExitStack() as connections:
+    async with AsyncExitStack() as cleanup:
+        connections = []
         for _ in range(job.concurrency):
-            transport, _ = await loop.create_connection(
-                lambda: _Connection(message, job.stream, tally), host, int(port)
+            transport, connection = await loop.create_connection(
+                lambda: _Connection(message, job.mode != "whole", tally), host, int(port)
             )
-            connections.callback(transport.abort)
+            cleanup.callback(transport.abort)
+            connections.append(connection)
+        for connection in connections:  # a server that is busy already would take them one by one
+            connection.send()
         yield
 
 
-def _message(job: Job) -> bytes:
-    body = to_json(
+def chat(mode: Mode) -> bytes:
+    """The body of a request."""
+    return to_json(
         {
-            "model": job.model,
+            "model": MODELS[mode],
             "messages": [
                 {"role": "system", "content": "You are a helpful assistant."},
                 {"role": "user", "content": "Count from one to sixteen in words, please."},
             ],
             "max_tokens": len(WORDS),
             "temperature": 0,
-            "stream": job.stream,
+            "stream": mode != "whole",
         }
     )
+
+
+def _message(job: Job) -> bytes:
+    body = chat(job.mode)
     lines = (
         "POST /v1/chat/completions HTTP/1.1",
         f"Host: {job.address}",
@@ -71,7 +80,6 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's own, which does not derive from it
-        self._send()
 
     def data_received(self, data: bytes) -> None:
         self._parser.feed_data(data)
@@ -93,9 +101,9 @@ class _Connection(asyncio.Protocol):
             self._tally.joined()
         self._tally.answered(self._sent, self._first, problem)
         if not self._tally.stopped:
-            self._send()
+            self.send()
 
-    def _send(self) -> None:
+    def send(self) -> None:
         self._body.clear()
         self._sent = time.perf_counter()
         self._transport.write(self._message)

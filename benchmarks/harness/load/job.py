@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Target = Literal["gateway", "executor"]
+Protocol = Literal["chat", "invocation"]
+"""OpenAI's, over HTTP, or the executor's own contract."""
+
+Mode = Literal["whole", "stream", "paced"]
+"""How a chat is answered: as a whole; word by word, all at once; or word by word with a pause before each."""
 
 WORDS = (
     "one", "two", "three", "four", "five", "six", "seven", "eight",
@@ -14,17 +18,21 @@ WORDS = (
 ANSWER = " ".join(WORDS)
 """What every request is answered with."""
 
+PACE_SECONDS = 0.01
+"""The pause before each word of a paced stream."""
+
+MODELS: dict[Mode, str] = {"whole": "count", "stream": "count-aloud", "paced": "count-slowly"}
+"""What answers in which mode."""
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    target: Target
+    protocol: Protocol
     address: str
-    stream: bool
+    mode: Mode
     concurrency: int
     seconds: float
     """How long is measured, after a warm-up."""
-    model: str = ""
-    """For the gateway."""
     processes: tuple[tuple[str, int], ...] = ()
     """Whose CPU time is taken: (name, process id)."""
 

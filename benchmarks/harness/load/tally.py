@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from benchmarks.harness.load.job import Job, Result
 from benchmarks.harness.processes import cpu_seconds, machine_cpu_seconds
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 120.0
 
 
 class WrongAnswerError(Exception):
@@ -27,7 +27,7 @@ class Tally:
         self._warm: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._wrong: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._outside = job.concurrency
-        self._warming = max(100, job.concurrency)
+        self._warming = max(20 if job.mode == "paced" else 100, job.concurrency)
         self._counts = False
         self._latencies: list[float] = []
         self._firsts: list[float] = []

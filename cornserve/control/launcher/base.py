@@ -42,8 +42,17 @@ class Replica:
     endpoint: str | None = None
     failures: int = 0
     """How many replicas in a row, up to this one, have ended before they were ready."""
+    pause: float = 0
+    """If it has failed: seconds until its replacement starts."""
     hopeless: bool = False
     """Whether another try would end the same: the machine is too small for it."""
+    metrics: str | None = None
+    """`host:port` where Prometheus finds its metrics."""
+
+    @property
+    def doing(self) -> str:
+        """For people."""
+        return f"{self.message}; starts again in {self.pause:g} s" if self.pause else self.message
 
 
 class Launcher(Protocol):

@@ -13,6 +13,8 @@ class EchoRequest(BaseModel):
     """How long the answer takes; words are spread over it evenly."""
     fail: str | None = None
     """If set, the invocation fails with this message after its words."""
+    continues: bool = True
+    """Whether, when an executor dies, another says the rest of the words; else their stream ends with an error."""
 
 
 class EchoResponse(Output):
@@ -29,3 +31,8 @@ class EchoTask(UnitTask[EchoRequest, EchoResponse]):
     """How long the executor takes to start."""
     fail_start: str | None = None
     """If set, the executor fails to start with this message."""
+    engine: bool = False
+    """Whether the executor has an engine: a process beside it, without which it ends, as language models have."""
+
+    def continues(self, request: EchoRequest) -> bool:
+        return request.continues

@@ -1,6 +1,6 @@
 """Runs one executor replica: `python -m cornserve_executors.base --spec SPEC --listen HOST:PORT`.
 
-SIGTERM drains: no new invocations, those in flight finish, then the process exits.
+SIGTERM drains: the callers that it knows are served until they have left, then the process exits.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import signal
 import sys
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from cornserve import waiting
+from cornserve.observe import logs, tracing
 from cornserve.task.spec import ExecutorSpec, find_executor
 from cornserve_executors.base.executor import EngineDeadError, Executor, StartError
 from cornserve_executors.base.server import Address, Server
@@ -23,13 +26,14 @@ log = logging.getLogger("cornserve.executor")
 
 
 def main() -> int:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     options = _options()
+    logs.configure()
     try:
         executor = _create(options.spec)
     except ValidationError as error:
         print(f"the settings do not fit the executor {options.spec.executor!r}: {_in_one_line(error)}", file=sys.stderr)
         return 2
+    tracing.setup("cornserve-executor", os.environ.get(logs.REPLICA_VARIABLE))
     try:
         asyncio.run(_serve(executor, options))
     except StartError as error:
@@ -41,6 +45,8 @@ def main() -> int:
     except Exception as error:
         log.error("the executor failed", exc_info=_without_our_frames(error))
         return 1
+    finally:
+        tracing.finish()
     return 0
 
 
@@ -48,9 +54,10 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="cornserve-executor", description=__doc__)
     parser.add_argument("--spec", required=True, type=ExecutorSpec.model_validate_json, help="the executor spec, JSON")
     parser.add_argument("--listen", default="127.0.0.1:0", metavar="HOST:PORT", help="port 0: any free one")
-    parser.add_argument("--announce", type=Path, metavar="FILE", help="write the endpoint to this file")
+    parser.add_argument("--announce", type=Path, metavar="FILE", help="write there where it listens")
     parser.add_argument("--metrics-port", type=int, help="serve Prometheus metrics there; 0: any free port")
-    parser.add_argument("--drain-seconds", type=float, default=30, help="how long SIGTERM waits for invocations")
+    parser.add_argument("--drain-seconds", type=float, default=30, help="how long SIGTERM waits for callers to leave")
+    parser.add_argument("--queue", type=int, default=1024, help="how many invocations it works on or keeps waiting")
     return parser.parse_args()
 
 
@@ -66,7 +73,7 @@ def _in_one_line(error: ValidationError) -> str:
 
 def _without_our_frames(error: Exception) -> Exception:
     """Whoever wrote the executor looks for their own lines."""
-    ours = (str(Path(__file__).parent), str(Path(asyncio.__file__).parent))
+    ours = (str(Path(__file__).parent), str(Path(asyncio.__file__).parent), waiting.__file__)
     traceback = error.__traceback__
     while traceback and traceback.tb_next and traceback.tb_frame.f_code.co_filename.startswith(ours):
         traceback = traceback.tb_next
@@ -79,7 +86,7 @@ async def _serve(executor: Executor[Any, Any, Any], options: argparse.Namespace)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, terminated.set)
     address = Address(options.listen, options.announce, options.metrics_port)
-    await Server(executor).run(address, terminated, options.drain_seconds)
+    await Server(executor, options.queue).run(address, terminated, options.drain_seconds)
 
 
 if __name__ == "__main__":

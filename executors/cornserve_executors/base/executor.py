@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from pydantic import BaseModel
+from prometheus_client import Metric
+from pydantic import BaseModel, TypeAdapter
 
 from cornserve.task.errors import DefinitionError
 from cornserve.task.output import Output
@@ -40,7 +41,7 @@ class Report(Protocol):
 class Call:
     """One invocation, as the executor sees it."""
 
-    __slots__ = ("_send", "attempt", "invocation", "outputs", "request_id")
+    __slots__ = ("_send", "attempt", "delivered", "invocation", "outputs", "request_id")
 
     def __init__(
         self,
@@ -49,11 +50,14 @@ class Call:
         attempt: int,
         outputs: frozenset[str],
         send: Callable[[str, bytes], Awaitable[None]],
+        delivered: Mapping[str, Sequence[bytes]],
     ) -> None:
         self.request_id = request_id
         self.invocation = invocation
         self.attempt = attempt
         self.outputs = outputs
+        self.delivered = delivered
+        """By output: the items that an executor has sent before it died, as JSON. Only for executors that continue."""
         self._send = send
 
     @property
@@ -82,17 +86,25 @@ class Executor(Generic[Config, Request, Result]):
     An invocation is cancelled by cancelling its coroutine.
     """
 
+    continues: ClassVar[bool] = False
+    """Whether `invoke` goes on after `Call.delivered`, exactly as the executor that died would have."""
+
     config_type: ClassVar[type[BaseModel]]
-    request_type: ClassVar[type[BaseModel]]
+    request_adapter: ClassVar[TypeAdapter[Any]]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         for base in getattr(cls, "__orig_bases__", ()):
+            origin = getattr(base, "__origin__", None)
             arguments: tuple[Any, ...] = getattr(base, "__args__", ())
-            if getattr(base, "__origin__", None) is Executor:
-                if len(arguments) != 3 or any(isinstance(argument, TypeVar) for argument in arguments):
-                    raise DefinitionError(f"{cls.__name__} must derive from Executor[Config, Request, Result]")
-                cls.config_type, cls.request_type, _ = arguments
+            if not (isinstance(origin, type) and issubclass(origin, Executor)):
+                continue
+            are_open = [isinstance(argument, TypeVar) for argument in arguments]
+            if all(are_open):  # A base for others.
+                continue
+            if len(arguments) != 3 or any(are_open):
+                raise DefinitionError(f"{cls.__name__} must derive from Executor[Config, Request, Result]")
+            cls.config_type, cls.request_adapter = arguments[0], TypeAdapter(arguments[1])
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -119,6 +131,6 @@ class Executor(Generic[Config, Request, Result]):
     async def stop(self) -> None:
         """Frees everything. Called once, after the last invocation, also if `start` failed."""
 
-    def metrics(self) -> Mapping[str, float]:
-        """Gauges of the executor's own, by Prometheus name, read when metrics are scraped."""
-        return {}
+    def metrics(self) -> Iterable[Metric]:
+        """Metrics of the executor's own, asked for by another thread when they are scraped."""
+        return ()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client import CollectorRegistry, Metric, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-_SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300)
+from cornserve.observe.histogram import Histogram
 
 
 @dataclass(slots=True)
@@ -19,40 +20,44 @@ class Observed:
     code: str = "CANCELLED"
 
 
-class Metrics:
-    def __init__(self, gauges: Callable[[], Mapping[str, float]]) -> None:
+class Metrics(Collector):
+    """Counts invocations, and adds what the executor says of itself."""
+
+    def __init__(self, own: Callable[[], Iterable[Metric]]) -> None:
         self.registry = CollectorRegistry()
-        self._running = Gauge("cornserve_executor_running", "Invocations that run.", registry=self.registry)
-        self._ended = Counter(
-            "cornserve_executor_invocations", "Invocations that ended, by code.", ["code"], registry=self.registry
-        )
-        self._seconds = Histogram(
-            "cornserve_executor_invocation_seconds",
-            "From start to end of an invocation.",
-            buckets=_SECONDS,
-            registry=self.registry,
-        )
-        self.registry.register(_Gauges(gauges))
+        ProcessCollector(registry=self.registry)
+        self._own = own
+        self._running = 0
+        self._ended: Counter[str] = Counter()
+        self._seconds = Histogram()
+        self.registry.register(self)
+
+    def refused(self) -> None:
+        """An invocation for which there was no room."""
+        self._ended["RESOURCE_EXHAUSTED"] += 1
 
     @contextmanager
     def invocation(self) -> Iterator[Observed]:
         observed = Observed()
         started = time.perf_counter()
-        self._running.inc()
+        self._running += 1
         try:
             yield observed
         finally:
-            self._running.dec()
-            self._ended.labels(observed.code).inc()
+            self._running -= 1
+            self._ended[observed.code] += 1
             self._seconds.observe(time.perf_counter() - started)
 
-
-class _Gauges(Collector):
-    """The executor's own figures, read when they are asked for."""
-
-    def __init__(self, read: Callable[[], Mapping[str, float]]) -> None:
-        self._read = read
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        for name, value in self._read().items():
-            yield GaugeMetricFamily(name, name, value=value)
+    def collect(self) -> Iterator[Metric]:
+        """Called by the thread that serves them."""
+        yield GaugeMetricFamily("cornserve_executor_running", "Invocations that run.", value=self._running)
+        ended = CounterMetricFamily(
+            "cornserve_executor_invocations", "Invocations that ended, by code.", labels=["code"]
+        )
+        for code, count in self._ended.copy().items():
+            ended.add_metric([code], count)
+        yield ended
+        seconds = HistogramMetricFamily("cornserve_executor_invocation_seconds", "From start to end of an invocation.")
+        self._seconds.add_to(seconds)
+        yield seconds
+        yield from self._own()

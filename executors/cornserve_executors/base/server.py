@@ -18,6 +18,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from prometheus_client import start_http_server
 
+from cornserve.files import write_whole
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.v1 import executor_pb2_grpc
 from cornserve.waiting import done_before
@@ -29,7 +30,7 @@ from cornserve_executors.base.state import State
 log = logging.getLogger("cornserve.executor")
 
 LINGER_SECONDS = 1.0
-"""How long a draining executor still takes invocations: gateways that send them have not heard of it yet."""
+"""How long a draining executor still takes new callers: those that come have not heard of it yet."""
 
 SERVICE = "cornserve.v1.Executor"
 """What the health service answers for; the empty name means the same."""
@@ -50,7 +51,7 @@ class Address:
     listen: str
     """`HOST:PORT`; port 0 is any free one."""
     announce: Path | None
-    """The file that tells others which it was."""
+    """The file that tells others which it was, and on a second line where the metrics are."""
     metrics_port: int | None
 
     @property
@@ -59,10 +60,11 @@ class Address:
 
 
 class Server:
-    def __init__(self, executor: Executor[Any, Any, Any]) -> None:
+    def __init__(self, executor: Executor[Any, Any, Any], queue: int) -> None:
         self._executor = executor
         self._state = State()
         self._metrics = Metrics(executor.metrics)
+        self._service = ExecutorService(executor, self._state, self._metrics, queue)
         self._health = health.aio.HealthServicer()
 
     async def run(self, address: Address, terminated: asyncio.Event, drain_seconds: float) -> None:
@@ -74,21 +76,23 @@ class Server:
                     await self._drain(drain_seconds)
             finally:
                 self._state.close()  # Observers would keep the server for all of the grace.
+                await self._service.abort("the executor ends")
                 await self._executor.stop()
 
     @asynccontextmanager
     async def _listening(self, address: Address) -> AsyncIterator[None]:
         server = grpc.aio.server(options=_OPTIONS)
-        service = ExecutorService(self._executor, self._state, self._metrics)
-        executor_pb2_grpc.add_ExecutorServicer_to_server(service, server)
+        executor_pb2_grpc.add_ExecutorServicer_to_server(self._service, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         await self._set_health(serving=False)
         port = server.add_insecure_port(address.listen)
         await server.start()
+        announcement = [f"{address.host}:{port}"]
         if address.metrics_port is not None:
             metrics, _ = start_http_server(address.metrics_port, address.host, registry=self._metrics.registry)
-            log.info("metrics on http://%s:%d/metrics", address.host, metrics.server_port)
-        _announce(address.announce, f"{address.host}:{port}")
+            announcement.append(f"{address.host}:{metrics.server_port}")
+        if address.announce is not None:
+            write_whole(address.announce, "\n".join(announcement))
         try:
             yield
         finally:
@@ -115,18 +119,11 @@ class Server:
         log.info("draining")
         self._state.enter(pb.PHASE_DRAINING)
         await asyncio.sleep(LINGER_SECONDS)
-        self._state.refuse()
+        self._state.take_no_more_callers()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._state.idle(), seconds)
+            await asyncio.wait_for(self._state.deserted(), seconds)
 
     async def _set_health(self, *, serving: bool) -> None:
         status = health_pb2.HealthCheckResponse
         for service in ("", SERVICE):
             await self._health.set(service, status.SERVING if serving else status.NOT_SERVING)
-
-
-def _announce(file: Path | None, endpoint: str) -> None:
-    if file is not None:
-        partial = file.with_suffix(".partial")
-        partial.write_text(endpoint)
-        partial.rename(file)

@@ -1,4 +1,4 @@
-"""The life of an executor process: loading, ready, draining; and how loaded it is."""
+"""The life of an executor process: loading, ready, draining."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from contextlib import contextmanager, suppress
 
 from cornserve.v1 import executor_pb2 as pb
 
-LOAD_SECONDS = 0.1
-"""Observers hear of each phase at once, but of the load, which changes with each invocation, only so often."""
+BEAT_SECONDS = 1.0
+"""Observers hear so often that the event loop runs, also when nothing changes."""
 
 _DESCRIPTIONS = {
     pb.PHASE_LOADING: "still loading",
-    pb.PHASE_WARMING_UP: "still warming up",
     pb.PHASE_READY: "ready",
     pb.PHASE_DRAINING: "draining",
 }
@@ -23,23 +22,44 @@ class State:
     def __init__(self) -> None:
         self._phase: pb.Phase.ValueType = pb.PHASE_LOADING
         self._message = ""
-        self._refuses = False
-        self._running = 0
+        self._takes_callers = True
+        self._callers = 0
         self._closed = False
         self._changed = asyncio.Event()
-        self._phase_changed = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._deserted = asyncio.Event()
+        self._deserted.set()
         self._dead: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     @property
     def accepts(self) -> bool:
-        """Also while it drains, at first: callers hear of that a little later."""
-        return self._phase in (pb.PHASE_READY, pb.PHASE_DRAINING) and not self._refuses and not self._dead.done()
+        """Also while it drains: a caller that it knows says itself, by leaving, that no more will come."""
+        return self._phase in (pb.PHASE_READY, pb.PHASE_DRAINING) and not self._dead.done()
 
-    def refuse(self) -> None:
-        """From now on, nothing new is accepted."""
-        self._refuses = True
+    @contextmanager
+    def calling(self) -> Iterator[bool]:
+        """A caller, until it leaves; gives whether it is taken at all."""
+        if not self._takes_callers:
+            yield False
+            return
+        self._callers += 1
+        self._deserted.clear()
+        try:
+            yield True
+        finally:
+            self._callers -= 1
+            if not self._callers:
+                self._deserted.set()
+
+    def take_no_more_callers(self) -> None:
+        self._takes_callers = False
+
+    @property
+    def callers(self) -> int:
+        return self._callers
+
+    async def deserted(self) -> None:
+        """Returns when no caller is left, and so nothing runs."""
+        await self._deserted.wait()
 
     @property
     def description(self) -> str:
@@ -47,17 +67,17 @@ class State:
 
     def enter(self, phase: pb.Phase.ValueType, message: str = "") -> None:
         self._phase, self._message = phase, message
-        self._notify_of_phase()
+        self._notify()
 
     def report(self, message: str) -> None:
         """What the current phase is busy with."""
         self._message = message
-        self._notify_of_phase()
+        self._notify()
 
     def close(self) -> None:
         """Ends all observations."""
         self._closed = True
-        self._notify_of_phase()
+        self._notify()
 
     def engine_died(self, reason: str) -> None:
         if not self._dead.done():
@@ -67,40 +87,13 @@ class State:
         """Returns, with the reason, when the engine has died."""
         return await asyncio.shield(self._dead)
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        self._running += 1
-        self._idle.clear()
-        self._notify()
-        try:
-            yield
-        finally:
-            self._running -= 1
-            if not self._running:
-                self._idle.set()
-            self._notify()
-
-    @property
-    def running_now(self) -> int:
-        return self._running
-
-    async def idle(self) -> None:
-        """Returns when nothing runs."""
-        await self._idle.wait()
-
     async def observations(self) -> AsyncIterator[pb.Observation]:
-        """The present state, then the newest after each change; changes in between may be left out."""
+        """The present state, then the newest after each change, and every second; some changes may be left out."""
         while not self._closed:
-            changed, phase_changed = self._changed, self._phase_changed
-            yield pb.Observation(phase=self._phase, message=self._message, load=pb.Load(running=self._running))
-            await changed.wait()
+            changed = self._changed
+            yield pb.Observation(phase=self._phase, message=self._message)
             with suppress(TimeoutError):
-                await asyncio.wait_for(phase_changed.wait(), LOAD_SECONDS)
-
-    def _notify_of_phase(self) -> None:
-        changed, self._phase_changed = self._phase_changed, asyncio.Event()
-        changed.set()
-        self._notify()
+                await asyncio.wait_for(changed.wait(), BEAT_SECONDS)
 
     def _notify(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()

@@ -2,35 +2,54 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
 
 from vllm import RequestOutput
 
-from cornserve_tasklib.chat import ChatChunk, ChatResponse, Usage
+from cornserve_executors.llm.choice import Choice
+from cornserve_executors.llm.generation import Generation
+from cornserve_executors.llm.logprobs import token_logprobs
+from cornserve_tasklib.answer import ChatChunk, ChatResponse, Usage
+from cornserve_tasklib.completion import CompletionRequest
 
 
 class Answer:
-    def __init__(self) -> None:
-        self._texts: list[str] = []
-        self._token_ids: list[int] = []
-        self._prompt_tokens = 0
-        self._finish_reason: Any = None
+    def __init__(self, generation: Generation) -> None:
+        self._generation = generation
+        self._choices = [Choice(generation, index) for index in range(generation.request.n)]
+        request = generation.request
+        self._to_echo = set(range(request.n)) if isinstance(request, CompletionRequest) and request.echo else set()
 
-    def add(self, output: RequestOutput) -> ChatChunk:
-        """Takes the next output in, and returns what is new."""
-        completion = output.outputs[0]
-        self._texts.append(completion.text)
-        self._token_ids.extend(completion.token_ids)
-        self._prompt_tokens = len(output.prompt_token_ids)
-        self._finish_reason = completion.finish_reason
-        return ChatChunk(text=completion.text, token_ids=list(completion.token_ids))
+    def add(self, output: RequestOutput) -> Iterator[ChatChunk]:
+        """Takes the next output in, and gives what is new."""
+        for completion in output.outputs:
+            choice = self._choices[completion.index]
+            if completion.index in self._to_echo:
+                self._to_echo.remove(completion.index)
+                yield choice.add(self._prompt(completion.index, output))
+            chunk = choice.read(completion)
+            if self._generation.request.token_limit != 0:
+                yield choice.add(chunk)
+
+    def _prompt(self, index: int, output: RequestOutput) -> ChatChunk:
+        generation = self._generation
+        chunk = ChatChunk(text=generation.prompt["prompt"], index=index)
+        if output.prompt_logprobs is not None:
+            chunk.logprobs = token_logprobs(
+                generation.prompt_tokens,
+                output.prompt_logprobs,
+                generation.tokenizer,
+                generation.sampling.prompt_logprobs or 0,
+            )
+        return chunk
+
+    def end(self) -> None:
+        """Nothing more may be generated."""
+        for choice in self._choices:
+            choice.end()
 
     def response(self) -> ChatResponse:
-        if self._finish_reason not in ("stop", "length"):
-            raise RuntimeError(f"vLLM ended the generation with {self._finish_reason!r}")
-        return ChatResponse(
-            text="".join(self._texts),
-            token_ids=self._token_ids,
-            finish_reason=self._finish_reason,
-            usage=Usage(prompt_tokens=self._prompt_tokens, completion_tokens=len(self._token_ids)),
-        )
+        first, *further = [choice.whole() for choice in self._choices]
+        tokens = sum(len(choice.token_ids) for choice in (first, *further))
+        usage = Usage(prompt_tokens=len(self._generation.prompt_tokens), completion_tokens=tokens)
+        return ChatResponse(**dict(first), usage=usage, further=further)

@@ -27,16 +27,17 @@ def test_record_and_replay_are_measured_beside_plain_calls() -> None:
     assert all(row["record"]["min"] > row["plain"]["min"] > 0 for row in report["rows"])
 
 
-def test_the_gateway_is_measured_beside_direct_calls_and_sampled(tmp_path: Path) -> None:
+def test_the_gateway_is_measured_beside_direct_calls_and_peers_and_sampled(tmp_path: Path) -> None:
     stacks = tmp_path / "stacks"
+    peers = ("fastapi-aiohttp", "asgi-aiohttp", "raw-uvloop")  # those that need no installation
 
-    report = run("gateway.py", "--profile", str(stacks))
+    report = run("gateway.py", "--profile", str(stacks), "--peers", *peers)
 
-    assert [(row["stream"], row["concurrency"]) for row in report["rows"]] == [
-        (False, 1), (False, 8), (True, 1), (True, 8),
-    ]  # fmt: skip
+    assert [(row["mode"], row["concurrency"]) for row in report["rows"]] == [("whole", 8), ("stream", 8), ("paced", 8)]
     for row in report["rows"]:
         assert row["gateway"]["requests"] > 0
         assert row["executor"]["requests"] > 0
+        assert {name: result["requests"] > 0 for name, result in row["peers"].items()} == dict.fromkeys(peers, True)
     assert report["rss_mib"][0] > 0
+    assert set(report["peers_rss_mib"]) == set(peers)
     assert "Session.run" in stacks.read_text()

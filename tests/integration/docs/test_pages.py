@@ -14,11 +14,20 @@ from tests.integration.docs.reader import Reader
 ON_MY_OWN = [
     "docs/how-to/deploy-an-app.md",
     "docs/how-to/add-a-unit-task.md",
+    "docs/how-to/limit-requests.md",
+    "docs/how-to/put-it-on-a-network.md",
     "docs/reference/executor-contract.md",
 ]
-WITH_AN_INSTANCE = ["docs/reference/task-api.md"]
+WITH_AN_INSTANCE = ["docs/reference/task-api.md", "docs/reference/sdk.md"]
 """Pages for which Cornserve runs already."""
-AFTER_THE_README = ["docs/how-to/write-a-task.md", "docs/reference/http-api.md"]
+AFTER_THE_README = [
+    "docs/how-to/write-a-task.md",
+    "docs/how-to/serve-a-language-model.md",
+    "docs/how-to/use-the-sdk.md",
+    "docs/how-to/measure-an-app.md",
+    "docs/how-to/observe.md",
+    "docs/reference/http-api.md",
+]
 """Pages that go on with the model that the README deploys."""
 
 NOT_RUN_AT_ALL = [
@@ -28,6 +37,7 @@ NOT_RUN_AT_ALL = [
 NOT_RUN = {
     "README.md": ["make run", "make test"],
     "docs/getting-started.md": ["make run"],  # run below
+    "docs/how-to/observe.md": ["OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4317 cornserve up"],  # takes a collector
     "docs/how-to/deploy-an-app.md": [  # take a model hub
         "cornserve deploy ~/models/Qwen3-0.6B",
         "cornserve deploy Qwen/Qwen3-0.6B --name qwen",
@@ -48,7 +58,7 @@ def test_every_block_is_run_or_listed_as_an_exception() -> None:
         if (consoles := [block for block in found[page] if block.language == "console"])
     } == NOT_RUN
     for block in chain.from_iterable(found.values()):
-        assert block.language in ("bash", "console", "python", "text", "toml"), f"{block}: {block.language}"
+        assert block.language in ("bash", "console", "python", "text", "toml", "yaml"), f"{block}: {block.language}"
         assert block.included is None or (ROOT / block.included).is_file(), f"{block} includes what is not there"
 
 

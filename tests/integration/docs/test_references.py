@@ -2,26 +2,48 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urldefrag
 
 import pytest
 from fastapi.routing import APIRoute
+from prometheus_client import CollectorRegistry
 from pydantic import BaseModel
 
 import cornserve
-from cornserve.app.record import AppSpec
+from cornserve import client
+from cornserve.app.record import AppSpec, AppStatus, ReplicaState, Route
+from cornserve.control.launcher.base import Group
+from cornserve.control.launcher.local import LocalLauncher, Slots
+from cornserve.control.metrics import Metrics as ControllerMetrics
 from cornserve.control.store.base import Store
 from cornserve.gateway.api import create_api
-from cornserve.gateway.logs import Logs
-from cornserve.gateway.metrics import Metrics
-from cornserve.gateway.openai.chat import ChatCompletionRequest
+from cornserve.gateway.endpoints.openai.body import Generating
+from cornserve.gateway.endpoints.openai.chat import ChatCompletionRequest
+from cornserve.gateway.endpoints.openai.completions import TextCompletionRequest
+from cornserve.gateway.endpoints.openai.embeddings import CreateEmbeddingRequest
+from cornserve.gateway.entry.admission import Admission
+from cornserve.gateway.observe.metrics import Metrics
+from cornserve.gateway.observe.replica_metrics import ReplicaMetrics, ReplicaTally
+from cornserve.gateway.replica_logs import Logs
+from cornserve.gateway.request.replicas import Replicas
+from cornserve.home import Home
+from cornserve.limits import Limits
 from cornserve.task import errors
+from cornserve.task.spec import ExecutorSpec
 from cornserve.v1 import executor_pb2 as pb
-from cornserve_tasklib import LLMTask
+from cornserve_executors.base.metrics import Metrics as ExecutorMetrics
+from cornserve_tasklib import EmbeddingTask, LLMTask
+from cornserve_tasklib.sampling import SamplingRequest
 from tests.integration.docs import cli_reference
+from tests.integration.docs.metrics_told import Told, metrics_told
 from tests.integration.docs.pages import ROOT, pages
+from tests.waiting import until
 
 REFERENCE = ROOT / "docs/reference"
 
@@ -59,11 +81,20 @@ def test_every_command_is_in_the_overview() -> None:
     [
         ("http-api.md", "## Chat completions", "Field", ChatCompletionRequest),
         ("http-api.md", "### Deploying", "Field", AppSpec),
+        ("http-api.md", "## Embeddings", "Field", CreateEmbeddingRequest),
         ("task-api.md", "### LLMTask", "Setting", LLMTask),
+        ("task-api.md", "### EmbeddingTask", "Setting", EmbeddingTask),
     ],
 )
 def test_the_fields_are_those_of_the_code(page: str, heading: str, header: str, model: type[BaseModel]) -> None:
-    assert _first_column(_section(page, heading), header) == set(model.model_fields)
+    assert _first_column(_section(page, heading), header) == set(model.model_json_schema()["properties"])
+
+
+def test_completions_have_the_fields_of_chats_and_some_more() -> None:
+    own = _first_column(_section("http-api.md", "## Completions"), "Field")
+    shared = {*SamplingRequest.model_fields, *Generating.model_fields}
+
+    assert own | shared == set(TextCompletionRequest.model_fields)
 
 
 def test_every_route_of_the_gateway_is_told() -> None:
@@ -75,17 +106,89 @@ def test_every_route_of_the_gateway_is_told() -> None:
     assert told == {f"{method} {route.path}" for route in routes for method in route.methods}
 
 
-def test_every_metric_of_the_gateway_is_told() -> None:
-    told = re.findall(r"^\| `(cornserve_\w+)", _section("http-api.md", "## Health and metrics"), re.MULTILINE)
-    families = [family for family in Metrics().registry.collect() if family.name.startswith("cornserve")]
+def test_every_limit_is_told_with_its_default() -> None:
+    text = (ROOT / "docs/how-to/limit-requests.md").read_text()
+    told = re.findall(r"^\| `([a-z-]+)` \| (\d+) \|", text, re.MULTILINE)
 
-    assert {name.removesuffix("_total") for name in told} == {family.name for family in families}
+    assert {name.replace("-", "_"): int(value) for name, value in told} == asdict(Limits())
+
+
+def _metrics_of(registry: CollectorRegistry) -> Told:
+    families = [family for family in registry.collect() if family.name.startswith("cornserve")]
+    return {
+        (family.name, family.type, frozenset(label for sample in family.samples for label in sample.labels) - {"le"})
+        for family in families
+    }
+
+
+class _OneReplica(Replicas):
+    def tallies(self) -> Iterator[tuple[str, str, int, ReplicaTally]]:
+        tally = ReplicaTally()
+        tally.end("OK", 1)
+        yield "group", "endpoint", 0, tally
+
+
+def test_every_metric_of_the_gateway_is_told() -> None:
+    metrics = Metrics()
+    metrics.registry.register(ReplicaMetrics(_OneReplica(), dict))
+    metrics.registry.register(Admission())
+    metrics.error(404, "model_not_found")
+    meter = metrics.meter("app")
+    meter.begin()
+    meter.take_path(0)
+    meter.end(200)
+
+    assert metrics_told("## Gateway") == _metrics_of(metrics.registry)
+
+
+def test_every_metric_of_executors_is_told() -> None:
+    metrics = ExecutorMetrics(lambda: ())
+    with metrics.invocation():
+        pass
+
+    assert metrics_told("## Executors") == _metrics_of(metrics.registry)
+
+
+async def test_every_metric_of_the_controller_is_told(tmp_path: Path) -> None:
+    launcher = LocalLauncher(Home(tmp_path), Slots.cpu(0))
+    await launcher.start()
+    await launcher.apply(Group(ExecutorSpec(executor="echo", gpus=1), 1))  # more than there is: it fails
+    await until(lambda: any(replica.state is ReplicaState.FAILED for replica in launcher.replicas()))
+    metrics = ControllerMetrics(launcher)
+    metrics.observe(launcher.replicas())
+    route = Route(generation=1, spec=AppSpec(model="m"), shares=[1], endpoints={})
+    metrics.status("app", AppStatus(), AppStatus(route=route))
+
+    assert metrics_told("## Controller") == _metrics_of(metrics.registry)
+    await launcher.close()
 
 
 def test_every_public_name_is_told() -> None:
     told = _first_column((REFERENCE / "task-api.md").read_text(), "Name")
 
     assert told == set(cornserve.__all__)
+
+
+@pytest.mark.parametrize("kind", [cornserve.Client, cornserve.AsyncClient])
+def test_every_method_of_the_clients_is_told_with_its_parameters(kind: type) -> None:
+    told = _first_column((REFERENCE / "sdk.md").read_text(), "Method")
+    methods = {name: vars(kind)[name] for name in vars(kind) if not name.startswith("_") and name != "url"}
+
+    assert told == {f"{name}({_parameters(method)})" for name, method in methods.items()}
+
+
+def _parameters(method: Any) -> str:
+    _, *parameters = inspect.signature(method).parameters.values()
+    return ", ".join("…" if it.kind is it.VAR_KEYWORD else it.name for it in parameters)
+
+
+def test_every_argument_and_error_of_the_clients_is_told() -> None:
+    text = (REFERENCE / "sdk.md").read_text()
+    _, *arguments = inspect.signature(cornserve.Client.__init__).parameters
+    errors = {name for name, it in vars(client).items() if isinstance(it, type) and issubclass(it, Exception)}
+
+    assert _first_column(text, "Argument") == set(arguments)
+    assert _first_column(text, "Error") | {"ClientError"} == errors
 
 
 def test_every_error_is_told_with_its_base() -> None:

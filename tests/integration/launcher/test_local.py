@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 from pathlib import Path
 from socket import create_connection
 from tempfile import NamedTemporaryFile
@@ -19,12 +20,13 @@ import pytest
 
 from cornserve.app.record import ReplicaState
 from cornserve.control.launcher.base import Group, Launcher, Replica, ReplicaId
-from cornserve.control.launcher.local import life
+from cornserve.control.launcher.local import life, place
 from cornserve.control.launcher.local.folder import KEPT_LOGS, Folder, Folders, Process
 from cornserve.control.launcher.local.leader import Leader
 from cornserve.control.launcher.local.shared_memory import mapped_by
 from cornserve.home import Home
 from cornserve.task.spec import ExecutorSpec
+from cornserve_echo.task import EchoTask
 from tests.integration.launcher import doomed_launcher
 from tests.integration.launcher.conformance import (
     BROKEN,
@@ -282,6 +284,79 @@ class TestEnds:
         async with site.open() as launcher:
             assert launcher.replicas() == []
         assert not folder.path.exists()
+
+
+class TestSilence:
+    async def test_a_replica_that_hangs_is_replaced_and_says_so(
+        self, site: LocalSite, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(life, "BEAT_SECONDS", 1.2)
+        monkeypatch.setattr(life, "QUIET_BEATS", 1)
+        monkeypatch.setattr(life, "SILENT_BEATS", 2)
+        async with site.open() as launcher:
+            [hanging, other] = await started(launcher, replicas=2)
+            os.kill(site.process(hanging.id).leader.pid, signal.SIGSTOP)
+            quiet = await observed(launcher, lambda replicas: "does not answer" in replicas[0].message)
+            assert quiet[0] == replace(hanging, state=ReplicaState.STARTING, message="does not answer")
+            [dead, _] = await observed(launcher, failed)
+            assert dead.message.startswith("did not answer for 2.4 s and was killed")
+            replicas = await observed(launcher, lambda replicas: hanging.id not in ids(replicas) and ready(2)(replicas))
+            assert other in replicas
+
+    async def test_a_replica_that_answers_again_is_ready_again(
+        self, site: LocalSite, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(life, "QUIET_BEATS", 2)
+        async with site.open() as launcher:
+            [replica] = await started(launcher)
+            pid = site.process(replica.id).leader.pid
+            os.kill(pid, signal.SIGSTOP)
+            await observed(launcher, lambda replicas: "does not answer" in replicas[0].message)
+            os.kill(pid, signal.SIGCONT)
+            assert await observed(launcher, ready(1)) == [replica]
+
+    async def test_a_replica_that_loads_may_be_silent_for_long(
+        self, site: LocalSite, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(life, "BEAT_SECONDS", 0.1)
+        monkeypatch.setattr(life, "QUIET_BEATS", 1)
+        monkeypatch.setattr(life, "SILENT_BEATS", 2)
+        async with site.open() as launcher:
+            await launcher.apply(Group(EchoTask(start_seconds=2).executor_spec(), 1))
+            [busy] = await observed(launcher, lambda replicas: replicas[0].message == "thinking of words")
+            os.kill(site.process(busy.id).leader.pid, signal.SIGSTOP)
+            [silent] = await observed(launcher, lambda replicas: "does not answer" in replicas[0].message)
+            assert silent.message == "thinking of words; does not answer"
+            monkeypatch.setattr(life, "SILENT_BEATS", 1000)
+            os.kill(site.process(busy.id).leader.pid, signal.SIGCONT)
+            assert ids(await observed(launcher, ready(1))) == {busy.id}
+
+
+class TestCrashLoops:
+    async def test_replicas_that_die_again_and_again_are_replaced_after_growing_pauses(self, site: LocalSite) -> None:
+        async with site.open() as launcher:
+            pauses, said = [], ""
+            [replica] = await started(launcher)
+            for _ in range(4):
+                await site.kill(replica.id)
+                [dead] = await observed(launcher, failed)
+                pauses.append(dead.pause)
+                said = dead.doing
+                [replica] = await observed(launcher, ready(1))
+        assert pauses == [0, 0, 0.05, 0.1]
+        assert said.endswith("; starts again in 0.1 s")
+
+    async def test_replicas_that_were_steady_are_replaced_at_once(
+        self, site: LocalSite, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(place, "STEADY_SECONDS", 0)
+        async with site.open() as launcher:
+            [replica] = await started(launcher)
+            for _ in range(4):
+                await site.kill(replica.id)
+                [dead] = await observed(launcher, failed)
+                assert dead.pause == 0
+                [replica] = await observed(launcher, ready(1))
 
 
 class TestSlots:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -11,7 +11,7 @@ import grpc
 
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.v1 import executor_pb2_grpc
-from cornserve_tasklib import ChatChunk, ChatRequest, ChatResponse
+from cornserve_tasklib import ChatChunk, ChatRequest, ChatResponse, CompletionRequest
 
 Chunks = [pb.Output(name="chunks", to_caller=True)]
 
@@ -48,8 +48,16 @@ class Invocation:
         self._started = time.perf_counter()
         self._reply = Reply()
 
-    async def start(self, request: bytes, *, stream: bool) -> None:
-        start = pb.Start(request_id="request", request=request, outputs=Chunks if stream else [])
+    async def start(self, request: bytes, *, stream: bool, delivered: Sequence[ChatChunk] = ()) -> None:
+        start = pb.Start(
+            request_id="request",
+            request=request,
+            outputs=Chunks if stream else [],
+            delivered=[
+                pb.OutputChunk(output="chunks", payload=pb.Payload(json=chunk.model_dump_json().encode()))
+                for chunk in delivered
+            ],
+        )
         await self._stream.write(pb.InvokeRequest(commands=[pb.Command(call=1, start=start)]))
 
     async def cancel(self) -> None:
@@ -88,14 +96,21 @@ class Client:
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._stub: executor_pb2_grpc.ExecutorAsyncStub = executor_pb2_grpc.ExecutorStub(channel)
 
-    async def start(self, request: ChatRequest | bytes, *, stream: bool = True) -> Invocation:
+    async def start(self, request: ChatRequest | CompletionRequest | bytes, *, stream: bool = True) -> Invocation:
         invocation = Invocation(self._stub.Invoke())
-        data = request if isinstance(request, bytes) else request.model_dump_json().encode()
+        data = request if isinstance(request, bytes) else request.model_dump_json(exclude_defaults=True).encode()
         await invocation.start(data, stream=stream)
         return invocation
 
-    async def ask(self, request: ChatRequest | bytes, *, stream: bool = True) -> Reply:
+    async def ask(self, request: ChatRequest | CompletionRequest | bytes, *, stream: bool = True) -> Reply:
         return await (await self.start(request, stream=stream)).reply()
+
+    async def go_on(self, request: ChatRequest | CompletionRequest, delivered: Sequence[ChatChunk]) -> Reply:
+        """What follows after what another executor has delivered."""
+        invocation = Invocation(self._stub.Invoke())
+        data = request.model_dump_json(exclude_defaults=True).encode()
+        await invocation.start(data, stream=True, delivered=delivered)
+        return await invocation.reply()
 
 
 @asynccontextmanager

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -8,19 +9,35 @@ import pytest
 from cornserve_tasklib import LLMTask
 from tests.integration.llm.client import Client, connected
 from tests.integration.llm.process import ExecutorProcess, running
+from tests.integration.observe.collector import Collector, collecting
 
 CONTEXT = 4096
 
 
 @pytest.fixture(scope="session")
 def tiny_task(tiny_llama: Path) -> LLMTask:
-    return LLMTask(model_id=str(tiny_llama), max_model_len=CONTEXT, kv_cache_memory_bytes=64 << 20)
+    return LLMTask(
+        model_id=str(tiny_llama), max_model_len=CONTEXT, kv_cache_memory_bytes=64 << 20, tool_parser="hermes"
+    )
 
 
 @pytest.fixture(scope="session")
-def executor(tiny_task: LLMTask, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExecutorProcess]:
+def collector() -> Iterator[Collector]:
+    """Of the traces of `executor`."""
+    with collecting() as collector:
+        yield collector
+
+
+@pytest.fixture(scope="session")
+def executor(
+    tiny_task: LLMTask, collector: Collector, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ExecutorProcess]:
     """One executor for all tests that leave it as it was."""
-    with running(tiny_task, tmp_path_factory.mktemp("executor")) as executor:
+    with ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)
+            patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+            executor = stack.enter_context(running(tiny_task, tmp_path_factory.mktemp("executor")))
         executor.until_ready()
         yield executor
 

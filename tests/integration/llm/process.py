@@ -98,7 +98,7 @@ def _start(task: LLMTask, folder: Path) -> ExecutorProcess:
     while not announcement.exists():
         assert process.poll() is None, log.read_text()
         time.sleep(0.01)
-    return ExecutorProcess(process, announcement.read_text(), metrics_port, log)
+    return ExecutorProcess(process, announcement.read_text().splitlines()[0], metrics_port, log)
 
 
 def _session(process: psutil.Process) -> int | None:

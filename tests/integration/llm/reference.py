@@ -1,4 +1,4 @@
-"""vLLM called directly: conversations in (JSON), token ids out.
+"""vLLM called directly: conversations and sampling parameters in (JSON), token ids of each choice out.
 
 python tests/integration/llm/reference.py INPUT OUTPUT
 """
@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from vllm import LLM, SamplingParams
 
@@ -21,9 +22,15 @@ def main(source: Path, target: Path) -> None:
         kv_cache_memory_bytes=job["kv_cache_memory_bytes"],
         distributed_executor_backend="uni",
     )
-    sampling = SamplingParams(temperature=0, max_tokens=job["max_tokens"])
+    sampling = [sampling_params(**fields) for fields in job["sampling"]]
     outputs = llm.chat(job["conversations"], sampling, use_tqdm=False)
-    target.write_text(json.dumps([output.outputs[0].token_ids for output in outputs]))
+    target.write_text(json.dumps([[list(choice.token_ids) for choice in output.outputs] for output in outputs]))
+
+
+def sampling_params(logit_bias: dict[str, float] | None = None, **fields: Any) -> SamplingParams:
+    """JSON has no numbers as keys."""
+    biases = None if logit_bias is None else {int(token): bias for token, bias in logit_bias.items()}
+    return SamplingParams(logit_bias=biases, **fields)
 
 
 if __name__ == "__main__":

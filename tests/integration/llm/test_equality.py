@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,52 +38,75 @@ CONVERSATIONS = {
 }
 
 
+SAMPLING: dict[str, dict[str, Any]] = {
+    "penalties": {"presence_penalty": 1.5, "frequency_penalty": 0.5, "repetition_penalty": 1.2},
+    "logit_bias": {"logit_bias": {"1000": 5, "2000": 5}},
+    "stop": {"stop": [" is", "the"]},
+    "seed": {"temperature": 1, "seed": 1, "top_p": 0.9, "top_k": 40, "min_p": 0.01},
+    "n": {"temperature": 1, "seed": 2, "n": 3},
+}
+
+
 @pytest.fixture(scope="module")
 def task(smollm2: Path) -> LLMTask:
     return LLMTask(model_id=str(smollm2), max_model_len=2048, kv_cache_memory_bytes=256 << 20)
 
 
 @pytest.fixture(scope="module")
-def expected(task: LLMTask, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[int]]:
+def directly(task: LLMTask, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[list[int]]]:
+    """What vLLM answers to each conversation, and to the first of them with each option: the tokens of each choice."""
+    conversations = [*CONVERSATIONS.values(), *[CONVERSATIONS["question"]] * len(SAMPLING)]
+    options: list[dict[str, Any]] = [{}] * len(CONVERSATIONS) + [*SAMPLING.values()]
     folder = tmp_path_factory.mktemp("reference")
     job = {
         "model": task.model_id,
         "max_model_len": task.max_model_len,
         "kv_cache_memory_bytes": task.kv_cache_memory_bytes,
-        "max_tokens": MAX_TOKENS,
-        "conversations": list(CONVERSATIONS.values()),
+        "conversations": conversations,
+        "sampling": [{"temperature": 0, "max_tokens": MAX_TOKENS} | option for option in options],
     }
     (folder / "job").write_text(json.dumps(job))
     subprocess.run([sys.executable, REFERENCE, folder / "job", folder / "tokens"], check=True)
-    return dict(zip(CONVERSATIONS, json.loads((folder / "tokens").read_text()), strict=True))
+    return dict(zip([*CONVERSATIONS, *SAMPLING], json.loads((folder / "tokens").read_text()), strict=True))
 
 
 @pytest.fixture(scope="module")
 def smollm2_executor(
-    task: LLMTask, expected: object, tmp_path_factory: pytest.TempPathFactory
+    task: LLMTask, directly: object, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ExecutorProcess]:
     with running(task, tmp_path_factory.mktemp("executor")) as executor:
         executor.until_ready()
         yield executor
 
 
-def greedy(name: str) -> ChatRequest:
+def greedy(name: str, **fields: object) -> ChatRequest:
     conversation = {"messages": CONVERSATIONS[name], "temperature": 0, "max_tokens": MAX_TOKENS}
-    return ChatRequest.model_validate(conversation)
+    return ChatRequest.model_validate(conversation | fields)
 
 
 @pytest.mark.parametrize("name", CONVERSATIONS)
 async def test_an_answer_alone_is_that_of_vllm(
-    smollm2_executor: ExecutorProcess, expected: dict[str, list[int]], name: str
+    smollm2_executor: ExecutorProcess, directly: dict[str, list[list[int]]], name: str
 ) -> None:
     async with connected(smollm2_executor.endpoint) as client:
-        assert (await client.ask(greedy(name))).response.token_ids == expected[name]
+        assert [(await client.ask(greedy(name))).response.token_ids] == directly[name]
+
+
+@pytest.mark.parametrize("name", SAMPLING)
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+async def test_an_option_is_that_of_vllm(
+    smollm2_executor: ExecutorProcess, directly: dict[str, list[list[int]]], name: str, stream: bool
+) -> None:
+    async with connected(smollm2_executor.endpoint) as client:
+        choices = (await client.ask(greedy("question", **SAMPLING[name]), stream=stream)).response.choices
+
+    assert [choice.token_ids for choice in choices] == directly[name]
 
 
 async def test_answers_at_the_same_time_are_those_of_vllm(
-    smollm2_executor: ExecutorProcess, expected: dict[str, list[int]]
+    smollm2_executor: ExecutorProcess, directly: dict[str, list[list[int]]]
 ) -> None:
     async with connected(smollm2_executor.endpoint) as client:
         replies = await asyncio.gather(*(client.ask(greedy(name)) for name in CONVERSATIONS))
 
-    assert [reply.response.token_ids for reply in replies] == list(expected.values())
+    assert [[reply.response.token_ids] for reply in replies] == [directly[name] for name in CONVERSATIONS]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cornserve.v1 import executor_pb2 as pb
-from cornserve_tasklib import ChatRequest, LLMTask
+from cornserve_tasklib import ChatRequest, CompletionRequest, LLMTask
 from tests.integration.llm.client import connected
 from tests.integration.llm.process import START_SECONDS, STOP_SECONDS, ExecutorProcess, running
 from tests.waiting import until
@@ -51,7 +51,8 @@ async def test_the_death_of_an_idle_engine_ends_the_executor(own_executor: Execu
     own_executor.engine().kill()
 
     assert own_executor.process.wait(STOP_SECONDS) == 1
-    assert own_executor.last_line().endswith("the engine died: vLLM's EngineCore process is gone")
+    # Python's resource tracker, which outlives it, may add that it has had to clean up.
+    assert "the engine died: vLLM's EngineCore process is gone\n" in own_executor.log.read_text()
 
 
 async def test_the_death_of_a_busy_engine_is_told_to_callers_and_ends_the_executor(
@@ -65,7 +66,7 @@ async def test_the_death_of_a_busy_engine_is_told_to_callers_and_ends_the_execut
         own_executor.engine().kill()
 
         reply = await begun.reply()
-    assert reply.code == "UNAVAILABLE"
+    assert reply.code == "ABORTED"
     assert reply.end.message == "the engine died: vLLM's EngineCore process is gone"
     assert own_executor.process.wait(STOP_SECONDS) == 1
 
@@ -130,10 +131,15 @@ def test_a_context_longer_than_the_models_is_refused_with_both_numbers(tiny_llam
     assert "8192" in line
 
 
-def test_a_model_without_a_chat_template_is_refused(broken_model: Path, tmp_path: Path) -> None:
+async def test_a_model_without_a_chat_template_completes_texts(broken_model: Path, tmp_path: Path) -> None:
     (broken_model / "chat_template.jinja").unlink()
 
-    line = refusal(LLMTask(model_id=str(broken_model), kv_cache_memory_bytes=64 << 20), tmp_path)
+    with running(LLMTask(model_id=str(broken_model), kv_cache_memory_bytes=64 << 20), tmp_path) as executor:
+        executor.until_ready()
+        async with connected(executor.endpoint) as client:
+            refused = await client.ask(ChatRequest.ask("Hello?"))
+            completed = await client.ask(CompletionRequest(prompt="Hello", max_tokens=3, ignore_eos=True))
 
-    assert "cannot answer a first request" in line
-    assert "chat template" in line
+    assert refused.code == "INVALID_ARGUMENT"
+    assert "chat template" in refused.end.message
+    assert len(completed.response.token_ids) == 3

@@ -120,5 +120,5 @@ def test_greedy_tokens_are_those_of_vllm_called_directly(
 
 
 def test_a_prompt_that_is_too_long_is_a_400_with_the_numbers(client: OpenAI, model: str) -> None:
-    with pytest.raises(BadRequestError, match=r"the prompt has \d+ tokens.* context of 8192"):
+    with pytest.raises(BadRequestError, match=r"maximum context length is 8192 tokens"):
         client.chat.completions.create(model=model, messages=[{"role": "user", "content": "word " * 40_000}])

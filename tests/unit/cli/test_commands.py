@@ -4,18 +4,20 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from typer.testing import CliRunner
 
 from cornserve import __version__
+from cornserve.app.record import MAX_REPLICAS, Balance
 from cornserve.cli.commands import app
 from tests.unit.http_server import Server, json_answer, serving
 
-COMMANDS = ["up", "down", "doctor", "deploy", "status", "chat", "invoke", "logs", "delete"]
+COMMANDS = ["up", "down", "doctor", "deploy", "status", "chat", "invoke", "bench", "logs", "delete"]
 
 NOWHERE = "http://127.0.0.1:9"
-HEAVY = {"pydantic", "httpx", "httpx2", "grpc", "fastapi", "asyncio", "psutil"}
+HEAVY = {"pydantic", "httpx", "httpx2", "grpc", "fastapi", "asyncio", "psutil", "aiohttp", "uvloop", "rich"}
 
 
 @pytest.fixture
@@ -45,6 +47,14 @@ def test_every_command_has_examples_and_prints_json(cli: CliRunner, command: str
     assert "--json" in text
 
 
+def test_the_commands_take_what_specs_take(cli: CliRunner) -> None:
+    """They tell it themselves, so as to load nothing heavy."""
+    deploy, scale = (cli.invoke(app, [command, "--help"]).stdout for command in ("deploy", "scale"))
+    assert f"[1<=x<={MAX_REPLICAS}]" in deploy
+    assert f"[1<=x<={MAX_REPLICAS}]" in scale
+    assert f"<{'|'.join(get_args(Balance))}>" in deploy
+
+
 def test_the_help_loads_nothing_heavy() -> None:
     code = "import cornserve.cli, sys; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
@@ -53,7 +63,15 @@ def test_the_help_loads_nothing_heavy() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["status"], ["status", "a"], ["logs", "a"], ["delete", "a"], ["invoke", "a", "{}"], ["chat", "a", "Hello!"]],
+    [
+        ["status"],
+        ["status", "a"],
+        ["logs", "a"],
+        ["delete", "a"],
+        ["invoke", "a", "{}"],
+        ["chat", "a", "Hello!"],
+        ["bench", "a"],
+    ],
 )
 def test_without_a_gateway_one_line_says_what_to_do(cli: CliRunner, arguments: list[str]) -> None:
     result = cli.invoke(app, [*arguments, "--url", NOWHERE])

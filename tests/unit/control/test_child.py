@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cornserve.control.child import Child, ChildError, Program, rotate
+from cornserve.control.child import MAX_FAILURES, Child, ChildError, Program
 from tests.waiting import until
 
 SLEEPY = "import signal, sys; print('here', flush=True); sys.stdin.read()"
@@ -46,6 +46,19 @@ async def test_a_child_whose_start_is_in_vain_is_not_started_again(tmp_path: Pat
     assert (tmp_path / "log").read_text().count("taken") == 1
 
 
+async def test_a_child_that_others_kill_is_started_again_however_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cornserve.control.child.FIRST_PAUSE", 0)
+    reports: list[str] = []
+    running = asyncio.create_task(
+        child(program(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"), reports).run()
+    )
+    await until(lambda: len(reports) > 2 * MAX_FAILURES)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
 async def test_cancelling_ends_the_child(tmp_path: Path) -> None:
     reports: list[str] = []
     running = asyncio.create_task(child(program(tmp_path, SLEEPY), reports).run())
@@ -68,13 +81,3 @@ async def test_a_child_that_does_not_end_is_killed(tmp_path: Path, hurried: bool
     with pytest.raises(asyncio.CancelledError):
         await running
     assert reports == ["killing the thing, which has not ended yet"]
-
-
-def test_of_the_logs_of_earlier_instances_one_is_kept(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    rotate(log)
-    for words in ("first", "second"):
-        log.write_text(words)
-        rotate(log)
-    assert not log.exists()
-    assert (tmp_path / "log.1").read_text() == "second"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -263,13 +264,96 @@ async def test_an_app_says_what_its_executors_wait_for(plane: Plane) -> None:
 
 
 async def test_a_version_that_wants_fewer_replicas_takes_none_from_the_served_one() -> None:
-    record: AppRecord = Record("echo", "uid", 2, 2, echo("echo", replicas=1), AppStatus())
+    record: AppRecord = Record("echo", "uid", 2, 2, echo("echo", replicas=1, padding=1), AppStatus())
     specs = Version.load(record).specs
     served = echo("echo", replicas=3)
     route = Route(generation=1, spec=served, shares=[1.0], specs=specs, endpoints={key: [] for key in specs})
     record = replace(record, status=AppStatus(phase=Phase.SERVING, generation=1, route=route))
     deployment = Deployment(record)
 
-    await deployment.take(record)
+    deployment.take(record)
+    await deployment.load()
 
     assert [group.replicas for group in deployment.groups().values()] == [3]
+
+
+async def test_an_app_that_is_slow_to_import_holds_up_no_other(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    imported = threading.Event()
+
+    def load_slowly(name: str, spec: AppSpec, module: str) -> App:
+        if name == "slow":
+            imported.wait()
+        return load(name, spec, module)
+
+    monkeypatch.setattr("cornserve.control.deployment.load", load_slowly)
+    await plane.deploy("slow", echo("slow"))
+    await plane.deploy("other", echo("other"))
+
+    async with controlling(plane, PaperLauncher()):
+        await plane.serves("other")
+        await plane.reaches("slow", lambda it: it.message == "is being loaded")
+        imported.set()
+        await plane.serves("slow")
+
+
+async def test_an_app_whose_import_never_ends_is_replaced(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    never = threading.Event()
+
+    def load_or_hang(name: str, spec: AppSpec, module: str) -> App:
+        if "# hangs" in str(spec.source):
+            never.wait()
+        return load(name, spec, module)
+
+    monkeypatch.setattr("cornserve.control.deployment.load", load_or_hang)
+    async with controlling(plane, PaperLauncher()):
+        await plane.deploy("echo", AppSpec(source="# hangs"))
+        await plane.reaches("echo", lambda it: it.message == "is being loaded")
+        await plane.redeploy("echo", echo("echo"))
+        await plane.serves("echo", 2)
+    never.set()
+
+
+async def test_what_an_app_has_started_is_left_alone_until_a_new_controller_has_loaded_it(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher = PaperLauncher(ready=False)
+    await plane.deploy("starting", echo("starting"))
+    async with controlling(plane, launcher):
+        await plane.reaches("starting", lambda it: len(it.groups) == 1)
+    running = dict(launcher.groups)
+    imported = threading.Event()
+
+    def load_slowly(name: str, spec: AppSpec, module: str) -> App:
+        if name == "starting":
+            imported.wait()
+        return load(name, spec, module)
+
+    monkeypatch.setattr("cornserve.control.deployment.load", load_slowly)
+    await plane.deploy("other", echo("other", "other"))
+    async with controlling(plane, launcher):
+        await until(lambda: len(launcher.groups) == 2)
+        assert running.items() < launcher.groups.items()
+        imported.set()
+        for key in launcher.groups:
+            launcher.show(key, ReplicaState.READY)
+        await plane.serves("starting")
+        await plane.serves("other")
+    assert running.items() < launcher.groups.items()
+
+
+async def test_other_replicas_are_no_other_version(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    launcher = PaperLauncher()
+    async with controlling(plane, launcher):
+        await plane.deploy("echo", echo("echo"))
+        await plane.serves("echo")
+
+        def refuse(name: str, spec: AppSpec, module: str) -> App:
+            raise DefinitionError("is not imported again")
+
+        monkeypatch.setattr("cornserve.control.deployment.load", refuse)
+        for generation, replicas in ((2, 3), (3, 1)):
+            await plane.redeploy("echo", echo("echo", replicas=replicas))
+            route = await plane.serves("echo", generation)
+            assert route.spec.replicas == replicas
+            (group,) = launcher.groups.values()
+            assert group.replicas == replicas

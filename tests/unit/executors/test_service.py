@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import grpc
@@ -90,23 +91,23 @@ async def test_chunks_come_only_to_those_who_ask(stream: Invoke) -> None:
     assert chunks == [(1, b'"one"'), (1, b'"two"')]
 
 
-async def test_a_cancelled_invocation_ends(stream: Invoke, state: State) -> None:
+async def test_a_cancelled_invocation_ends(stream: Invoke, executors: EchoExecutors) -> None:
     await stream.write(pb.InvokeRequest(commands=[start(1, '{"text": "a", "seconds": 1000}')]))
-    await until(lambda: state.running_now == 1)
+    await until(lambda: executors.running() == 1)
 
     end = await end_of(stream, pb.Command(call=1, cancel=pb.Cancel()))
 
     assert end.code == pb.CODE_CANCELLED
-    await until(lambda: state.running_now == 0)
+    await until(lambda: executors.running() == 0)
 
 
-async def test_a_broken_stream_cancels_what_was_started_on_it(stream: Invoke, state: State) -> None:
+async def test_a_broken_stream_cancels_what_was_started_on_it(stream: Invoke, executors: EchoExecutors) -> None:
     await stream.write(pb.InvokeRequest(commands=[start(1, '{"text": "a", "seconds": 1000}')]))
-    await until(lambda: state.running_now == 1)
+    await until(lambda: executors.running() == 1)
 
     stream.cancel()
 
-    await until(lambda: state.running_now == 0)
+    await until(lambda: executors.running() == 0)
 
 
 async def test_invocations_finish_when_the_caller_has_nothing_more_to_start(stream: Invoke) -> None:
@@ -139,14 +140,60 @@ async def test_an_exception_is_an_internal_error_with_its_reason(stream: Invoke)
     assert (end.code, end.message) == (pb.CODE_INTERNAL, "RuntimeError: boom")
 
 
-async def test_a_draining_executor_takes_nothing_once_its_callers_know(stream: Invoke, state: State) -> None:
+async def test_a_draining_executor_takes_what_callers_send_that_it_knows(
+    stub: executor_pb2_grpc.ExecutorAsyncStub, stream: Invoke, state: State
+) -> None:
+    await stream.wait_for_connection()
     state.enter(pb.PHASE_DRAINING)
-    assert (await end_of(stream, start(1, '{"text": "a"}'))).code == pb.CODE_OK
-    state.refuse()
+    early = stub.Invoke()
+    assert (await end_of(early, start(1, '{"text": "a"}'))).code == pb.CODE_OK
+    state.take_no_more_callers()
+    late = stub.Invoke()
 
-    end = await end_of(stream, start(1, '{"text": "a"}'))
+    end = await end_of(late, start(1, '{"text": "a"}'))
 
     assert (end.code, end.message) == (pb.CODE_UNAVAILABLE, "the executor is draining")
+    for known in (stream, early):
+        assert (await end_of(known, start(2, '{"text": "a"}'))).code == pb.CODE_OK
+
+
+async def test_an_executor_is_deserted_when_all_callers_it_has_taken_have_left(
+    stub: executor_pb2_grpc.ExecutorAsyncStub, stream: Invoke, state: State
+) -> None:
+    await end_of(stream, start(1, '{"text": "a"}'))
+    state.take_no_more_callers()
+    late = stub.Invoke()
+    await end_of(late, start(1, '{"text": "a"}'))
+    deserted = asyncio.ensure_future(state.deserted())
+
+    await stream.write(pb.InvokeRequest(commands=[start(2, '{"text": "a b", "seconds": 0.2}')]))
+    await stream.done_writing()
+    assert (await ends(stream, 1))[2].code == pb.CODE_OK
+
+    await deserted
+    late.cancel()
+
+
+async def test_what_is_aborted_may_be_done_elsewhere(stream: Invoke, executors: EchoExecutors) -> None:
+    await stream.write(pb.InvokeRequest(commands=[start(1, '{"text": "a b", "seconds": 60}')]))
+    await until(lambda: executors.running() == 1)
+    (service,) = executors.services.values()
+
+    await service.abort("the executor ends")
+
+    end = (await ends(stream, 1))[1]
+    assert (end.code, end.message) == (pb.CODE_ABORTED, "the executor ends")
+
+
+async def test_observers_hear_an_executor_of_which_there_is_nothing_to_say(
+    stub: executor_pb2_grpc.ExecutorAsyncStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cornserve_executors.base.state.BEAT_SECONDS", 0.01)
+    observing = stub.Observe(pb.ObserveRequest())
+    async with asyncio.timeout(5):
+        heard = [await observing.read() for _ in range(3)]
+    assert heard[0] == heard[1] == heard[2]
+    observing.cancel()
 
 
 async def test_a_call_that_is_cancelled_before_it_begins_ends_too(stream: Invoke) -> None:
@@ -164,22 +211,37 @@ async def test_tensors_are_refused_by_an_executor_that_takes_none(stream: Invoke
     assert end.code == pb.CODE_INVALID_ARGUMENT
 
 
+async def test_what_has_no_place_in_the_queue_is_refused_until_there_is_one(
+    stream: Invoke, executors: EchoExecutors
+) -> None:
+    running = [start(call, '{"text": "a", "seconds": 1000}') for call in range(1024)]
+    await stream.write(pb.InvokeRequest(commands=running))
+    await until(lambda: executors.running() == 1024)
+
+    refused = await end_of(stream, start(2000, '{"text": "a"}'))
+    assert (refused.code, refused.message) == (
+        pb.CODE_RESOURCE_EXHAUSTED,
+        "the executor has 1024 invocations (see the limit `queue`)",
+    )
+
+    assert (await end_of(stream, pb.Command(call=7, cancel=pb.Cancel()))).code == pb.CODE_CANCELLED
+    assert (await end_of(stream, start(2001, '{"text": "a"}'))).code == pb.CODE_OK
+
+
 async def test_an_unknown_call_can_be_cancelled(stream: Invoke) -> None:
     await stream.write(pb.InvokeRequest(commands=[pb.Command(call=7, cancel=pb.Cancel())]))
 
     assert (await end_of(stream, start(8, '{"text": "a"}'))).code == pb.CODE_OK
 
 
-async def test_observers_see_the_state_and_its_changes(
-    stub: executor_pb2_grpc.ExecutorAsyncStub, stream: Invoke, state: State
-) -> None:
+async def test_observers_see_the_state_and_its_changes(stub: executor_pb2_grpc.ExecutorAsyncStub, state: State) -> None:
     observations = stub.Observe(pb.ObserveRequest())
     first = await observations.read()
     assert isinstance(first, pb.Observation)
-    assert (first.phase, first.load.running) == (pb.PHASE_READY, 0)
+    assert first.phase == pb.PHASE_READY
 
-    await stream.write(pb.InvokeRequest(commands=[start(1, '{"text": "a", "seconds": 1000}')]))
-    busy = await observations.read()
-    assert isinstance(busy, pb.Observation)
-    assert busy.load.running == 1
+    state.enter(pb.PHASE_DRAINING, "finishes what is in flight")
+    later = await observations.read()
+    assert isinstance(later, pb.Observation)
+    assert (later.phase, later.message) == (pb.PHASE_DRAINING, "finishes what is in flight")
     observations.cancel()

@@ -12,7 +12,9 @@ from pathlib import Path
 import httpx2 as httpx
 import pytest
 import uvicorn
+from openai import AsyncOpenAI
 
+from cornserve.access import Access
 from cornserve.app.app import App
 from cornserve.app.load import load
 from cornserve.app.record import AppSpec, AppStatus, Phase, Route
@@ -20,6 +22,8 @@ from cornserve.app.source import unload_app
 from cornserve.control.store.base import APPS, Store
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.gateway.api import create_api
+from cornserve.gateway.entry.server import server_config
+from cornserve.limits import Limits
 from tests.unit.echo_executors import EchoExecutors
 from tests.waiting import until
 
@@ -41,12 +45,22 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 
 @pytest.fixture
-async def gateway(store: Store) -> AsyncIterator[httpx.AsyncClient]:
+def limits() -> Limits:
+    return Limits()
+
+
+@pytest.fixture
+def access() -> Access:
+    return Access()
+
+
+@pytest.fixture
+async def gateway(store: Store, limits: Limits, access: Access) -> AsyncIterator[httpx.AsyncClient]:
     async def no_logs(replica: str, lines: int) -> list[str]:
         return [f"{replica} wrote this"][:lines]
 
     listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(create_api(store, no_logs), log_config=None, lifespan="on"))
+    server = uvicorn.Server(server_config(create_api(store, no_logs, limits=limits, access=access), limits))
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     async with httpx.AsyncClient(base_url=url, timeout=20, verify=False) as client:
@@ -54,6 +68,13 @@ async def gateway(store: Store) -> AsyncIterator[httpx.AsyncClient]:
         yield client
     server.should_exit = True
     await serving
+
+
+@pytest.fixture
+def openai(gateway: httpx.AsyncClient) -> AsyncOpenAI:
+    """The official client, on connections that are there already: reading the machine's certificates takes longer than
+    a test."""
+    return AsyncOpenAI(base_url=f"{gateway.base_url}/v1", api_key="none", max_retries=0, http_client=gateway)
 
 
 async def _is_ready(client: httpx.AsyncClient) -> bool:

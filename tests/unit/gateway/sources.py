@@ -91,3 +91,96 @@ class Steps(Task[Order, Result]):
 
 app = App(name="steps", paths=[Steps()])
 """
+
+MODEL = """
+from cornserve import App, Task
+from cornserve_echo import EchoRequest, EchoTask
+from cornserve_tasklib import ChatChoice, ChatChunk, ChatResponse, LLMRequest, Usage
+from cornserve_tasklib.answer import TokenLogprob, TokenLogprobs, ToolCallDelta
+from cornserve_tasklib.messages import FunctionCall, ToolCall
+
+CALL = ToolCall(id="call-1", type="function", function=FunctionCall(name="add", arguments='{"a": 1}'))
+CALLS = {
+    "begin": [ToolCallDelta(index=0, id="call-1", name="add", arguments="")],
+    "go-on": [ToolCallDelta(index=0, arguments='{"a": ')],
+    "end": [ToolCallDelta(index=0, arguments="1}")],
+}
+
+def logprobs(token):
+    likeliest = [TokenLogprob(token=token, logprob=-0.5), TokenLogprob(token="?", logprob=-1.5)]
+    return [TokenLogprobs(token=token, logprob=-0.5, top_logprobs=likeliest)]
+
+def chunk(word):
+    index, _, text = word.rpartition(":")
+    index = int(index or 0)
+    if text in CALLS:
+        return ChatChunk(text="", tool_calls=CALLS[text])
+    if text.startswith("think-"):
+        return ChatChunk(text="", reasoning=text)
+    return ChatChunk(text=text, index=index, token_ids=[len(text)], logprobs=logprobs(text))
+
+class Model(Task[LLMRequest, ChatResponse]):
+    '''Says what it is told to.'''
+
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, request: LLMRequest) -> ChatResponse:
+        told = request.prompt if hasattr(request, "prompt") else request.messages[-1].content
+        if isinstance(told, list):
+            told = " ".join(map(str, told))
+        answer = self.echo.invoke(EchoRequest(text=told))
+        if told == "call":
+            return ChatResponse(tool_calls=[CALL], finish_reason="tool_calls", reasoning="think-1")
+        if told.startswith("say "):
+            text = told.removeprefix("say ")
+            return ChatResponse(
+                text=text,
+                logprobs=logprobs(text),
+                token_ids=[1],
+                further=[ChatChoice(text=f"{text} {number}") for number in range(1, request.n)],
+                usage=Usage(prompt_tokens=2, completion_tokens=request.n),
+            )
+        return ChatResponse(chunks=answer.words.map(chunk), further=[ChatChoice()] * (request.n - 1))
+
+app = App(name="model", paths=[Model()])
+"""
+
+VECTORS = """
+from array import array
+from base64 import b64encode
+from cornserve import App, Task
+from cornserve_echo import EchoTask
+from cornserve_tasklib import EmbeddingRequest, EmbeddingResponse
+
+class Lengths(Task[EmbeddingRequest, EmbeddingResponse]):
+    '''Each vector is the length of its input, once for each dimension.'''
+
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, request: EmbeddingRequest) -> EmbeddingResponse:
+        vectors = [array("f", [len(one)] * (request.dimensions or 2)) for one in request.input]
+        return EmbeddingResponse(embeddings=[b64encode(one.tobytes()).decode() for one in vectors], prompt_tokens=7)
+
+app = App(name="lengths", paths=[Lengths()])
+"""
+
+EXITS = """
+from cornserve import App, Task
+from cornserve.task import ExecutorSpec
+from cornserve_echo import EchoRequest, EchoResponse, EchoTask
+
+class Exiting(EchoTask):
+    def executor_spec(self) -> ExecutorSpec:
+        raise SystemExit(3)
+
+class Say(Task[EchoRequest, EchoResponse]):
+    def post_init(self) -> None:
+        self.echo = Exiting()
+
+    def invoke(self, request: EchoRequest) -> EchoResponse:
+        return self.echo.invoke(request)
+
+app = App(name="echo", paths=[Say()])
+"""

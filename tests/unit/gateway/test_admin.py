@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import threading
 from pathlib import Path
+from typing import Any
 from unittest.mock import AsyncMock
 
 import httpx2 as httpx
@@ -14,10 +16,10 @@ import pytest
 from cornserve.app.record import AppSpec, AppStatus, Phase
 from cornserve.control.store.base import APPS, Store, UnavailableError
 from cornserve.control.store.sqlite import SqliteStore
-from cornserve.gateway import sse
-from cornserve.gateway.admin import MAX_SOURCE_BYTES
+from cornserve.gateway.endpoints import admin
+from cornserve.gateway.endpoints.admin import MAX_SOURCE_BYTES
 from tests.unit.gateway.conftest import Deploy
-from tests.unit.gateway.sources import ECHO, STEPS
+from tests.unit.gateway.sources import ECHO, EXITS, STEPS
 from tests.waiting import until
 
 
@@ -49,6 +51,99 @@ async def test_deploying_what_failed_again_is_a_new_try(gateway: httpx.AsyncClie
     assert again.json()["generation"] == 2
 
 
+async def test_scaling_changes_nothing_but_the_replicas(gateway: httpx.AsyncClient, store: Store) -> None:
+    await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+    before = await store.get(APPS, "echo")
+
+    scaled = await gateway.put("/admin/v1/apps/echo/scale", json={"replicas": 3})
+
+    assert (scaled.json()["generation"], scaled.json()["spec"]["replicas"]) == (2, 3)
+    after = await store.get(APPS, "echo")
+    assert after.spec.code == before.spec.code
+    assert after.spec == before.spec.model_copy(update={"replicas": 3})
+
+
+async def test_who_deploys_without_a_word_of_replicas_keeps_them(gateway: httpx.AsyncClient) -> None:
+    await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+    await gateway.put("/admin/v1/apps/echo/scale", json={"replicas": 3})
+
+    kept = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO + "\n"})
+    set_ = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO, "replicas": 2})
+
+    assert [it.json()["spec"]["replicas"] for it in (kept, set_)] == [3, 2]
+
+
+async def test_what_was_read_of_an_app_can_be_deployed_as_it_is(gateway: httpx.AsyncClient, store: Store) -> None:
+    await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+    record = await store.get(APPS, "echo")
+    await store.update_status(APPS, "echo", AppStatus(phase=Phase.FAILED, generation=1), record.version)
+    tried = (await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})).json()
+
+    again = await gateway.put("/admin/v1/apps/echo", json=tried["spec"])
+    other = await gateway.put("/admin/v1/apps/echo", json=tried["spec"] | {"tries": 7})
+
+    assert again.json() == other.json() == tried
+
+
+async def test_scaling_what_is_deleted_meanwhile_is_a_404(
+    gateway: httpx.AsyncClient, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+    update_spec = store.update_spec
+
+    async def delete_first(*args: Any) -> Any:
+        await store.delete(APPS, "echo")
+        return await update_spec(*args)
+
+    monkeypatch.setattr(store, "update_spec", delete_first)
+    response = await gateway.put("/admin/v1/apps/echo/scale", json={"replicas": 3})
+
+    assert response.status_code == 404
+    assert response.json()["error"]["code"] == "app_not_found"
+
+
+@pytest.mark.parametrize("replicas", [0, -1, 65, 1.5, "many", None])
+async def test_a_wrong_number_of_replicas_is_refused(gateway: httpx.AsyncClient, store: Store, replicas: Any) -> None:
+    await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+
+    response = await gateway.put("/admin/v1/apps/echo/scale", json={"replicas": replicas})
+
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "replicas"
+    assert (await store.get(APPS, "echo")).generation == 1
+
+
+async def test_what_has_failed_is_not_scaled(gateway: httpx.AsyncClient, store: Store) -> None:
+    assert (await gateway.put("/admin/v1/apps/echo/scale", json={"replicas": 2})).status_code == 404
+    await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+    record = await store.get(APPS, "echo")
+    await store.update_status(APPS, "echo", AppStatus(phase=Phase.FAILED, generation=1), record.version)
+
+    response = await gateway.put("/admin/v1/apps/echo/scale", json={"replicas": 2})
+
+    assert response.status_code == 409
+    assert "deploy it anew" in response.json()["error"]["message"]
+
+
+async def test_an_app_whose_import_takes_for_ever_is_refused_and_holds_up_nobody(
+    gateway: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "LOAD_SECONDS", 0.2)
+    imported = threading.Event()
+
+    def hang(name: str, spec: AppSpec, module: str) -> None:
+        imported.wait()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(admin, "load", hang)
+        for _ in range(10):  # more than a pool of threads has
+            response = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+            assert response.status_code == 400
+            assert "takes longer than 0.2 s" in response.json()["error"]["message"]
+    assert (await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})).status_code == 200
+    imported.set()
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
@@ -57,13 +152,13 @@ async def test_deploying_what_failed_again_is_a_new_try(gateway: httpx.AsyncClie
         ({"source": ECHO, "gpus": 1}, "unknown or unsupported field: 'gpus'"),
         ({"source": ECHO, "replicas": 0}, "replicas"),
         ({"source": ECHO, "replicas": 100_000}, "replicas: Input should be less than or equal to 64"),
-        ({"source": ECHO, "tries": 0}, "unknown or unsupported field: 'tries'"),
         ({"source": "x = ("}, "app.py:1: SyntaxError"),
         ({"source": STEPS}, "defines the app 'steps', but is deployed as 'echo'"),
         ({"model": "/no/such/directory"}, "is no model directory"),
         ({"model": "../relative"}, "neither an absolute path nor a Hugging Face id"),
         ({"model": "not/an/id"}, "neither an absolute path nor a Hugging Face id"),
         ({"source": ECHO.replace("EchoTask()", "EchoTask(delay=1)")}, "delay"),
+        ({"source": EXITS}, "the app exits when it is loaded: SystemExit(3)"),
     ],
 )
 async def test_what_cannot_run_is_refused_and_not_stored(
@@ -130,7 +225,7 @@ async def test_events_of_an_app_that_has_long_not_changed_go_on(gateway: httpx.A
 
 
 async def test_silent_events_have_comments(gateway: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sse, "SILENCE_SECONDS", 0.05)
+    monkeypatch.setattr(admin, "SILENCE_SECONDS", 0.05)
     await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
 
     async with asyncio.timeout(10), gateway.stream("GET", "/admin/v1/apps/echo/events") as response:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import httpx2 as httpx
-import openai
+import openai as openai_client
 import pytest
 from openai import AsyncOpenAI
 
@@ -16,10 +16,9 @@ from tests.waiting import until
 
 
 @pytest.fixture
-async def client(gateway: httpx.AsyncClient, deploy: Deploy) -> AsyncOpenAI:
+async def client(openai: AsyncOpenAI, deploy: Deploy) -> AsyncOpenAI:
     await deploy(CHAT)
-    # The same connections, because reading the machine's certificates takes longer than a test.
-    return AsyncOpenAI(base_url=f"{gateway.base_url}/v1", api_key="none", max_retries=0, http_client=gateway)
+    return openai
 
 
 async def test_a_chat_is_answered(client: AsyncOpenAI) -> None:
@@ -53,9 +52,8 @@ async def test_a_streamed_chat_arrives_in_pieces(client: AsyncOpenAI, executors:
         stream_options={"include_usage": True},
     )
     first = await anext(stream)
-    (state,) = executors.states.values()
 
-    assert state.running_now  # the rest is still to be said
+    assert executors.running()  # the rest is still to be said
     rest = [chunk async for chunk in stream]
     pieces = [chunk.choices[0].delta.content or "" for chunk in [first, *rest] if chunk.choices]
     assert pieces == ["one ", "two ", "three ", ""]
@@ -73,8 +71,7 @@ async def test_a_client_that_leaves_a_stream_cancels_it(client: AsyncOpenAI, exe
     await anext(stream)
     await stream.close()
 
-    (state,) = executors.states.values()
-    await until(lambda: state.running_now == 0)
+    await until(lambda: executors.running() == 0)
 
 
 async def test_a_client_that_leaves_before_the_answer_cancels_it(client: AsyncOpenAI, executors: EchoExecutors) -> None:
@@ -84,10 +81,9 @@ async def test_a_client_that_leaves_before_the_answer_cancels_it(client: AsyncOp
             messages=[{"role": "system", "content": "slowly"}, {"role": "user", "content": "word " * 1000}],
         )
     )
-    (state,) = executors.states.values()
-    await until(lambda: state.running_now == 1)
+    await until(lambda: executors.running() == 1)
     request.cancel()
-    await until(lambda: state.running_now == 0)
+    await until(lambda: executors.running() == 0)
 
 
 async def test_a_client_that_leaves_before_the_first_chunk_cancels_the_stream(
@@ -99,10 +95,9 @@ async def test_a_client_that_leaves_before_the_first_chunk_cancels_the_stream(
         "stream": True,
     }
     request = asyncio.create_task(gateway.post("/v1/chat/completions", json=body))
-    (state,) = executors.states.values()
-    await until(lambda: state.running_now == 1)
+    await until(lambda: executors.running() == 1)
     request.cancel()
-    await until(lambda: state.running_now == 0)
+    await until(lambda: executors.running() == 0)
 
 
 async def test_models_are_listed(client: AsyncOpenAI) -> None:
@@ -111,7 +106,7 @@ async def test_models_are_listed(client: AsyncOpenAI) -> None:
 
 
 async def test_an_unknown_model_is_a_404_that_names_the_known_ones(client: AsyncOpenAI) -> None:
-    with pytest.raises(openai.NotFoundError, match="'nobody' is not served here; served: parrot") as caught:
+    with pytest.raises(openai_client.NotFoundError, match="'nobody' is not served here; served: parrot") as caught:
         await client.chat.completions.create(model="nobody", messages=[{"role": "user", "content": "x"}])
 
     assert caught.value.code == "model_not_found"
@@ -120,18 +115,30 @@ async def test_an_unknown_model_is_a_404_that_names_the_known_ones(client: Async
 async def test_an_app_that_takes_no_chats_says_how_it_is_called(client: AsyncOpenAI, deploy: Deploy) -> None:
     await deploy(ECHO)
 
-    with pytest.raises(openai.BadRequestError, match="takes no chats: it is called by POST /v1/apps/echo/invoke"):
+    with pytest.raises(openai_client.BadRequestError, match="takes no chats: it is called by POST /v1/apps/echo"):
         await client.chat.completions.create(model="echo", messages=[{"role": "user", "content": "x"}])
+
+
+def function(definition: dict[str, object]) -> dict[str, object]:
+    return {"type": "function", "function": definition}
+
+
+TOOL = function({"name": "look_up"})
+NAMED = function({"name": "other"})
+CALL = {"id": "call-1", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
+USER = {"role": "user", "content": "x"}
+HUGE = {"type": "object", "description": "x" * 65536}
 
 
 @pytest.mark.parametrize(
     ("change", "param", "message"),
     [
         ({"banana": 1}, "banana", "unknown or unsupported field: 'banana'"),
-        ({"tools": []}, "tools", "unknown or unsupported field: 'tools'"),
+        ({"functions": []}, "functions", "unknown or unsupported field: 'functions'"),
+        ({"tools": []}, "tools", "at least 1 item"),
         ({"model": None}, "model", "missing field: 'model'"),
         ({"messages": []}, "messages", "at least 1 item"),
-        ({"messages": [{"role": "user"}]}, "messages.0.content", "missing field"),
+        ({"messages": [{"role": "user"}]}, "messages.0", "content: a user message needs it"),
         ({"messages": [{"role": "alien", "content": "x"}]}, "messages.0.role", "not 'alien'"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
@@ -142,7 +149,36 @@ async def test_an_app_that_takes_no_chats_says_how_it_is_called(client: AsyncOpe
         ({"temperature": "hot"}, "temperature", "not 'hot'"),
         ({"max_tokens": 0}, "max_tokens", "greater than or equal to 1"),
         ({"max_tokens": 1, "max_completion_tokens": 1}, None, "two names of one limit"),
-        ({"n": 2}, "n", "should be 1"),
+        ({"max_tokens": "5"}, "max_tokens", "valid integer, not '5'"),
+        ({"max_tokens": True}, "max_tokens", "valid integer, not 'True'"),
+        ({"stream": 1}, "stream", "valid boolean, not '1'"),
+        ({"n": 0}, "n", "greater than or equal to 1"),
+        ({"n": 129}, "n", "less than or equal to 128"),
+        ({"seed": 2**63}, "seed", "less than or equal to 9223372036854775807"),
+        ({"top_logprobs": 2}, None, "top_logprobs needs logprobs: true"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "less than or equal to 20"),
+        ({"presence_penalty": 3}, "presence_penalty", "less than or equal to 2"),
+        ({"logit_bias": {"one": 1}}, "logit_bias.one.[key]", "should match pattern"),
+        ({"logit_bias": {"1": 101}}, "logit_bias.1", "less than or equal to 100"),
+        ({"logit_bias": {str(number): 1 for number in range(301)}}, "logit_bias", "at most 300"),
+        ({"stop": "x" * 1001}, "stop.0", "at most 1000 characters"),
+        ({"stop": [""]}, "stop.0", "at least 1 character"),
+        ({"tool_choice": "auto"}, None, "tool_choice needs tools"),
+        ({"tools": [TOOL], "tool_choice": "perhaps"}, "tool_choice", "'none', 'auto' or 'required'"),
+        ({"tools": [TOOL], "tool_choice": NAMED}, None, "tool_choice: there is no tool 'other'"),
+        ({"tools": [TOOL] * 129}, "tools", "at most 128"),
+        ({"tools": [{"type": "function"}]}, "tools.0.function", "missing field"),
+        ({"tools": [function({"name": "a b"})]}, "tools.0.function.name", "should match pattern"),
+        ({"tools": [function({"name": "f", "parameters": HUGE})]}, "tools.0.function.parameters", "65536 bytes"),
+        ({"response_format": {"type": "json_schema"}}, "response_format", "json_schema goes with"),
+        ({"response_format": {"type": "xml"}}, "response_format.type", "not 'xml'"),
+        ({"chat_template_kwargs": {"tools": []}}, "chat_template_kwargs", "'tools' cannot be given"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0", "tool_call_id: a tool message"),
+        ({"messages": [{"role": "user", "content": "x", "tool_calls": [CALL]}]}, "messages.0", "a user message has"),
+        ({"messages": [USER] * 4097}, "messages", "at most 4096"),
+        ({"store": True}, "store", "should be False"),
+        ({"modalities": ["text", "audio"]}, "modalities.1", "not 'audio'"),
+        ({"audio": {"voice": "alloy", "format": "wav"}}, "audio", "unknown or unsupported field"),
         ({"stop": ["a"] * 5}, "stop", "at most 4"),
         ({"stream_options": {"include_usage": True}}, None, "needs stream"),
     ],

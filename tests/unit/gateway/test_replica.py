@@ -10,7 +10,8 @@ from typing import Any
 import grpc
 import pytest
 
-from cornserve.gateway.replica import Replica
+from cornserve.gateway.observe.replica_metrics import ReplicaTally
+from cornserve.gateway.request.replica import Replica
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.v1 import executor_pb2_grpc
 
@@ -56,7 +57,7 @@ async def replica() -> AsyncIterator[Replica]:
     executor_pb2_grpc.add_ExecutorServicer_to_server(Scripted(), server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    replica = Replica(f"127.0.0.1:{port}")
+    replica = Replica(f"127.0.0.1:{port}", ReplicaTally())
     yield replica
     await replica.close()
     await server.stop(grace=None)
@@ -73,7 +74,7 @@ async def _hear(replica: Replica, code: int, *stumbles: str) -> list[str]:
 async def test_a_code_that_is_not_known_is_an_internal_error_of_its_call_only(replica: Replica) -> None:
     assert await _hear(replica, 99) == ["INTERNAL"]
     assert await _hear(replica, pb.CODE_OK) == ["OK"]
-    assert not replica.is_lost
+    assert replica.lost_at is None
 
 
 @pytest.mark.parametrize("method", ["on_chunk", "on_end"])
@@ -82,7 +83,7 @@ async def test_a_listener_that_raises_ends_its_call_only(replica: Replica, metho
 
     assert codes[-1] == "INTERNAL"
     assert await _hear(replica, pb.CODE_OK) == ["OK"]
-    assert not replica.is_lost
+    assert replica.lost_at is None
     assert replica.in_flight == 0
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from fastapi import Request
 from pydantic import TypeAdapter
-from starlette.requests import ClientDisconnect
 
 from cornserve.app.load import load
 from cornserve.app.record import AppSpec, Route
@@ -17,11 +16,14 @@ from cornserve.app.source import unload_app
 from cornserve.control.store.base import Store
 from cornserve.gateway.apps import Apps, Deployed
 from cornserve.gateway.context import Shared
-from cornserve.gateway.metrics import Metrics
-from cornserve.gateway.native import merge
-from cornserve.gateway.replica import Replicas
-from cornserve.gateway.serving import Serving
-from cornserve.gateway.session import Session
+from cornserve.gateway.entry.admission import Admission
+from cornserve.gateway.errors import ApiError
+from cornserve.gateway.observe.metrics import Metrics
+from cornserve.gateway.request.merge import merge
+from cornserve.gateway.request.presence import DEPARTURE, Departure
+from cornserve.gateway.request.replicas import Replicas
+from cornserve.gateway.request.serving import Serving
+from cornserve.gateway.request.session import Session
 from cornserve.task import Stream
 from tests.unit.gateway.sources import ECHO
 from tests.waiting import until
@@ -33,7 +35,7 @@ class Served(Apps):
     """One app, without a store."""
 
     def __init__(self, store: Store, deployed: Deployed) -> None:
-        super().__init__(store, Replicas())
+        super().__init__(store, Replicas(), Metrics())
         self._deployed = {"echo": deployed}
 
 
@@ -41,22 +43,15 @@ async def _no_logs(replica: str, lines: int) -> list[str]:
     return []
 
 
-async def _nothing() -> Message:
-    return await asyncio.Future()
-
-
 @pytest.fixture
 def shared(store: Store) -> Iterator[Shared]:
     spec = AppSpec(source=ECHO)
     app = load("echo", spec, "echo_of_the_serving_test")
     route = Route(generation=1, spec=spec, shares=[1.0], endpoints={})
-    deployed = Deployed(app, "", route, 0, TypeAdapter(app.request_type), TypeAdapter(app.response_type))
+    deployed = Deployed(app, "", "", route, 0, TypeAdapter(app.request_type), TypeAdapter(app.response_type))
     apps = Served(store, deployed)
-    yield Shared(store, apps, Replicas(), Metrics(), _no_logs)
+    yield Shared(store, apps, Replicas(), Metrics(), _no_logs, Admission())
     unload_app("echo_of_the_serving_test")
-
-
-SCOPE = {"type": "http", "asgi": {"spec_version": "2.4"}}
 
 
 def _counts(shared: Shared) -> tuple[float | None, float | None]:
@@ -85,35 +80,68 @@ class Events:
             self.is_open = False
 
 
-async def test_a_stream_that_is_cancelled_before_its_first_event_is_over(shared: Shared) -> None:
-    events = Events(first=False)
-    request = asyncio.create_task(Serving(shared, "echo", Request(SCOPE, _nothing)).stream(events))
+class Client:
+    """Takes what it is sent, until it leaves."""
+
+    def __init__(self) -> None:
+        self.departure = Departure()
+        self.scope = {"type": "http", "headers": [], "state": {DEPARTURE: self.departure}}
+        self.sent: list[Message] = []
+
+    async def receive(self) -> Message:
+        return await asyncio.Future()
+
+    async def send(self, message: Message) -> None:
+        self.sent.append(message)
+
+
+@pytest.mark.parametrize("first", [False, True])
+async def test_a_stream_that_is_cancelled_is_over(shared: Shared, first: bool) -> None:
+    events, client = Events(first=first), Client()
+    response = await Serving(shared, "echo", Request(client.scope)).stream(events)
+    request = asyncio.create_task(response(client.scope, client.receive, client.send))
     await until(lambda: events.is_open)
+    await until(lambda: bool(client.sent) is first)
     request.cancel()
     await asyncio.gather(request, return_exceptions=True)
 
+    assert request.cancelled()
     assert _counts(shared) == (0, 1)
     assert not events.is_open
 
 
-async def test_a_stream_that_is_never_sent_is_over(shared: Shared) -> None:
-    events = Events(first=True)
-    response = await Serving(shared, "echo", Request(SCOPE, _nothing)).stream(events)
+@pytest.mark.parametrize("first", [False, True])
+async def test_a_stream_whose_client_leaves_is_over(shared: Shared, first: bool) -> None:
+    events, client = Events(first=first), Client()
+    response = await Serving(shared, "echo", Request(client.scope)).stream(events)
+    request = asyncio.create_task(response(client.scope, client.receive, client.send))
+    await until(lambda: events.is_open)
+    await until(lambda: bool(client.sent) is first)
+    client.departure.happen()
+    await asyncio.gather(request, return_exceptions=True)
 
-    async def send(message: Message) -> None:
-        raise OSError("the client has left")
-
-    with pytest.raises(ClientDisconnect):
-        await response(SCOPE, _nothing, send)
-
+    assert not request.cancelled()
     assert _counts(shared) == (0, 1)
     assert not events.is_open
+
+
+async def test_an_answer_whose_client_leaves_is_over(shared: Shared) -> None:
+    client = Client()
+
+    async def answer(session: Session) -> bytes:
+        client.departure.happen()
+        return await asyncio.Future()
+
+    with pytest.raises(ApiError, match="the client has left"):
+        await Serving(shared, "echo", Request(client.scope)).answer(answer)
+
+    assert _counts(shared) == (0, 1)
 
 
 async def test_merged_streams_that_are_left_early_are_over_at_once() -> None:
-    async def items() -> AsyncGenerator[int, None]:
+    async def items() -> AsyncGenerator[list[int], None]:
         for n in range(1000):
-            yield n
+            yield [n]
 
     merged = merge({"a": Stream(source=items), "b": Stream(source=items)})
     async with asyncio.timeout(5):
@@ -124,21 +152,21 @@ async def test_merged_streams_that_are_left_early_are_over_at_once() -> None:
 
 
 async def test_merged_streams_give_every_item_and_the_error_of_one_ends_them() -> None:
-    async def items() -> AsyncGenerator[int, None]:
-        for n in range(3):
-            yield n
+    async def items() -> AsyncGenerator[list[int], None]:
+        yield [0, 1]
+        yield [2]
 
-    async def failing() -> AsyncGenerator[int, None]:
+    async def failing() -> AsyncGenerator[list[int], None]:
         await asyncio.sleep(0)
         raise ValueError("torn")
-        yield 0
+        yield [0]
 
-    async def endless() -> AsyncGenerator[int, None]:
+    async def endless() -> AsyncGenerator[list[int], None]:
         await asyncio.Future()
-        yield 0
+        yield [0]
 
-    merged = [item async for item in merge({"a": Stream(source=items), "b": Stream(source=items)})]
-    assert sorted(merged) == [(name, n) for name in "ab" for n in range(3)]
+    merged = [(name, [*batch]) async for name, batch in merge({"a": Stream(source=items), "b": Stream(source=items)})]
+    assert sorted(merged) == [("a", [0, 1]), ("a", [2]), ("b", [0, 1]), ("b", [2])]
 
     with pytest.raises(ValueError, match="torn"):
         async with asyncio.timeout(5):

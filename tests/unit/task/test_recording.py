@@ -81,14 +81,29 @@ def test_a_stream_is_passed_on_without_waiting() -> None:
 
 async def test_a_mapped_stream_gives_the_mapped_items() -> None:
     async def items(origin: Origin) -> Any:
-        for word in ("one", "two"):
-            yield word
+        yield ["one", "two"]
+        yield ["three"]
 
     recording = Recording(Draws("r"), open_stream=items)
     stream = recording.play("Calls", lambda: say.invoke(Text(text="a")).words.map(str.upper).map(len))
 
     assert not isinstance(stream, Suspension)
-    assert [item async for item in stream] == [3, 3]
+    assert [item async for item in stream] == [3, 3, 5]
+    assert [list(batch) async for batch in stream.batches()] == [[3, 3], [5]]
+
+
+async def test_a_mapped_stream_gives_what_came_before_an_error() -> None:
+    async def items(origin: Origin) -> Any:
+        yield ["3", "4", "five", "6"]
+
+    recording = Recording(Draws("r"), open_stream=items)
+    stream = recording.play("Calls", lambda: say.invoke(Text(text="a")).words.map(int))
+
+    assert not isinstance(stream, Suspension)
+    given = aiter(stream)
+    assert [await anext(given), await anext(given)] == [3, 4]
+    with pytest.raises(ValueError, match="five"):
+        await anext(given)
 
 
 def test_a_stream_cannot_be_iterated_inside_invoke() -> None:

@@ -18,6 +18,8 @@ from cornserve.control.launcher.base import ReplicaId
 from cornserve.control.launcher.local.leader import Leader
 from cornserve.control.launcher.local.shared_memory import Note
 from cornserve.control.launcher.local.tail import tail
+from cornserve.files import write_whole
+from cornserve.observe.log_file import older
 from cornserve.task.spec import ExecutorSpec
 
 log = logging.getLogger(__name__)
@@ -36,6 +38,14 @@ class Process(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
+class Addresses:
+    """`host:port` of an executor's servers."""
+
+    endpoint: str
+    metrics: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Folder:
     path: Path
 
@@ -49,7 +59,7 @@ class Folder:
 
     @property
     def announcement(self) -> Path:
-        """Where the executor writes its endpoint."""
+        """Where the executor writes its addresses."""
         return self.path / "endpoint"
 
     @property
@@ -70,13 +80,11 @@ class Folder:
             return None
 
     def write_process(self, process: Process) -> None:
-        partial = self._process.with_suffix(".partial")
-        partial.write_text(process.model_dump_json())
-        partial.rename(self._process)
+        write_whole(self._process, process.model_dump_json())
 
-    def read_endpoint(self) -> str | None:
+    def read_addresses(self) -> Addresses | None:
         try:
-            return self.announcement.read_text()
+            return Addresses(*self.announcement.read_text().splitlines())
         except FileNotFoundError:
             return None
 
@@ -111,12 +119,15 @@ class Folders:
         """Removes a folder but keeps its log, and of these the latest. May be repeated, if a crash came between."""
         folder.shared_memory.unlink_all()
         self._ended.mkdir(exist_ok=True)
-        with suppress(FileNotFoundError):
-            folder.log.rename(self._ended / f"{folder.id}.log")
+        kept = self._ended / f"{folder.id}.log"
+        for log, to in ((folder.log, kept), (older(folder.log), older(kept))):
+            with suppress(FileNotFoundError):
+                log.rename(to)
         shutil.rmtree(folder.path)
         with suppress(FileNotFoundError):  # Another replica that is retired at the same time does the same.
-            logs = sorted(self._ended.iterdir(), key=lambda log: log.stat().st_mtime)
+            logs = sorted(self._ended.glob("*.log"), key=lambda log: log.stat().st_mtime)
             for log in logs[:-KEPT_LOGS]:
+                older(log).unlink(missing_ok=True)
                 log.unlink()
 
     def logs(self, replica: ReplicaId, lines: int) -> list[str]:

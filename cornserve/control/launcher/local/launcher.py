@@ -13,6 +13,7 @@ from cornserve.control.launcher.local.place import Place
 from cornserve.control.launcher.local.slots import Slots
 from cornserve.control.launcher.local.threads import finish_in_thread
 from cornserve.home import Home
+from cornserve.limits import Limits
 from cornserve.task.spec import ExecutorSpec
 
 
@@ -25,10 +26,12 @@ class LocalLauncher:
         slots: Slots,
         *,
         drain_seconds: float = 30,
+        queue: int = Limits().queue,
         first_pause: float = 1,
         longest_pause: float = 60,
     ) -> None:
-        self._machine = Machine(Folders(home.replicas), slots, Board(), drain_seconds, first_pause, longest_pause)
+        folders = Folders(home.replicas)
+        self._machine = Machine(folders, slots, Board(), drain_seconds, queue, first_pause, longest_pause)
         self._places: list[Place] = []
         self._owner: asyncio.Task[None] | None = None
         self._tasks: asyncio.TaskGroup

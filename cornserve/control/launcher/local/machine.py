@@ -8,6 +8,12 @@ from cornserve.control.launcher.local.board import Board
 from cornserve.control.launcher.local.folder import Folders
 from cornserve.control.launcher.local.slots import Slots
 
+STEADY_SECONDS = 10.0
+"""A replica that was ready for so long has not died of what it is: its replacement starts at once."""
+
+FREE_DEATHS = 2
+"""So many deaths in a row of replicas that were ready, but not steady, are met by a replacement at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -16,9 +22,17 @@ class Machine:
     board: Board
     drain_seconds: float
     """How long a replica may finish what is in flight."""
+    queue: int
+    """How many invocations a replica works on or keeps waiting."""
     first_pause: float
     longest_pause: float
 
-    def pause(self, failures: int) -> float:
-        """Seconds before a replacement starts. What was ready is replaced at once: its start-up was pause enough."""
-        return min(self.longest_pause, self.first_pause * 2 ** (failures - 1)) if failures else 0
+    def pause(self, failures: int, deaths: int) -> float:
+        """Seconds before a replacement starts.
+
+        Args:
+            failures: replicas in a row that have ended before they were ready.
+            deaths: replicas in a row that have ended before they were steady.
+        """
+        vain = failures or max(0, deaths - FREE_DEATHS)
+        return min(self.longest_pause, self.first_pause * 2 ** (min(vain, 30) - 1)) if vain else 0

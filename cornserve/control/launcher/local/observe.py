@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import grpc
 
 from cornserve.app.record import ReplicaState
-from cornserve.control.launcher.local.folder import Folder
+from cornserve.control.launcher.local.folder import Addresses, Folder
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.v1 import executor_pb2_grpc
 
 POLL_SECONDS = 0.05
 RETRY_SECONDS = 0.2
-MOST_SILENCES = 5
-"""In a row; a process that is ending is silent, too, and its end says more."""
 
 _STATES = {
     pb.PHASE_LOADING: (ReplicaState.STARTING, "loading"),
-    pb.PHASE_WARMING_UP: (ReplicaState.STARTING, "warming up"),
     pb.PHASE_READY: (ReplicaState.READY, ""),
     pb.PHASE_DRAINING: (ReplicaState.DRAINING, "finishes what is in flight"),
 }
@@ -30,26 +28,20 @@ _STATES = {
 class Observed:
     state: ReplicaState
     message: str
-    endpoint: str | None = None
+    addresses: Addresses | None = None
 
 
 async def observe(folder: Folder) -> AsyncGenerator[Observed, None]:
-    """How the executor is, for as long as the caller wants to know."""
+    """How the executor is, about every second, for as long as the caller wants to know and the executor says so."""
     yield Observed(ReplicaState.STARTING, "starting its process")
-    while (endpoint := folder.read_endpoint()) is None:
+    while (addresses := folder.read_addresses()) is None:
         await asyncio.sleep(POLL_SECONDS)
-    async with grpc.aio.insecure_channel(endpoint) as channel:
+    async with grpc.aio.insecure_channel(addresses.endpoint) as channel:
         stub = executor_pb2_grpc.ExecutorStub(channel)
-        silences = 0
         while True:
-            try:
+            # It is starting to listen, or ending.
+            with suppress(grpc.aio.AioRpcError):
                 async for observation in stub.Observe(pb.ObserveRequest()):
-                    silences = 0
                     state, meaning = _STATES.get(observation.phase, (ReplicaState.STARTING, ""))
-                    yield Observed(state, observation.message or meaning, endpoint)
-            except grpc.aio.AioRpcError:
-                pass  # It is starting to listen, or ending.
-            silences += 1
-            if silences > MOST_SILENCES:
-                yield Observed(ReplicaState.STARTING, "does not answer", endpoint)
+                    yield Observed(state, observation.message or meaning, addresses)
             await asyncio.sleep(RETRY_SECONDS)

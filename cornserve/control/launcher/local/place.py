@@ -14,11 +14,12 @@ from cornserve.app.record import ReplicaState
 from cornserve.control.launcher.base import GroupKey, Replica, ReplicaId
 from cornserve.control.launcher.local.folder import Folder, Process
 from cornserve.control.launcher.local.life import Life
-from cornserve.control.launcher.local.machine import Machine
+from cornserve.control.launcher.local.machine import STEADY_SECONDS, Machine
 from cornserve.control.launcher.local.observe import Observed
 from cornserve.control.launcher.local.spawn import spawn
 from cornserve.control.launcher.local.threads import finish_in_thread
 from cornserve.task.spec import ExecutorSpec
+from cornserve.waiting import done_before
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +33,10 @@ class Place:
         self._heals = found is None
         self._unwanted = asyncio.Event()
         self._failures = 0
+        self._deaths = 0
         self._was_ready = False
+        self._ready_since: float | None = None
+        """By the event loop's clock; None: not known."""
         self._replica = Replica(found[0].id if found else self._new_id(), self.group, ReplicaState.STARTING)
         machine.board.put(self._replica)
 
@@ -74,7 +78,7 @@ class Place:
 
     async def _pause(self) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._unwanted.wait(), self._machine.pause(self._failures))
+            await asyncio.wait_for(self._unwanted.wait(), self._replica.pause)
 
     async def _run_new(self) -> None:
         self._show_next()
@@ -93,7 +97,7 @@ class Place:
 
     def _show_next(self) -> None:
         """Shows the next replica in the place of the last one."""
-        last, self._was_ready = self._replica, False
+        last, self._was_ready, self._ready_since = self._replica, False, None
         if last.state is ReplicaState.FAILED:
             self._replica = Replica(self._new_id(), self.group, ReplicaState.STARTING, failures=self._failures)
             self._machine.board.replace(last.id, self._replica)
@@ -106,14 +110,14 @@ class Place:
             if taken is not None:
                 return taken
             self._show(message=slots.need(self._spec.gpus))
-            await _first(slots.released(), self._unwanted.wait())
+            await done_before(self._unwanted, slots.released())
         return None
 
     def _start(self, slots: tuple[str, ...]) -> tuple[Folder, Process]:
         folder = self._machine.folders.create(self._replica.id)
         environment = self._machine.slots.environment(slots)
         try:
-            return folder, spawn(folder, self._spec, slots, environment, self._machine.drain_seconds)
+            return folder, spawn(folder, self._spec, slots, environment, self._machine)
         except Exception:  # Of the system, or of psutil: without a process, nobody would ever remove the folder.
             self._machine.folders.retire(folder)
             raise
@@ -126,15 +130,31 @@ class Place:
         await life.bury()
 
     def _observe(self, observed: Observed) -> None:
-        self._was_ready |= observed.state in (ReplicaState.READY, ReplicaState.DRAINING)
+        if observed.state in (ReplicaState.READY, ReplicaState.DRAINING) and not self._was_ready:
+            self._was_ready, self._ready_since = True, _now()
         failures = 0 if self._was_ready else self._failures
-        self._show(state=observed.state, message=observed.message, endpoint=observed.endpoint, failures=failures)
+        where = observed.addresses
+        self._show(
+            state=observed.state,
+            message=observed.message,
+            endpoint=None if where is None else where.endpoint,
+            metrics=None if where is None else where.metrics,
+            failures=failures,
+        )
 
     def _fail(self, message: str, *, hopeless: bool = False) -> None:
         self._failures = 0 if self._was_ready else self._failures + 1
+        is_steady = self._ready_since is None or _now() - self._ready_since > STEADY_SECONDS
+        self._deaths = 0 if self._was_ready and is_steady else self._deaths + 1
         log.warning("replica %s: %s", self._replica.id, message)
         self._show(
-            state=ReplicaState.FAILED, message=message, endpoint=None, failures=self._failures, hopeless=hopeless
+            state=ReplicaState.FAILED,
+            message=message,
+            endpoint=None,
+            metrics=None,
+            failures=self._failures,
+            pause=self._machine.pause(self._failures, self._deaths),
+            hopeless=hopeless,
         )
 
     def _show(self, **changes: Any) -> None:
@@ -145,12 +165,5 @@ class Place:
         return ReplicaId(f"{self.group}-{uuid4().hex[:12]}")
 
 
-async def _first(*waits: Coroutine[Any, Any, Any]) -> None:
-    """Returns when any of them has."""
-    tasks = [asyncio.ensure_future(wait) for wait in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+def _now() -> float:
+    return asyncio.get_running_loop().time()

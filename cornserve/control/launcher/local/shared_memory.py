@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from cornserve.files import write_whole
+
 _DIRECTORY = Path("/dev/shm")
 _PATTERNS = ("sem.mp-*", "psm_*")
 """Only names that multiprocessing gives: a file of any other name may be another replica's."""
@@ -43,9 +45,7 @@ class Note:
     def add(self, names: set[Path]) -> None:
         noted = self._read()
         if not names <= noted:
-            partial = self._file.with_suffix(".partial")
-            partial.write_text("".join(f"{name}\n" for name in sorted(noted | names)))
-            partial.rename(self._file)
+            write_whole(self._file, "".join(f"{name}\n" for name in sorted(noted | names)))
 
     def unlink_all(self) -> None:
         for name in self._read():

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 
 from cornserve.control.launcher.local.folder import Folder, Process
 from cornserve.control.launcher.local.leader import Leader
+from cornserve.control.launcher.local.machine import Machine
+from cornserve.observe.logs import REPLICA_VARIABLE
 from cornserve.task.spec import ExecutorSpec
 
 _GATE = 'read -r go && exec "$@" </dev/null'
@@ -16,16 +18,16 @@ _GATE = 'read -r go && exec "$@" </dev/null'
 
 
 def spawn(
-    folder: Folder, spec: ExecutorSpec, slots: tuple[str, ...], environment: Mapping[str, str], drain_seconds: float
+    folder: Folder, spec: ExecutorSpec, slots: tuple[str, ...], environment: Mapping[str, str], machine: Machine
 ) -> Process:
     """Records the process, and only then lets it run."""
     with folder.log.open("ab") as log:
         gated = subprocess.Popen(
-            ["/bin/sh", "-c", _GATE, "sh", *_command(folder, spec, drain_seconds)],
+            ["/bin/sh", "-c", _GATE, "sh", *_command(folder, spec, machine)],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
-            env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
+            env={**os.environ, "PYTHONUNBUFFERED": "1", REPLICA_VARIABLE: folder.id, **environment},
             start_new_session=True,
         )
     try:
@@ -46,11 +48,11 @@ def _open_gate(gated: subprocess.Popen[bytes]) -> None:
         gate.write(b"go\n")
 
 
-def _command(folder: Folder, spec: ExecutorSpec, drain_seconds: float) -> list[str]:
+def _command(folder: Folder, spec: ExecutorSpec, machine: Machine) -> list[str]:
     return [
         # -P: modules in the directory where Cornserve was started are none of the executor's.
         *(sys.executable, "-P", "-m", "cornserve_executors.base"),
         *("--spec", spec.model_dump_json()),
         *("--listen", "127.0.0.1:0", "--announce", str(folder.announcement), "--metrics-port", "0"),
-        *("--drain-seconds", str(drain_seconds)),
+        *("--drain-seconds", str(machine.drain_seconds), "--queue", str(machine.queue)),
     ]

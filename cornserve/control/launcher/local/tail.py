@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
+
+from cornserve.observe.log_file import end_of
+from cornserve.observe.logs import said
 
 MAX_BYTES = 1 << 20
 MAX_CHARACTERS = 2000
@@ -14,10 +16,7 @@ _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Exi
 
 def tail(log: Path, lines: int) -> list[str]:
     """The last lines, of at most the last MiB; long ones without their ends."""
-    with log.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - MAX_BYTES))
-        text = file.read().decode(errors="replace")
+    text = end_of(log, MAX_BYTES).decode(errors="replace")
     return [_cut(line) for line in text.splitlines()[-lines:]] if lines > 0 else []
 
 
@@ -27,6 +26,6 @@ def _cut(line: str) -> str:
 
 def reason(lines: list[str]) -> str:
     """The last line of the last traceback, or else the last line that says anything."""
-    meaningful = [line.strip() for line in lines if line.strip()]
+    meaningful = [part.strip() for line in lines for part in said(line) if part.strip()]
     exceptions = [line for line in meaningful if _EXCEPTION.match(line)]
     return (exceptions or meaningful or [""])[-1]

@@ -1,0 +1,81 @@
+"""A result, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from cornserve.bench.distribution import Distribution
+from cornserve.bench.result import Generator, Goodput, Result
+
+COLUMNS = ("mean", "p50", "p90", "p95", "p99", "max")
+
+
+def report(result: Result) -> Group:
+    return Group(_facts(result), Text(), _latencies(result), *_notes(result))
+
+
+def _facts(result: Result) -> Table:
+    counts = result.requests
+    table = Table.grid(padding=(0, 3))
+    unfinished = f", {counts.unfinished} unfinished" if counts.unfinished else ""
+    table.add_row("app", f"{result.settings.app} at {result.url}")
+    table.add_row("requests", f"{counts.answered} answered, {counts.failed} failed{unfinished} in {result.seconds:g} s")
+    table.add_row("throughput", _throughput(result))
+    if result.prompt_tokens:
+        table.add_row("tokens", f"{result.prompt_tokens} in prompts, {result.output_tokens} in answers")
+    if result.goodput is not None:
+        table.add_row("goodput", _goodput(result.goodput))
+    for kind, count in result.errors.items():
+        table.add_row("failed", Text(f"{count} × {kind}", style="red"))
+    return table
+
+
+def _throughput(result: Result) -> str:
+    output = f", {result.output_tokens_per_second:.1f} output {result.tokens_are}/s" if result.output_tokens else ""
+    return f"{result.requests_per_second:.2f} requests/s{output}"
+
+
+def _goodput(goodput: Goodput) -> str:
+    bounds = ", ".join(f"{name} ≤ {1000 * bound:g} ms" for name, bound in goodput.slo.items())
+    return f"{goodput.requests_per_second:.2f} requests/s ({100 * goodput.share:.1f} %) with {bounds}"
+
+
+def _latencies(result: Result) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+    table.add_column("milliseconds")
+    for column in COLUMNS:
+        table.add_column(column, justify="right")
+    for name, seen in (
+        ("time to first token", result.ttft_ms),
+        ("time between tokens", result.tbt_ms),
+        ("time per output token", result.tpot_ms),
+        ("end to end", result.e2e_ms),
+    ):
+        if seen is not None:
+            table.add_row(name, *_values(seen))
+    return table
+
+
+def _values(seen: Distribution) -> Iterator[str]:
+    for column in COLUMNS:
+        value: float = getattr(seen, column)
+        yield f"{value:.1f}"
+
+
+def _notes(result: Result) -> Iterator[Text]:
+    if result.interrupted:
+        yield Text("\nInterrupted: this is what there was by then.", style="yellow")
+    if result.generator.was_the_limit:
+        yield Text(f"\n{_limit(result.generator)}", style="yellow")
+
+
+def _limit(generator: Generator) -> str:
+    late = "" if generator.late_ms is None else f" and sent requests {generator.late_ms.p99:.0f} ms late (p99)"
+    return (
+        f"The generator, or the machine it ran on, was the limit: it used {100 * generator.cpu:.0f} % of a core{late}. "
+        "The server may be faster than this: send less, or from another machine."
+    )

@@ -1,0 +1,46 @@
+"""Clients of Cornserve's gateway.
+
+    with Client() as client:
+        client.deploy("/models/smollm2", on_progress=print)
+        print("".join(client.chat("smollm2", [{"role": "user", "content": "Hello!"}])))
+
+`client` and `async_client` do the I/O and nothing else: what is asked (`calls`), how answers are read (`answers`,
+`events`), when to ask again (`watch`, `retries`) and what can go wrong (`errors`) is told once, for both.
+"""
+
+from cornserve.app.record import ReplicaLog
+from cornserve.client.address import DEFAULT_URL
+from cornserve.client.answers import Item, Result
+from cornserve.client.async_client import AsyncClient
+from cornserve.client.client import Client
+from cornserve.client.errors import (
+    ApiError,
+    ClientError,
+    DeletedError,
+    DeploymentError,
+    DisconnectedError,
+    NotInTimeError,
+    SilentError,
+    StrangerError,
+    TargetError,
+    UnreachableError,
+)
+
+__all__ = [
+    "DEFAULT_URL",
+    "ApiError",
+    "AsyncClient",
+    "Client",
+    "ClientError",
+    "DeletedError",
+    "DeploymentError",
+    "DisconnectedError",
+    "Item",
+    "NotInTimeError",
+    "ReplicaLog",
+    "Result",
+    "SilentError",
+    "StrangerError",
+    "TargetError",
+    "UnreachableError",
+]

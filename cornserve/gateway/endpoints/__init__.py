@@ -1,0 +1,1 @@
+"""The HTTP interfaces: OpenAI's, the native one, administration."""

@@ -1,0 +1,229 @@
+"""`/admin/v1`: deploying, looking at and deleting apps."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, ValidationError
+from pydantic_core import to_json
+
+from cornserve.app.load import load
+from cornserve.app.record import AppSpec, AppView, Phase, ReplicaLog, Scale
+from cornserve.app.source import unload_app
+from cornserve.app.threads import in_own_thread
+from cornserve.control.store.base import (
+    APPS,
+    AlreadyExistsError,
+    AppRecord,
+    ChangeType,
+    ConflictError,
+    ExpiredError,
+    NotFoundError,
+    Store,
+    TooLargeError,
+    UnavailableError,
+)
+from cornserve.gateway.context import Context
+from cornserve.gateway.endpoints.openapi import takes
+from cornserve.gateway.entry.body import body_of
+from cornserve.gateway.errors import ApiError, of_validation
+from cornserve.gateway.observe.targets import Targets, scrape_targets
+from cornserve.gateway.request import sse
+from cornserve.task.errors import DefinitionError
+
+router = APIRouter(prefix="/admin/v1")
+
+MAX_SOURCE_BYTES = 200_000
+"""Of an app's source as JSON: its record holds it twice, in the spec and in the route."""
+
+LOAD_SECONDS = 50.0
+"""How long the import of an app may take. Clients wait a little longer for the answer."""
+
+
+SILENCE_SECONDS = 2.0
+"""Clients take a longer silence for a lost connection."""
+
+
+class AppList(BaseModel):
+    apps: list[AppView]
+
+
+class AppLogs(BaseModel):
+    replicas: list[ReplicaLog]
+
+
+@router.get("/apps")
+async def list_apps(context: Context) -> AppList:
+    return AppList(apps=[_view(record) for record in (await context.store.list(APPS)).records])
+
+
+@router.put("/apps/{name}", openapi_extra=takes(AppSpec))
+async def deploy(name: str, request: Request, context: Context) -> AppView:
+    """Stores what should run, once it is known that it could. The controller does the rest: watch the events."""
+    try:
+        spec = AppSpec.model_validate_json(await body_of(request))
+    except ValidationError as error:
+        raise of_validation(error) from error
+    _check_size(spec)
+    await _check_loads(name, spec)
+    try:
+        return _view(await _put(context.store, name, spec))
+    except TooLargeError as error:
+        raise ApiError(413, str(error), param="source") from error
+
+
+@router.put("/apps/{name}/scale", openapi_extra=takes(Scale))
+async def scale(name: str, request: Request, context: Context) -> AppView:
+    """Other replicas of what runs: a new generation of the same code, for which nothing restarts."""
+    try:
+        replicas = Scale.model_validate_json(await body_of(request)).replicas
+    except ValidationError as error:
+        raise of_validation(error) from error
+    while True:
+        record = await _get(context.store, name)
+        if _has_failed(record):
+            message = f"{name!r} has failed: deploy it anew, with as many replicas as you want"
+            raise ApiError(409, message, code="app_failed")
+        spec = record.spec.model_copy(update={"replicas": replicas})
+        with suppress(ConflictError, NotFoundError):
+            return _view(await context.store.update_spec(APPS, name, spec, record.version))
+
+
+@router.get("/apps/{name}")
+async def get_app(name: str, context: Context) -> AppView:
+    return _view(await _get(context.store, name))
+
+
+@router.delete("/apps/{name}", status_code=204)
+async def delete_app(name: str, context: Context) -> None:
+    try:
+        await context.store.delete(APPS, name)
+    except NotFoundError as error:
+        raise ApiError(404, str(error), param="name", code="app_not_found") from error
+
+
+@router.get("/apps/{name}/events")
+async def watch_app(name: str, context: Context) -> StreamingResponse:
+    """Server-sent events: the app now and after each change, until it is deleted or the client leaves."""
+    listing = await context.store.list(APPS)
+    record = next((record for record in listing.records if record.name == name), None)
+    if record is None:
+        raise _not_found(name)
+    events = _events(context.store, record, listing.version)
+    return StreamingResponse(_kept_alive(events), media_type="text/event-stream")
+
+
+@router.get("/metrics/targets")
+async def metrics_targets(request: Request, context: Context) -> list[Targets]:
+    """Where Prometheus finds the metrics of all processes, as its HTTP service discovery expects it."""
+    return scrape_targets(request.url.netloc, context.controller_metrics, context.apps.groups())
+
+
+@router.get("/apps/{name}/logs")
+async def get_logs(name: str, context: Context, lines: int = Query(default=100, ge=1, le=10_000)) -> AppLogs:
+    """What the app's executors wrote last."""
+    record = await _get(context.store, name)
+    ids = [replica.id for group in record.status.groups for replica in group.replicas]
+    return AppLogs(replicas=[ReplicaLog(id=id, lines=await context.logs(id, lines)) for id in ids])
+
+
+def _check_size(spec: AppSpec) -> None:
+    size = len(to_json(spec.source))
+    if size > MAX_SOURCE_BYTES:
+        message = f"the source takes {size} bytes as JSON, and at most {MAX_SOURCE_BYTES} are stored"
+        raise ApiError(413, message, param="source")
+
+
+async def _check_loads(name: str, spec: AppSpec) -> None:
+    module = f"cornserve_check_{uuid.uuid4().hex}"
+    try:
+        async with asyncio.timeout(LOAD_SECONDS):
+            await in_own_thread(load, name, spec, module)
+    except TimeoutError:
+        message = f"importing the app takes longer than {LOAD_SECONDS:g} s: load what is large in executors"
+        raise ApiError(400, message, code="invalid_app") from None
+    except DefinitionError as error:
+        raise ApiError(400, str(error), code="invalid_app") from error
+    finally:
+        unload_app(module)
+
+
+async def _put(store: Store, name: str, spec: AppSpec) -> AppRecord:
+    """Counts the tries itself, whatever the spec, which may be one that was read, says of them."""
+    while True:
+        try:
+            record = await store.get(APPS, name)
+        except NotFoundError:
+            try:
+                return await store.create(APPS, name, spec.model_copy(update={"tries": 0}))
+            except AlreadyExistsError:
+                continue
+        kept = {} if "replicas" in spec.model_fields_set else {"replicas": record.spec.replicas}
+        tries = {"tries": record.spec.tries + _has_failed(record)}
+        with suppress(ConflictError, NotFoundError):
+            return await store.update_spec(APPS, name, spec.model_copy(update=kept | tries), record.version)
+
+
+def _has_failed(record: AppRecord) -> bool:
+    return record.status.phase is Phase.FAILED and record.status.generation == record.generation
+
+
+def _view(record: AppRecord) -> AppView:
+    return AppView(
+        name=record.name,
+        uid=record.uid,
+        generation=record.generation,
+        version=record.version,
+        spec=record.spec,
+        status=record.status,
+    )
+
+
+async def _get(store: Store, name: str) -> AppRecord:
+    try:
+        return await store.get(APPS, name)
+    except NotFoundError as error:
+        raise _not_found(name) from error
+
+
+def _not_found(name: str) -> ApiError:
+    return ApiError(404, f"there is no app {name!r}", param="name", code="app_not_found")
+
+
+async def _events(store: Store, record: AppRecord, version: int) -> AsyncGenerator[bytes, None]:
+    """The record, which is as the store was at `version`, and its changes from there."""
+    yield _event("put", record)
+    try:
+        async for change in store.watch(APPS, version):
+            if change.record.name == record.name:
+                yield _event(change.type, change.record)
+                if change.type is ChangeType.DELETED:
+                    return
+    except (ExpiredError, UnavailableError):
+        return  # clients connect again, as with any server-sent events
+
+
+def _event(type_: str, record: AppRecord) -> bytes:
+    return sse.event(_view(record).model_dump_json().encode(), type_)
+
+
+async def _kept_alive(events: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """The events, with comments, which clients skip, wherever they are silent."""
+    async with aclosing(events):
+        while True:
+            coming = asyncio.ensure_future(anext(events))
+            try:
+                while not (await asyncio.wait((coming,), timeout=SILENCE_SECONDS))[0]:
+                    yield b": \n\n"
+                following = coming.result()
+            except StopAsyncIteration:
+                return
+            finally:
+                coming.cancel()
+                await asyncio.gather(coming, return_exceptions=True)
+            yield following

@@ -1,0 +1,1 @@
+"""The OpenAI-compatible interface: chats, completions, embeddings and the list of models."""

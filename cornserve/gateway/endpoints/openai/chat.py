@@ -1,0 +1,218 @@
+"""`/v1/chat/completions`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator
+from typing import Any, Literal, NotRequired, TypedDict
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from pydantic import BaseModel
+from pydantic_core import to_json
+
+from cornserve.gateway.context import Context
+from cornserve.gateway.endpoints.openai import answers
+from cornserve.gateway.endpoints.openai.answers import joined
+from cornserve.gateway.endpoints.openai.body import CompletionUsage, Generating, check_app, parse
+from cornserve.gateway.endpoints.openapi import takes
+from cornserve.gateway.endpoints.plain import PlainRoute
+from cornserve.gateway.entry.body import json_of
+from cornserve.gateway.request import sse
+from cornserve.gateway.request.serving import Serving
+from cornserve.gateway.request.session import Session
+from cornserve.task import Stream
+from cornserve_tasklib.answer import ChatChoice, ChatChunk, ChatResponse, FinishReason, TokenLogprobs, ToolCallDelta
+from cornserve_tasklib.chat import ChatRequest
+from cornserve_tasklib.messages import ToolCall
+
+router = APIRouter(route_class=PlainRoute)
+
+
+class ChatCompletionRequest(ChatRequest, Generating):
+    """OpenAI's body: the chat itself, and how it is to be answered."""
+
+    modalities: list[Literal["text"]] | None = None
+
+    @property
+    def chat(self) -> ChatRequest:
+        return ChatRequest.model_construct(**vars(self))  # takes its own fields of them
+
+
+class Message(BaseModel):
+    role: Literal["assistant"] = "assistant"
+    content: str | None
+    tool_calls: list[ToolCall] | None = None
+    reasoning_content: str | None = None
+
+
+class Logprobs(BaseModel):
+    content: list[TokenLogprobs]
+
+
+class Choice(BaseModel):
+    index: int = 0
+    message: Message
+    finish_reason: FinishReason
+    logprobs: Logprobs | None = None
+    token_ids: list[int] | None = None
+
+
+class ChatCompletion(BaseModel):
+    id: str
+    object: Literal["chat.completion"] = "chat.completion"
+    created: int
+    model: str
+    choices: list[Choice]
+    usage: CompletionUsage
+
+
+class FunctionDelta(BaseModel):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class CallDelta(BaseModel):
+    index: int
+    id: str | None = None
+    type: Literal["function"] | None = None
+    function: FunctionDelta
+
+
+class Delta(TypedDict, total=False):
+    """Plain, as is all that is made for each token: a model is checked when it is made, and costs ten times as much."""
+
+    role: Literal["assistant"]
+    content: str
+    tool_calls: list[CallDelta]
+    reasoning_content: str
+
+
+class ChunkChoice(TypedDict):
+    index: int
+    delta: Delta
+    finish_reason: NotRequired[FinishReason]
+    logprobs: NotRequired[Logprobs]
+    token_ids: NotRequired[list[int]]
+
+
+@router.post("/v1/chat/completions", response_model=ChatCompletion, openapi_extra=takes(ChatCompletionRequest))
+async def create_chat_completion(request: Request, context: Context) -> Response:
+    """Answers a chat, as a whole or (`stream`) in pieces."""
+    body = parse(await json_of(request), ChatCompletionRequest)
+    serving = Serving(context, body.model, request)
+    check_app(serving.deployed, body.model, ChatRequest, ChatResponse, "chats")
+    exchange = Exchange(f"chatcmpl-{serving.id}", int(time.time()), body)
+    return await (serving.stream(exchange.events) if body.stream else serving.answer(exchange.answer))
+
+
+class Exchange:
+    """One chat request and how its answer is written."""
+
+    def __init__(self, id: str, created: int, body: ChatCompletionRequest) -> None:
+        self._id = id
+        self._created = created
+        self._body = body
+        self._chat = body.chat
+        chunk = {"id": id, "object": "chat.completion.chunk", "created": created, "model": body.model}
+        self._frame_head = to_json(chunk)[:-1] + b',"choices":'
+        """What all chunks begin with."""
+        self._greeted: set[int] = set()
+        """The choices of which the client has a piece."""
+
+    async def answer(self, session: Session) -> bytes:
+        rendered = await session.run(self._chat, self._rendered)
+        if isinstance(rendered, Stream):
+            text = await joined(rendered)
+            rendered = await session.run(self._chat, lambda response: self._completion(response, text))
+        return rendered.model_dump_json(exclude=self._left_out(rendered)).encode()
+
+    def _rendered(self, response: ChatResponse) -> ChatCompletion | Stream[ChatChunk]:
+        text = answers.text(response)
+        return text if isinstance(text, Stream) else self._completion(response, text)
+
+    def _completion(self, response: ChatResponse, text: str) -> ChatCompletion:
+        choices = [_choice(index, choice) for index, choice in enumerate(response.choices)]
+        if text:
+            choices[0].message.content = text
+        usage = CompletionUsage.of(response.usage)
+        return ChatCompletion(id=self._id, created=self._created, model=self._body.model, choices=choices, usage=usage)
+
+    def _left_out(self, completion: ChatCompletion) -> Any:
+        """What the client does not expect."""
+        choices: dict[int, Any] = {}
+        for choice in completion.choices:
+            message = choice.message
+            unset = {name for name in ("tool_calls", "reasoning_content") if getattr(message, name) is None}
+            choices[choice.index] = {"message": unset, **({} if self._body.return_token_ids else {"token_ids": True})}
+        return {"choices": choices}
+
+    async def events(self, session: Session) -> AsyncGenerator[bytes, None]:
+        pieces = await session.run(self._chat, answers.pieces)
+        if isinstance(pieces, Stream):
+            async for chunks in pieces.batches():
+                if events := [self._piece(chunk) for chunk in chunks if self._says_something(chunk)]:
+                    yield b"".join(events)
+        else:
+            yield b"".join([self._piece(chunk) for chunk in pieces])
+        yield self._ending(await session.run(self._chat, answers.ending))
+
+    def _ending(self, ending: answers.Ending) -> bytes:
+        reasons = enumerate(ending.finish_reasons)
+        events = [self._frame([{"index": index, "delta": {}, "finish_reason": reason}]) for index, reason in reasons]
+        if self._body.wants_usage:
+            events.append(self._frame([], CompletionUsage.of(ending.usage)))
+        return b"".join([*events, sse.event(b"[DONE]")])
+
+    def _says_something(self, chunk: ChatChunk) -> bool:
+        """Tokens may make no text yet: half a character, or part of what could be a stop string or a tool call."""
+        return bool(
+            chunk.text
+            or chunk.index not in self._greeted
+            or chunk.tool_calls
+            or chunk.reasoning
+            or chunk.logprobs
+            or self._body.return_token_ids
+        )
+
+    def _piece(self, chunk: ChatChunk) -> bytes:
+        delta: Delta = {}
+        if chunk.index not in self._greeted:
+            self._greeted.add(chunk.index)
+            delta["role"] = "assistant"
+        if chunk.text or not (chunk.reasoning or chunk.tool_calls):
+            delta["content"] = chunk.text
+        if chunk.tool_calls:
+            delta["tool_calls"] = [_call(call) for call in chunk.tool_calls]
+        if chunk.reasoning:
+            delta["reasoning_content"] = chunk.reasoning
+        choice: ChunkChoice = {"index": chunk.index, "delta": delta}
+        if chunk.logprobs is not None:
+            choice["logprobs"] = Logprobs(content=chunk.logprobs)
+        if self._body.return_token_ids:
+            choice["token_ids"] = chunk.token_ids
+        return self._frame([choice])
+
+    def _frame(self, choices: list[ChunkChoice], usage: CompletionUsage | None = None) -> bytes:
+        tail = b"}" if usage is None else b',"usage":' + to_json(usage) + b"}"
+        return sse.event(self._frame_head + to_json(choices, exclude_none=True) + tail)
+
+
+def _choice(index: int, choice: ChatChoice) -> Choice:
+    message = Message(
+        content=choice.text if choice.text or not choice.tool_calls else None,
+        tool_calls=choice.tool_calls,
+        reasoning_content=choice.reasoning or None,
+    )
+    return Choice(
+        index=index,
+        message=message,
+        finish_reason=choice.finish_reason,
+        logprobs=None if choice.logprobs is None else Logprobs(content=choice.logprobs),
+        token_ids=list(choice.token_ids),
+    )
+
+
+def _call(call: ToolCallDelta) -> CallDelta:
+    function = FunctionDelta(name=call.name, arguments=call.arguments)
+    return CallDelta(index=call.index, id=call.id, type="function" if call.id else None, function=function)

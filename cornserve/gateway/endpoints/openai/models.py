@@ -1,0 +1,43 @@
+"""`/v1/models`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fastapi import APIRouter
+from pydantic import BaseModel
+
+from cornserve.gateway.apps import Deployed
+from cornserve.gateway.context import Context
+
+router = APIRouter()
+
+
+class Model(BaseModel):
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: str = "cornserve"
+    uid: str
+    generation: int
+    """With `uid`: which version of which app this gateway has loaded."""
+
+
+class ModelList(BaseModel):
+    object: Literal["list"] = "list"
+    data: list[Model]
+
+
+@router.get("/v1/models")
+async def list_models(context: Context) -> ModelList:
+    """The apps that are served now."""
+    return ModelList(data=[_model(name, deployed) for name, deployed in sorted(context.apps.all().items())])
+
+
+@router.get("/v1/models/{name}")
+async def get_model(name: str, context: Context) -> Model:
+    return _model(name, context.apps.get(name))
+
+
+def _model(name: str, deployed: Deployed) -> Model:
+    return Model(id=name, created=deployed.created, uid=deployed.uid, generation=deployed.route.generation)

@@ -1,0 +1,104 @@
+"""The bodies of requests: how they arrive, and how JSON in them is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import Request
+from pydantic_core import from_json
+from starlette.types import Message, Receive
+
+from cornserve.gateway.entry.admission import Admission
+from cornserve.gateway.errors import ApiError
+from cornserve.limits import Limits
+
+CURL_SAYS = "application/x-www-form-urlencoded"
+"""Of whatever it is told to send."""
+
+CERTAINLY_FEW = 64 * 1024
+"""JSON of this size is read before counting its values would be worth it."""
+
+
+class ClientLeft(Exception):
+    """Before its body was complete."""
+
+
+class Incoming:
+    """A body as it arrives: its bytes count until it is released."""
+
+    __slots__ = ("_admission", "_content", "_size", "is_complete")
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+        self._size = 0
+        self._content: bytes | None = None
+        self.is_complete = False
+
+    async def read(self, receive: Receive, max_bytes: int) -> None:
+        pieces: list[bytes] = []
+        more = True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientLeft
+            piece, more = message["body"], message["more_body"]
+            self.is_complete = not more
+            self._admission.take_bytes(len(piece))
+            self._size += len(piece)
+            if self._size > max_bytes:
+                raise self._admission.too_large(self._size)
+            pieces.append(piece)
+        self._content = b"".join(pieces)
+
+    def then(self, receive: Receive) -> Receive:
+        """Gives the whole body as one message, and after it what else is received."""
+
+        async def replay() -> Message:
+            content, self._content = self._content, None
+            if content is None:
+                return await receive()
+            return {"type": "http.request", "body": content, "more_body": False}
+
+        return replay
+
+    def release(self) -> None:
+        self._content = None
+        self._admission.give_bytes(self._size)
+
+
+async def json_of(request: Request) -> Any:
+    """What the body says. Raises the 4xx that says what is wrong with it."""
+    return _parse(await body_of(request))
+
+
+async def body_of(request: Request) -> bytes:
+    """The body, for pydantic to read: JSON of a size that takes no long time, and without NaN and Infinity, which are
+    no JSON, but which pydantic would take."""
+    limits: Limits = request.app.state.shared.admission.limits
+    _check_type(request.headers.get("content-type", "application/json"))
+    body = await request.body()
+    if len(body) > CERTAINLY_FEW:
+        _check_values(body, limits)
+    if b"NaN" in body or b"Infinity" in body:
+        _parse(body)
+    return body
+
+
+def _parse(body: bytes) -> Any:
+    try:
+        return from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        raise ApiError(400, f"the body is no JSON: {error}", code="invalid_json") from error
+
+
+def _check_type(given: str) -> None:
+    media_type = given.partition(";")[0].strip().lower()
+    if media_type not in ("application/json", CURL_SAYS, "") and not media_type.endswith("+json"):
+        raise ApiError(415, f"the body has to be JSON (content-type: application/json), not {media_type!r}")
+
+
+def _check_values(body: bytes, limits: Limits) -> None:
+    """Commas in texts count, too: a text that has so many is long indeed."""
+    values = body.count(b",") + body.count(b"[") + body.count(b"{")
+    if values > limits.json_values:
+        raise ApiError(413, f"the body has {values} values ({limits.remedy('json-values')})", code="too_large")

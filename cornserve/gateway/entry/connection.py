@@ -1,0 +1,117 @@
+"""A client's connection: uvicorn's, with bounds on time and headers, and with errors in OpenAI's shape.
+
+Only who is late has a timer: a request that arrives in one piece, and whose answer is read as it is written, sets none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from cornserve.gateway.entry.cork import Cork
+from cornserve.gateway.errors import ApiError
+from cornserve.gateway.request.presence import DEPARTURE, Departure
+from cornserve.limits import Limits
+
+MAX_HEAD_BYTES = 64 * 1024
+"""Of a request's line and headers, which proxies and other servers bound by less."""
+
+
+class Connection(HttpToolsProtocol):
+    def __init__(
+        self, config: Config, server_state: ServerState, app_state: dict[str, Any], *, limits: Limits, **kwargs: Any
+    ) -> None:
+        super().__init__(config, server_state, app_state, **kwargs)
+        self._limits = limits
+        self._head_bytes = 0
+        self._in_head = True
+        self._is_complete = True
+        """What has arrived are whole requests."""
+        self._departure = Departure()
+        self._late: asyncio.TimerHandle | None = None
+        self._stalled: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(cast(asyncio.Transport, Cork(transport, self.loop)))
+        if len(self.connections) > self._limits.connections:
+            count = len(self.connections) - 1
+            self._refuse(429, f"{count} clients are connected ({self._limits.remedy('connections')}); try again later")
+        else:
+            self._expect(self._limits.receive_seconds)
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        self._is_complete = False
+        if self._in_head:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._is_complete:
+            self._expect(None)
+        elif self._in_head and self._head_bytes > MAX_HEAD_BYTES:
+            self._refuse(431, f"the request's headers have more than {MAX_HEAD_BYTES} bytes")
+        elif self._late is None:
+            self._expect(self._limits.receive_seconds)
+
+    def on_message_begin(self) -> None:
+        self._is_complete = False
+        super().on_message_begin()
+        self.scope["state"][DEPARTURE] = self._departure
+
+    def on_headers_complete(self) -> None:
+        self._in_head, self._head_bytes = False, 0
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._in_head, self._is_complete = True, True
+        super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stalled = self.loop.call_later(self._limits.stall_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._departure.happen()
+        self._expect(None)
+        self.resume_writing()
+        super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Where uvicorn's parser gives up."""
+        self._refuse(400, "this is no HTTP/1.1 request")
+
+    def _expect(self, seconds: float | None) -> None:
+        """Sets the time in which the rest of a request has to arrive."""
+        if self._late is not None:
+            self._late.cancel()
+        self._late = None if seconds is None else self.loop.call_later(seconds, self._on_late)
+
+    def _on_late(self) -> None:
+        self._refuse(408, f"the request did not arrive in time ({self._limits.remedy('receive-seconds')})")
+
+    def _refuse(self, status: int, message: str) -> None:
+        """In words, where they would be the request's answer; in any case, the connection ends."""
+        if self._can_answer:
+            error = ApiError(status, message)
+            headers = {"content-type": "application/json", "content-length": str(len(error.content)), **error.headers}
+            lines = [f"{name}: {value}\r\n".encode() for name, value in headers.items()]
+            self.transport.write(b"".join([STATUS_LINE[status], *lines, b"connection: close\r\n\r\n", error.content]))
+        self.transport.close()
+
+    @property
+    def _can_answer(self) -> bool:
+        """Whether the request that is arriving has no answer yet, and all before it have theirs."""
+        cycle: Any = self.cycle  # none at first, whatever its type says
+        if cycle is None or self.pipeline:
+            return cycle is None
+        return bool(cycle.response_complete if self._in_head else not cycle.response_started)

@@ -1,0 +1,93 @@
+"""The spans of one request in the gateway: the request, each play of its task, each attempt of an invocation.
+
+Imported only where requests are traced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from opentelemetry.trace import Span, SpanKind, StatusCode, set_span_in_context
+
+from cornserve.observe import tracing
+
+if TYPE_CHECKING:
+    from fastapi import Request
+
+    from cornserve.gateway.observe.meter import Meter
+    from cornserve.task.recording import Invocation
+    from cornserve.v1 import executor_pb2 as pb
+
+
+class Trace:
+    """Exists only where requests are traced."""
+
+    __slots__ = ("_context", "_span")
+
+    def __init__(self, request: Request, request_id: str, app: str) -> None:
+        route = getattr(request.scope.get("route"), "path", request.url.path)
+        self._span = tracing.begin(
+            f"{request.method} {route}",
+            SpanKind.SERVER,
+            tracing.from_headers(request.headers),
+            {
+                "http.request.method": request.method,
+                "http.route": route,
+                "url.path": request.url.path,
+                "gen_ai.request.model": app,
+                "cornserve.app": app,
+                "cornserve.request_id": request_id,
+            },
+        )
+        self._context = set_span_in_context(self._span)
+
+    @contextmanager
+    def play(self, task: str) -> Iterator[None]:
+        span = tracing.begin(f"play {task}", SpanKind.INTERNAL, self._context, {"cornserve.task": task})
+        try:
+            yield
+        finally:
+            span.end()
+
+    def begin_attempt(self, invocation: Invocation, endpoint: str, start: pb.Start) -> Span:
+        """Whose executor is told of the span by `start`."""
+        host, _, port = endpoint.rpartition(":")
+        span = tracing.begin(
+            f"invoke {invocation.task.name}",
+            SpanKind.CLIENT,
+            self._context,
+            {
+                "server.address": host,
+                "server.port": int(port),
+                "cornserve.task": invocation.task.name,
+                "cornserve.group": invocation.task.key,
+                "cornserve.invocation": start.invocation,
+                "cornserve.attempt": start.attempt,
+            },
+        )
+        headers = tracing.to_headers(span)
+        start.traceparent = headers["traceparent"]
+        start.tracestate = headers.get("tracestate", "")
+        return span
+
+    def end_attempt(self, span: Span, code: str) -> None:
+        span.set_attribute("cornserve.code", code)
+        if code not in ("OK", "CANCELLED"):
+            span.set_attribute("error.type", code)
+            span.set_status(StatusCode.ERROR)
+        span.end()
+
+    def end(self, meter: Meter, status: int) -> None:
+        span = self._span
+        span.set_attribute("http.response.status_code", status)
+        if meter.path is not None:
+            span.set_attribute("cornserve.path", meter.path)
+        if meter.prompt_tokens or meter.generation_tokens:
+            span.set_attribute("gen_ai.usage.input_tokens", meter.prompt_tokens)
+            span.set_attribute("gen_ai.usage.output_tokens", meter.generation_tokens)
+        if status >= 500:
+            span.set_attribute("error.type", str(status))
+            span.set_status(StatusCode.ERROR)
+        span.end()

@@ -1,1 +1,0 @@
-"""The OpenAI-compatible interface: `chat` and `models`."""

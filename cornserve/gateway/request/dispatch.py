@@ -1,0 +1,171 @@
+"""The executions of one request: where they run, until when, and how many executors they may cost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from cornserve.app.record import Route
+from cornserve.gateway.observe.meter import Meter
+from cornserve.gateway.request.execution import Execution
+from cornserve.gateway.request.replica import Replica
+from cornserve.gateway.request.replicas import Replicas
+from cornserve.task import TaskError
+from cornserve.task.choice import Draws
+from cornserve.task.recording import Invocation
+from cornserve.task.references import Origin
+from cornserve.v1 import executor_pb2 as pb
+
+RETRY_SECONDS = 0.2
+"""How soon replicas that could not be reached, or refused, are tried again."""
+
+MAX_LOSSES = 1
+"""Executors that may die under one request. One poisonous request must not take the fleet."""
+
+
+class Dispatch:
+    """Sends a request's invocations to replicas, and elsewhere when one is lost.
+
+    Args:
+        attempt: the first attempt of each invocation.
+        deadline: when everything that still runs fails, by the event loop's clock.
+    """
+
+    def __init__(
+        self, request_id: str, route: Route, replicas: Replicas, meter: Meter, *, attempt: int, deadline: float
+    ) -> None:
+        self.meter = meter
+        self.executions: list[Execution] = []
+        self.progress = asyncio.Event()
+        """Set whenever something has come back."""
+        self._request_id = request_id
+        self._route = route
+        self._replicas = replicas
+        self._first_attempt = attempt
+        self._lost: set[Replica] = set()
+        """Executors that have died under this request."""
+        self._loop = asyncio.get_running_loop()
+        self._began = self._loop.time()
+        self._deadline = deadline
+        self._timer = self._loop.call_at(deadline, self._expire)
+        self._waiting: set[asyncio.Task[None]] = set()
+        replicas.hold(route)
+
+    def close(self) -> None:
+        """Cancels whatever still runs."""
+        self._timer.cancel()
+        for waiting in self._waiting:
+            waiting.cancel()
+        for execution in self.executions:
+            execution.cancel()
+        self.executions = []  # They know this dispatch: a circle would live until the garbage collector comes.
+        self._replicas.release(self._route)
+
+    @property
+    def next_attempt(self) -> int:
+        """One that no invocation has had."""
+        return max((execution.attempt + 1 for execution in self.executions), default=self._first_attempt)
+
+    def send(self, invocations: Sequence[Invocation], *, streams: bool) -> None:
+        """All at once; consumers wait for their tensors at their executors."""
+        new = [Execution(invocation, self, self._first_attempt, streams=streams) for invocation in invocations]
+        for execution in new:
+            if execution.invocation.task.key not in self._route.endpoints:
+                raise TaskError(
+                    f"{execution.invocation.task.name} is invoked but not deployed: unit tasks must be attributes of "
+                    "their task, built in post_init"
+                )
+        self.executions += new
+        for execution in reversed(new):  # producers last: they are told where their consumers run
+            self.start(execution)
+
+    def start(self, execution: Execution) -> None:
+        """Now, or as soon as there is a replica for it."""
+        if self._loop.time() >= self._deadline:
+            execution.fail("DEADLINE_EXCEEDED", self._too_late)
+        elif len(self._lost) > MAX_LOSSES:
+            execution.fail("ABORTED", f"{len(self._lost)} executors died under this request, which is given up")
+        elif self._starts_now(execution):
+            return
+        elif self._replicas.is_abandoned(execution.invocation.task.key):
+            execution.fail("UNAVAILABLE", "the version of the app that the request began with has ended: send it again")
+        else:
+            waiting = asyncio.create_task(self._start_later(execution))
+            self._waiting.add(waiting)
+            waiting.add_done_callback(self._waiting.discard)
+
+    def has_other(self, execution: Execution) -> bool:
+        """Whether there is a replica that has not refused it."""
+        return self._choose(execution) is not None
+
+    def survives(self, loss: Replica | None) -> bool:
+        """Takes note of an executor that has died under this request. False: the request is given up."""
+        if loss is not None:
+            self._lost.add(loss)
+        return len(self._lost) <= MAX_LOSSES
+
+    async def _start_later(self, execution: Execution) -> None:
+        while execution.waits_for_a_replica:
+            await self._replicas.change(RETRY_SECONDS)
+            execution.refused_by.clear()
+            if self._starts_now(execution):
+                return
+
+    def _starts_now(self, execution: Execution) -> bool:
+        replica = self._choose(execution)
+        if replica is not None:
+            execution.start(replica, self._message(execution))
+        return replica is not None
+
+    def _choose(self, execution: Execution) -> Replica | None:
+        key = execution.invocation.task.key
+        return self._replicas.choose(
+            key,
+            otherwise=self._route.endpoints[key],
+            avoiding=execution.refused_by,
+            draw=self._draw(execution) if self._route.spec.balance == "static" else None,
+        )
+
+    def _draw(self, execution: Execution) -> float:
+        return Draws(f"{self._request_id}/{execution.invocation.index}").uniform()
+
+    def _expire(self) -> None:
+        for execution in self.executions:
+            if execution.waits_for_a_replica:
+                execution.fail("UNAVAILABLE", f"no executor of {execution.invocation.task.name} became ready in time")
+            elif not execution.invocation.ended:
+                execution.fail("DEADLINE_EXCEEDED", self._too_late)
+
+    @property
+    def _too_late(self) -> str:
+        return f"not done within {self._deadline - self._began:.3g} s"
+
+    def _message(self, execution: Execution) -> pb.Start:
+        invocation = execution.invocation
+        return pb.Start(
+            request_id=self._request_id,
+            invocation=invocation.index,
+            attempt=execution.attempt,
+            timeout_ms=max(1, int(1000 * (self._deadline - self._loop.time()))),
+            request=invocation.request,
+            inputs=[pb.Input(pending=self._pending(origin)) for origin in invocation.inputs],
+            outputs=[
+                *(pb.Output(name=name, to_caller=True) for name in execution.channels),
+                *self._consumed(invocation),
+            ],
+            delivered=execution.delivered,
+        )
+
+    def _pending(self, origin: Origin) -> pb.Pending:
+        attempt = self.executions[origin.invocation].attempt
+        return pb.Pending(invocation=origin.invocation, output=origin.output, attempt=attempt)
+
+    def _consumed(self, producer: Invocation) -> list[pb.Output]:
+        """Where the producer's tensors go: to the replicas of the invocations that take them."""
+        consumers: dict[str, list[pb.Consumer]] = {}
+        for execution in self.executions[producer.index + 1 :]:
+            for origin in execution.invocation.inputs:
+                if origin.invocation == producer.index:
+                    consumer = pb.Consumer(endpoint=execution.endpoint or "", invocation=execution.invocation.index)
+                    consumers.setdefault(origin.output, []).append(consumer)
+        return [pb.Output(name=name, consumers=to) for name, to in consumers.items()]

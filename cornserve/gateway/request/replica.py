@@ -1,0 +1,203 @@
+"""The connection to one executor replica: one gRPC stream that carries all invocations there.
+
+Commands that gather while a frame is written leave together in the next one: under load, gRPC's cost per message
+is shared by many invocations.
+
+When the connection is lost, it matters to each invocation whether it may have begun: "UNAVAILABLE" says that it has
+not, so that it harms nobody to send it elsewhere; "ABORTED" says that an executor died under it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from contextvars import Context
+from typing import Protocol
+
+import grpc
+
+from cornserve.gateway.observe.replica_metrics import ReplicaTally
+from cornserve.observe.discretion import outline
+from cornserve.v1 import executor_pb2 as pb
+from cornserve.v1 import executor_pb2_grpc
+
+log = logging.getLogger(__name__)
+
+_CHANNEL_OPTIONS = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    # Notices a peer that is gone without a word (its node died) within half a minute.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+]
+
+CONNECT_SECONDS = 5.0
+
+
+class UnreachableError(Exception):
+    """Nobody listens at the endpoint."""
+
+
+class Listener(Protocol):
+    """Hears of one invocation, on the event loop; none of the calls may block."""
+
+    def on_chunk(self, output: str, item: bytes) -> None: ...
+
+    def on_end(self, code: str, message: str, values: bytes) -> None:
+        """The last call. `code` is "OK" or what went wrong."""
+
+
+_starts = itertools.count()
+
+
+class Replica:
+    """Args:
+    is_suspect: an earlier connection to it was lost.
+    """
+
+    def __init__(self, endpoint: str, tally: ReplicaTally, *, is_suspect: bool = False) -> None:
+        self.endpoint = endpoint
+        self._tally = tally
+        self.is_suspect = is_suspect
+        """Until it is connected."""
+        self._commands: list[pb.Command] = []
+        self._filled = asyncio.Event()
+        self._commands_since = 0.0
+        self._listeners: dict[int, Listener] = {}
+        self._started: dict[int, float] = {}
+        self._calls = itertools.count(1)
+        self.lost_at: float | None = None
+        """When the connection was lost, by the event loop's clock."""
+        self.last_start = -1
+        """Orders the replicas by their last start of an invocation."""
+        # It outlives the request in which it may be made, whose name is not to stand in its logs.
+        self._connection = asyncio.create_task(self._connect(), name=f"replica {endpoint}", context=Context())
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._listeners)
+
+    def start(self, start: pb.Start, listener: Listener) -> int:
+        """Starts an invocation; returns the number by which it can be cancelled."""
+        call = next(self._calls)
+        self.last_start = next(_starts)
+        self._listeners[call] = listener
+        self._started[call] = time.perf_counter()
+        self._send(pb.Command(call=call, start=start))
+        return call
+
+    def cancel(self, call: int, code: str = "CANCELLED") -> None:
+        """Stops an invocation, which counts as ended by `code`. Its listener hears nothing more."""
+        if self._forget(call, code) is not None:
+            self._send(pb.Command(call=call, cancel=pb.Cancel()))
+
+    async def close(self) -> None:
+        self._connection.cancel()
+        await asyncio.gather(self._connection, return_exceptions=True)
+
+    def _forget(self, call: int, code: str) -> Listener | None:
+        listener = self._listeners.pop(call, None)
+        if listener is not None:
+            self._tally.end(code, time.perf_counter() - self._started.pop(call))
+        return listener
+
+    def _send(self, command: pb.Command) -> None:
+        if not self._commands:
+            self._commands_since = time.perf_counter()
+        self._commands.append(command)
+        self._filled.set()
+
+    async def _connect(self) -> None:
+        reason = "the connection was closed"
+        try:
+            async with grpc.aio.insecure_channel(self.endpoint, options=_CHANNEL_OPTIONS) as channel:
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    await _connected(channel)
+                self.is_suspect = False
+                stream = executor_pb2_grpc.ExecutorStub(channel).Invoke()
+                writer = asyncio.create_task(self._write(stream))
+                try:
+                    await self._read(stream)
+                    reason = "the executor ended the connection"
+                finally:
+                    writer.cancel()
+                    await asyncio.gather(writer, return_exceptions=True)
+        except (UnreachableError, TimeoutError):
+            reason = "nobody listens there"
+        except grpc.aio.AioRpcError as error:
+            reason = error.details() or error.code().name
+        finally:
+            self._lose(reason)
+
+    def _lose(self, reason: str) -> None:
+        self.lost_at = asyncio.get_running_loop().time()
+        unsent = {command.call for command in self._commands}
+        lost = dict(self._listeners)
+        if lost and not self.is_suspect:
+            log.warning("lost the executor at %s with %d invocations: %s", self.endpoint, len(lost), reason)
+        for call, listener in lost.items():
+            code = "UNAVAILABLE" if call in unsent else "ABORTED"
+            self._forget(call, code)
+            self._end(listener, code, f"the executor at {self.endpoint} was lost: {reason}")
+
+    async def _write(self, stream: grpc.aio.StreamStreamCall[pb.InvokeRequest, pb.InvokeResponse]) -> None:
+        try:
+            while True:
+                await self._filled.wait()
+                self._filled.clear()
+                commands, self._commands = self._commands, []
+                since = self._commands_since
+                await stream.write(pb.InvokeRequest(commands=commands))
+                self._tally.dispatch_seconds.observe(time.perf_counter() - since)
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            pass  # A stream that breaks is the reader's to report.
+        except Exception as error:
+            log.error("cannot write to the executor at %s:\n%s", self.endpoint, outline(error))
+            stream.cancel()
+
+    async def _read(self, stream: grpc.aio.StreamStreamCall[pb.InvokeRequest, pb.InvokeResponse]) -> None:
+        async for frame in stream:
+            for event in frame.events:
+                self._take(event)
+
+    def _take(self, event: pb.Event) -> None:
+        listener = self._listeners.get(event.call)
+        if listener is None:
+            return
+        try:
+            self._pass_on(event, listener)
+        except Exception as error:  # the other invocations go on
+            log.error("cannot take what the executor at %s sent:\n%s", self.endpoint, outline(error))
+            self.cancel(event.call, "INTERNAL")
+            self._end(listener, "INTERNAL", f"the gateway cannot take the executor's answer: {error!r}")
+
+    def _pass_on(self, event: pb.Event, listener: Listener) -> None:
+        if event.HasField("end"):
+            code = _name_of(event.end.code)
+            self._forget(event.call, code)
+            listener.on_end(code, event.end.message, event.end.values)
+        else:
+            listener.on_chunk(event.chunk.output, event.chunk.payload.json)
+
+    def _end(self, listener: Listener, code: str, message: str) -> None:
+        try:
+            listener.on_end(code, message, b"")
+        except Exception as error:
+            log.error("cannot end an invocation at %s:\n%s", self.endpoint, outline(error))
+
+
+def _name_of(code: pb.Code.ValueType) -> str:
+    """Without its prefix; an executor of a newer version may send a code that is not known here."""
+    return pb.Code.Name(code).removeprefix("CODE_") if code in pb.Code.values() else "INTERNAL"
+
+
+async def _connected(channel: grpc.aio.Channel) -> None:
+    """Returns once the channel is connected. gRPC itself would try for ever."""
+    state = channel.get_state(try_to_connect=True)
+    while state is not grpc.ChannelConnectivity.READY:
+        if state in (grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN):
+            raise UnreachableError
+        await channel.wait_for_state_change(state)
+        state = channel.get_state(try_to_connect=True)

@@ -1,0 +1,152 @@
+"""What every serving endpoint does around its own: sessions, disconnects, streams, errors, metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from functools import partial
+
+from fastapi import Request
+from fastapi.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from cornserve.gateway.context import Shared
+from cornserve.gateway.errors import ApiError, of_request
+from cornserve.gateway.observe import access_log
+from cornserve.gateway.request import sse
+from cornserve.gateway.request.presence import WhilePresent
+from cornserve.gateway.request.session import Session, StreamWantedError
+from cornserve.limits import Limits
+from cornserve.observe import logs, tracing
+from cornserve.observe.discretion import outline
+from cornserve.task.errors import TaskError
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_HEADER = "x-request-timeout"
+
+Answer = Callable[[Session], Awaitable[bytes]]
+Events = Callable[[Session], AsyncGenerator[bytes, None]]
+
+
+class Serving:
+    """One request to one app."""
+
+    def __init__(self, shared: Shared, app: str, request: Request) -> None:
+        self.id = secrets.token_hex(16)
+        self.deployed = shared.apps.get(app)
+        self._shared = shared
+        self._app = app
+        self._request = request
+        self._meter = shared.metrics.meter(app)
+        self._deadline = asyncio.get_running_loop().time() + _seconds(request, shared.admission.limits)
+        logs.bind(request_id=self.id, app=app)
+
+    async def answer(self, answer: Answer) -> Response:
+        """One JSON answer. A client that leaves cancels the request."""
+        self._begin()
+        status = 499
+        try:
+            async with WhilePresent(self._request.scope):
+                body = await self._body(answer)
+            status = 200
+            return Response(body, media_type="application/json", headers={"x-request-id": self.id})
+        except Exception as error:
+            api_error = self._explain(error)
+            status = api_error.status
+            raise api_error from error
+        finally:
+            self._done(status)
+
+    async def stream(self, events: Events) -> Response:
+        """Server-sent events. What fails before the first one is a plain error response."""
+        return _Sent(partial(self._send, events))
+
+    async def _send(self, events: Events, send: Send) -> None:
+        answer = sse.EventStream(send, {"x-request-id": self.id})
+        self._begin()
+        status = 499
+        try:
+            session = self._session(streams=True)
+            async with WhilePresent(self._request.scope), session, aclosing(events(session)) as source:
+                async for event in source:
+                    await answer.send(event)
+            status = 200
+        except Exception as error:
+            api_error = self._explain(error)
+            status = api_error.status
+            if not answer.has_begun:
+                raise api_error from error
+            await answer.send(sse.event(api_error.body.model_dump_json().encode(), "error"))
+        finally:
+            self._done(status)
+        await answer.end()
+
+    async def _body(self, answer: Answer) -> bytes:
+        async with self._session(streams=False) as session:
+            try:
+                return await answer(session)
+            except StreamWantedError:
+                # Known only now, after a value of the same output was read: rare enough to run the request twice.
+                attempt = session.next_attempt
+        async with self._session(streams=True, attempt=attempt) as session:
+            return await answer(session)
+
+    def _session(self, *, streams: bool, attempt: int = 0) -> Session:
+        replicas = self._shared.replicas
+        deadline = self._deadline
+        return Session(
+            self.id, self.deployed, replicas, self._meter, streams=streams, deadline=deadline, attempt=attempt
+        )
+
+    def _explain(self, error: Exception) -> ApiError:
+        if not isinstance(error, ApiError | TaskError):
+            log.error("the request failed:\n%s", outline(error))
+        explained = of_request(error)
+        explained.headers["x-request-id"] = self.id
+        return explained
+
+    def _begin(self) -> None:
+        """Raises a 429 if the app has enough to do."""
+        self._shared.admission.enter(self._app)
+        self._meter.begin()
+        if tracing.tracer is not None:
+            from cornserve.gateway.observe.trace import Trace
+
+            self._meter.trace = Trace(self._request, self.id, self._app)
+
+    def _done(self, status: int) -> None:
+        self._shared.admission.leave(self._app)
+        self._meter.end(status)
+        if self._meter.trace is not None:
+            self._meter.trace.end(self._meter, status)
+        access_log.write(self._request, self._meter, status)
+
+
+def _seconds(request: Request, limits: Limits) -> float:
+    """How long the request may take: `X-Request-Timeout`, in seconds."""
+    given, most = request.headers.get(TIMEOUT_HEADER), limits.request_seconds
+    if given is None:
+        return most
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = 0
+    if not 0 < seconds <= most:  # nor NaN
+        wanted = f"a number of seconds above 0 and at most {most} ({limits.remedy('request-seconds')})"
+        raise ApiError(400, f"{TIMEOUT_HEADER} must be {wanted}, not {given!r}", param=TIMEOUT_HEADER)
+    return seconds
+
+
+class _Sent(Response):
+    """A response that sends itself."""
+
+    def __init__(self, send: Callable[[Send], Awaitable[None]]) -> None:
+        self._send = send
+        self.background = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._send(send)

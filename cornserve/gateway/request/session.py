@@ -1,0 +1,105 @@
+"""One request's life: play its task, dispatch what was recorded, wait for what is read, play again (DESIGN §5)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import nullcontext
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from cornserve.gateway.apps import Deployed
+from cornserve.gateway.observe.meter import Meter
+from cornserve.gateway.request.dispatch import Dispatch
+from cornserve.gateway.request.replicas import Replicas
+from cornserve.task import Stream, TaskError
+from cornserve.task.base import Task
+from cornserve.task.choice import Draws
+from cornserve.task.errors import Suspension
+from cornserve.task.recording import Recording
+from cornserve.task.references import Origin
+
+T = TypeVar("T")
+
+
+class StreamWantedError(TaskError):
+    """A stream is read whose items the executor was not asked for: the request has to run again, with streams."""
+
+
+class Session:
+    """`async with Session(...) as session:` serves one request; leaving it cancels what still runs.
+
+    Args:
+        streams: whether streams are going to be read; executors do not send what nobody reads.
+        deadline: when what still runs fails, by the event loop's clock.
+        attempt: the first of each invocation's attempts.
+    """
+
+    def __init__(
+        self,
+        request_id: str,
+        deployed: Deployed,
+        replicas: Replicas,
+        meter: Meter,
+        *,
+        streams: bool,
+        deadline: float,
+        attempt: int = 0,
+    ) -> None:
+        self._streams = streams
+        self._trace = meter.trace
+        self._dispatch = Dispatch(request_id, deployed.route, replicas, meter, attempt=attempt, deadline=deadline)
+        draws = Draws(request_id)
+        path = draws.choose(deployed.route.shares)
+        meter.take_path(path)
+        self._path: Task[Any, Any] = deployed.app.paths[path]
+        self._recording = Recording(draws, open_stream=self._open_stream, max_invocations=deployed.app.max_invocations)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._dispatch.close()
+        del self._recording  # It knows this session, to open streams: a circle, too.
+
+    @property
+    def next_attempt(self) -> int:
+        """For another session of the same request."""
+        return self._dispatch.next_attempt
+
+    async def run(self, request: Any, render: Callable[[Any], T]) -> T:
+        """What `render` makes of the app's response to `request`; streams in it may still be arriving.
+
+        `render` runs as part of the task: where it reads a value that is not there yet, that value is awaited.
+        """
+        return await self.play(lambda path: render(path.invoke(request)))
+
+    async def play(self, code: Callable[[Task[Any, Any]], T]) -> T:
+        """What `code` makes of the app's path. It runs as often, and under the same rules, as a task's `invoke`."""
+        while True:
+            with nullcontext() if self._trace is None else self._trace.play(self._path.name):
+                outcome = self._recording.play(self._path.name, lambda: code(self._path))
+            self._streams = self._streams or _has_stream(outcome)
+            new = self._recording.invocations[len(self._dispatch.executions) :]
+            self._dispatch.send(new, streams=self._streams)
+            if not isinstance(outcome, Suspension):
+                return outcome
+            await self._until(outcome)
+
+    async def _until(self, suspension: Suspension) -> None:
+        invocation = self._recording.invocations[suspension.invocation]
+        progress = self._dispatch.progress
+        while not invocation.has(suspension.field):
+            progress.clear()
+            await progress.wait()
+
+    def _open_stream(self, origin: Origin) -> AsyncIterator[Sequence[Any]]:
+        channel = self._dispatch.executions[origin.invocation].channels.get(origin.output)
+        if channel is None:
+            raise StreamWantedError(f"{origin.output!r} of invocation {origin.invocation} was not asked for")
+        return channel.read()
+
+
+def _has_stream(outcome: object) -> bool:
+    return isinstance(outcome, Stream) or (isinstance(outcome, list) and any(map(_has_stream, outcome)))

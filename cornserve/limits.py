@@ -1,0 +1,71 @@
+"""What an instance takes at most. `cornserve up --limit NAME=VALUE` changes a limit; errors name it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Self
+
+MIB = 1024 * 1024
+
+
+class LimitError(ValueError):
+    """A limit is unknown or no positive integer; the message is one for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    in_flight: int = 2048
+    """Requests that a gateway serves at once."""
+    in_flight_per_app: int = 1024
+    """Of these, those to one app."""
+    queue: int = 1024
+    """Invocations that one executor works on or keeps waiting."""
+    body_mib: int = 64
+    """One request's body."""
+    bodies_mib: int = 512
+    """The bodies of all requests that a gateway serves or receives at once."""
+    json_values: int = 100_000
+    """Values in one JSON body: reading them keeps the gateway from everything else."""
+    connections: int = 16_384
+    """Clients that are connected to a gateway at once."""
+    request_seconds: int = 600
+    """How long a request may take, if its client does not say less. OpenAI's clients wait as long."""
+    receive_seconds: int = 60
+    """How long a request may take to arrive."""
+    stall_seconds: int = 60
+    """How long a client may leave what was sent to it unread."""
+
+    def __post_init__(self) -> None:
+        for name, value in self._items():
+            if value < 1:
+                raise LimitError(f"the limit {name} is {value}, and has to be at least 1")
+
+    @classmethod
+    def of(cls, settings: Sequence[str]) -> Self:
+        """The defaults, changed by `NAME=VALUE`s."""
+        known = [name for name, _ in cls()._items()]
+        chosen: dict[str, int] = {}
+        for setting in settings:
+            name, _, value = setting.partition("=")
+            if name not in known:
+                raise LimitError(f"there is no limit {name!r}; there are: {', '.join(known)}")
+            if not (value.isascii() and value.isdigit()):
+                raise LimitError(f"the limit {name} has to be a whole number: {name}=NUMBER, not {setting!r}")
+            chosen[name.replace("-", "_")] = int(value)
+        return cls(**chosen)
+
+    @property
+    def arguments(self) -> list[str]:
+        """What makes another process have the same."""
+        usual = dict(type(self)()._items())
+        changed = [(name, value) for name, value in self._items() if value != usual[name]]
+        return [part for name, value in changed for part in ("--limit", f"{name}={value}")]
+
+    def remedy(self, name: str) -> str:
+        """How an error names a limit."""
+        value = dict(self._items())[name]
+        return f"limit {name}={value}, see `cornserve up --limit`"
+
+    def _items(self) -> list[tuple[str, int]]:
+        return [(field.name.replace("_", "-"), getattr(self, field.name)) for field in fields(self)]

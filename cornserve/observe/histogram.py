@@ -1,0 +1,37 @@
+"""A histogram for code that counts every request and every token.
+
+prometheus_client's takes six times as long to observe a value: it locks, and looks at one bound after the other. This
+one is for one thread; others may read it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import accumulate
+
+from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.utils import floatToGoString
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+"""Bounds for whatever takes time: from one step of a small engine to a request's deadline."""
+
+TOKENS = tuple(1 << power for power in range(21))
+"""Bounds for numbers of tokens."""
+
+
+class Histogram:
+    __slots__ = ("_bounds", "_counts", "_sum")
+
+    def __init__(self, bounds: Sequence[float] = SECONDS) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, value: float) -> None:
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+
+    def add_to(self, family: HistogramMetricFamily, labels: Sequence[str] = ()) -> None:
+        bounds = [*map(floatToGoString, self._bounds), "+Inf"]
+        family.add_metric(labels, list(zip(bounds, accumulate(self._counts), strict=True)), self._sum)

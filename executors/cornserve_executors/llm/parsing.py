@@ -1,0 +1,78 @@
+"""vLLM's parser of one choice: it tells what the model says from what it thinks and calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vllm.entrypoints.generate.base.protocol import DeltaMessage, DeltaToolCall, FunctionCall
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionNamedToolChoiceParam, ChatCompletionRequest
+from vllm.entrypoints.serve.utils.tool_calls_utils import maybe_filter_parallel_tool_calls
+from vllm.outputs import CompletionOutput
+from vllm.parser import Parser
+from vllm.reasoning import ReasoningParserManager
+from vllm.renderers.chat_utils import make_tool_call_id
+from vllm.tool_parsers import ToolParserManager
+
+from cornserve_executors.base import StartError
+from cornserve_tasklib.answer import ChatChunk, ToolCallDelta
+from cornserve_tasklib.llm import LLMTask
+
+
+def check_parsers(config: LLMTask) -> None:
+    """Refuses what vLLM does not know."""
+    for setting, name, known in (
+        ("tool_parser", config.tool_parser, ToolParserManager.list_registered()),
+        ("reasoning_parser", config.reasoning_parser, ReasoningParserManager.list_registered()),
+    ):
+        if name is not None and name not in known:
+            raise StartError(f"vLLM has no {setting} {name!r}, but {', '.join(known)}")
+
+
+class Parsing:
+    def __init__(self, parser: Parser, request: ChatCompletionRequest, prompt_tokens: list[int]) -> None:
+        self._parser: Any = parser
+        self._request = request
+        self._prompt_tokens = prompt_tokens
+
+    @property
+    def function_is_given(self) -> bool:
+        """Whether the request leaves no choice of the function."""
+        return isinstance(self._request.tool_choice, ChatCompletionNamedToolChoiceParam)
+
+    def piece(self, completion: CompletionOutput, chunk: ChatChunk) -> None:
+        """Fills the chunk with what is new in the next of many outputs."""
+        delta: DeltaMessage | None = self._parser.parse_delta(
+            completion.text,
+            chunk.token_ids,
+            self._request,
+            self._prompt_tokens,
+            finished=completion.finish_reason is not None,
+        )
+        if delta is not None:
+            delta = maybe_filter_parallel_tool_calls(delta, self._request)
+            chunk.text, chunk.reasoning = delta.content or "", delta.reasoning or ""
+            chunk.tool_calls = [_piece(call) for call in delta.tool_calls] or None
+
+    def whole(self, completion: CompletionOutput, chunk: ChatChunk) -> None:
+        """Fills the chunk with all of the one output."""
+        self._parser.set_prompt_token_ids(self._prompt_tokens)
+        reasoning, content, calls = self._parser.parse(
+            completion.text, self._request, enable_auto_tools=True, model_output_token_ids=chunk.token_ids
+        )
+        chunk.text, chunk.reasoning = content or "", reasoning or ""
+        calls = maybe_filter_parallel_tool_calls(list(calls or ()), self._request)
+        chunk.tool_calls = [_call(index, call) for index, call in enumerate(calls)] or None
+
+
+def _piece(call: DeltaToolCall) -> ToolCallDelta:
+    function = call.function
+    return ToolCallDelta(
+        index=call.index,
+        id=call.id,
+        name=None if function is None else function.name,
+        arguments=None if function is None else function.arguments,
+    )
+
+
+def _call(index: int, call: FunctionCall) -> ToolCallDelta:
+    return ToolCallDelta(index=index, id=call.id or make_tool_call_id(), name=call.name, arguments=call.arguments)

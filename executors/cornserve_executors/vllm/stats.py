@@ -1,0 +1,105 @@
+"""The engine's own figures, which vLLM reports after each step, under vLLM's names for them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from vllm.v1.metrics.loggers import StatLoggerBase
+from vllm.v1.metrics.stats import FinishedRequestStats, IterationStats, SchedulerStats
+
+from cornserve.observe.histogram import TOKENS, Histogram
+
+_COUNTERS = {
+    "prompt_tokens": "Tokens of prompts.",
+    "generation_tokens": "Tokens generated.",
+    "prefix_cache_queries": "Tokens that were looked for in the prefix cache.",
+    "prefix_cache_hits": "Tokens that were found there.",
+    "num_preemptions": "Requests that had to give up their place in the KV cache.",
+}
+_HISTOGRAMS = {
+    "time_to_first_token_seconds": "TTFT: from a request's arrival at the engine to its first token.",
+    "inter_token_latency_seconds": "TBT: from one token to the next.",
+    "request_time_per_output_token_seconds": "TPOT: the mean of a request's TBT.",
+    "e2e_request_latency_seconds": "From a request's arrival at the engine to its end.",
+    "request_queue_time_seconds": "From a request's arrival at the scheduler to its first step.",
+    "request_prefill_time_seconds": "From a request's first step to its first token.",
+    "request_decode_time_seconds": "From a request's first token to its last.",
+}
+_SIZES = {
+    "request_prompt_tokens": "Tokens of a request's prompt.",
+    "request_generation_tokens": "Tokens generated for a request.",
+    "iteration_tokens": "Tokens, read and generated, of one step: the size of the batch.",
+}
+
+
+class Stats(StatLoggerBase):  # type: ignore[misc]
+    def __init__(self) -> None:
+        self._scheduler = SchedulerStats()
+        self._counts: Counter[str] = Counter()
+        self._ends: Counter[str] = Counter()
+        self._seconds = {name: Histogram() for name in _HISTOGRAMS}
+        self._sizes = {name: Histogram(TOKENS) for name in _SIZES}
+
+    def record(
+        self, scheduler_stats: SchedulerStats | None, iteration_stats: IterationStats | None, *_: Any, **__: Any
+    ) -> None:
+        if scheduler_stats is not None:
+            self._scheduler = scheduler_stats
+            self._counts["prefix_cache_queries"] += scheduler_stats.prefix_cache_stats.queries
+            self._counts["prefix_cache_hits"] += scheduler_stats.prefix_cache_stats.hits
+        if iteration_stats is not None:
+            self._record_step(iteration_stats)
+            for request in iteration_stats.finished_requests:
+                self._record_end(request)
+
+    def _record_step(self, step: IterationStats) -> None:
+        self._counts["prompt_tokens"] += step.num_prompt_tokens
+        self._counts["generation_tokens"] += step.num_generation_tokens
+        self._counts["num_preemptions"] += step.num_preempted_reqs
+        self._sizes["iteration_tokens"].observe(step.num_prompt_tokens + step.num_generation_tokens)
+        for seconds in step.time_to_first_tokens_iter:
+            self._seconds["time_to_first_token_seconds"].observe(seconds)
+        between = self._seconds["inter_token_latency_seconds"]
+        for seconds in step.inter_token_latencies_iter:
+            between.observe(seconds)
+
+    def _record_end(self, request: FinishedRequestStats) -> None:
+        self._ends[str(request.finish_reason)] += 1
+        self._seconds["e2e_request_latency_seconds"].observe(request.e2e_latency)
+        self._seconds["request_queue_time_seconds"].observe(request.queued_time)
+        self._seconds["request_prefill_time_seconds"].observe(request.prefill_time)
+        self._seconds["request_decode_time_seconds"].observe(request.decode_time)
+        self._seconds["request_time_per_output_token_seconds"].observe(request.mean_time_per_output_token)
+        self._sizes["request_prompt_tokens"].observe(request.num_prompt_tokens)
+        self._sizes["request_generation_tokens"].observe(request.num_generation_tokens)
+
+    def log_engine_initialized(self) -> None:
+        pass
+
+    def metrics(self) -> Iterator[Metric]:
+        now = self._scheduler
+        waiting = now.num_waiting_reqs + now.num_skipped_waiting_reqs
+        yield _gauge("num_requests_running", "Requests in the batch.", now.num_running_reqs)
+        yield _gauge("num_requests_waiting", "Requests that wait for a place in the batch.", waiting)
+        yield _gauge("kv_cache_usage_perc", "The used share of the KV cache, from 0 to 1.", now.kv_cache_usage)
+        for name, meaning in _COUNTERS.items():
+            yield CounterMetricFamily(f"cornserve_llm_{name}", meaning, value=self._counts[name])
+        ends = CounterMetricFamily(
+            "cornserve_llm_request_success", "Requests that ended, by reason.", labels=["finished_reason"]
+        )
+        for reason, count in self._ends.copy().items():
+            ends.add_metric([reason], count)
+        yield ends
+        for meanings, histograms in ((_HISTOGRAMS, self._seconds), (_SIZES, self._sizes)):
+            for name, histogram in histograms.items():
+                family = HistogramMetricFamily(f"cornserve_llm_{name}", meanings[name])
+                histogram.add_to(family)
+                yield family
+
+
+def _gauge(name: str, meaning: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"cornserve_llm_{name}", meaning, value=value)

@@ -1,0 +1,81 @@
+"""The messages of a conversation."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from annotated_types import MaxLen, MinLen
+from pydantic import BaseModel, Discriminator, StringConstraints, Tag, model_validator
+
+from cornserve_tasklib.sampling import STRICT
+
+FunctionName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
+
+Nothing = Annotated[list[Any], MaxLen(0)] | None
+"""Fields of OpenAI's answers that its clients send back. Ours are always empty."""
+
+
+class TextPart(BaseModel):
+    model_config = STRICT
+
+    type: Literal["text"]
+    text: str
+
+
+class FunctionCall(BaseModel):
+    model_config = STRICT
+
+    name: FunctionName
+    arguments: str
+    """JSON, as the model has written it."""
+
+
+class ToolCall(BaseModel):
+    """A function that the model wants to be called."""
+
+    model_config = STRICT
+
+    id: str
+    type: Literal["function"]
+    function: FunctionCall
+
+
+class ChatMessage(BaseModel):
+    model_config = STRICT
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: (
+        Annotated[
+            Annotated[str, Tag("content:text")] | Annotated[list[TextPart], Tag("content:parts")],
+            Discriminator(lambda content: "content:text" if isinstance(content, str) else "content:parts"),
+        ]
+        | None
+    ) = None
+    name: str | None = None
+    tool_calls: Annotated[list[ToolCall], MinLen(1), MaxLen(128)] | None = None
+    """Of an assistant's message: the functions that it asked for."""
+    tool_call_id: str | None = None
+    """Of a tool's message: the call that it answers."""
+    reasoning_content: str | None = None
+    """Of an assistant's message: what it thought before."""
+    refusal: Nothing = None
+    annotations: Nothing = None
+    audio: Nothing = None
+    function_call: Nothing = None
+
+    @model_validator(mode="after")
+    def _fits_its_role(self) -> Self:
+        if self.content is None and self.tool_calls is None:
+            raise ValueError(f"content: {_a(self.role)} message needs it")
+        if self.role == "tool" and self.tool_call_id is None:
+            raise ValueError("tool_call_id: a tool message names the call that it answers")
+        if self.role != "tool" and self.tool_call_id is not None:
+            raise ValueError(f"tool_call_id: {_a(self.role)} message has none")
+        if self.role != "assistant" and (self.tool_calls is not None or self.reasoning_content is not None):
+            field = "tool_calls" if self.tool_calls is not None else "reasoning_content"
+            raise ValueError(f"{field}: {_a(self.role)} message has none")
+        return self
+
+
+def _a(role: str) -> str:
+    return f"an {role}" if role == "assistant" else f"a {role}"

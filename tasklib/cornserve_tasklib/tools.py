@@ -1,0 +1,89 @@
+"""The functions that a model may ask for, and the form that its answer must have."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from annotated_types import MaxLen
+from pydantic import BaseModel, Discriminator, Field, StringConstraints, Tag, field_validator, model_validator
+from pydantic_core import to_json
+
+from cornserve_tasklib.messages import FunctionName
+from cornserve_tasklib.sampling import STRICT
+
+MAX_SCHEMA_BYTES = 64 << 10
+"""A grammar is made of each schema before the first token."""
+
+
+def _small(schema: dict[str, Any] | None) -> dict[str, Any] | None:
+    size = 0 if schema is None else len(to_json(schema))
+    if size > MAX_SCHEMA_BYTES:
+        raise ValueError(f"a schema has at most {MAX_SCHEMA_BYTES} bytes, not {size}")
+    return schema
+
+
+class Function(BaseModel):
+    model_config = STRICT
+
+    name: FunctionName
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    """A JSON schema."""
+    strict: bool | None = None
+
+    _parameters_are_small = field_validator("parameters")(_small)
+
+
+class Tool(BaseModel):
+    model_config = STRICT
+
+    type: Literal["function"]
+    function: Function
+
+
+class FunctionChoice(BaseModel):
+    model_config = STRICT
+
+    name: FunctionName
+
+
+class NamedToolChoice(BaseModel):
+    """The one function that must be called."""
+
+    model_config = STRICT
+
+    type: Literal["function"]
+    function: FunctionChoice
+
+
+ToolChoice = Annotated[
+    Annotated[Literal["none", "auto", "required"], Tag("choice:mode")]
+    | Annotated[NamedToolChoice, Tag("choice:named")],
+    Discriminator(lambda choice: "choice:mode" if isinstance(choice, str) else "choice:named"),
+]
+
+Tools = Annotated[list[Tool], MaxLen(128)]
+
+
+class JsonSchema(BaseModel):
+    model_config = STRICT | {"populate_by_name": True, "serialize_by_alias": True}
+
+    name: Annotated[str, StringConstraints(min_length=1, max_length=64)]
+    description: str | None = None
+    json_schema: Annotated[dict[str, Any], Field(alias="schema")]
+    strict: bool | None = None
+
+    _schema_is_small = field_validator("json_schema")(_small)
+
+
+class ResponseFormat(BaseModel):
+    model_config = STRICT
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+
+    @model_validator(mode="after")
+    def _schema_if_and_only_if_it_is_used(self) -> Self:
+        if (self.type == "json_schema") != (self.json_schema is not None):
+            raise ValueError('json_schema goes with type "json_schema"')
+        return self

@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cornserve.home import Home
+from tests.integration.cli.machine import Machine
+from tests.models.cache import made_by
+
+ROOT = Path(__file__).parents[2]
+MODELS = ROOT / "tests" / "models"
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    """One on which Cornserve runs."""
+    machine = Machine(Home(tmp_path / "home"))
+    machine.up()
+    yield machine
+    machine.run("down")
+    machine.kill_everything()
+
+
+@pytest.fixture(scope="session")
+def tiny_llama() -> Path:
+    """A random Llama."""
+    return made_by(MODELS / "tiny_llama.py", MODELS / "byte_tokenizer.py")

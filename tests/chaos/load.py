@@ -1,0 +1,142 @@
+"""Clients that never rest: each sends one request after the other, streams and others, and writes down what comes."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+
+HANG_SECONDS = 10.0
+"""So long after its deadline, a request without an end hangs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    app: str
+    body: dict[str, Any]
+    stream: bool
+    answers: tuple[str, ...] = ()
+    """Any of these is right; without any, nobody knows."""
+    continues: bool = True
+    timeout: float = 30.0
+
+
+@dataclass(slots=True)
+class Outcome:
+    request: Request
+    started: float
+    ended: float = 0.0
+    status: int | None = None
+    items: list[Any] = field(default_factory=list)
+    result: dict[str, Any] | None = None
+    """The answer, once it was complete."""
+    error: dict[str, Any] | None = None
+    refused: bool = False
+    """There was nobody to connect to."""
+    broken: bool = False
+    """The connection broke before the answer was complete."""
+    hung: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        return self.result is not None
+
+    @property
+    def text(self) -> str:
+        text: str = self.result["text"] if self.result is not None else ""
+        return text
+
+    @property
+    def streamed(self) -> str:
+        """What the stream has brought of the text: words, or pieces of it."""
+        words = [item for item in self.items if isinstance(item, str)]
+        return " ".join(words) if words else "".join(item["text"] for item in self.items)
+
+
+class Load:
+    """Args:
+    requests: makes the next request, given its number.
+    """
+
+    def __init__(self, url: str, requests: Callable[[int], Request], *, clients: int) -> None:
+        self.outcomes: list[Outcome] = []
+        self._url = url
+        self._requests = requests
+        self._clients = clients
+        self._numbers = itertools.count()
+        self._stop = asyncio.Event()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Leaving it waits for the requests in flight: each has a deadline."""
+        connector = aiohttp.TCPConnector(limit=0, force_close=True)
+        async with aiohttp.ClientSession(connector=connector) as session, asyncio.TaskGroup() as tasks:
+            for _ in range(self._clients):
+                tasks.create_task(self._client(session))
+            try:
+                yield
+            finally:
+                self._stop.set()
+
+    async def _client(self, session: aiohttp.ClientSession) -> None:
+        while not self._stop.is_set():
+            request = self._requests(next(self._numbers))
+            while not (await self._ask(session, request)).status and not self._stop.is_set():
+                await asyncio.sleep(0.1)  # The gateway was killed: as clients do, once more.
+
+    async def _ask(self, session: aiohttp.ClientSession, request: Request) -> Outcome:
+        loop = asyncio.get_running_loop()
+        outcome = Outcome(request, loop.time())
+        try:
+            async with asyncio.timeout(request.timeout + HANG_SECONDS):
+                await self._exchange(session, request, outcome)
+        except TimeoutError:
+            outcome.hung = True
+        except aiohttp.ClientConnectorError:
+            outcome.refused = True
+        except (aiohttp.ClientError, ConnectionError):
+            outcome.broken = True
+        outcome.ended = loop.time()
+        self.outcomes.append(outcome)
+        return outcome
+
+    async def _exchange(self, session: aiohttp.ClientSession, request: Request, outcome: Outcome) -> None:
+        headers = {"x-request-timeout": str(request.timeout)}
+        if request.stream:
+            headers["accept"] = "text/event-stream"
+        url = f"{self._url}/v1/apps/{request.app}/invoke"
+        async with session.post(url, json=request.body, headers=headers) as response:
+            outcome.status = response.status
+            if response.status != 200:
+                outcome.error = (await response.json())["error"]
+            elif not request.stream:
+                outcome.result = await response.json()
+            else:
+                async for event, data in _events(response.content):
+                    _take(outcome, event, data)
+
+
+def _take(outcome: Outcome, event: str, data: dict[str, Any]) -> None:
+    match event:
+        case "item":
+            outcome.items.append(data["item"])
+        case "result":
+            outcome.result = data
+        case "error":
+            outcome.error = data["error"]
+
+
+async def _events(lines: aiohttp.StreamReader) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    event = ""
+    async for line in lines:
+        name, _, value = line.decode().rstrip("\n").partition(": ")
+        if name == "event":
+            event = value
+        elif name == "data":
+            yield event, json.loads(value)

@@ -1,0 +1,99 @@
+"""The controller's own process: what it was started with, and what it meets there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+
+from cornserve.app.record import AppSpec, AppStatus, Phase
+from cornserve.control.store.base import APPS, Store
+from cornserve.control.store.sqlite import SqliteStore
+from cornserve.control.sweep import sweep_executors
+from cornserve.home import Home
+from cornserve.v1 import executor_pb2 as pb
+from cornserve.v1 import executor_pb2_grpc
+from tests.waiting import until
+
+SOURCE = """
+from cornserve import App, Task
+from cornserve_echo import EchoRequest, EchoResponse, EchoTask
+
+class Echo(Task[EchoRequest, EchoResponse]):
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, request: EchoRequest) -> EchoResponse:
+        return self.echo.invoke(request)
+
+app = App(name="echo", paths=[Echo()])
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path / "home")
+
+
+@pytest.fixture
+async def store(home: Home) -> AsyncIterator[Store]:
+    store = await SqliteStore.open(home.store)
+    yield store
+    await store.close()
+
+
+@asynccontextmanager
+async def controller(home: Home, *options: str) -> AsyncIterator[None]:
+    command = [sys.executable, "-m", "cornserve.control", "--home", str(home.path), "--cpu-slots", "1", *options]
+    # The standard input is the supervisor's: the process ends with it.
+    process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE)
+    try:
+        yield
+        assert process.returncode is None
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        await process.wait()
+        await sweep_executors(home, print, drain_seconds=0)
+
+
+async def serves(store: Store) -> AppStatus:
+    async def holds() -> bool:
+        return (await store.get(APPS, "echo")).status.phase is Phase.SERVING
+
+    await until(holds, seconds=60)
+    return (await store.get(APPS, "echo")).status
+
+
+async def test_executors_that_no_app_needs_may_finish_for_as_long_as_a_request_may_take(
+    home: Home, store: Store
+) -> None:
+    endless = pb.Start(request_id="r", request=b'{"text": "a", "seconds": 1000}')
+    async with controller(home, "--limit", "request-seconds=1"):
+        await store.create(APPS, "echo", AppSpec(source=SOURCE))
+        route = (await serves(store)).route
+        assert route is not None
+        ((endpoint,),) = route.endpoints.values()
+        async with grpc.aio.insecure_channel(endpoint) as channel, asyncio.timeout(60):
+            stream = executor_pb2_grpc.ExecutorStub(channel).Invoke()
+            await stream.write(pb.InvokeRequest(commands=[pb.Command(call=1, start=endless)]))
+            await store.delete(APPS, "echo")
+            frame = await stream.read()
+
+    assert isinstance(frame, pb.InvokeResponse)
+    assert [event.end.code for event in frame.events] == [pb.CODE_ABORTED]
+
+
+async def test_a_metrics_port_that_another_has_taken_keeps_no_app_from_being_served(home: Home, store: Store) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        async with controller(home, "--metrics-port", str(other.getsockname()[1])):
+            await store.create(APPS, "echo", AppSpec(source=SOURCE))
+
+            await serves(store)

@@ -1,0 +1,256 @@
+"""Every option of a chat or completion does what it says."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+
+import pytest
+
+from cornserve_tasklib import ChatRequest, CompletionRequest
+from tests.integration.llm.client import Client
+from tests.integration.llm.conftest import CONTEXT
+
+pytestmark = [pytest.mark.xdist_group("engine"), pytest.mark.timeout(300)]
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"colour": {"enum": ["red", "green"]}, "ripe": {"type": "boolean"}},
+    "required": ["colour", "ripe"],
+    "additionalProperties": False,
+}
+PICK = {"type": "function", "function": {"name": "pick", "parameters": SCHEMA}}
+DROP = {"type": "function", "function": {"name": "drop", "parameters": SCHEMA}}
+
+streams = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+
+
+def ask(question: str = "Tell me something.", **fields: object) -> ChatRequest:
+    return ChatRequest.model_validate(
+        {"messages": [{"role": "user", "content": question}], "temperature": 0, "max_tokens": 20} | fields
+    )
+
+
+def complete(prompt: str | list[int], **fields: object) -> CompletionRequest:
+    return CompletionRequest.model_validate({"prompt": prompt, "temperature": 0, "ignore_eos": True} | fields)
+
+
+@streams
+async def test_n_draws_so_many_choices(client: Client, stream: bool) -> None:
+    request = ask(n=3, temperature=1, seed=7, max_tokens=10, ignore_eos=True)
+    reply = await client.ask(request, stream=stream)
+    choices = reply.response.choices
+
+    assert len({choice.text for choice in choices}) == 3
+    assert [len(choice.token_ids) for choice in choices] == [10, 10, 10]
+    assert reply.response.usage.completion_tokens == 30
+    for index, choice in enumerate(choices if stream else []):
+        assert "".join(chunk.text for chunk in reply.chunks if chunk.index == index) == choice.text
+        assert [t for chunk in reply.chunks if chunk.index == index for t in chunk.token_ids] == choice.token_ids
+
+
+@streams
+async def test_logprobs_come_with_each_token(client: Client, stream: bool) -> None:
+    reply = await client.ask(ask(logprobs=True, top_logprobs=3, ignore_eos=True), stream=stream)
+    logprobs = reply.response.logprobs
+
+    assert logprobs is not None
+    assert len(logprobs) == len(reply.response.token_ids) == 20
+    for one in logprobs:  # greedy: each token is the likeliest
+        assert len(one.top_logprobs) == 3
+        assert one.logprob is not None
+        assert (one.token, one.logprob) == (one.top_logprobs[0].token, one.top_logprobs[0].logprob)
+    if stream:
+        assert logprobs == [one for chunk in reply.chunks for one in chunk.logprobs or ()]
+
+
+async def test_logit_bias_makes_a_token_certain(client: Client) -> None:
+    # One token for each byte, in the order of their characters.
+    response = (await client.ask(ask(logit_bias={"65": 100}, max_tokens=5))).response
+
+    assert response.token_ids == [65] * 5
+
+
+async def test_a_presence_penalty_forbids_repetition(client: Client) -> None:
+    request = ask(logit_bias={"65": 100, "66": 99, "67": 98}, presence_penalty=2, max_tokens=3)
+
+    assert sorted((await client.ask(request)).response.token_ids) == [65, 66, 67]
+
+
+async def test_a_stop_token_ends_the_answer(client: Client) -> None:
+    tokens = (await client.ask(ask(ignore_eos=True))).response.token_ids
+
+    response = (await client.ask(ask(ignore_eos=True, stop_token_ids=[tokens[5]]))).response
+
+    assert response.finish_reason == "stop"
+    assert response.token_ids == tokens[: tokens.index(tokens[5]) + 1]
+
+
+@streams
+async def test_an_answer_follows_a_schema(client: Client, stream: bool) -> None:
+    format = {"type": "json_schema", "json_schema": {"name": "fruit", "schema": SCHEMA}}
+    response = (await client.ask(ask(response_format=format, max_tokens=500), stream=stream)).response
+
+    fruit = json.loads(response.text)
+    assert fruit["colour"] in ("red", "green")
+    assert type(fruit["ripe"]) is bool
+
+
+async def test_a_json_object_begins_as_one(client: Client) -> None:
+    response = (await client.ask(ask(response_format={"type": "json_object"}))).response
+
+    assert response.text.lstrip().startswith("{")
+
+
+@streams
+async def test_a_schema_that_cannot_be_kept_is_refused_and_harms_nobody_else(client: Client, stream: bool) -> None:
+    """vLLM by itself would choose, by the first schema that it sees, an engine of grammars that knows no tools."""
+    schema = {"type": "object", "properties": {"n": {"type": "integer", "multipleOf": 1000}}, "required": ["n"]}
+    format = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+
+    refused = await client.ask(ask(response_format=format, max_tokens=50), stream=stream)
+    assert refused.code == "INVALID_ARGUMENT"
+
+    request = ask(tools=[PICK, DROP], tool_choice="required", parallel_tool_calls=False, max_tokens=1000)
+    assert (await client.ask(request, stream=stream)).code == "OK"
+
+
+@streams
+async def test_a_required_tool_is_called(client: Client, stream: bool) -> None:
+    request = ask(tools=[PICK, DROP], tool_choice="required", parallel_tool_calls=False, max_tokens=1000)
+    reply = await client.ask(request, stream=stream)
+
+    assert reply.response.tool_calls is not None
+    (call,) = reply.response.tool_calls
+    assert call.function.name in ("pick", "drop")
+    assert set(json.loads(call.function.arguments)) == {"colour", "ripe"}
+    assert call.id
+    assert reply.response.finish_reason == "tool_calls"
+    if stream:
+        pieces = [piece for chunk in reply.chunks for piece in chunk.tool_calls or ()]
+        assert len(pieces) > 3
+        assert "".join(piece.arguments or "" for piece in pieces) == call.function.arguments
+        assert [token for chunk in reply.chunks for token in chunk.token_ids] == reply.response.token_ids
+
+
+@streams
+async def test_a_named_tool_is_called(client: Client, stream: bool) -> None:
+    named = {"type": "function", "function": {"name": "drop"}}
+    response = (await client.ask(ask(tools=[PICK, DROP], tool_choice=named, max_tokens=500), stream=stream)).response
+
+    assert response.tool_calls is not None
+    (call,) = response.tool_calls
+    assert call.function.name == "drop"
+    assert set(json.loads(call.function.arguments)) == {"colour", "ripe"}
+    assert response.finish_reason == "stop"
+
+
+async def test_tools_that_may_not_be_called_are_still_known(client: Client) -> None:
+    without = (await client.ask(ask(max_tokens=1))).response.usage
+    response = (await client.ask(ask(tools=[PICK], tool_choice="none", max_tokens=1))).response
+
+    assert response.tool_calls is None
+    assert response.usage.prompt_tokens > without.prompt_tokens + len(json.dumps(SCHEMA))
+
+
+async def test_calls_and_their_results_are_part_of_a_conversation(client: Client) -> None:
+    call = {"id": "call-1", "type": "function", "function": {"name": "pick", "arguments": '{"colour": "red"}'}}
+    messages = [
+        {"role": "user", "content": "Pick one."},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call-1", "content": "Done."},
+    ]
+
+    assert (await client.ask(ask(messages=messages))).response.usage.prompt_tokens > 100
+
+
+async def test_the_last_message_is_continued(client: Client) -> None:
+    begun = {"role": "assistant", "content": "Once"}
+    messages = [{"role": "user", "content": "Tell me a tale."}, begun]
+    prompt = "<|im_start|>user\nTell me a tale.<|im_end|>\n<|im_start|>assistant\nOnce"
+
+    continued = ask(messages=messages, add_generation_prompt=False, continue_final_message=True)
+
+    expected = (await client.ask(complete(prompt, max_tokens=20, ignore_eos=False))).response
+    assert (await client.ask(continued)).response == expected
+
+
+@streams
+async def test_a_completion_goes_on_with_the_prompt(client: Client, stream: bool) -> None:
+    response = (await client.ask(complete("One two", max_tokens=5), stream=stream)).response
+
+    assert response.usage.prompt_tokens == len("One two")
+    assert len(response.token_ids) == 5
+    assert (await client.ask(complete("One two"), stream=stream)).response.usage.completion_tokens == 16
+
+
+async def test_a_prompt_may_be_tokens(client: Client) -> None:
+    # The alphabet of bytes begins with the printable characters.
+    letters = [ord(letter) - ord("!") for letter in "hello"]
+
+    assert (await client.ask(complete(letters))).response == (await client.ask(complete("hello"))).response
+
+
+@streams
+async def test_an_echo_begins_with_the_prompt_and_its_logprobs(client: Client, stream: bool) -> None:
+    plain = (await client.ask(complete("One two", max_tokens=4, logprobs=2), stream=stream)).response
+    reply = await client.ask(complete("One two", max_tokens=4, logprobs=2, echo=True), stream=stream)
+    response = reply.response
+
+    assert response.text == "One two" + plain.text
+    assert response.token_ids == plain.token_ids
+    assert response.logprobs is not None
+    assert [one.token for one in response.logprobs[:7]] == list("One two")
+    assert response.logprobs[0].logprob is None
+    assert all(one.logprob is not None and len(one.top_logprobs) == 2 for one in response.logprobs[1:])
+    assert [one.token for one in response.logprobs[7:]] == [one.token for one in plain.logprobs or ()]
+
+
+@streams
+async def test_an_echo_may_be_all(client: Client, stream: bool) -> None:
+    response = (await client.ask(complete("One two", max_tokens=0, logprobs=0, echo=True), stream=stream)).response
+
+    assert response.text == "One two"
+    assert response.token_ids == []
+    assert response.usage.completion_tokens == 0
+    assert response.logprobs is not None
+    assert len(response.logprobs) == 7
+
+
+REFUSED = {
+    "n-greedy": (ask(n=2), "n must be 1 when using greedy sampling"),
+    "unknown-token-in-logit-bias": (ask(logit_bias={"99999": 1}), "99999"),
+    "unknown-stop-token": (ask(stop_token_ids=[99999]), "99999"),
+    "unknown-token-in-prompt": (complete([1, 99999]), "99999|vocabulary"),
+    "no-schema": (
+        ask(response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "nonsense"}}}),
+        "nonsense|[Ss]chema|grammar",
+    ),
+}
+
+
+@pytest.mark.parametrize(("request_", "message"), REFUSED.values(), ids=REFUSED.keys())
+async def test_what_cannot_be_done_is_refused(
+    client: Client, request_: ChatRequest | CompletionRequest, message: str
+) -> None:
+    reply = await client.ask(request_)
+
+    assert reply.code == "INVALID_ARGUMENT"
+    assert re.search(message, reply.end.message)
+
+
+@pytest.mark.parametrize("request_", [ask("x" * 10_000_000), complete("x" * 10_000_000)], ids=["chat", "completion"])
+async def test_a_prompt_of_ten_megabytes_is_refused_without_being_looked_at(
+    client: Client, request_: ChatRequest | CompletionRequest
+) -> None:
+    neighbour = await client.start(ask(max_tokens=100, ignore_eos=True))
+    await neighbour.first_chunk()
+    started = time.perf_counter()
+
+    reply = await client.ask(request_)
+
+    assert time.perf_counter() - started < 3
+    assert reply.code == "INVALID_ARGUMENT"
+    assert f"maximum context length is {CONTEXT} tokens" in reply.end.message
+    assert len((await neighbour.reply()).response.token_ids) == 100

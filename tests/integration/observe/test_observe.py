@@ -1,0 +1,170 @@
+"""What an instance that serves echoes tells of itself, in logs, metrics and traces; and what it keeps to itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from cornserve.home import Home
+from tests.integration.cli.machine import Machine
+from tests.integration.observe.collector import Collector, Span, collecting
+from tests.waiting import until
+
+pytestmark = pytest.mark.xdist_group("cli")
+
+SOURCE = """
+from cornserve import App, Task
+from cornserve_echo import EchoRequest, EchoResponse, EchoTask
+
+class Echo(Task[EchoRequest, EchoResponse]):
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, request: EchoRequest) -> EchoResponse:
+        if request.seconds == 0.001:
+            raise KeyError(request.text)
+        first = self.echo.invoke(request)
+        return self.echo.invoke(EchoRequest(text=first.text))
+
+app = App(name="echo", paths=[Echo()])
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    home: Home
+    http: httpx.Client
+    collector: Collector
+
+    def invoke(self, body: Any, **headers: str) -> httpx.Response:
+        return self.http.post("/v1/apps/echo/invoke", json=body, headers=headers)
+
+    def logs(self) -> str:
+        """Everything that any process of the instance has written."""
+        found = [*self.home.logs.iterdir(), *self.home.replicas.glob("*/log*"), *self.home.replicas.glob("ended/*")]
+        return "".join(path.read_text() for path in found)
+
+    def lines(self, logger: str) -> list[dict[str, Any]]:
+        records = [json.loads(line) for line in self.logs().splitlines() if line.startswith("{")]
+        return [record for record in records if record.get("logger") == logger]
+
+
+@pytest.fixture(scope="module")
+def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
+    """Has logs as JSON, and lines for each request."""
+    folder = tmp_path_factory.mktemp("observe")
+    machine = Machine(Home(folder / "home"))
+    (folder / "echo.py").write_text(SOURCE)
+    with pytest.MonkeyPatch.context() as patch, collecting() as collector:
+        patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)
+        patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+        try:
+            machine.do("up", "--detach", "--port", "0", "--cpu-slots", "1", "--log-format", "json", "--access-log")
+            machine.do("deploy", str(folder / "echo.py"))
+            with httpx.Client(base_url=machine.url, timeout=30) as http:
+                yield Instance(machine.home, http, collector)
+        finally:
+            machine.run("down")
+            machine.kill_everything()
+
+
+async def trace_of(instance: Instance, trace: str, spans: int) -> dict[str, list[Span]]:
+    """By name, once so many have arrived."""
+    await until(lambda: len(instance.collector.spans(trace)) >= spans)
+    named: dict[str, list[Span]] = {}
+    for span in instance.collector.spans(trace):
+        named.setdefault(span.name, []).append(span)
+    return named
+
+
+async def test_one_trace_follows_a_request_through_gateway_and_executors(instance: Instance) -> None:
+    trace, caller = secrets.token_hex(16), secrets.token_hex(8)
+
+    answer = await asyncio.to_thread(
+        instance.invoke, {"text": "a b"}, traceparent=f"00-{trace}-{caller}-01", tracestate="vendor=1"
+    )
+
+    assert answer.status_code == 200
+    spans = await trace_of(instance, trace, 8)
+    (request,) = spans.pop("POST /v1/apps/{name}/invoke")
+    assert (request.service, request.parent.hex()) == ("cornserve-gateway", caller)
+    assert request.attributes["http.response.status_code"] == 200
+    assert request.attributes["cornserve.request_id"] == answer.headers["x-request-id"]
+    plays = spans.pop("play Echo")
+    assert {play.parent for play in plays} == {request.id}
+    attempts = spans.pop("invoke EchoTask")
+    assert {(span.service, span.parent) for span in attempts} == {("cornserve-gateway", request.id)}
+    assert [span.attributes["cornserve.invocation"] for span in attempts] == [0, 1]
+    runs = spans.pop("run EchoExecutor")
+    assert {span.service for span in runs} == {"cornserve-executor"}
+    assert {span.parent for span in runs} == {span.id for span in attempts}
+    assert {span.attributes["cornserve.code"] for span in [*runs, *attempts]} == {"OK"}
+    assert spans == {}
+
+
+def test_every_process_of_the_instance_can_be_scraped(instance: Instance) -> None:
+    found = {}
+    for target in instance.http.get("/admin/v1/metrics/targets").json():
+        (address,) = target["targets"]
+        text = httpx.get(f"http://{address}/metrics").text
+        found[target["labels"]["process"]] = {family.name for family in text_string_to_metric_families(text)}
+
+    assert found.keys() == {"gateway", "controller", "executor"}
+    for process, metrics in found.items():
+        assert any(name.startswith(f"cornserve_{process}_") for name in metrics)
+        assert "process_cpu_seconds" in metrics
+
+
+async def test_a_request_is_found_in_the_logs_by_its_id(instance: Instance) -> None:
+    answer = await asyncio.to_thread(instance.invoke, {"text": "a"}, **{"x-request-id": "mine"})
+    failed = await asyncio.to_thread(instance.invoke, {"text": "a", "fail": "boom"})
+
+    (line,) = [it for it in instance.lines("cornserve.access") if it["request_id"] == answer.headers["x-request-id"]]
+    assert (line["app"], line["status"], line["path"], line["client_request_id"]) == ("echo", 200, 0, "mine")
+    id = failed.headers["x-request-id"]
+    (line,) = [it for it in instance.lines("cornserve.access") if it["request_id"] == id]
+    (error,) = [it for it in instance.lines("cornserve_executors.base.service") if it["request_id"] == id]
+    assert (failed.status_code, line["status"]) == (500, 500)
+    assert (error["invocation"], error["attempt"], error["replica"].split("-")[0]) == (0, 0, "echo")
+
+
+async def test_what_clients_send_and_get_is_in_no_log_no_metric_and_no_span(instance: Instance) -> None:
+    marker = f"the patient is called {secrets.token_hex(8)}"
+    bodies = [
+        {"text": marker},
+        {"text": marker, "fail": marker},  # the executor fails
+        {"text": marker, "seconds": 0.001},  # the app's code fails
+        {"text": marker, "seconds": marker},  # what the task does not take
+        {marker: marker},
+        marker,
+    ]
+    for accept in ("application/json", "text/event-stream"):
+        statuses = [(await asyncio.to_thread(instance.invoke, body, accept=accept)).status_code for body in bodies]
+        assert statuses[2:] == [500, 400, 400, 400]
+    await asyncio.to_thread(instance.http.post, "/v1/chat/completions", json={"model": "echo", "messages": marker})
+    trace = secrets.token_hex(16)
+    await asyncio.to_thread(instance.invoke, {"text": "last"}, traceparent=f"00-{trace}-{'1' * 16}-01")
+    await trace_of(instance, trace, 8)  # what came before has arrived, too
+
+    assert marker not in instance.logs()
+    assert "KeyError" in instance.logs()
+    for target in instance.http.get("/admin/v1/metrics/targets").json():
+        assert marker not in httpx.get(f"http://{target['targets'][0]}/metrics").text
+    assert marker not in "".join(map(str, instance.collector.received))
+
+
+def test_nothing_is_logged_that_is_no_json(instance: Instance, tmp_path: Path) -> None:
+    instance.invoke({"text": "a"})
+
+    for line in instance.logs().splitlines():
+        record = json.loads(line)
+        assert {"time", "level", "logger", "message"} <= record.keys()

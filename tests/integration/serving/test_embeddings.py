@@ -1,0 +1,101 @@
+"""A directory of an embedding model, deployed as it is, gives what transformers computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from openai import BadRequestError, OpenAI
+
+from tests.integration.serving.conftest import Cornserve
+
+pytestmark = pytest.mark.xdist_group("engine")
+
+TEXTS = ["one", "Ein etwas längerer Text", "three " * 30]
+
+
+@pytest.fixture(scope="module")
+def bert(cornserve: Cornserve, tiny_bert: Path) -> Iterator[str]:
+    cornserve.json("deploy", str(tiny_bert), "--name", "bert")
+    yield "bert"
+    assert cornserve.run("delete", "bert").returncode == 0
+
+
+@pytest.fixture(scope="module")
+def expected(tiny_bert: Path) -> list[list[float]]:
+    """The first token's last state, of length one: what vLLM makes of a BERT that says nothing else."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer, model = AutoTokenizer.from_pretrained(tiny_bert), AutoModel.from_pretrained(tiny_bert).float().eval()
+    with torch.no_grad():
+        states = [model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0, 0] for text in TEXTS]
+    return [(state / state.norm()).tolist() for state in states]
+
+
+@pytest.mark.parametrize("format", ["float", "base64", None])
+def test_texts_become_vectors_in_their_order(
+    client: OpenAI, bert: str, expected: list[list[float]], format: str | None
+) -> None:
+    options = {} if format is None else {"encoding_format": format}
+    answer = client.embeddings.create(model=bert, input=TEXTS, **options)  # type: ignore[arg-type]
+
+    assert [one.index for one in answer.data] == [0, 1, 2]
+    for one, vector in zip(answer.data, expected, strict=True):
+        embedding = vector_of(one.embedding)
+        assert embedding == pytest.approx(vector, abs=1e-4)
+    assert answer.usage.prompt_tokens == answer.usage.total_tokens == sum(len(text.encode()) + 2 for text in TEXTS)
+
+
+def vector_of(embedding: list[float] | str) -> list[float]:
+    """The client decodes base64 only where it has asked for it itself."""
+    import base64
+    from array import array
+
+    return array("f", base64.b64decode(embedding)).tolist() if isinstance(embedding, str) else embedding
+
+
+def test_many_inputs_keep_their_order(client: OpenAI, bert: str) -> None:
+    texts = [f"text {number}" for number in range(200)]
+
+    together = client.embeddings.create(model=bert, input=texts).data
+
+    assert together[150].embedding == pytest.approx(
+        client.embeddings.create(model=bert, input=texts[150]).data[0].embedding, abs=1e-4
+    )
+
+
+def test_an_input_may_be_tokens(client: OpenAI, bert: str) -> None:
+    # The alphabet of bytes begins with the printable characters; what comes from a tokenizer is not added to.
+    begin, end = 257, 258
+    tokens = [begin, *[ord(letter) - ord("!") for letter in "one"], end]
+
+    by_tokens, by_list = (client.embeddings.create(model=bert, input=given).data for given in (tokens, [tokens]))
+
+    text = client.embeddings.create(model=bert, input="one").data[0].embedding
+    assert by_tokens[0].embedding == pytest.approx(text, abs=1e-4)
+    assert by_list[0].embedding == pytest.approx(text, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"input": "x", "dimensions": 8}, "does not support Matryoshka"),
+        ({"input": "x" * 600}, "maximum context length is 512"),
+        ({"input": "x" * 10_000_000}, "maximum context length is 512"),
+        ({"input": ["x", [1]]}, "input.1"),
+        ({"input": [99999]}, "99999|vocabulary"),
+        ({"input": []}, "at least 1 item"),
+        ({"input": ["x"] * 2049}, "at most 2048"),
+        ({"input": "x", "encoding_format": "hex"}, "encoding_format"),
+    ],
+)
+def test_what_cannot_be_embedded_is_refused(client: OpenAI, bert: str, fields: dict[str, object], message: str) -> None:
+    with pytest.raises(BadRequestError, match=message):
+        client.embeddings.create(model=bert, **fields)  # type: ignore[arg-type]
+
+
+def test_an_app_that_embeds_takes_no_chats(client: OpenAI, bert: str) -> None:
+    with pytest.raises(BadRequestError, match="takes no chats"):
+        client.chat.completions.create(model=bert, messages=[{"role": "user", "content": "x"}])

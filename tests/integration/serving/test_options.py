@@ -1,0 +1,84 @@
+"""What clients may ask of a language model, through the official client; executors' tests have the rest."""
+
+from __future__ import annotations
+
+import pytest
+from openai import BadRequestError, OpenAI
+from openai.types.chat import ChatCompletionMessageParam
+from pydantic import BaseModel
+
+pytestmark = pytest.mark.xdist_group("engine")
+
+QUESTION: list[ChatCompletionMessageParam] = [{"role": "user", "content": "What is the capital of France?"}]
+
+
+class City(BaseModel):
+    name: str
+    is_capital: bool
+
+
+def test_an_answer_can_be_parsed(client: OpenAI, model: str) -> None:
+    completion = client.chat.completions.parse(
+        model=model, messages=QUESTION, response_format=City, temperature=0, max_tokens=100
+    )
+
+    assert isinstance(completion.choices[0].message.parsed, City)
+
+
+def test_several_choices_are_drawn_with_their_logprobs(client: OpenAI, model: str) -> None:
+    completion = client.chat.completions.create(
+        model=model, messages=QUESTION, n=2, seed=1, max_tokens=8, logprobs=True, top_logprobs=2
+    )
+
+    assert [choice.index for choice in completion.choices] == [0, 1]
+    assert completion.usage is not None
+    assert completion.usage.completion_tokens <= 16
+    for choice in completion.choices:
+        assert choice.logprobs is not None
+        tokens = choice.logprobs.content or []
+        assert "".join(token.token for token in tokens).startswith(choice.message.content or "")
+        assert all(len(token.top_logprobs) == 2 for token in tokens)
+
+
+def test_streamed_choices_carry_their_index(client: OpenAI, model: str) -> None:
+    with client.chat.completions.create(
+        model=model, messages=QUESTION, n=2, seed=1, max_tokens=8, stream=True
+    ) as stream:
+        choices = [choice for chunk in stream for choice in chunk.choices]
+
+    for index in (0, 1):
+        mine = [choice for choice in choices if choice.index == index]
+        assert "".join(choice.delta.content or "" for choice in mine)
+        assert mine[-1].finish_reason in ("stop", "length")
+
+
+def test_tools_are_refused_where_the_app_has_no_parser(client: OpenAI, model: str) -> None:
+    with pytest.raises(BadRequestError, match="tools: this app cannot tell what its model calls"):
+        client.chat.completions.create(
+            model=model, messages=QUESTION, tools=[{"type": "function", "function": {"name": "look_up"}}]
+        )
+
+
+def test_prompts_are_completed_in_their_order(client: OpenAI, model: str) -> None:
+    prompts = ["The capital of France is", "The capital of Italy is"]
+    completion = client.completions.create(model=model, prompt=prompts, temperature=0, max_tokens=4, echo=True)
+
+    assert [choice.text.startswith(prompt) for choice, prompt in zip(completion.choices, prompts, strict=True)]
+    assert "Paris" in completion.choices[0].text
+    assert "Rome" in completion.choices[1].text
+    assert completion.usage is not None
+    assert completion.usage.completion_tokens == 8
+
+
+def test_a_streamed_completion_is_the_whole_one(client: OpenAI, model: str) -> None:
+    create = client.completions.create
+    with create(
+        model=model, prompt="Once upon a time", temperature=0, max_tokens=20, logprobs=1, stream=True
+    ) as stream:
+        choices = [choice for chunk in stream for choice in chunk.choices]
+    whole = create(model=model, prompt="Once upon a time", temperature=0, max_tokens=20, logprobs=1).choices[0]
+
+    assert "".join(choice.text for choice in choices) == whole.text
+    assert whole.logprobs is not None
+    offsets = [offset for choice in choices if choice.logprobs for offset in choice.logprobs.text_offset or ()]
+    assert offsets == whole.logprobs.text_offset

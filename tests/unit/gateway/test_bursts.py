@@ -1,0 +1,77 @@
+"""Crowds: of requests, of clients that leave, of connections."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from contextlib import AsyncExitStack
+
+import httpx2 as httpx
+import psutil
+import pytest
+
+from cornserve.limits import MIB, Limits
+from tests.unit.echo_executors import EchoExecutors
+from tests.unit.gateway.conftest import Deploy
+from tests.unit.gateway.raw_http import Raw, post, raw
+from tests.unit.gateway.sources import ECHO
+from tests.waiting import until
+
+INVOKE = "/v1/apps/echo/invoke"
+SECONDS_TO_LEAVE = 1.0
+
+
+def _request(body: bytes, *headers: str) -> bytes:
+    return post(INVOKE, f"Content-Length: {len(body)}", *headers) + body
+
+
+async def test_two_hundred_clients_that_leave_mid_stream_free_their_places_within_a_second(
+    gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors
+) -> None:
+    await deploy(ECHO)
+    endless = _request(b'{"text": "%s", "seconds": 100}' % (b"word " * 1_000), "Accept: text/event-stream")
+    async with AsyncExitStack() as leaving:
+        clients = [await leaving.enter_async_context(raw(gateway)) for _ in range(200)]
+        await asyncio.gather(*(client.send(endless) for client in clients))
+        await asyncio.gather(*(client.reader.readuntil(b"event: item") for client in clients))
+        assert executors.running() == 200
+        left = time.perf_counter()
+
+    await until(lambda: executors.running() == 0)
+    assert time.perf_counter() - left < SECONDS_TO_LEAVE
+    metrics = (await gateway.get("/metrics")).text
+    assert 'cornserve_gateway_running{app="echo"} 0.0' in metrics
+    assert "cornserve_gateway_in_flight 0.0" in metrics
+    assert "cornserve_gateway_body_bytes 0.0" in metrics
+
+
+class TestBurst:
+    @pytest.fixture
+    def limits(self) -> Limits:
+        return Limits(in_flight=50)
+
+    async def test_ten_thousand_requests_at_once_are_served_or_refused_in_bounded_memory(
+        self, gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors
+    ) -> None:
+        await deploy(ECHO)
+        quick = _request(b'{"text": "a b"}')
+        before = psutil.Process().memory_info().rss
+
+        async def client() -> list[int]:
+            async with raw(gateway) as connection:
+                return [await _status(connection, quick) for _ in range(40)]
+
+        statuses = Counter(
+            status for given in await asyncio.gather(*(client() for _ in range(250))) for status in given
+        )
+
+        assert statuses.total() == 10_000
+        assert set(statuses) == {200, 429}
+        assert psutil.Process().memory_info().rss - before < 100 * MIB
+        assert (await gateway.post(INVOKE, json={"text": "a b"})).json()["words_sent"] == 2
+
+
+async def _status(connection: Raw, request: bytes) -> int:
+    await connection.send(request)
+    return (await connection.answer()).status

@@ -1,0 +1,109 @@
+"""What a model's answer may hold besides text, as the official client sees it."""
+
+from __future__ import annotations
+
+import pytest
+from openai import AsyncOpenAI
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+
+from tests.unit.gateway.conftest import Deploy
+from tests.unit.gateway.sources import MODEL
+
+
+@pytest.fixture
+async def model(openai: AsyncOpenAI, deploy: Deploy) -> AsyncOpenAI:
+    await deploy(MODEL)
+    return openai
+
+
+async def answer(client: AsyncOpenAI, told: str, n: int = 1, **fields: object) -> ChatCompletion:
+    messages = [{"role": "user", "content": told}]
+    completion: ChatCompletion = await client.chat.completions.create(model="model", messages=messages, n=n, **fields)  # type: ignore[call-overload]
+    return completion
+
+
+async def pieces(client: AsyncOpenAI, told: str, n: int = 1, **fields: object) -> list[ChatCompletionChunk]:
+    messages = [{"role": "user", "content": told}]
+    create = client.chat.completions.create
+    stream = await create(model="model", messages=messages, n=n, stream=True, **fields)  # type: ignore[call-overload]
+    return [chunk async for chunk in stream]
+
+
+async def test_several_choices_are_numbered(model: AsyncOpenAI) -> None:
+    completion = await answer(model, "say hello", n=3)
+
+    assert [(choice.index, choice.message.content) for choice in completion.choices] == [
+        (0, "hello"),
+        (1, "hello 1"),
+        (2, "hello 2"),
+    ]
+    assert completion.usage is not None
+    assert completion.usage.completion_tokens == 3
+
+
+async def test_streamed_choices_come_interleaved(model: AsyncOpenAI) -> None:
+    chunks = [chunk.choices[0] for chunk in await pieces(model, "0:a 1:x 1:y 0:b", n=2)]
+
+    assert [(choice.index, choice.delta.content) for choice in chunks[:-2]] == [(0, "a"), (1, "x"), (1, "y"), (0, "b")]
+    assert [choice.delta.role for choice in chunks[:-2]] == ["assistant", "assistant", None, None]
+    assert [(choice.index, choice.finish_reason) for choice in chunks[-2:]] == [(0, "stop"), (1, "stop")]
+
+
+async def test_a_choice_that_a_task_has_made_itself_is_one_piece(model: AsyncOpenAI) -> None:
+    chunks = [chunk.choices[0] for chunk in await pieces(model, "say hello", n=2)]
+
+    assert [(choice.index, choice.delta.content) for choice in chunks[:2]] == [(0, "hello"), (1, "hello 1")]
+
+
+async def test_a_call_comes_without_text(model: AsyncOpenAI) -> None:
+    (choice,) = (await answer(model, "call")).choices
+
+    assert choice.finish_reason == "tool_calls"
+    assert choice.message.content is None
+    assert choice.message.tool_calls is not None
+    assert choice.message.tool_calls[0].model_dump() == {
+        "id": "call-1",
+        "type": "function",
+        "function": {"name": "add", "arguments": '{"a": 1}'},
+    }
+    assert choice.message.model_extra == {"reasoning_content": "think-1"}
+
+
+async def test_a_call_and_what_was_thought_can_be_streamed(model: AsyncOpenAI) -> None:
+    first, *calls, _ = [chunk.choices[0].delta for chunk in await pieces(model, "think-1 begin go-on end")]
+
+    assert first.model_extra == {"reasoning_content": "think-1"}
+    assert (first.role, first.content) == ("assistant", None)
+    functions = [call for delta in calls for call in delta.tool_calls or ()]
+    assert functions[0].id == "call-1"
+    assert functions[0].type == "function"
+    assert functions[0].function is not None
+    assert functions[0].function.name == "add"
+    assert "".join((call.function and call.function.arguments) or "" for call in functions) == '{"a": 1}'
+
+
+async def test_what_a_client_was_answered_it_may_send_back(model: AsyncOpenAI) -> None:
+    message = (await answer(model, "call")).choices[0].message
+    messages = [
+        {"role": "user", "content": "1 + 1"},
+        message,
+        message.model_dump(),
+        {"role": "tool", "tool_call_id": "call-1", "content": "2"},
+        {"role": "user", "content": "say thanks"},
+    ]
+
+    completion = await model.chat.completions.create(model="model", messages=messages)  # type: ignore[arg-type]
+
+    assert completion.choices[0].message.content == "thanks"
+
+
+async def test_logprobs_have_openais_shape(model: AsyncOpenAI) -> None:
+    (choice,) = (await answer(model, "say hello", logprobs=True, top_logprobs=2)).choices
+    (piece, _) = [chunk.choices[0] for chunk in await pieces(model, "hello", logprobs=True, top_logprobs=2)]
+
+    for logprobs in (choice.logprobs, piece.logprobs):
+        assert logprobs is not None
+        assert logprobs.content is not None
+        (token,) = logprobs.content
+        assert (token.token, token.logprob) == ("hello", -0.5)
+        assert [(other.token, other.logprob) for other in token.top_logprobs] == [("hello", -0.5), ("?", -1.5)]

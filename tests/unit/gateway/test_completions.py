@@ -1,0 +1,120 @@
+"""`/v1/completions`, through the official client."""
+
+from __future__ import annotations
+
+import httpx2 as httpx
+import openai as openai_client
+import pytest
+from openai import AsyncOpenAI
+
+from tests.unit.gateway.conftest import Deploy
+from tests.unit.gateway.sources import CHAT, MODEL
+
+
+@pytest.fixture
+async def model(openai: AsyncOpenAI, deploy: Deploy) -> AsyncOpenAI:
+    await deploy(MODEL)
+    return openai
+
+
+async def test_a_prompt_is_completed(model: AsyncOpenAI) -> None:
+    completion = await model.completions.create(model="model", prompt="say hello")
+
+    assert completion.id.startswith("cmpl-")
+    assert completion.object == "text_completion"
+    assert [choice.text for choice in completion.choices] == ["hello"]
+    assert completion.choices[0].finish_reason == "stop"
+    assert completion.usage is not None
+    assert completion.usage.total_tokens == 3
+
+
+async def test_choices_are_counted_over_all_prompts(model: AsyncOpenAI) -> None:
+    completion = await model.completions.create(model="model", prompt=["say a", "say b"], n=2)
+
+    assert [(choice.index, choice.text) for choice in completion.choices] == [
+        (0, "a"),
+        (1, "a 1"),
+        (2, "b"),
+        (3, "b 1"),
+    ]
+    assert completion.usage is not None
+    assert completion.usage.prompt_tokens == completion.usage.completion_tokens == 4
+
+
+@pytest.mark.parametrize(("prompt", "texts"), [([1, 2], ["12"]), ([[1, 2], [3]], ["12", "3"])])
+async def test_prompts_may_be_tokens(model: AsyncOpenAI, prompt: list[int] | list[list[int]], texts: list[str]) -> None:
+    completion = await model.completions.create(model="model", prompt=prompt)
+
+    assert [choice.text for choice in completion.choices] == texts
+
+
+async def test_prompts_are_streamed_side_by_side(model: AsyncOpenAI) -> None:
+    stream = await model.completions.create(
+        model="model", prompt=["a b", "say c"], stream=True, stream_options={"include_usage": True}
+    )
+    chunks = [chunk async for chunk in stream]
+    choices = [choice for chunk in chunks for choice in chunk.choices]
+
+    assert sorted((choice.index, choice.text) for choice in choices if choice.text) == [(0, "a"), (0, "b"), (1, "c")]
+    assert [(choice.index, choice.finish_reason) for choice in choices[-2:]] == [(0, "stop"), (1, "stop")]
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.completion_tokens == 1
+
+
+async def test_logprobs_have_the_shape_of_completions(model: AsyncOpenAI) -> None:
+    completion = await model.completions.create(model="model", prompt="say hello", logprobs=2)
+
+    logprobs = completion.choices[0].logprobs
+    assert logprobs is not None
+    assert logprobs.model_dump() == {
+        "tokens": ["hello"],
+        "token_logprobs": [-0.5],
+        "text_offset": [0],
+        "top_logprobs": [{"hello": -0.5, "?": -1.5}],
+    }
+
+
+async def test_streamed_logprobs_know_where_they_are(model: AsyncOpenAI) -> None:
+    stream = await model.completions.create(model="model", prompt="one three four", logprobs=2, stream=True)
+    logprobs = [chunk.choices[0].logprobs async for chunk in stream]
+
+    assert [one.text_offset for one in logprobs if one is not None] == [[0], [3], [8]]
+
+
+async def test_an_app_that_only_chats_says_so(openai: AsyncOpenAI, deploy: Deploy) -> None:
+    await deploy(CHAT)
+
+    with pytest.raises(openai_client.BadRequestError, match="the app 'parrot' takes no completions"):
+        await openai.completions.create(model="parrot", prompt="x")
+
+
+@pytest.mark.parametrize(
+    ("change", "param", "message"),
+    [
+        ({"prompt": None}, "prompt", "missing field"),
+        ({"prompt": ""}, "prompt", "at least 1 character"),
+        ({"prompt": []}, "prompt", "at least 1 item"),
+        ({"prompt": ["x", ""]}, "prompt.1", "at least 1 character"),
+        ({"prompt": ["x", 1]}, "prompt.1", "valid string"),
+        ({"prompt": [1, -1]}, "prompt.1", "greater than or equal to 0"),
+        ({"prompt": [[1], []]}, "prompt.1", "at least 1 item"),
+        ({"prompt": ["x"] * 129}, "prompt", "at most 128"),
+        ({"prompt": ["x"] * 3, "n": 64}, None, "3 prompts with n=64 are more than 128 choices"),
+        ({"suffix": "x"}, "suffix", "unknown or unsupported field"),
+        ({"best_of": 2}, None, "best_of"),
+        ({"max_tokens": 0}, None, "needs echo"),
+        ({"logprobs": 21}, "logprobs", "less than or equal to 20"),
+        ({"logprobs": True}, "logprobs", "valid integer"),
+        ({"messages": []}, "messages", "unknown or unsupported field"),
+        ({"stream_options": {}}, None, "needs stream"),
+    ],
+)
+async def test_a_wrong_body_is_a_400_that_names_the_field(
+    gateway: httpx.AsyncClient, change: dict[str, object], param: str | None, message: str
+) -> None:
+    response = await gateway.post("/v1/completions", json={"model": "model", "prompt": "x"} | change)
+
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert message in error["message"]
+    assert error["param"] == param

@@ -1,0 +1,96 @@
+"""`/v1/embeddings`, through the official client."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64encode
+from struct import pack
+
+import httpx2 as httpx
+import openai as openai_client
+import pytest
+from openai import AsyncOpenAI
+
+from tests.unit.gateway.conftest import Deploy
+from tests.unit.gateway.sources import CHAT, VECTORS
+
+
+@pytest.fixture
+async def lengths(openai: AsyncOpenAI, deploy: Deploy) -> AsyncOpenAI:
+    await deploy(VECTORS)
+    return openai
+
+
+@pytest.mark.parametrize(
+    ("given", "lengths_of_it"),
+    [("four", [4]), (["a", "four"], [1, 4]), ([1, 2, 3], [3]), ([[1], [1, 2]], [1, 2])],
+    ids=["text", "texts", "tokens", "lists-of-tokens"],
+)
+async def test_each_input_gets_a_vector(
+    lengths: AsyncOpenAI, given: str | list[str] | list[int] | list[list[int]], lengths_of_it: list[int]
+) -> None:
+    answer = await lengths.embeddings.create(model="lengths", input=given)
+
+    assert [one.embedding for one in answer.data] == [[length, length] for length in lengths_of_it]
+    assert [one.index for one in answer.data] == list(range(len(lengths_of_it)))
+    assert answer.usage.prompt_tokens == answer.usage.total_tokens == 7
+
+
+@pytest.mark.parametrize(
+    ("format", "embedding"), [("float", [4.0, 4.0, 4.0]), ("base64", b64encode(pack("<fff", 4, 4, 4)).decode())]
+)
+async def test_vectors_come_as_asked(
+    gateway: httpx.AsyncClient, lengths: AsyncOpenAI, format: str, embedding: object
+) -> None:
+    body = {"model": "lengths", "input": "four", "encoding_format": format, "dimensions": 3, "user": "me"}
+    (one,) = (await gateway.post("/v1/embeddings", json=body)).json()["data"]
+
+    assert one == {"object": "embedding", "index": 0, "embedding": embedding}
+
+
+async def test_millions_of_numbers_hold_up_nobody(gateway: httpx.AsyncClient, lengths: AsyncOpenAI) -> None:
+    body = {"model": "lengths", "input": ["four"] * 512, "dimensions": 1024}
+    now = asyncio.get_running_loop().time
+    begun = now()
+    asking = asyncio.create_task(gateway.post("/v1/embeddings", json=body))
+    longest, last = 0.0, begun
+    while not asking.done():
+        await asyncio.sleep(0)
+        longest, last = max(longest, now() - last), now()
+
+    assert (await asking).status_code == 200
+    assert longest < (last - begun) / 2
+
+
+async def test_an_app_that_does_not_embed_says_so(openai: AsyncOpenAI, deploy: Deploy) -> None:
+    await deploy(CHAT)
+
+    with pytest.raises(openai_client.BadRequestError, match="the app 'parrot' takes no texts to embed"):
+        await openai.embeddings.create(model="parrot", input="x")
+
+
+@pytest.mark.parametrize(
+    ("change", "param", "message"),
+    [
+        ({"input": None}, "input", "missing field"),
+        ({"input": ""}, "input", "at least 1 character"),
+        ({"input": []}, "input", "at least 1 item"),
+        ({"input": ["x", [1]]}, "input.1", "valid string"),
+        ({"input": [1, 1.5]}, "input.1", "valid integer"),
+        ({"input": [[1], []]}, "input.1", "at least 1 item"),
+        ({"input": ["x"] * 2049}, "input", "at most 2048"),
+        ({"encoding_format": "hex"}, "encoding_format", "not 'hex'"),
+        ({"dimensions": 0}, "dimensions", "greater than or equal to 1"),
+        ({"dimensions": "3"}, "dimensions", "valid integer"),
+        ({"banana": 1}, "banana", "unknown or unsupported field"),
+    ],
+)
+async def test_a_wrong_body_is_a_400_that_names_the_field(
+    gateway: httpx.AsyncClient, change: dict[str, object], param: str, message: str
+) -> None:
+    response = await gateway.post("/v1/embeddings", json={"model": "lengths", "input": "x"} | change)
+
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert message in error["message"]
+    assert error["param"] == param

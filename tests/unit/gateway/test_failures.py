@@ -1,0 +1,371 @@
+"""What becomes of requests whose executors die, refuse, or take too long (DESIGN §5)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+
+from cornserve.app.app import App
+from cornserve.app.load import load
+from cornserve.app.record import AppSpec, AppStatus, Phase, Route
+from cornserve.app.source import unload_app
+from cornserve.control.store.base import APPS, AppRecord, Store
+from cornserve.task.spec import ExecutorSpec
+from cornserve.v1 import executor_pb2 as pb
+from tests.unit.echo_executors import EchoExecutors
+from tests.unit.gateway.sources import ECHO
+from tests.waiting import until
+
+LONG = 1000.0
+"""Seconds: such an invocation ends only with its executor."""
+
+
+EACH_WORD = """
+from cornserve import App, InvocationError, Task
+from cornserve_echo import EchoRequest, EchoResponse, EchoTask
+
+class EachWord(Task[EchoRequest, EchoResponse]):
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def say(self, word: str, seconds: float) -> EchoResponse:
+        return self.echo.invoke(EchoRequest(text=word, seconds=seconds))
+
+    def invoke(self, request: EchoRequest) -> EchoResponse:
+        answers = [self.say(word, request.seconds) for word in request.text.split()]
+        return EchoResponse(text=" ".join(answer.text for answer in answers), words_sent=len(answers))
+
+app = App(name="echo", paths=[EachWord()])
+"""
+
+STUBBORN = (
+    EACH_WORD.replace(
+        'text=" ".join(answer.text for answer in answers)',
+        'text=" ".join(map(self.text_of, answers))',
+    )
+    .replace(
+        "    def invoke(",
+        """    def text_of(self, answer: EchoResponse) -> str:
+        try:
+            return answer.text
+        except InvocationError as error:
+            return error.code
+
+    def invoke(""",
+    )
+    .replace(
+        "answers = [self.say(word, request.seconds) for word in request.text.split()]",
+        """answers = []
+        for word in request.text.split():
+            answers.append(self.say(word, request.seconds))
+            self.text_of(answers[-1])""",
+    )
+)
+
+
+class Group:
+    """The executors of an app: a test adds and kills them, and publishes their endpoints as the controller would."""
+
+    def __init__(self, store: Store, gateway: httpx.AsyncClient, executors: EchoExecutors, record: AppRecord) -> None:
+        self._store = store
+        self._gateway = gateway
+        self._executors = executors
+        self._record = record
+        self._app: App = load("echo", record.spec, "echo_of_the_failures_test")
+        ((self._key, self._spec),) = self._app.executor_specs().items()
+
+    async def add(self, **settings: object) -> str:
+        config = self._spec.config | settings
+        return await self._executors.replica(ExecutorSpec(executor=self._spec.executor, config=config))  # type: ignore[arg-type]
+
+    async def publish(self, *endpoints: str) -> None:
+        route = Route(generation=1, spec=self._record.spec, shares=[1.0], endpoints={self._key: list(endpoints)})
+        status = AppStatus(phase=Phase.SERVING, generation=1, route=route)
+        self._record = await self._store.update_status(APPS, "echo", status, self._record.version)
+        await until(self._is_served)
+
+    async def publish_other(self, *endpoints: str) -> None:
+        """As another version, whose executors are others."""
+        route = Route(generation=1, spec=self._record.spec, shares=[1.0], endpoints={"another-group": list(endpoints)})
+        status = AppStatus(phase=Phase.SERVING, generation=1, route=route)
+        self._record = await self._store.update_status(APPS, "echo", status, self._record.version)
+
+    async def _is_served(self) -> bool:
+        return (await self._gateway.get("/v1/models/echo")).status_code == 200
+
+    async def kill(self, endpoint: str) -> None:
+        await self._executors.kill(endpoint)
+
+    def running(self, endpoint: str) -> int:
+        return self._executors.running(endpoint)
+
+    def refuse(self, endpoint: str) -> None:
+        self._executors.states[endpoint].enter(pb.PHASE_LOADING)
+
+    def ask(self, text: str, *, timeout: float = 60, **fields: Any) -> asyncio.Task[httpx.Response]:
+        return self._post({"text": text, **fields}, {"x-request-timeout": str(timeout)})
+
+    def listen(self, text: str, *, timeout: float = 60, **fields: Any) -> Listening:
+        body, headers = {"text": text, **fields}, {"x-request-timeout": str(timeout), "accept": "text/event-stream"}
+        return Listening(self._gateway, body, headers)
+
+    def _post(self, body: dict[str, Any], headers: dict[str, str]) -> asyncio.Task[httpx.Response]:
+        return asyncio.create_task(self._gateway.post("/v1/apps/echo/invoke", json=body, headers=headers))
+
+
+class Listening:
+    """A request for a stream, and the events that have come."""
+
+    def __init__(self, gateway: httpx.AsyncClient, body: dict[str, Any], headers: dict[str, str]) -> None:
+        self.events: list[tuple[str, Any]] = []
+        self._gateway = gateway
+        self._reading = asyncio.create_task(self._read(body, headers))
+
+    async def _read(self, body: dict[str, Any], headers: dict[str, str]) -> httpx.Response:
+        async with self._gateway.stream("POST", "/v1/apps/echo/invoke", json=body, headers=headers) as response:
+            if response.status_code != 200:
+                await response.aread()
+                return response
+            name = ""
+            async for line in response.aiter_lines():
+                field, _, value = line.partition(": ")
+                if field == "event":
+                    name = value
+                elif field == "data":
+                    self.events.append((name, json.loads(value)))
+            return response
+
+    @property
+    def items(self) -> list[str]:
+        return [event["item"] for name, event in self.events if name == "item"]
+
+    async def first_item(self) -> None:
+        await until(lambda: bool(self.items))
+
+    async def ended(self) -> httpx.Response:
+        return await self._reading
+
+
+GroupOf = Callable[[str], Awaitable[Group]]
+
+
+@pytest.fixture
+async def group_of(store: Store, gateway: httpx.AsyncClient, executors: EchoExecutors) -> AsyncIterator[GroupOf]:
+    async def create(source: str) -> Group:
+        return Group(store, gateway, executors, await store.create(APPS, "echo", AppSpec(source=source)))
+
+    yield create
+    unload_app("echo_of_the_failures_test")
+
+
+@pytest.fixture
+async def group(group_of: GroupOf) -> Group:
+    return await group_of(ECHO)
+
+
+def error_of(response: httpx.Response) -> dict[str, Any]:
+    error: dict[str, Any] = response.json()["error"]
+    return error
+
+
+async def test_a_request_without_output_is_answered_by_another_replica(group: Group) -> None:
+    dying, living = await group.add(), await group.add()
+    await group.publish(dying)
+    request = group.ask("a b", seconds=1)
+    await until(lambda: group.running(dying) == 1)
+
+    await group.publish(dying, living)
+    await group.kill(dying)
+
+    assert (await request).json()["text"] == "a b"
+
+
+async def test_a_request_waits_for_the_replacement_of_the_last_replica(group: Group) -> None:
+    dying = await group.add()
+    await group.publish(dying)
+    request = group.ask("a b", seconds=1)
+    await until(lambda: group.running(dying) == 1)
+
+    await group.kill(dying)
+    await group.publish(await group.add())
+
+    assert (await request).json()["text"] == "a b"
+
+
+async def test_a_request_that_comes_while_there_is_no_replica_waits_for_one(group: Group) -> None:
+    await group.publish()
+    request = group.ask("a b")
+
+    await group.publish(await group.add())
+
+    assert (await request).json()["text"] == "a b"
+
+
+async def test_a_request_that_kills_two_executors_is_given_up_and_not_to_be_sent_again(group: Group) -> None:
+    replicas = [await group.add() for _ in range(3)]
+    request = None
+    for replica in replicas[:2]:
+        await group.publish(replica)
+        request = request or group.ask("poison", seconds=LONG)
+        await until(lambda replica=replica: group.running(replica) == 1)  # type: ignore[misc]
+        await group.kill(replica)
+    await group.publish(replicas[2])
+
+    assert request is not None
+    response = await request
+    assert (response.status_code, error_of(response)["code"]) == (500, "executor_died")
+    assert response.headers["x-should-retry"] == "false"
+    assert group.running(replicas[2]) == 0
+
+
+async def test_one_death_under_several_invocations_of_a_request_is_one(group_of: GroupOf) -> None:
+    group = await group_of(EACH_WORD)
+    dying, living = await group.add(), await group.add()
+    await group.publish(dying)
+    request = group.ask("a b c d", seconds=1)
+    await until(lambda: group.running(dying) == 4)
+
+    await group.publish(dying, living)
+    await group.kill(dying)
+
+    assert (await request).json()["text"] == "a b c d"
+
+
+async def test_a_task_that_catches_the_deaths_of_executors_gets_no_more_of_them(group_of: GroupOf) -> None:
+    group = await group_of(STUBBORN)
+    replicas = [await group.add() for _ in range(3)]
+    request = None
+    for replica in replicas[:2]:
+        await group.publish(replica)
+        request = request or group.ask("a b c", seconds=LONG)
+        await until(lambda replica=replica: group.running(replica) == 1)  # type: ignore[misc]
+        await group.kill(replica)
+    await group.publish(replicas[2])
+
+    assert request is not None
+    assert (await request).json()["text"] == "ABORTED ABORTED ABORTED"
+    assert group.running(replicas[2]) == 0
+
+
+async def test_who_began_with_a_version_that_has_ended_need_not_wait(group: Group, store: Store) -> None:
+    dying = await group.add()
+    await group.publish(dying)
+    request = group.ask("a", seconds=LONG)
+    await until(lambda: group.running(dying) == 1)
+
+    await group.publish_other(await group.add())
+    await group.kill(dying)
+
+    response = await request
+    assert (response.status_code, response.headers["retry-after"]) == (503, "1")
+    assert "has ended: send it again" in error_of(response)["message"]
+
+
+async def test_a_started_stream_continues_exactly_where_its_task_allows_it(group: Group) -> None:
+    dying, living = await group.add(), await group.add()
+    await group.publish(dying)
+    words = [f"word{n}" for n in range(40)]
+    stream = group.listen(" ".join(words), seconds=2)
+    await stream.first_item()
+
+    await group.publish(dying, living)
+    await group.kill(dying)
+
+    await stream.ended()
+    assert stream.items == words
+    assert stream.events[-1] == ("result", {"words": None, "text": " ".join(words), "words_sent": 40})
+
+
+async def test_other_started_streams_end_with_an_error_event(group: Group) -> None:
+    dying, living = await group.add(), await group.add()
+    await group.publish(dying)
+    stream = group.listen("a " * 1000, seconds=100, continues=False)
+    await stream.first_item()
+
+    await group.publish(dying, living)
+    await group.kill(dying)
+
+    await stream.ended()
+    name, event = stream.events[-1]
+    assert (name, event["error"]["code"]) == ("error", "executor_died")
+    assert group.running(living) == 0
+
+
+async def test_a_replica_that_refuses_costs_nothing(group: Group) -> None:
+    draining, living = await group.add(), await group.add()
+    group.refuse(draining)
+    await group.publish(draining, living)
+
+    responses = await asyncio.gather(*(group.ask(str(n)) for n in range(10)))
+
+    assert [response.json()["text"] for response in responses] == [str(n) for n in range(10)]
+
+
+async def test_replicas_that_are_gone_are_passed_over(group: Group) -> None:
+    dead, living = await group.add(), await group.add()
+    await group.publish(dead, living)
+    await group.kill(dead)
+
+    responses = await asyncio.gather(*(group.ask(str(n)) for n in range(10)))
+
+    assert [response.status_code for response in responses] == [200] * 10
+
+
+async def test_the_deadline_ends_a_request_down_to_the_executor(group: Group) -> None:
+    replica = await group.add()
+    await group.publish(replica)
+
+    responses = (
+        await group.ask("a", seconds=LONG, timeout=0.2),
+        await group.listen("a", seconds=LONG, timeout=0.2).ended(),
+    )
+
+    for response in responses:
+        assert (response.status_code, error_of(response)["code"]) == (504, "deadline_exceeded")
+    await until(lambda: group.running(replica) == 0)
+
+
+async def test_what_ends_by_its_deadline_is_counted_as_that(group: Group, gateway: httpx.AsyncClient) -> None:
+    await group.publish(await group.add())
+
+    await group.ask("a", seconds=LONG, timeout=0.1)
+
+    metrics = (await gateway.get("/metrics")).text
+    assert 'code="DEADLINE_EXCEEDED"' in metrics
+    assert 'code="CANCELLED"' not in metrics
+
+
+async def test_the_deadline_ends_a_started_stream_with_an_error_event(group: Group) -> None:
+    await group.publish(await group.add())
+
+    stream = group.listen("a " * 1000, seconds=100, timeout=1)
+    response = await stream.ended()
+
+    assert response.status_code == 200
+    assert stream.items
+    name, event = stream.events[-1]
+    assert (name, event["error"]["code"]) == ("error", "deadline_exceeded")
+
+
+async def test_a_wait_for_a_replica_ends_with_the_deadline(group: Group) -> None:
+    await group.publish()
+
+    response = await group.ask("a", timeout=0.2)
+
+    assert (response.status_code, error_of(response)["code"]) == (503, "unavailable")
+    assert "no executor of EchoTask became ready" in error_of(response)["message"]
+
+
+@pytest.mark.parametrize("value", ["soon", "0", "-1", "nan", "inf", "1e9", ""])
+async def test_a_wrong_deadline_is_refused(gateway: httpx.AsyncClient, group: Group, value: str) -> None:
+    await group.publish(await group.add())
+
+    response = await gateway.post("/v1/apps/echo/invoke", json={"text": "a"}, headers={"x-request-timeout": value})
+
+    assert response.status_code == 400
+    assert "x-request-timeout must be a number of seconds" in error_of(response)["message"]

@@ -1,0 +1,109 @@
+"""Keys, where there are some; where there are none, only this machine."""
+
+from __future__ import annotations
+
+import httpx2 as httpx
+import pytest
+
+from cornserve.access import Access
+from tests.unit.gateway.conftest import Deploy
+from tests.unit.gateway.raw_http import post, raw
+from tests.unit.gateway.sources import ECHO
+
+KEY, OTHER, TOKEN = "k" * 16, "o" * 16, "t" * 32
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}
+
+
+class TestWithKeys:
+    @pytest.fixture
+    def access(self) -> Access:
+        return Access((KEY, OTHER), TOKEN)
+
+    @pytest.mark.parametrize("path", ["/v1/models", "/metrics", "/openapi.json", "/v1/nothing", "/", "//admin/v1/apps"])
+    async def test_everything_needs_a_key(self, gateway: httpx.AsyncClient, path: str) -> None:
+        refused = await gateway.get(path)
+
+        assert refused.status_code == 401
+        assert refused.headers["www-authenticate"] == "Bearer"
+        assert refused.json()["error"]["code"] == "invalid_api_key"
+        for key in (KEY, OTHER, TOKEN):
+            assert (await gateway.get(path, headers=bearer(key))).status_code in (200, 404)
+
+    @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+    async def test_probes_need_none(self, gateway: httpx.AsyncClient, path: str) -> None:
+        assert (await gateway.get(path)).status_code == 200
+
+    @pytest.mark.parametrize("path", ["/admin/v1/apps", "/admin/v1/nothing", "/%61dmin/v1/apps"])
+    async def test_administration_needs_the_token(self, gateway: httpx.AsyncClient, path: str) -> None:
+        assert (await gateway.get(path)).status_code == 401
+        assert (await gateway.get(path, headers=bearer("x" * 16))).status_code == 401
+        assert (await gateway.get(path, headers=bearer(TOKEN))).status_code in (200, 404)
+        with_key = await gateway.get(path, headers=bearer(KEY))
+        assert with_key.status_code == 403
+        assert "needs the admin token, and the key is an API key" in with_key.json()["error"]["message"]
+
+    @pytest.mark.parametrize(
+        "value", ["", "Bearer", f"Basic {KEY}", KEY, "Bearer " + KEY[1:], f"Bearer {KEY}, x", "Bearer \xff"]
+    )
+    async def test_what_is_no_known_key_is_refused(self, gateway: httpx.AsyncClient, value: str) -> None:
+        response = await gateway.get("/v1/models", headers={b"authorization": value.encode("latin-1")})
+
+        assert response.status_code == 401
+
+    async def test_the_scheme_may_be_written_in_any_case(self, gateway: httpx.AsyncClient) -> None:
+        assert (await gateway.get("/v1/models", headers={"authorization": f"bearer {KEY}"})).status_code == 200
+
+    async def test_a_request_without_a_key_is_refused_before_its_body_is_read(self, gateway: httpx.AsyncClient) -> None:
+        async with raw(gateway) as connection:
+            await connection.send(post("/v1/chat/completions", "Content-Length: 10", "Expect: 100-continue"))
+
+            assert (await connection.answer()).status == 401
+
+    async def test_clients_elsewhere_may_use_any_name(self, gateway: httpx.AsyncClient) -> None:
+        headers = bearer(KEY) | {"host": "cornserve.example", "origin": "https://example.com"}
+
+        assert (await gateway.get("/v1/models", headers=headers)).status_code == 200
+
+
+class TestWithATokenOnly:
+    @pytest.fixture
+    def access(self) -> Access:
+        return Access(admin_token=TOKEN)
+
+    async def test_only_administration_needs_it(self, gateway: httpx.AsyncClient, deploy: Deploy) -> None:
+        await deploy(ECHO)
+
+        assert (await gateway.get("/v1/models")).status_code == 200
+        assert (await gateway.delete("/admin/v1/apps/echo")).status_code == 401
+        assert (await gateway.delete("/admin/v1/apps/echo", headers=bearer(TOKEN))).status_code == 204
+
+
+@pytest.mark.parametrize("host", ["localhost:8000", "127.0.0.1", "127.9.9.9:1", "[::1]:8000", "LOCALHOST"])
+async def test_without_keys_this_machine_is_answered(gateway: httpx.AsyncClient, host: str) -> None:
+    headers = {"host": host, "origin": f"http://{host}"}
+
+    assert (await gateway.get("/v1/models", headers=headers)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "rebound.example"},
+        {"host": "127.0.0.1.rebound.example"},
+        {"host": "localhost.rebound.example:8000"},
+        {"host": "[::1"},
+        {"host": ""},
+        {"origin": "https://page.example"},
+        {"origin": "null"},
+        {"origin": "http://127.0.0.1@page.example"},
+    ],
+)
+async def test_without_keys_web_pages_are_not_answered(gateway: httpx.AsyncClient, headers: dict[str, str]) -> None:
+    response = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO}, headers=headers)
+
+    assert response.status_code == 403
+    assert response.json()["error"]["code"] == "foreign_host"
+    assert (await gateway.get("/readyz", headers=headers)).status_code == 200

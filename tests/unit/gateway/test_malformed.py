@@ -1,0 +1,75 @@
+"""Whatever is sent, the answer is a 4xx in OpenAI's shape, and the next request is served."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import httpx2 as httpx
+import psutil
+import pytest
+from httpx2 import URL
+
+from cornserve.limits import MIB, Limits
+from tests.unit.gateway.conftest import Deploy
+from tests.unit.gateway.malformed import BROKEN_HTTP, Malformed, malformed
+from tests.unit.gateway.raw_http import raw
+from tests.unit.gateway.sources import CHAT, ECHO
+
+COUNT = 1000
+AT_ONCE = 10
+
+
+@pytest.fixture
+def limits() -> Limits:
+    return Limits(body_mib=1)
+
+
+@pytest.fixture(autouse=True)
+async def apps(deploy: Deploy) -> None:
+    await deploy(ECHO)
+    await deploy(CHAT)
+
+
+async def test_a_thousand_malformed_requests_are_refused(
+    gateway: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    requests = malformed(seed=20261121, count=COUNT)
+    before = psutil.Process().memory_info().rss
+
+    async def send_some() -> list[str]:
+        return [wrong for request in requests if (wrong := await _wrong(gateway, request))]
+
+    found = await asyncio.gather(*(send_some() for _ in range(AT_ONCE)))
+
+    assert [wrong for some in found for wrong in some] == []
+    assert [
+        record.getMessage() for record in caplog.records if record.exc_info or record.levelno >= logging.ERROR
+    ] == []
+    assert (await gateway.post("/v1/apps/echo/invoke", json={"text": "a b"})).json()["words_sent"] == 2
+    assert psutil.Process().memory_info().rss - before < 100 * MIB
+
+
+async def _wrong(gateway: httpx.AsyncClient, request: Malformed) -> str | None:
+    """What is wrong with the answer."""
+    headers = {b"content-type": request.content_type.encode()}
+    url = URL(str(gateway.base_url).rstrip("/")).copy_with(raw_path=request.path.encode())
+    response = await gateway.request(request.method, url, content=request.body, headers=headers)
+    if not 400 <= response.status_code < 500:
+        return f"{request} → {response.status_code} {response.text[:200]}"
+    error = response.json()["error"]
+    fits = set(error) == {"message", "type", "param", "code"} and isinstance(error["message"], str) and error["message"]
+    return None if fits and len(response.content) < 30_000 else f"{request} → {response.text[:200]}"
+
+
+@pytest.mark.parametrize("data", BROKEN_HTTP)
+async def test_what_is_no_http_is_refused(gateway: httpx.AsyncClient, data: bytes) -> None:
+    async with raw(gateway) as connection:
+        await connection.send(data)
+
+        answer = await connection.answer()
+
+    assert 400 <= answer.status < 500
+    assert answer.message
+    assert (await gateway.get("/v1/models")).status_code == 200

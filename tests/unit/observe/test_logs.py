@@ -1,0 +1,155 @@
+"""Lines of logs: text or JSON, with the request's id, without its contents."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextvars import copy_context
+
+import pytest
+
+from cornserve.control.launcher.local.tail import MAX_CHARACTERS, reason
+from cornserve.observe import logs
+from cornserve.observe.discretion import outline
+from cornserve.observe.log_format import LogFormat
+
+Written = Callable[[], str]
+
+SECRET = "the patient is called Smith"
+
+
+@pytest.fixture
+def write_as(request: pytest.FixtureRequest) -> Iterator[Callable[[LogFormat], Written]]:
+    """Configures a logger, and gives what is written from then on."""
+    handlers: list[logging.Handler] = []
+
+    def start(format: LogFormat) -> Written:
+        handler = logs.handler(format)
+        assert isinstance(handler, logging.StreamHandler)
+        stream = io.StringIO()
+        handler.setStream(stream)
+        handlers.append(handler)
+        logging.getLogger().addHandler(handler)
+        return stream.getvalue
+
+    yield start
+    for handler in handlers:
+        logging.getLogger().removeHandler(handler)
+
+
+def in_a_request(say: Callable[[], None]) -> None:
+    def request() -> None:
+        logs.bind(request_id="abc", app="echo")
+        logs.bind(invocation=2)
+        say()
+
+    copy_context().run(request)
+
+
+def test_json_lines_name_the_request(write_as: Callable[[LogFormat], Written]) -> None:
+    written = write_as(LogFormat.JSON)
+
+    in_a_request(lambda: logging.getLogger("a.b").warning("hello %s", "world", extra={"fields": {"status": 200}}))
+
+    (line,) = written().splitlines()
+    record = json.loads(line)
+    assert record.pop("time").endswith("+00:00")
+    assert record == {
+        "level": "WARNING",
+        "logger": "a.b",
+        "message": "hello world",
+        "request_id": "abc",
+        "app": "echo",
+        "invocation": 2,
+        "status": 200,
+    }
+
+
+def test_text_lines_name_the_request_too(write_as: Callable[[LogFormat], Written]) -> None:
+    written = write_as(LogFormat.TEXT)
+
+    in_a_request(lambda: logging.getLogger("a.b").warning("hello"))
+    logging.getLogger("a.b").warning("outside")
+
+    inside, outside = written().splitlines()
+    assert inside.endswith("WARNING a.b hello request_id=abc app=echo invocation=2")
+    assert outside.endswith("WARNING a.b outside")
+
+
+def failure() -> Exception:
+    try:
+        try:
+            raise KeyError(SECRET)
+        except KeyError as error:
+            raise ValueError(SECRET) from error
+    except ValueError as error:
+        return error
+
+
+def test_an_outline_tells_what_and_where_but_quotes_nothing() -> None:
+    told = outline(failure())
+
+    assert SECRET not in told
+    assert told.splitlines()[-1] == "builtins.ValueError"
+    assert "builtins.KeyError\nled to\n" in told
+    assert "in failure" in told
+
+
+@pytest.mark.parametrize("format", LogFormat)
+async def test_what_libraries_log_of_errors_quotes_nothing(
+    write_as: Callable[[LogFormat], Written], format: LogFormat
+) -> None:
+    written = write_as(format)
+
+    logging.getLogger("uvicorn.error").error("Exception in ASGI application\n", exc_info=failure())
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    future.set_exception(failure())
+    del future  # nobody has looked at it, and asyncio says so
+
+    assert SECRET not in written()
+    assert "Exception in ASGI application" in written()
+    assert "exception was never retrieved" in written()
+    assert "builtins.ValueError" in written()
+
+
+def test_the_reason_for_an_end_is_found_in_json_also_if_the_line_is_cut(
+    write_as: Callable[[LogFormat], Written],
+) -> None:
+    written = write_as(LogFormat.JSON)
+    try:
+        raise RuntimeError("no GPU")
+    except RuntimeError:
+        logging.getLogger("a").exception("the executor failed")
+    line = written().strip()
+
+    assert reason([line]) == "RuntimeError: no GPU"
+    assert reason(["{not json", line[: line.index("traceback") + 20]]) == "RuntimeError: no GPU"
+    assert line.index('"traceback"') < MAX_CHARACTERS
+
+
+def test_a_wrong_format_is_refused_in_one_line() -> None:
+    code = "from cornserve.observe import logs; logs.configure()"
+    environment = {"CORNSERVE_LOG_FORMAT": "xml"}
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert (done.returncode, done.stderr) == (1, "CORNSERVE_LOG_FORMAT is 'xml': it can be 'text' or 'json'\n")
+
+
+def test_warnings_are_lines_like_others_and_quote_nothing() -> None:
+    program = f"import warnings; from cornserve.observe import logs; logs.configure(); warnings.warn({SECRET!r})"
+    environment = os.environ | {"CORNSERVE_LOG_FORMAT": "json"}
+
+    command = [sys.executable, "-c", program]
+    written = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stderr
+
+    assert json.loads(written)["message"] == "<string>:1: UserWarning"
+    assert SECRET not in written
