@@ -116,7 +116,7 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
         except asyncio.CancelledError:
             return *self._cancelled, b""
         except TimeoutError:
-            return pb.CODE_DEADLINE_EXCEEDED, f"not done within {start.timeout_ms} ms", b""
+            return pb.CODE_DEADLINE_EXCEEDED, "not done by the request's deadline", b""
         except (InvalidRequestError, ValidationError) as error:
             return pb.CODE_INVALID_ARGUMENT, str(error), b""
         except OverloadedError as error:
