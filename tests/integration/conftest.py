@@ -24,3 +24,19 @@ def tiny_llama() -> Path:
 def tiny_bert() -> Path:
     """A random BERT, which embeds texts."""
     return made_by(MODELS / "tiny_bert.py", MODELS / "byte_tokenizer.py")
+
+
+@pytest.fixture(scope="session")
+def tiny_qwen25vl() -> Path:
+    """A random Qwen2.5-VL: an image is as many tokens as it has pixels for."""
+    return _tiny_vision_model("tiny_qwen25vl.py")
+
+
+@pytest.fixture(scope="session")
+def tiny_internvl() -> Path:
+    """A random InternVL 3: an image is as many tokens as it has tiles for."""
+    return _tiny_vision_model("tiny_internvl.py")
+
+
+def _tiny_vision_model(script: str) -> Path:
+    return made_by(MODELS / script, MODELS / "byte_tokenizer.py", MODELS / "random_weights.py")
