@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from cornserve.app.app import App
     from cornserve.client import AsyncClient, Client
     from cornserve.task import (
+        Blob,
         ExecutorSpec,
         InvocationError,
         Output,
@@ -27,6 +28,7 @@ __version__ = "0.1.0"
 __all__ = [
     "App",
     "AsyncClient",
+    "Blob",
     "Client",
     "ExecutorSpec",
     "InvocationError",

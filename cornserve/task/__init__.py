@@ -8,11 +8,12 @@ from cornserve.task.base import Task
 from cornserve.task.errors import InvocationError, TaskError
 from cornserve.task.output import Output
 from cornserve.task.recording import replayable_choice
-from cornserve.task.references import Stream, Tensor
+from cornserve.task.references import Blob, Stream, Tensor
 from cornserve.task.spec import ExecutorSpec
 from cornserve.task.unit import UnitTask
 
 __all__ = [
+    "Blob",
     "ExecutorSpec",
     "InvocationError",
     "Output",

@@ -26,7 +26,7 @@ from cornserve.task.errors import (
     TooManyInvocationsError,
 )
 from cornserve.task.output import Output, layout_of, pending
-from cornserve.task.references import Edges, Origin, Stream, Tensor
+from cornserve.task.references import Blob, Edges, Origin, Stream, Tensor
 
 if TYPE_CHECKING:
     from cornserve.task.unit import UnitTask
@@ -45,14 +45,16 @@ class OpenStream(Protocol):
 class Invocation:
     """One call of a unit task: what was recorded, and what is known of its output so far."""
 
-    __slots__ = ("_values", "ended", "error", "index", "inputs", "output", "request", "task")
+    __slots__ = ("_values", "ended", "error", "index", "inputs", "origins", "output", "request", "task")
 
-    def __init__(self, index: int, task: UnitTask[Any, Any], request: bytes, inputs: tuple[Origin, ...]) -> None:
+    def __init__(self, index: int, task: UnitTask[Any, Any], request: bytes, inputs: tuple[Origin | Blob, ...]) -> None:
         self.index = index
         self.task = task
         self.request = request
         """The input as JSON, with `{"$input": n}` for the n-th of `inputs`."""
         self.inputs = inputs
+        self.origins = frozenset(one for one in inputs if isinstance(one, Origin))
+        """The outputs that it takes."""
         self.output: Output
         self.ended = False
         self.error: InvocationError | None = None
@@ -165,10 +167,10 @@ class Recording:
         body = task.encode(request, edges)
         self._position += 1
         if index < len(self.invocations):
-            return self._repeat(self.invocations[index], task, body, edges.origins)
+            return self._repeat(self.invocations[index], task, body, edges.inputs)
         if index >= self._max_invocations:
             raise TooManyInvocationsError(self._task, self._max_invocations)
-        return self._record(Invocation(index, task, body, tuple(edges.origins)))
+        return self._record(Invocation(index, task, body, tuple(edges.inputs)))
 
     def _record(self, invocation: Invocation) -> Output:
         def demand(field: str | None) -> Any:
@@ -200,7 +202,7 @@ class Recording:
         return Stream(origin, None if open_stream is None else lambda: open_stream(origin))
 
     def _repeat(
-        self, recorded: Invocation, task: UnitTask[Any, Any], request: bytes, inputs: Sequence[Origin]
+        self, recorded: Invocation, task: UnitTask[Any, Any], request: bytes, inputs: Sequence[Origin | Blob]
     ) -> Output:
         if recorded.task is not task and recorded.task.key != task.key:
             raise DivergenceError(task.name, recorded.index, f"it was {recorded.task.name} when it was recorded")

@@ -2,17 +2,19 @@
 
 A `Tensor` stays with the executor that made it; a `Stream` arrives in pieces. Inside `invoke` both are plain
 objects that can be kept in lists, passed to other tasks and returned, but not looked into. When an input is
-written down, its references are lifted out of the JSON, and become the edges of the graph. In any other JSON
-they are null: there is nothing to write down.
+written down, its references are lifted out of the JSON, and become the edges of the graph; so are its `Blob`s, bytes
+that do not belong into JSON. The executor puts both back in their places. In any other JSON they are null: there is
+nothing to write down.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, Never, TypeVar
 
 from pydantic import GetCoreSchemaHandler
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from cornserve.task.errors import AbortedError
 
@@ -28,16 +30,43 @@ class Origin(NamedTuple):
 
 
 class Edges:
-    """Collects the references of one input while it is serialised; passed to pydantic as the context."""
+    """Collects what travels beside an input's JSON while that is written; passed to pydantic as the context."""
 
-    __slots__ = ("origins",)
+    __slots__ = ("inputs",)
 
     def __init__(self) -> None:
-        self.origins: list[Origin] = []
+        self.inputs: list[Origin | Blob] = []
 
-    def lift(self, origin: Origin) -> dict[str, int]:
-        self.origins.append(origin)
-        return {"$input": len(self.origins) - 1}
+    def lift(self, what: Origin | Blob) -> dict[str, int]:
+        self.inputs.append(what)
+        return {"$input": len(self.inputs) - 1}
+
+
+class Given:
+    """What has travelled beside an input's JSON; passed to pydantic as the context in which that is read."""
+
+    __slots__ = ("_inputs",)
+
+    def __init__(self, inputs: Sequence[Tensor | Blob]) -> None:
+        self._inputs = inputs
+
+    def put_back(self, value: object) -> object:
+        """What the JSON names by its index; everything else as it is."""
+        match value:
+            case {"$input": int(index)} if 0 <= index < len(self._inputs):
+                return self._inputs[index]
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """Bytes that an input holds: an image as it came, a piece of audio. They travel beside the JSON, as they are."""
+
+    data: bytes = field(repr=False)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return _reference_schema(cls)
 
 
 class Tensor:
@@ -153,16 +182,24 @@ def _apply(fn: Callable[[Item], Mapped], item: Item) -> Mapped:
         raise AbortedError("a function mapped over a stream", error) from error
 
 
-def _reference_schema(cls: type[Tensor] | type[Stream[Any]]) -> CoreSchema:
-    return core_schema.is_instance_schema(
-        cls, serialization=core_schema.plain_serializer_function_ser_schema(_serialise, info_arg=True)
+def _reference_schema(cls: type[Tensor] | type[Stream[Any]] | type[Blob]) -> CoreSchema:
+    def read(value: Any, info: core_schema.ValidationInfo) -> Any:
+        found = info.context.put_back(value) if isinstance(info.context, Given) else value
+        if not isinstance(found, cls):
+            raise PydanticCustomError("reference", "{kind} cannot be written as JSON", {"kind": f"a {cls.__name__}"})
+        return found
+
+    return core_schema.with_info_plain_validator_function(
+        read, serialization=core_schema.plain_serializer_function_ser_schema(_serialise, info_arg=True)
     )
 
 
-def _serialise(reference: Tensor | Stream[Any], info: core_schema.SerializationInfo) -> object:
+def _serialise(reference: Tensor | Stream[Any] | Blob, info: core_schema.SerializationInfo) -> object:
     edges = info.context
     if not isinstance(edges, Edges):
         return reference if info.mode == "python" else None
+    if isinstance(reference, Blob):
+        return edges.lift(reference)
     if reference.origin is None:
         kind = type(reference).__name__
         raise ValueError(f"a mapped {kind} cannot be the input of a unit task: mapping happens in the gateway")

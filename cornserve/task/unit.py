@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
@@ -12,7 +12,7 @@ from cornserve.task.base import Task
 from cornserve.task.errors import DefinitionError
 from cornserve.task.output import Output, layout_of
 from cornserve.task.recording import current
-from cornserve.task.references import Edges
+from cornserve.task.references import Blob, Edges, Given, Origin, Tensor
 from cornserve.task.spec import ExecutorSpec
 
 Input = TypeVar("Input", bound=BaseModel)
@@ -69,16 +69,18 @@ class UnitTask(Task[Input, Result]):
         return self.spec.key
 
     def encode(self, request: Input, edges: Edges) -> bytes:
-        """The executor's call: JSON, in which references stand as `{"$input": n}` and are lifted into `edges`."""
+        """The executor's call: JSON, in which what travels beside it stands as `{"$input": n}` and is lifted
+        into `edges`."""
         for input_type in self.input_types:
             if isinstance(request, input_type):
                 return input_type.__pydantic_serializer__.to_json(request, context=edges, exclude_defaults=True)
         expected = " or ".join(input_type.__name__ for input_type in self.input_types)
         raise TypeError(f"{self.name} takes a {expected}, not a {type(request).__name__}")
 
-    def decode(self, body: bytes) -> Input:
-        """The request again, of a call without references."""
-        request: Input = self.request_adapter.validate_json(body)
+    def decode(self, body: bytes, inputs: Sequence[Origin | Blob] = ()) -> Input:
+        """The request again, from what `encode` has made of it."""
+        given = Given([one if isinstance(one, Blob) else Tensor(one) for one in inputs])
+        request: Input = self.request_adapter.validate_json(body, context=given)
         return request
 
     def continues(self, request: Input) -> bool:

@@ -40,9 +40,11 @@ class _CodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Code.ValueType],
     CODE_INTERNAL: _Code.ValueType  # 6
     CODE_ABORTED: _Code.ValueType  # 7
     """The engine died under it."""
+    CODE_INPUT_LOST: _Code.ValueType  # 8
+    """Tensors that it takes are gone, with the executor that made them or before it asked. It has not begun."""
 
 class Code(_Code, metaclass=_CodeEnumTypeWrapper):
-    """The meanings of gRPC's status codes of the same names."""
+    """The meanings of gRPC's status codes of the same names; CODE_INPUT_LOST is ours."""
 
 CODE_OK: Code.ValueType  # 0
 CODE_CANCELLED: Code.ValueType  # 1
@@ -54,6 +56,8 @@ CODE_UNAVAILABLE: Code.ValueType  # 5
 CODE_INTERNAL: Code.ValueType  # 6
 CODE_ABORTED: Code.ValueType  # 7
 """The engine died under it."""
+CODE_INPUT_LOST: Code.ValueType  # 8
+"""Tensors that it takes are gone, with the executor that made them or before it asked. It has not begun."""
 Global___Code: _TypeAlias = Code  # noqa: Y015
 
 class _Phase:
@@ -122,8 +126,7 @@ class Command(_message.Message):
     CALL_FIELD_NUMBER: _builtins.int
     START_FIELD_NUMBER: _builtins.int
     CANCEL_FIELD_NUMBER: _builtins.int
-    CHUNK_FIELD_NUMBER: _builtins.int
-    END_FIELD_NUMBER: _builtins.int
+    RELEASE_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     """Chosen by the caller, unique within the stream; events repeat it."""
     @_builtins.property
@@ -131,23 +134,20 @@ class Command(_message.Message):
     @_builtins.property
     def cancel(self) -> Global___Cancel: ...
     @_builtins.property
-    def chunk(self) -> Global___InputChunk: ...
-    @_builtins.property
-    def end(self) -> Global___InputEnd: ...
+    def release(self) -> Global___Release: ...
     def __init__(
         self,
         *,
         call: _builtins.int = ...,
         start: Global___Start | None = ...,
         cancel: Global___Cancel | None = ...,
-        chunk: Global___InputChunk | None = ...,
-        end: Global___InputEnd | None = ...,
+        release: Global___Release | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "chunk", b"chunk", "end", b"end", "kind", b"kind", "start", b"start"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "kind", b"kind", "release", b"release", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "cancel", b"cancel", "chunk", b"chunk", "end", b"end", "kind", b"kind", "start", b"start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "cancel", b"cancel", "kind", b"kind", "release", b"release", "start", b"start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["start", "cancel", "chunk", "end"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["start", "cancel", "release"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -198,6 +198,7 @@ class Start(_message.Message):
     INPUTS_FIELD_NUMBER: _builtins.int
     OUTPUTS_FIELD_NUMBER: _builtins.int
     DELIVERED_FIELD_NUMBER: _builtins.int
+    ARRIVED_US_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     invocation: _builtins.int
     """Index of the invocation within its request."""
@@ -212,11 +213,15 @@ class Start(_message.Message):
     """The unit task's input as JSON. What does not travel inside it stands there as {"$input": n}, the
     index of an entry of `inputs`.
     """
+    arrived_us: _builtins.int
+    """When the request arrived, in microseconds since 1970 by its gateway's clock. Where tensors compete for room, the
+    older request has it first: all executors have to agree on which that is, so that no two wait for each other.
+    """
     @_builtins.property
     def inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Input]: ...
     @_builtins.property
-    def outputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Output]:
-        """The outputs that somebody waits for besides the values in `End`."""
+    def outputs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The streams whose items the caller reads."""
 
     @_builtins.property
     def delivered(self) -> _containers.RepeatedCompositeFieldContainer[Global___OutputChunk]:
@@ -233,12 +238,13 @@ class Start(_message.Message):
         tracestate: _builtins.str = ...,
         request: _builtins.bytes = ...,
         inputs: _abc.Iterable[Global___Input] | None = ...,
-        outputs: _abc.Iterable[Global___Output] | None = ...,
+        outputs: _abc.Iterable[_builtins.str] | None = ...,
         delivered: _abc.Iterable[Global___OutputChunk] | None = ...,
+        arrived_us: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "delivered", b"delivered", "inputs", b"inputs", "invocation", b"invocation", "outputs", b"outputs", "request", b"request", "request_id", b"request_id", "timeout_ms", b"timeout_ms", "traceparent", b"traceparent", "tracestate", b"tracestate"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrived_us", b"arrived_us", "attempt", b"attempt", "delivered", b"delivered", "inputs", b"inputs", "invocation", b"invocation", "outputs", b"outputs", "request", b"request", "request_id", b"request_id", "timeout_ms", b"timeout_ms", "traceparent", b"traceparent", "tracestate", b"tracestate"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -249,31 +255,21 @@ class Input(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     INLINE_FIELD_NUMBER: _builtins.int
-    TENSOR_FIELD_NUMBER: _builtins.int
     PENDING_FIELD_NUMBER: _builtins.int
-    STREAMED_FIELD_NUMBER: _builtins.int
     inline: _builtins.bytes
     @_builtins.property
-    def tensor(self) -> Global___TensorRef: ...
-    @_builtins.property
     def pending(self) -> Global___Pending: ...
-    @_builtins.property
-    def streamed(self) -> Global___Streamed:
-        """Chunks follow on this stream."""
-
     def __init__(
         self,
         *,
         inline: _builtins.bytes = ...,
-        tensor: Global___TensorRef | None = ...,
         pending: Global___Pending | None = ...,
-        streamed: Global___Streamed | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["inline", b"inline", "pending", b"pending", "source", b"source", "streamed", b"streamed", "tensor", b"tensor"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["inline", b"inline", "pending", b"pending", "source", b"source"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["inline", b"inline", "pending", b"pending", "source", b"source", "streamed", b"streamed", "tensor", b"tensor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["inline", b"inline", "pending", b"pending", "source", b"source"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_source: _TypeAlias = _typing.Literal["inline", "tensor", "pending", "streamed"]  # noqa: Y015
+    _WhichOneofReturnType_source: _TypeAlias = _typing.Literal["inline", "pending"]  # noqa: Y015
     _WhichOneofArgType_source: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_source) -> _WhichOneofReturnType_source | None: ...
 
@@ -281,213 +277,36 @@ Global___Input: _TypeAlias = Input  # noqa: Y015
 
 @_typing.final
 class Pending(_message.Message):
-    """The output of another invocation of the same request, which its producer will announce."""
+    """A tensor that another invocation of the same request makes, or has made: whoever takes it subscribes to it where
+    that invocation runs.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     INVOCATION_FIELD_NUMBER: _builtins.int
     OUTPUT_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
+    ENDPOINT_FIELD_NUMBER: _builtins.int
     invocation: _builtins.int
     output: _builtins.str
     attempt: _builtins.int
+    endpoint: _builtins.str
+    """`host:port` of the executor that makes it."""
     def __init__(
         self,
         *,
         invocation: _builtins.int = ...,
         output: _builtins.str = ...,
         attempt: _builtins.int = ...,
+        endpoint: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "invocation", b"invocation", "output", b"output"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "endpoint", b"endpoint", "invocation", b"invocation", "output", b"output"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Pending: _TypeAlias = Pending  # noqa: Y015
-
-@_typing.final
-class Streamed(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    def __init__(
-        self,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Streamed: _TypeAlias = Streamed  # noqa: Y015
-
-@_typing.final
-class Output(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    NAME_FIELD_NUMBER: _builtins.int
-    TO_CALLER_FIELD_NUMBER: _builtins.int
-    CONSUMERS_FIELD_NUMBER: _builtins.int
-    name: _builtins.str
-    to_caller: _builtins.bool
-    """Chunks come back on this stream: values inline, tensors as references (late binding)."""
-    @_builtins.property
-    def consumers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Consumer]: ...
-    def __init__(
-        self,
-        *,
-        name: _builtins.str = ...,
-        to_caller: _builtins.bool = ...,
-        consumers: _abc.Iterable[Global___Consumer] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumers", b"consumers", "name", b"name", "to_caller", b"to_caller"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Output: _TypeAlias = Output  # noqa: Y015
-
-@_typing.final
-class Consumer(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ENDPOINT_FIELD_NUMBER: _builtins.int
-    INVOCATION_FIELD_NUMBER: _builtins.int
-    ATTEMPT_FIELD_NUMBER: _builtins.int
-    endpoint: _builtins.str
-    """The replica that runs the consuming invocation."""
-    invocation: _builtins.int
-    attempt: _builtins.int
-    def __init__(
-        self,
-        *,
-        endpoint: _builtins.str = ...,
-        invocation: _builtins.int = ...,
-        attempt: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "endpoint", b"endpoint", "invocation", b"invocation"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Consumer: _TypeAlias = Consumer  # noqa: Y015
-
-@_typing.final
-class Payload(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    JSON_FIELD_NUMBER: _builtins.int
-    DATA_FIELD_NUMBER: _builtins.int
-    TENSOR_FIELD_NUMBER: _builtins.int
-    json: _builtins.bytes
-    data: _builtins.bytes
-    @_builtins.property
-    def tensor(self) -> Global___TensorRef: ...
-    def __init__(
-        self,
-        *,
-        json: _builtins.bytes = ...,
-        data: _builtins.bytes = ...,
-        tensor: Global___TensorRef | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "json", b"json", "kind", b"kind", "tensor", b"tensor"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "json", b"json", "kind", b"kind", "tensor", b"tensor"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["json", "data", "tensor"]  # noqa: Y015
-    _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
-
-Global___Payload: _TypeAlias = Payload  # noqa: Y015
-
-@_typing.final
-class TensorRef(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ID_FIELD_NUMBER: _builtins.int
-    ATTEMPT_FIELD_NUMBER: _builtins.int
-    DTYPE_FIELD_NUMBER: _builtins.int
-    SHAPE_FIELD_NUMBER: _builtins.int
-    NBYTES_FIELD_NUMBER: _builtins.int
-    NODE_FIELD_NUMBER: _builtins.int
-    SEGMENT_FIELD_NUMBER: _builtins.int
-    OFFSET_FIELD_NUMBER: _builtins.int
-    GENERATION_FIELD_NUMBER: _builtins.int
-    id: _builtins.str
-    attempt: _builtins.int
-    dtype: _builtins.str
-    nbytes: _builtins.int
-    node: _builtins.str
-    segment: _builtins.str
-    offset: _builtins.int
-    generation: _builtins.int
-    @_builtins.property
-    def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
-    def __init__(
-        self,
-        *,
-        id: _builtins.str = ...,
-        attempt: _builtins.int = ...,
-        dtype: _builtins.str = ...,
-        shape: _abc.Iterable[_builtins.int] | None = ...,
-        nbytes: _builtins.int = ...,
-        node: _builtins.str = ...,
-        segment: _builtins.str = ...,
-        offset: _builtins.int = ...,
-        generation: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "dtype", b"dtype", "generation", b"generation", "id", b"id", "nbytes", b"nbytes", "node", b"node", "offset", b"offset", "segment", b"segment", "shape", b"shape"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___TensorRef: _TypeAlias = TensorRef  # noqa: Y015
-
-@_typing.final
-class InputChunk(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    INPUT_FIELD_NUMBER: _builtins.int
-    PAYLOAD_FIELD_NUMBER: _builtins.int
-    input: _builtins.int
-    """Index into Start.inputs."""
-    @_builtins.property
-    def payload(self) -> Global___Payload: ...
-    def __init__(
-        self,
-        *,
-        input: _builtins.int = ...,
-        payload: Global___Payload | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["payload", b"payload"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["input", b"input", "payload", b"payload"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___InputChunk: _TypeAlias = InputChunk  # noqa: Y015
-
-@_typing.final
-class InputEnd(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    INPUT_FIELD_NUMBER: _builtins.int
-    input: _builtins.int
-    def __init__(
-        self,
-        *,
-        input: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["input", b"input"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___InputEnd: _TypeAlias = InputEnd  # noqa: Y015
 
 @_typing.final
 class Cancel(_message.Message):
@@ -505,24 +324,43 @@ class Cancel(_message.Message):
 Global___Cancel: _TypeAlias = Cancel  # noqa: Y015
 
 @_typing.final
+class Release(_message.Message):
+    """The tensors of a call that has ended are needed no more. Until then, or until the call's deadline is over or its
+    stream breaks, the executor keeps them.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Release: _TypeAlias = Release  # noqa: Y015
+
+@_typing.final
 class OutputChunk(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     OUTPUT_FIELD_NUMBER: _builtins.int
-    PAYLOAD_FIELD_NUMBER: _builtins.int
+    ITEM_FIELD_NUMBER: _builtins.int
     output: _builtins.str
     """A stream's next piece, or a value that is ready before the invocation has ended."""
-    @_builtins.property
-    def payload(self) -> Global___Payload: ...
+    item: _builtins.bytes
+    """As JSON."""
     def __init__(
         self,
         *,
         output: _builtins.str = ...,
-        payload: Global___Payload | None = ...,
+        item: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["payload", b"payload"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["output", b"output", "payload", b"payload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["item", b"item", "output", b"output"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -535,21 +373,27 @@ class End(_message.Message):
     CODE_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     VALUES_FIELD_NUMBER: _builtins.int
+    LOST_INPUTS_FIELD_NUMBER: _builtins.int
     code: Global___Code.ValueType
     message: _builtins.str
     """For people; empty when the code is OK."""
     values: _builtins.bytes
     """JSON object with the output's values that no chunk has brought."""
+    @_builtins.property
+    def lost_inputs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Of CODE_INPUT_LOST: the indices of the inputs whose tensors are gone."""
+
     def __init__(
         self,
         *,
         code: Global___Code.ValueType = ...,
         message: _builtins.str = ...,
         values: _builtins.bytes = ...,
+        lost_inputs: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "message", b"message", "values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "lost_inputs", b"lost_inputs", "message", b"message", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

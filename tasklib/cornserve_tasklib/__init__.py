@@ -4,7 +4,9 @@ from cornserve_tasklib.answer import ChatChoice, ChatChunk, ChatResponse, Usage
 from cornserve_tasklib.chat import ChatRequest
 from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.embedding import Embed, EmbeddingRequest, EmbeddingResponse, EmbeddingTask
-from cornserve_tasklib.llm import Chat, LLMRequest, LLMTask
+from cornserve_tasklib.encoder import Embeddings, EncoderTask
+from cornserve_tasklib.image import Image
+from cornserve_tasklib.llm import Chat, LLMRequest, LLMTask, Mllm
 from cornserve_tasklib.messages import ChatMessage
 
 __all__ = [
@@ -19,7 +21,11 @@ __all__ = [
     "EmbeddingRequest",
     "EmbeddingResponse",
     "EmbeddingTask",
+    "Embeddings",
+    "EncoderTask",
+    "Image",
     "LLMRequest",
     "LLMTask",
+    "Mllm",
     "Usage",
 ]

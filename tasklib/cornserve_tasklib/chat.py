@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Self
 
 from annotated_types import Ge, Le, MaxLen, MinLen
 from pydantic import field_validator, model_validator
 
+from cornserve.task import Tensor
+from cornserve_tasklib.image import Image, ImagePart
 from cornserve_tasklib.messages import ChatMessage
 from cornserve_tasklib.sampling import SamplingRequest
 from cornserve_tasklib.tools import NamedToolChoice, ResponseFormat, ToolChoice, Tools
@@ -78,8 +81,26 @@ class ChatRequest(SamplingRequest):
 
     @property
     def can_be_continued(self) -> bool:
-        is_text = not self.logprobs and self.tools is None and self.response_format is None
+        is_text = not (self.logprobs or self.tools or self.response_format or self.images)
         return is_text and super().can_be_continued
+
+    @property
+    def images(self) -> list[Image]:
+        """The images of all messages, in order of appearance."""
+        return [part.image for message in self.messages for part in message.images]
+
+    def with_embeddings(self, embeddings: Sequence[Tensor | None]) -> ChatRequest:
+        """This one, with images in encoded form: with None, an image stays as it is."""
+        parts = [part for message in self.messages for part in message.images]
+        if len(embeddings) != len(parts):
+            raise ValueError(f"there are {len(embeddings)} embeddings for {len(parts)} images: one is needed for each")
+        replaced = iter(
+            [
+                part if embedding is None else ImagePart(image=part.image.seen, embedding=embedding)
+                for part, embedding in zip(parts, embeddings, strict=True)
+            ]
+        )
+        return self.model_copy(update={"messages": [message.with_images(replaced) for message in self.messages]})
 
     @classmethod
     def ask(cls, question: str, *, max_tokens: int | None = None, temperature: float = 1.0) -> ChatRequest:

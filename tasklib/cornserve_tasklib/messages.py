@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
 from annotated_types import MaxLen, MinLen
 from pydantic import BaseModel, Discriminator, StringConstraints, Tag, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
+from cornserve_tasklib.image import ImagePart
 from cornserve_tasklib.sampling import STRICT
 
 FunctionName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
@@ -20,6 +23,9 @@ class TextPart(BaseModel):
 
     type: Literal["text"]
     text: str
+
+
+ContentPart = Annotated[TextPart | SkipJsonSchema[ImagePart], Discriminator("type")]
 
 
 class FunctionCall(BaseModel):
@@ -46,7 +52,7 @@ class ChatMessage(BaseModel):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: (
         Annotated[
-            Annotated[str, Tag("content:text")] | Annotated[list[TextPart], Tag("content:parts")],
+            Annotated[str, Tag("content:text")] | Annotated[list[ContentPart], Tag("content:parts")],
             Discriminator(lambda content: "content:text" if isinstance(content, str) else "content:parts"),
         ]
         | None
@@ -62,6 +68,18 @@ class ChatMessage(BaseModel):
     annotations: Nothing = None
     audio: Nothing = None
     function_call: Nothing = None
+
+    @property
+    def images(self) -> list[ImagePart]:
+        """In order of appearance."""
+        return [part for part in self.content if isinstance(part, ImagePart)] if isinstance(self.content, list) else []
+
+    def with_images(self, parts: Iterator[ImagePart]) -> ChatMessage:
+        """This one, with the next of `parts` in the place of each image."""
+        if not isinstance(self.content, list):
+            return self
+        content = [next(parts) if isinstance(part, ImagePart) else part for part in self.content]
+        return self.model_copy(update={"content": content})
 
     @model_validator(mode="after")
     def _fits_its_role(self) -> Self:

@@ -46,7 +46,7 @@ class _Calls:
     def __init__(self, job: Job, tally: Tally) -> None:
         self._tally = tally
         self._chunks = 0 if job.mode == "whole" else len(WORDS)
-        outputs = [pb.Output(name="words", to_caller=True)] if self._chunks else []
+        outputs = ["words"] if self._chunks else []
         request = EchoRequest(text=ANSWER, seconds=PACE_SECONDS * len(WORDS) if job.mode == "paced" else 0)
         self._start = pb.Start(
             request_id="benchmark",

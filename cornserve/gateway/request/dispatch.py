@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 
 from cornserve.app.record import Route
 from cornserve.gateway.observe.meter import Meter
 from cornserve.gateway.request.execution import Execution
+from cornserve.gateway.request.graph import Graph
 from cornserve.gateway.request.replica import Replica
 from cornserve.gateway.request.replicas import Replicas
 from cornserve.task import TaskError
 from cornserve.task.choice import Draws
 from cornserve.task.recording import Invocation
-from cornserve.task.references import Origin
 from cornserve.v1 import executor_pb2 as pb
 
 RETRY_SECONDS = 0.2
 """How soon replicas that could not be reached, or refused, are tried again."""
+
+_TOO_LATE = "not done by the request's deadline"
 
 MAX_LOSSES = 1
 """Executors that may die under one request. One poisonous request must not take the fleet."""
@@ -35,7 +38,7 @@ class Dispatch:
         self, request_id: str, route: Route, replicas: Replicas, meter: Meter, *, attempt: int, deadline: float
     ) -> None:
         self.meter = meter
-        self.executions: list[Execution] = []
+        self._graph = Graph()
         self.progress = asyncio.Event()
         """Set whenever something has come back."""
         self._request_id = request_id
@@ -46,6 +49,7 @@ class Dispatch:
         """Executors that have died under this request."""
         self._loop = asyncio.get_running_loop()
         self._deadline = deadline
+        self._arrived_us = time.time_ns() // 1000
         self._timer = self._loop.call_at(deadline, self._expire)
         self._waiting: set[asyncio.Task[None]] = set()
         replicas.hold(route)
@@ -55,15 +59,18 @@ class Dispatch:
         self._timer.cancel()
         for waiting in self._waiting:
             waiting.cancel()
-        for execution in self.executions:
-            execution.cancel()
-        self.executions = []  # They know this dispatch: a circle would live until the garbage collector comes.
+        self._graph.clear()
         self._replicas.release(self._route)
 
     @property
     def next_attempt(self) -> int:
         """One that no invocation has had."""
         return max((execution.attempt + 1 for execution in self.executions), default=self._first_attempt)
+
+    @property
+    def executions(self) -> Sequence[Execution]:
+        """By the indices of their invocations."""
+        return self._graph.executions
 
     def send(self, invocations: Sequence[Invocation], *, streams: bool) -> None:
         """All at once; consumers wait for their tensors at their executors."""
@@ -74,24 +81,34 @@ class Dispatch:
                     f"{execution.invocation.task.name} is invoked but not deployed: unit tasks must be attributes of "
                     "their task, built in post_init"
                 )
-        self.executions += new
-        for execution in reversed(new):  # producers last: they are told where their consumers run
+        self._graph.add(new)
+        for execution in new:  # producers first: their consumers are told where they run
             self.start(execution)
+
+    def complete(self) -> None:
+        """Nothing more is going to be sent."""
+        self._graph.complete()
 
     def start(self, execution: Execution) -> None:
         """Now, or as soon as there is a replica for it."""
-        if self._loop.time() >= self._deadline:
-            execution.fail("DEADLINE_EXCEEDED", self._too_late)
-        elif len(self._lost) > MAX_LOSSES:
-            execution.fail("ABORTED", f"{len(self._lost)} executors died under this request, which is given up")
-        elif self._starts_now(execution):
+        if self._fails_early(execution) or self._starts_now(execution):
             return
-        elif self._replicas.is_abandoned(execution.invocation.task.key):
+        if self._choose(execution) is None and self._replicas.is_abandoned(execution.invocation.task.key):
             execution.fail("UNAVAILABLE", "the version of the app that the request began with has ended: send it again")
         else:
-            waiting = asyncio.create_task(self._start_later(execution))
-            self._waiting.add(waiting)
-            waiting.add_done_callback(self._waiting.discard)
+            self._wait_for(execution)
+
+    def restart(self, execution: Execution, lost: Sequence[int]) -> None:
+        """It has found inputs lost. Their producers run again, unless they do already: whoever takes a tensor may hear
+        sooner than we that its executor has died."""
+        for producer in self._graph.remake(execution, lost):
+            self.start(producer)
+        if not self._fails_early(execution):
+            self._wait_for(execution)
+
+    def on_end(self, execution: Execution) -> None:
+        self._graph.end(execution)
+        self.progress.set()
 
     def has_other(self, execution: Execution) -> bool:
         """Whether there is a replica that has not refused it."""
@@ -103,6 +120,21 @@ class Dispatch:
             self._lost.add(loss)
         return len(self._lost) <= MAX_LOSSES
 
+    def _fails_early(self, execution: Execution) -> bool:
+        """Whether there is no point in starting it."""
+        if self._loop.time() >= self._deadline:
+            execution.fail("DEADLINE_EXCEEDED", _TOO_LATE)
+        elif len(self._lost) > MAX_LOSSES:
+            execution.fail("ABORTED", f"{len(self._lost)} executors died under this request, which is given up")
+        else:
+            self._graph.pass_on_failure(execution)
+        return execution.is_over
+
+    def _wait_for(self, execution: Execution) -> None:
+        waiting = asyncio.create_task(self._start_later(execution))
+        self._waiting.add(waiting)
+        waiting.add_done_callback(self._waiting.discard)
+
     async def _start_later(self, execution: Execution) -> None:
         while execution.waits_for_a_replica:
             await self._replicas.change(RETRY_SECONDS)
@@ -111,7 +143,7 @@ class Dispatch:
                 return
 
     def _starts_now(self, execution: Execution) -> bool:
-        replica = self._choose(execution)
+        replica = self._choose(execution) if self._graph.has_placed_producers_of(execution) else None
         if replica is not None:
             execution.start(replica, self._message(execution))
         return replica is not None
@@ -132,12 +164,8 @@ class Dispatch:
         for execution in self.executions:
             if execution.waits_for_a_replica:
                 execution.fail("UNAVAILABLE", f"no executor of {execution.invocation.task.name} became ready in time")
-            elif not execution.invocation.ended:
-                execution.fail("DEADLINE_EXCEEDED", self._too_late)
-
-    @property
-    def _too_late(self) -> str:
-        return "not done by the request's deadline"
+            elif not execution.is_over:
+                execution.fail("DEADLINE_EXCEEDED", _TOO_LATE)
 
     def _message(self, execution: Execution) -> pb.Start:
         invocation = execution.invocation
@@ -147,24 +175,8 @@ class Dispatch:
             attempt=execution.attempt,
             timeout_ms=max(1, int(1000 * (self._deadline - self._loop.time()))),
             request=invocation.request,
-            inputs=[pb.Input(pending=self._pending(origin)) for origin in invocation.inputs],
-            outputs=[
-                *(pb.Output(name=name, to_caller=True) for name in execution.channels),
-                *self._consumed(invocation),
-            ],
+            inputs=self._graph.inputs_of(execution),
+            outputs=execution.channels,
             delivered=execution.delivered,
+            arrived_us=self._arrived_us,
         )
-
-    def _pending(self, origin: Origin) -> pb.Pending:
-        attempt = self.executions[origin.invocation].attempt
-        return pb.Pending(invocation=origin.invocation, output=origin.output, attempt=attempt)
-
-    def _consumed(self, producer: Invocation) -> list[pb.Output]:
-        """Where the producer's tensors go: to the replicas of the invocations that take them."""
-        consumers: dict[str, list[pb.Consumer]] = {}
-        for execution in self.executions[producer.index + 1 :]:
-            for origin in execution.invocation.inputs:
-                if origin.invocation == producer.index:
-                    consumer = pb.Consumer(endpoint=execution.endpoint or "", invocation=execution.invocation.index)
-                    consumers.setdefault(origin.output, []).append(consumer)
-        return [pb.Output(name=name, consumers=to) for name, to in consumers.items()]

@@ -2,10 +2,14 @@
 
 An attempt that has not begun costs nothing: the next replica gets it. If the executor dies under it, another one starts
 anew where nothing has come out yet, and goes on from what has come out where the task says that this is exact.
+
+An invocation that has ended may have to run once more, for its tensors: they are gone when its executor dies before
+their consumers have them. Its values stay what they were.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
@@ -22,10 +26,27 @@ if TYPE_CHECKING:
     from cornserve.gateway.request.replica import Replica
 
 
+MAX_INPUT_LOSSES = 3
+"""How often an invocation may find that its inputs are gone."""
+
+
 class Execution:
     """Takes what executors send for one invocation."""
 
-    __slots__ = ("_call", "_dispatch", "_replica", "_span", "attempt", "channels", "invocation", "refused_by")
+    __slots__ = (
+        "_call",
+        "_dispatch",
+        "_holds_tensors",
+        "_input_losses",
+        "_replica",
+        "_runs",
+        "_span",
+        "attempt",
+        "channels",
+        "inputs",
+        "invocation",
+        "refused_by",
+    )
 
     def __init__(self, invocation: Invocation, dispatch: Dispatch, attempt: int, *, streams: bool) -> None:
         self.invocation = invocation
@@ -37,29 +58,56 @@ class Execution:
         self._dispatch = dispatch
         self._replica: Replica | None = None
         self._call = 0
+        self.inputs: Sequence[pb.Input] = ()
+        """What the last attempt was given."""
+        self._runs = False
+        self._holds_tensors = False
+        """Whether its executor keeps them for it."""
+        self._input_losses = 0
         self._span: Span | None = None
         """Of the attempt, where requests are traced."""
 
     def start(self, replica: Replica, message: pb.Start) -> None:
         self._replica = replica
+        self.inputs = message.inputs
+        self._runs = True
         trace = self._dispatch.meter.trace
         if trace is not None:
             self._span = trace.begin_attempt(self.invocation, replica.endpoint, message)
         self._call = replica.start(message, self)
 
     def cancel(self, code: str = "CANCELLED") -> None:
-        if self._replica is not None and not self.invocation.ended:
+        if self._replica is not None and self._runs:
+            self._runs = False
             self._replica.cancel(self._call, code)
             self._end_span(code)
 
     def fail(self, code: str, message: str) -> None:
         self.cancel(code)
-        self.invocation.fail(code, message)
-        self._close()
+        self._fail(code, message)
+
+    def release(self) -> None:
+        """Its tensors are needed no more."""
+        if self._replica is not None and self._holds_tensors:
+            self._holds_tensors = False
+            self._replica.release(self._call)
+
+    def forget_replica(self) -> None:
+        """Where its tensors are lost. It has to be started again."""
+        self.attempt += 1
+        self._replica = None
+        self._holds_tensors = False
+        self._dispatch.meter.retry()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing runs or has to be started for it."""
+        is_placed = self._replica is not None or self.invocation.error is not None
+        return self.invocation.ended and is_placed and not self._runs
 
     @property
     def waits_for_a_replica(self) -> bool:
-        return self._replica is None and not self.invocation.ended
+        return self._replica is None and not self.is_over
 
     @property
     def endpoint(self) -> str | None:
@@ -74,12 +122,14 @@ class Execution:
         """What the streams have brought so far."""
         adapters = layout_of(self.invocation.task.output_type).streams
         return [
-            pb.OutputChunk(output=name, payload=pb.Payload(json=adapters[name].dump_json(item)))
+            pb.OutputChunk(output=name, item=adapters[name].dump_json(item))
             for name, channel in self.channels.items()
             for item in channel.items
         ]
 
     def on_chunk(self, output: str, item: bytes) -> None:
+        if self.invocation.ended:  # It runs again for its tensors only.
+            return
         channel = self.channels.get(output)
         try:
             if channel is not None:
@@ -98,6 +148,7 @@ class Execution:
             self._span = None
 
     def on_end(self, code: str, message: str, values: bytes) -> None:
+        self._runs = False
         self._end_span(code)
         if code == "OK":
             self._succeed(values)
@@ -107,15 +158,31 @@ class Execution:
         if self._may_try_again(code):
             self._try_again()
         else:
-            self.invocation.fail(code, message)
-            self._close()
+            self._fail(code, message)
+
+    def on_input_lost(self, inputs: Sequence[int], message: str) -> None:
+        """It has not begun, because tensors of other invocations are gone."""
+        self._runs = False
+        self._end_span("INPUT_LOST")
+        self._input_losses += 1
+        if self._input_losses > MAX_INPUT_LOSSES:
+            self._fail("ABORTED", f"its inputs were lost {self._input_losses} times: {message}")
+            return
+        self.forget_replica()
+        self._dispatch.restart(self, inputs)
 
     def _succeed(self, values: bytes) -> None:
-        try:
-            self.invocation.end(values)
-            self._dispatch.meter.take_usage(self.invocation.output)
-        except ValueError as error:
-            self.invocation.fail("INTERNAL", f"the executor sent a wrong output: {error}")
+        self._holds_tensors = bool(layout_of(self.invocation.task.output_type).tensors)
+        if not self.invocation.ended:
+            try:
+                self.invocation.end(values)
+                self._dispatch.meter.take_usage(self.invocation.output)
+            except ValueError as error:
+                self.invocation.fail("INTERNAL", f"the executor sent a wrong output: {error}")
+        self._close()
+
+    def _fail(self, code: str, message: str) -> None:
+        self.invocation.fail(code, message)
         self._close()
 
     def _may_try_again(self, code: str) -> bool:
@@ -129,20 +196,20 @@ class Execution:
         return False
 
     def _try_again(self) -> None:
-        self.attempt += 1
-        self._dispatch.meter.retry()
-        self._replica = None
+        self.forget_replica()
         self._dispatch.start(self)
 
     @property
     def _is_continued(self) -> bool:
         """Whether another executor goes on exactly from what has come out."""
         invocation = self.invocation
-        if invocation.has_values or invocation.inputs:
+        if invocation.ended:  # Values are there, and tensors are made anew.
+            return True
+        if invocation.has_values:
             return False
-        return invocation.task.continues(invocation.task.decode(invocation.request))
+        return invocation.task.continues(invocation.task.decode(invocation.request, invocation.inputs))
 
     def _close(self) -> None:
         for channel in self.channels.values():
             channel.close(self.invocation.error)
-        self._dispatch.progress.set()
+        self._dispatch.on_end(self)

@@ -13,6 +13,7 @@ import asyncio
 import itertools
 import logging
 import time
+from collections.abc import Sequence
 from contextvars import Context
 from typing import Protocol
 
@@ -47,6 +48,9 @@ class Listener(Protocol):
 
     def on_end(self, code: str, message: str, values: bytes) -> None:
         """The last call. `code` is "OK" or what went wrong."""
+
+    def on_input_lost(self, inputs: Sequence[int], message: str) -> None:
+        """The last call, instead: the tensors that these inputs are to bring are gone."""
 
 
 _starts = itertools.count()
@@ -92,6 +96,11 @@ class Replica:
         """Stops an invocation, which counts as ended by `code`. Its listener hears nothing more."""
         if self._forget(call, code) is not None:
             self._send(pb.Command(call=call, cancel=pb.Cancel()))
+
+    def release(self, call: int) -> None:
+        """The tensors of an invocation that has ended are needed no more."""
+        if self.lost_at is None:
+            self._send(pb.Command(call=call, release=pb.Release()))
 
     async def close(self) -> None:
         self._connection.cancel()
@@ -177,9 +186,12 @@ class Replica:
         if event.HasField("end"):
             code = _name_of(event.end.code)
             self._forget(event.call, code)
+            if code == "INPUT_LOST":
+                listener.on_input_lost(event.end.lost_inputs, event.end.message)
+                return
             listener.on_end(code, event.end.message, event.end.values)
         else:
-            listener.on_chunk(event.chunk.output, event.chunk.payload.json)
+            listener.on_chunk(event.chunk.output, event.chunk.item)
 
     def _end(self, listener: Listener, code: str, message: str) -> None:
         try:

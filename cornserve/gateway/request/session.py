@@ -84,6 +84,7 @@ class Session:
             new = self._recording.invocations[len(self._dispatch.executions) :]
             self._dispatch.send(new, streams=self._streams)
             if not isinstance(outcome, Suspension):
+                self._dispatch.complete()
                 return outcome
             await self._until(outcome)
 

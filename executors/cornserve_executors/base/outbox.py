@@ -26,7 +26,7 @@ class Outbox:
         while len(self._events) >= HIGH_WATER:
             self._drained.clear()
             await self._drained.wait()
-        self._put(pb.Event(call=call, chunk=pb.OutputChunk(output=output, payload=pb.Payload(json=item))))
+        self._put(pb.Event(call=call, chunk=pb.OutputChunk(output=output, item=item)))
 
     def end(self, call: int, code: pb.Code.ValueType, message: str = "", values: bytes = b"") -> None:
         self._put(pb.Event(call=call, end=pb.End(code=code, message=message, values=values)))

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from cornserve.observe import logs
 from cornserve.observe.discretion import outline
 from cornserve.task.output import Output
+from cornserve.task.references import Blob, Given, Origin, Tensor
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.v1 import executor_pb2_grpc
 from cornserve_executors.base.executor import (
@@ -129,19 +130,17 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
             return pb.CODE_INTERNAL, f"{type(error).__name__}: {error}", b""
 
     async def _invoke(self, call: int, start: pb.Start, outbox: Outbox) -> bytes:
-        if start.inputs:
-            raise InvalidRequestError("this executor takes no tensors or streams as input")
         if start.delivered and not self._executor.continues:
             raise InvalidRequestError("this executor does not go on from what another has sent")
-        request = self._executor.request_adapter.validate_json(start.request)
-        outputs = frozenset(output.name for output in start.outputs)
+        given = Given([_given(one) for one in start.inputs])
+        request = self._executor.request_adapter.validate_json(start.request, context=given)
 
         async def send(output: str, item: bytes) -> None:
             await outbox.chunk(call, output, item)
 
         delivered = _by_output(start.delivered)
         result: Output = await self._executor.invoke(
-            request, Call(start.request_id, start.invocation, start.attempt, outputs, send, delivered)
+            request, Call(start.request_id, start.invocation, start.attempt, frozenset(start.outputs), send, delivered)
         )
         return result.values_json()
 
@@ -166,8 +165,14 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
             yield observation
 
 
+def _given(one: pb.Input) -> Blob | Tensor:
+    if one.HasField("pending"):
+        return Tensor(Origin(one.pending.invocation, one.pending.output))
+    return Blob(one.inline)
+
+
 def _by_output(chunks: Iterable[pb.OutputChunk]) -> dict[str, list[bytes]]:
     items: dict[str, list[bytes]] = {}
     for chunk in chunks:
-        items.setdefault(chunk.output, []).append(chunk.payload.json)
+        items.setdefault(chunk.output, []).append(chunk.item)
     return items

@@ -87,7 +87,7 @@ async def events(replica: Replica, text: str, seconds: float = 0) -> AsyncIterat
     """What an invocation of the replica gives: its words, then its end."""
     assert replica.endpoint is not None
     request = EchoRequest(text=text, seconds=seconds).model_dump_json().encode()
-    start = pb.Start(request_id="r", request=request, outputs=[pb.Output(name="words", to_caller=True)])
+    start = pb.Start(request_id="r", request=request, outputs=["words"])
     async with grpc.aio.insecure_channel(replica.endpoint) as channel:
         commands = [pb.InvokeRequest(commands=[pb.Command(call=1, start=start)])]
         async for response in executor_pb2_grpc.ExecutorStub(channel).Invoke(iter(commands)):
@@ -151,7 +151,7 @@ class LauncherConformance:
     async def test_a_deleted_group_finishes_what_is_in_flight(self, launcher: Launcher) -> None:
         [replica] = await started(launcher)
         invocation = events(replica, "first second", seconds=1)
-        assert (await anext(invocation)).chunk.payload.json == b'"first"'
+        assert (await anext(invocation)).chunk.item == b'"first"'
         await launcher.delete(replica.group)
         await observed(launcher, lambda replicas: [it.state for it in replicas] == [ReplicaState.DRAINING])
         assert [event async for event in invocation][-1].end.code == pb.CODE_OK

@@ -13,7 +13,7 @@ from cornserve.v1 import executor_pb2 as pb
 from cornserve.v1 import executor_pb2_grpc
 from cornserve_tasklib import ChatChunk, ChatRequest, ChatResponse, CompletionRequest
 
-Chunks = [pb.Output(name="chunks", to_caller=True)]
+Chunks = ["chunks"]
 
 
 @dataclass
@@ -53,10 +53,7 @@ class Invocation:
             request_id="request",
             request=request,
             outputs=Chunks if stream else [],
-            delivered=[
-                pb.OutputChunk(output="chunks", payload=pb.Payload(json=chunk.model_dump_json().encode()))
-                for chunk in delivered
-            ],
+            delivered=[pb.OutputChunk(output="chunks", item=chunk.model_dump_json().encode()) for chunk in delivered],
         )
         await self._stream.write(pb.InvokeRequest(commands=[pb.Command(call=1, start=start)]))
 
@@ -83,7 +80,7 @@ class Invocation:
             elapsed = time.perf_counter() - self._started
             for event in frame.events:
                 if event.HasField("chunk"):
-                    self._reply.chunks.append(ChatChunk.model_validate_json(event.chunk.payload.json))
+                    self._reply.chunks.append(ChatChunk.model_validate_json(event.chunk.item))
                     self._reply.first_chunk_after = self._reply.first_chunk_after or elapsed
                 else:
                     self._reply.end, self._reply.ended_after = event.end, elapsed

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from cornserve_tasklib import ChatMessage, ChatRequest, Usage
-from cornserve_tasklib.messages import TextPart
+from cornserve_tasklib.messages import ContentPart, TextPart
 from tests.integration.llm.client import Client
 from tests.integration.llm.conftest import CONTEXT
 from tests.integration.llm.process import ExecutorProcess
@@ -99,7 +99,7 @@ async def test_sixteen_at_once_get_the_answers_that_they_get_alone(client: Clien
 
 
 async def test_text_may_come_in_parts(client: Client) -> None:
-    parts: list[TextPart] = [TextPart(type="text", text=text) for text in ("Good", "morning")]
+    parts: list[ContentPart] = [TextPart(type="text", text=text) for text in ("Good", "morning")]
     request = ChatRequest(messages=[ChatMessage(role="user", content=parts)], max_tokens=20, temperature=0)
 
     assert (await client.ask(request)).response == (await client.ask(ask("Good\nmorning", max_tokens=20))).response

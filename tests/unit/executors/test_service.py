@@ -17,7 +17,7 @@ from tests.waiting import until
 
 Invoke = grpc.aio.StreamStreamCall[pb.InvokeRequest, pb.InvokeResponse]
 
-WORDS = [pb.Output(name="words", to_caller=True)]
+WORDS = ["words"]
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ async def test_chunks_come_only_to_those_who_ask(stream: Invoke) -> None:
         assert isinstance(frame, pb.InvokeResponse)
         events += frame.events
 
-    chunks = [(event.call, event.chunk.payload.json) for event in events if event.HasField("chunk")]
+    chunks = [(event.call, event.chunk.item) for event in events if event.HasField("chunk")]
     assert chunks == [(1, b'"one"'), (1, b'"two"')]
 
 
@@ -201,14 +201,6 @@ async def test_a_call_that_is_cancelled_before_it_begins_ends_too(stream: Invoke
     await stream.write(pb.InvokeRequest(commands=cancelled))
 
     assert (await ends(stream, 1))[1].code == pb.CODE_CANCELLED
-
-
-async def test_tensors_are_refused_by_an_executor_that_takes_none(stream: Invoke) -> None:
-    inputs = [pb.Input(pending=pb.Pending(invocation=0, output="embedding"))]
-
-    end = await end_of(stream, start(1, '{"text": "a"}', inputs=inputs))
-
-    assert end.code == pb.CODE_INVALID_ARGUMENT
 
 
 async def test_what_has_no_place_in_the_queue_is_refused_until_there_is_one(

@@ -142,8 +142,8 @@ HUGE = {"type": "object", "description": "x" * 65536}
         ({"messages": [{"role": "alien", "content": "x"}]}, "messages.0.role", "not 'alien'"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
-            "messages.0.content.0.type",
-            "not 'image_url'",
+            "messages.0.content.0",
+            "'image_url'",
         ),
         ({"temperature": 3}, "temperature", "less than or equal to 2, not '3'"),
         ({"temperature": "hot"}, "temperature", "not 'hot'"),

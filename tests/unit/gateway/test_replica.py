@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +23,7 @@ class Scripted(executor_pb2_grpc.ExecutorServicer):
         async for frame in request_iterator:
             for command in frame.commands:
                 if command.HasField("start"):
-                    chunk = pb.OutputChunk(output="words", payload=pb.Payload(json=b"1"))
+                    chunk = pb.OutputChunk(output="words", item=b"1")
                     end = pb.End(code=int(command.start.request))  # type: ignore[arg-type]
                     yield pb.InvokeResponse(events=[pb.Event(call=command.call, chunk=chunk)])
                     yield pb.InvokeResponse(events=[pb.Event(call=command.call, end=end)])
@@ -43,6 +43,8 @@ class Hearing:
     def on_chunk(self, output: str, item: bytes) -> None:
         if "on_chunk" in self.stumbles:
             raise RuntimeError("stumbled")
+
+    def on_input_lost(self, inputs: Sequence[int], message: str) -> None: ...
 
     def on_end(self, code: str, message: str, values: bytes) -> None:
         self.codes.append(code)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
@@ -19,6 +19,8 @@ from tests.waiting import until
 
 class Silent:
     def on_chunk(self, output: str, item: bytes) -> None: ...
+
+    def on_input_lost(self, inputs: Sequence[int], message: str) -> None: ...
 
     def on_end(self, code: str, message: str, values: bytes) -> None: ...
 

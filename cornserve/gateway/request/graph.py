@@ -1,0 +1,91 @@
+"""The executions of one request, and which takes what of which.
+
+A tensor stays with the executor that made it; its consumers fetch it there. So a consumer starts when it is known where
+its producers run, and a producer's tensors are released when nobody can come for them any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from cornserve.gateway.request.execution import Execution
+from cornserve.task.references import Blob, Origin
+from cornserve.v1 import executor_pb2 as pb
+
+
+class Graph:
+    def __init__(self) -> None:
+        self.executions: list[Execution] = []
+        self._is_complete = False
+
+    def add(self, executions: Sequence[Execution]) -> None:
+        self.executions += executions
+
+    def complete(self) -> None:
+        """No execution will be added that takes anything."""
+        self._is_complete = True
+        for execution in self.executions:
+            self._release_if_unneeded(execution)
+
+    def clear(self) -> None:
+        """Nothing is needed any more."""
+        for execution in self.executions:
+            execution.release()
+            execution.cancel()
+        self.executions = []  # They know their dispatch: a circle would live until the garbage collector comes.
+
+    def producers_of(self, consumer: Execution) -> list[Execution]:
+        return [
+            self.executions[index] for index in sorted({origin.invocation for origin in consumer.invocation.origins})
+        ]
+
+    def has_placed_producers_of(self, consumer: Execution) -> bool:
+        return all(producer.endpoint is not None for producer in self.producers_of(consumer))
+
+    def inputs_of(self, consumer: Execution) -> list[pb.Input]:
+        return [self._input(one) for one in consumer.invocation.inputs]
+
+    def end(self, execution: Execution) -> None:
+        """Takes note that one has ended: its producers may be done, too, or its consumers must not wait for it."""
+        if execution.invocation.error is not None:
+            for consumer in self._consumers_of(execution):
+                self.pass_on_failure(consumer)
+        for producer in self.producers_of(execution):
+            self._release_if_unneeded(producer)
+
+    def pass_on_failure(self, consumer: Execution) -> None:
+        """Without its inputs, it fails as their producer has failed."""
+        for producer in self.producers_of(consumer):
+            error = producer.invocation.error
+            if error is not None and not consumer.is_over:
+                consumer.fail(error.code, f"{error.task} (invocation {error.invocation}): {error.message}")
+
+    def remake(self, consumer: Execution, lost: Sequence[int]) -> list[Execution]:
+        """Of the producers of the inputs that the consumer has found lost, those that have to run again."""
+        again = []
+        for pending in (consumer.inputs[index].pending for index in lost):
+            producer = self.executions[pending.invocation]
+            if producer.is_over and producer.attempt == pending.attempt:
+                producer.forget_replica()
+                again.append(producer)
+        return again
+
+    def _input(self, one: Origin | Blob) -> pb.Input:
+        if isinstance(one, Blob):
+            return pb.Input(inline=one.data)
+        producer = self.executions[one.invocation]
+        return pb.Input(
+            pending=pb.Pending(
+                invocation=one.invocation, output=one.output, attempt=producer.attempt, endpoint=producer.endpoint or ""
+            )
+        )
+
+    def _consumers_of(self, producer: Execution) -> Iterator[Execution]:
+        index = producer.invocation.index
+        for execution in self.executions[index + 1 :]:
+            if any(origin.invocation == index for origin in execution.invocation.origins):
+                yield execution
+
+    def _release_if_unneeded(self, producer: Execution) -> None:
+        if self._is_complete and all(consumer.is_over for consumer in self._consumers_of(producer)):
+            producer.release()
