@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from cornserve.task import Output, Tensor, UnitTask
 from cornserve_tasklib.image import Image
 
@@ -26,6 +28,8 @@ class EncoderTask(UnitTask[Image, Embeddings]):
     modality: Literal["image"] = "image"
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """The language model's, which takes the embeddings as they are."""
+    max_batch_patches: int = Field(default=16384, ge=1)
+    """Patches of the images that are encoded together: larger batches waste less of a GPU, and take longer."""
 
     def components(self, request: Image) -> frozenset[str]:
         return frozenset({f"{self.modality}_encoder"})

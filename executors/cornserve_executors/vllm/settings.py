@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from cornserve_executors.base import StartError
+from cornserve_executors.models import check_model
 from cornserve_tasklib.engine import EngineSettings
-from cornserve_tasklib.hub import is_hub_id
 
 CPU_KV_CACHE_BYTES = 1 << 30
 """vLLM takes all of it at once. Its own default, most of the machine's memory, leaves no room for a second executor."""
@@ -28,19 +28,9 @@ def on_cpu() -> bool:
 
 def check(config: EngineSettings) -> None:
     """Refuses, before anything heavy is loaded, what cannot work."""
-    _check_model(config.model_id)
+    check_model(config.model_id)
     if on_cpu():
         _check_libnuma()
-
-
-def _check_model(model_id: str) -> None:
-    model = Path(model_id)
-    if is_hub_id(model_id) and not model.exists():
-        return
-    if not model.is_dir():
-        raise StartError(f"there is no model directory {model}")
-    if not (model / "config.json").is_file():
-        raise StartError(f"{model} is not a model directory: it has no config.json")
 
 
 def _check_libnuma() -> None:

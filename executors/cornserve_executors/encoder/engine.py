@@ -1,0 +1,124 @@
+"""Images in, embeddings out: decoding and preprocessing in parallel, then the device, a batch at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import PIL.Image
+import torch
+
+from cornserve_executors.base import EngineDeadError, OverloadedError
+from cornserve_executors.encoder.batcher import Batcher
+from cornserve_executors.encoder.families.family import Plan, Prepared
+from cornserve_executors.encoder.flights import Flights
+from cornserve_executors.encoder.loading import load
+from cornserve_executors.encoder.room import Room
+from cornserve_executors.encoder.stats import Stats
+from cornserve_executors.media.images import ImageError, Size, open_image, size_of
+from cornserve_executors.tensors import copies
+from cornserve_tasklib.encoder import EncoderTask
+from cornserve_tasklib.image import Image
+
+BATCHES_AHEAD = 3
+"""One on the device, one that waits for it, one that gathers: any more decoded images would only take memory."""
+
+
+class Engine:
+    def __init__(self, config: EncoderTask, stats: Stats) -> None:
+        """Loads the encoder. Blocks until that is done; any thread will do."""
+        self._device = "cuda" if torch.cuda.is_available() else "cpu"
+        self._stats = stats
+        loaded = load(config, self._device)
+        self._family = loaded.family
+        self._fingerprint = loaded.fingerprint
+        cores = len(os.sched_getaffinity(0))
+        # Images are prepared side by side, so each of them is by one thread. On a CPU, one core is left to that.
+        device_threads = min(torch.get_num_threads(), max(1, cores - 1))
+        self._device_thread = ThreadPoolExecutor(1, "device", torch.set_num_threads, (device_threads,))
+        self._preparers = ThreadPoolExecutor(cores, "prepare", torch.set_num_threads, (1,))
+        self._batcher = Batcher(self._encode, self._device_thread, config.max_batch_patches, stats)
+        self._flights = Flights[torch.Tensor]()
+        self._room = Room(BATCHES_AHEAD * config.max_batch_patches)
+
+    @property
+    def dtype(self) -> str:
+        return copies.dtype_name(self._family.model.dtype)
+
+    def key(self, image: Image) -> str:
+        """Images of equal keys have equal embeddings."""
+        return f"{self._fingerprint[:16]}-{image.digest}"
+
+    def shape(self, plan: Plan) -> tuple[int, int]:
+        return plan.rows, self._family.hidden_size
+
+    def nbytes(self, plan: Plan) -> int:
+        rows, columns = self.shape(plan)
+        return rows * columns * int(self._family.model.dtype.itemsize)
+
+    async def run(self) -> None:
+        """The device's work, until it is cancelled or the device fails for good."""
+        await self._batcher.run()
+
+    def warm_up(self) -> None:
+        """Pays for what torch and the processor set up at the first image. Blocks."""
+        image = PIL.Image.new("RGB", (224, 224))
+        prepared = Prepared(self._family.prepare(image), self._family.plan(Size(*image.size)))
+        self._device_thread.submit(self._encode, [prepared]).result()
+
+    async def plan(self, image: Image) -> Plan:
+        """What it will become, from its size alone."""
+        return await asyncio.to_thread(self._plan, image)
+
+    async def encode(self, image: Image, plan: Plan, request_id: str) -> torch.Tensor:
+        """Its rows, on the device."""
+        if image.digest in self._flights:
+            self._stats.shared()
+        try:
+            return await self._flights.join(image.digest, partial(self._make, image, plan, request_id))
+        except ImageError as error:  # Of the one who asked first.
+            raise ImageError(image.where, error.reason) from error
+
+    async def write(self, rows: torch.Tensor, destination: memoryview) -> None:
+        await asyncio.to_thread(copies.write, rows, destination)
+
+    def shutdown(self) -> None:
+        """Blocks until what the device works on is done."""
+        self._preparers.shutdown(cancel_futures=True)
+        self._device_thread.shutdown(cancel_futures=True)
+
+    async def _make(self, image: Image, plan: Plan, request_id: str) -> torch.Tensor:
+        async with self._room.take(plan.patches):
+            with self._stats.preparing():
+                loop = asyncio.get_running_loop()
+                prepared = await loop.run_in_executor(self._preparers, self._prepare, image, plan)
+            rows = await self._batcher.encode(prepared, plan.patches, request_id)
+        self._stats.encoded(plan.rows)
+        return rows
+
+    def _plan(self, image: Image) -> Plan:
+        try:
+            return self._family.plan(size_of(image))
+        except ImageError:
+            raise
+        except ValueError as error:
+            raise ImageError(image.where, f"the model does not take it: {error}") from error
+
+    def _prepare(self, image: Image, plan: Plan) -> Prepared:
+        pixels = self._family.prepare(open_image(image))
+        return Prepared(pixels.to(self._family.model.dtype), plan)
+
+    def _encode(self, images: Sequence[Prepared]) -> Sequence[torch.Tensor]:
+        try:
+            with torch.inference_mode():
+                rows = self._family.encode(images)
+            if self._device == "cuda":
+                torch.cuda.current_stream().synchronize()
+        except torch.OutOfMemoryError as error:
+            raise OverloadedError(f"the GPU has no memory for so large an image: {error}") from error
+        except torch.AcceleratorError as error:
+            raise EngineDeadError(str(error).splitlines()[0]) from error
+        return rows

@@ -1,0 +1,70 @@
+"""What the encoder has to know of a family of multimodal models."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import PIL.Image
+import torch
+
+from cornserve_executors.media.images import Size
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an image will become."""
+
+    patches: int
+    """What the vision tower sees of it: how much work it is."""
+    rows: int
+    """Embeddings."""
+    fields: dict[str, list[int]]
+    """What the language model has to know besides, by vLLM's names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """An image as the vision tower takes it."""
+
+    pixels: torch.Tensor
+    plan: Plan
+
+
+class Family(ABC):
+    """
+    Args:
+        model: transformers' model, of which nothing but `submodules` is there.
+        processor: transformers' image processor.
+    """
+
+    submodules: ClassVar[frozenset[str]]
+    """The vision tower and the projector, as transformers' model names them."""
+
+    def __init__(self, model: Any, processor: Any) -> None:
+        self.model = model
+        self.processor = processor
+
+    @property
+    def hidden_size(self) -> int:
+        """Of the language model."""
+        return int(self.model.config.text_config.hidden_size)
+
+    @abstractmethod
+    def plan(self, size: Size) -> Plan:
+        """Raises `ValueError` if the model takes no image of this shape."""
+
+    @abstractmethod
+    def prepare(self, image: PIL.Image.Image) -> torch.Tensor:
+        """Its pixels, as the model's own processor makes them. Several threads do this at once."""
+
+    @abstractmethod
+    def encode(self, images: Sequence[Prepared]) -> Sequence[torch.Tensor]:
+        """The rows of each, as transformers' `get_image_features` makes them."""
+
+    def on_device(self, images: Sequence[Prepared]) -> torch.Tensor:
+        """The pixels of all of them, one after the other."""
+        pixels = torch.cat([image.pixels for image in images])
+        return pixels.to(self.model.device, non_blocking=True)

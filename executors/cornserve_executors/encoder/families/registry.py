@@ -1,0 +1,9 @@
+"""The families whose encoders can be loaded, by transformers' name for their models."""
+
+from __future__ import annotations
+
+from cornserve_executors.encoder.families.family import Family
+from cornserve_executors.encoder.families.internvl import InternVL
+from cornserve_executors.encoder.families.qwen2_5_vl import Qwen25VL
+
+FAMILIES: dict[str, type[Family]] = {"internvl": InternVL, "qwen2_5_vl": Qwen25VL}

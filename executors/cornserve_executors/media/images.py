@@ -1,0 +1,98 @@
+"""Image files as pixels, the same for every executor.
+
+An image that is encoded apart from the language model has to become the same pixels as one that vLLM encodes itself. So
+this does what vLLM does with a file: turns it upright as its EXIF orientation says, and lays what is transparent on
+white. (transformers' own loader drops the transparency instead; it agrees on everything else.)
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+
+import PIL.Image
+import PIL.ImageOps
+
+from cornserve_executors.base import InvalidRequestError
+from cornserve_tasklib.image import Image
+
+_SIDEWAYS = frozenset({5, 6, 7, 8})
+"""EXIF orientations in which width and height change places."""
+_ORIENTATION = 0x0112
+
+
+class ImageError(InvalidRequestError):
+    """An image cannot be used."""
+
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__(f"{where}: {reason}")
+        self.reason = reason
+
+
+class Size(NamedTuple):
+    width: int
+    height: int
+
+
+def size_of(image: Image) -> Size:
+    """As it will be opened. Reads the file's header only."""
+    with _read(image) as file:
+        width, height = file.size
+        sideways = False
+        with suppress(Exception):
+            sideways = file.getexif().get(_ORIENTATION) in _SIDEWAYS
+    return Size(height, width) if sideways else Size(width, height)
+
+
+def open_image(image: Image) -> PIL.Image.Image:
+    """Decodes it, to RGB. Blocks for as long as that takes.
+
+    Raises `ImageError`, an `InvalidRequestError`, for what is no whole still image in RGB, grey or a palette.
+    """
+    with _read(image) as file:
+        file.load()
+        upright = file
+        with suppress(Exception):  # Orientation is not worth an error: no viewer makes one of it.
+            upright = PIL.ImageOps.exif_transpose(file)
+        return _on_white(upright) if upright.has_transparency_data else upright.convert("RGB")
+
+
+@contextmanager
+def _read(image: Image) -> Iterator[PIL.Image.Image]:
+    if image.data is None:
+        raise ImageError(image.where, "the image came without its bytes")
+    try:
+        # Of Pillow's decoders, an image meets the one that its gateway named, and no other.
+        with PIL.Image.open(io.BytesIO(image.data.data), formats=[image.format]) as file:
+            _check(image, file)
+            yield file
+    except ImageError:
+        raise
+    except PIL.UnidentifiedImageError:
+        raise ImageError(image.where, f"this is no {image.format} image") from None
+    except MemoryError:
+        raise
+    except Exception as error:  # Pillow's decoders raise whatever their parsing stumbles over.
+        raise ImageError(image.where, f"the {image.format} image cannot be decoded: {error}") from error
+
+
+def _check(image: Image, file: PIL.Image.Image) -> None:
+    if file.size != (image.width, image.height):
+        declared = f"{image.width}×{image.height}"
+        raise ImageError(
+            image.where, f"the image has {file.width}×{file.height} pixels, and was said to have {declared}"
+        )
+    # Phones write further pictures behind the one that counts; Pillow calls such a JPEG file MPO.
+    if getattr(file, "is_animated", False) and file.format != "MPO":
+        raise ImageError(image.where, f"the {image.format} image is animated; send one frame as a still image")
+    if file.mode in ("CMYK", "LAB", "HSV"):
+        raise ImageError(image.where, f"the image's colours are {file.mode}; convert it to RGB")
+
+
+def _on_white(image: PIL.Image.Image) -> PIL.Image.Image:
+    transparent = image.convert("RGBA")
+    white = PIL.Image.new("RGB", transparent.size, (255, 255, 255))
+    white.paste(transparent, mask=transparent.getchannel("A"))
+    return white

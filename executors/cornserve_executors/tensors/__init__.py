@@ -1,0 +1,1 @@
+"""Between torch and the data plane, which knows bytes, dtypes and shapes."""

@@ -1,0 +1,44 @@
+"""Tensors into and out of the data plane's memory, with one copy where the device is the CPU.
+
+Memory that a GPU copies to or from at full speed has to be pinned. The data plane's is not, so a tensor passes through
+staging buffers from torch's own pool of pinned memory, on a stream beside the one that computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """As the data plane spells it: "bfloat16"."""
+    return str(dtype).removeprefix("torch.")
+
+
+def write(tensor: torch.Tensor, destination: memoryview) -> None:
+    """Copies what has been computed. Blocks until it is there; any thread will do."""
+    destination[: tensor.nbytes] = _bytes(_on_host(tensor))
+
+
+def read(source: memoryview, dtype: str, shape: Sequence[int], device: str = "cpu") -> torch.Tensor:
+    """A tensor of one's own, which outlives the source."""
+    pinned = torch.device(device).type == "cuda"
+    tensor = torch.empty(*shape, dtype=getattr(torch, dtype), pin_memory=pinned)
+    _bytes(tensor)[:] = source
+    return tensor.to(device, non_blocking=True)
+
+
+def _on_host(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.device.type != "cuda":
+        return tensor
+    stream = torch.cuda.Stream(tensor.device)
+    with torch.cuda.stream(stream):
+        staging = torch.empty_like(tensor, device="cpu", pin_memory=True)
+        staging.copy_(tensor, non_blocking=True)
+    stream.synchronize()
+    return staging
+
+
+def _bytes(tensor: torch.Tensor) -> memoryview:
+    return memoryview(tensor.contiguous().view(-1).view(torch.uint8).numpy())

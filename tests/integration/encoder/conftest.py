@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cornserve_executors.encoder.stats import Stats
+from tests.integration.encoder.engine import encoding
+
+if TYPE_CHECKING:
+    from cornserve_executors.encoder.engine import Engine
+
+
+@pytest.fixture(params=["tiny_qwen25vl", "tiny_internvl"])
+def model(request: pytest.FixtureRequest) -> Path:
+    """A tiny model of each family."""
+    path: Path = request.getfixturevalue(request.param)
+    return path
+
+
+@pytest.fixture
+def stats() -> Stats:
+    """Of `engine`."""
+    return Stats()
+
+
+@pytest.fixture
+async def engine(model: Path, stats: Stats) -> AsyncIterator[Engine]:
+    async with encoding(model, stats) as engine:
+        yield engine

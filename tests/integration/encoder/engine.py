@@ -1,0 +1,41 @@
+"""The engine of an encoder, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cornserve_executors.encoder.stats import Stats
+from cornserve_tasklib.encoder import EncoderTask
+from cornserve_tasklib.image import Image
+
+if TYPE_CHECKING:
+    from cornserve_executors.encoder.engine import Engine
+
+
+@asynccontextmanager
+async def encoding(model: Path, stats: Stats | None = None, **settings: object) -> AsyncIterator[Engine]:
+    """The engine of an encoder, at work."""
+    from cornserve_executors.encoder.engine import Engine
+
+    engine = Engine(EncoderTask.model_validate({"model_id": str(model)} | settings), stats or Stats())
+    work = asyncio.create_task(engine.run())
+    try:
+        yield engine
+    finally:
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+        engine.shutdown()
+
+
+async def rows_of(engine: Engine, image: Image, request_id: str = "request") -> Any:
+    """The image's embeddings as whoever maps the slab sees them: a tensor of torch's."""
+    import torch
+
+    plan = await engine.plan(image)
+    slot = bytearray(engine.nbytes(plan))
+    await engine.write(await engine.encode(image, plan, request_id), memoryview(slot))
+    return torch.frombuffer(slot, dtype=getattr(torch, engine.dtype)).view(engine.shape(plan))

@@ -1,0 +1,125 @@
+"""Files become the pixels that vLLM would make of them, or an error that names the image."""
+
+from __future__ import annotations
+
+import re
+import zlib
+
+import PIL.Image
+import pytest
+
+from cornserve_executors.base import InvalidRequestError
+from cornserve_executors.media.images import ImageError, open_image, size_of
+from cornserve_tasklib.image import Image
+from tests.images import file_of, image_of, noise, sent
+
+PICTURE = noise(0, 30, 20)
+
+
+def upright(orientation: int) -> Image:
+    exif = PIL.Image.Exif()
+    exif[0x0112] = orientation
+    return sent(PICTURE, exif=exif)
+
+
+def test_an_image_comes_out_as_it_went_in() -> None:
+    assert open_image(sent(PICTURE)).tobytes() == PICTURE.tobytes()
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "RGBA", "I;16"])
+def test_whatever_the_colours_the_result_is_rgb(mode: str) -> None:
+    grey = PICTURE.convert("L").convert("I").convert("I;16") if mode == "I;16" else PICTURE.convert(mode)
+    assert open_image(sent(grey)).mode == "RGB"
+
+
+def test_what_is_transparent_lies_on_white() -> None:
+    clear = PIL.Image.new("RGBA", (2, 2), (200, 0, 0, 0))
+    assert open_image(sent(clear)).getpixel((0, 0)) == (255, 255, 255)
+
+
+def test_a_transparent_colour_of_a_palette_lies_on_white() -> None:
+    palette = PIL.Image.new("RGB", (2, 2), (200, 0, 0)).convert("P")
+    assert open_image(sent(palette, transparency=palette.getpixel((0, 0)))).getpixel((0, 0)) == (255, 255, 255)
+
+
+@pytest.mark.parametrize(
+    ("orientation", "expected"),
+    [
+        (1, PICTURE),
+        (3, PICTURE.transpose(PIL.Image.Transpose.ROTATE_180)),
+        (6, PICTURE.transpose(PIL.Image.Transpose.ROTATE_270)),
+        (8, PICTURE.transpose(PIL.Image.Transpose.ROTATE_90)),
+    ],
+)
+def test_an_image_is_turned_upright(orientation: int, expected: PIL.Image.Image) -> None:
+    opened = open_image(upright(orientation))
+
+    assert opened.tobytes() == expected.tobytes()
+    assert size_of(upright(orientation)) == opened.size
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
+def test_exif_data_that_is_broken_is_no_reason_to_refuse_an_image() -> None:
+    image = sent(PICTURE, "JPEG", exif=b"Exif\0\0MM\0*\0\0\0\x08\xff\xff")
+
+    assert size_of(image) == open_image(image).size == PICTURE.size
+
+
+def test_a_phones_jpeg_with_further_pictures_is_its_first() -> None:
+    image = image_of(file_of(PICTURE, "MPO", save_all=True, append_images=[noise(1, 30, 20)]), "JPEG", 30, 20)
+
+    assert open_image(image).size == (30, 20)
+
+
+def truncated(data: bytes) -> bytes:
+    return data[:-200]
+
+
+def wrong_checksum(data: bytes) -> bytes:
+    at = data.index(b"IDAT") + 10
+    return data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :]
+
+
+PNG, JPEG = file_of(PICTURE), file_of(PICTURE, "JPEG")
+GIF = file_of(PICTURE.convert("P"), "GIF", save_all=True, append_images=[noise(1, 30, 20).convert("P")])
+WEBP = file_of(PICTURE, "WEBP", save_all=True, append_images=[noise(1, 30, 20)])
+HEADER = b"IHDR" + (60_000).to_bytes(4) + (60_000).to_bytes(4) + bytes([8, 0, 0, 0, 0])
+BOMB = PNG[:12] + HEADER + zlib.crc32(HEADER).to_bytes(4) + PNG[33:]
+
+
+@pytest.mark.parametrize(
+    ("image", "reason"),
+    [
+        (image_of(truncated(PNG), "PNG", 30, 20), "the PNG image cannot be decoded: "),
+        (image_of(truncated(JPEG), "JPEG", 30, 20), "the JPEG image cannot be decoded: image file is truncated"),
+        (image_of(wrong_checksum(PNG), "PNG", 30, 20), "the PNG image cannot be decoded: "),
+        (image_of(PNG[:20], "PNG", 30, 20), "the PNG image cannot be decoded: |this is no PNG image"),
+        (image_of(JPEG, "PNG", 30, 20), "this is no PNG image"),
+        (image_of(b"<html>", "JPEG", 30, 20), "this is no JPEG image"),
+        (image_of(b"", "JPEG", 30, 20), "this is no JPEG image"),
+        (image_of(PNG, "POSTSCRIPT", 30, 20), "the POSTSCRIPT image cannot be decoded: "),
+        (image_of(PNG, "PNG", 31, 20), "the image has 30×20 pixels, and was said to have 31×20"),
+        (image_of(GIF, "GIF", 30, 20), "the GIF image is animated; send one frame as a still image"),
+        (image_of(WEBP, "WEBP", 30, 20), "the WEBP image is animated"),
+        (sent(PICTURE.convert("CMYK"), "JPEG"), "the image's colours are CMYK; convert it to RGB"),
+        (image_of(BOMB, "PNG", 60_000, 60_000), "the PNG image cannot be decoded: .*decompression bomb"),
+        (sent(PICTURE).seen, "the image came without its bytes"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_by_name(image: Image, reason: str) -> None:
+    with pytest.raises(ImageError) as caught:
+        open_image(image)
+
+    assert isinstance(caught.value, InvalidRequestError)
+    assert re.match(reason, caught.value.reason), caught.value.reason
+    assert str(caught.value) == f"messages[0].content[0]: {caught.value.reason}"
+
+
+def test_a_text_that_unpacks_to_gigabytes_is_not_unpacked() -> None:
+    packed = zlib.compress(bytes(8 << 20))
+    chunk = b"zTXt" + b"comment\0\0" + packed
+    text = len(chunk[4:]).to_bytes(4) + chunk + zlib.crc32(chunk).to_bytes(4)
+    data = PNG[:33] + text + PNG[33:]
+
+    with pytest.raises(ImageError):
+        open_image(image_of(data, "PNG", 30, 20))
