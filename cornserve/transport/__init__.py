@@ -1,1 +1,26 @@
 """The data plane: tensors go from the executor that makes them to the one that needs them."""
+
+from cornserve.transport.errors import LostError, SlabError, StaleError, TooLargeError, TransportError
+from cornserve.transport.production import Production, Slot, Writer
+from cornserve.transport.received import Received
+from cornserve.transport.segment import reap
+from cornserve.transport.segments import Location, Segments
+from cornserve.transport.source import Source
+from cornserve.transport.transport import Transport
+
+__all__ = [
+    "Location",
+    "LostError",
+    "Production",
+    "Received",
+    "Segments",
+    "SlabError",
+    "Slot",
+    "Source",
+    "StaleError",
+    "TooLargeError",
+    "Transport",
+    "TransportError",
+    "Writer",
+    "reap",
+]

@@ -1,0 +1,70 @@
+"""What has been announced to one consumer in this process, until it takes it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Protocol
+
+from cornserve.transport.errors import LostError
+from cornserve.transport.source import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """An announced tensor, and where its producer has it."""
+
+    chunk: int
+    dtype: str
+    shape: tuple[int, ...]
+    metadata: bytes
+    offset: int
+    nbytes: int
+    generation: int
+    arrived_us: int
+    published_us: int
+
+
+class Link(Protocol):
+    """How to tell the producer what has been done with. Neither call may block."""
+
+    def release(self, chunk: int) -> None: ...
+
+    def unsubscribe(self) -> None: ...
+
+
+class Intake:
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._offers: deque[Offer] = deque()
+        self._changed = asyncio.Event()
+        self._is_complete = False
+        self._loss = ""
+        self.asked_us = time.time_ns() // 1000
+
+    async def next(self) -> Offer | None:
+        """The next tensor; None after the last.
+
+        Raises:
+            LostError: there will be none.
+        """
+        while not self._offers and not self._is_complete and not self._loss:
+            self._changed.clear()
+            await self._changed.wait()
+        if self._loss:
+            raise LostError(f"{self.source} is lost: {self._loss}")
+        return self._offers.popleft() if self._offers else None
+
+    def offer(self, offer: Offer) -> None:
+        self._offers.append(offer)
+        self._changed.set()
+
+    def complete(self) -> None:
+        self._is_complete = True
+        self._changed.set()
+
+    def lose(self, reason: str) -> None:
+        self._loss = reason
+        self._changed.set()

@@ -1,0 +1,46 @@
+"""Consumers in the producer's own process: announcements are function calls."""
+
+from __future__ import annotations
+
+from cornserve.transport.announcement import Tensor
+from cornserve.transport.board import Board, Name
+from cornserve.transport.intake import Intake, Offer
+from cornserve.transport.publication import Subscription
+
+
+class LocalLink:
+    def __init__(self, board: Board, intake: Intake) -> None:
+        source = intake.source
+        self._board = board
+        self._intake = intake
+        self._name = Name(source.request_id, source.invocation, source.attempt)
+        self._subscription = Subscription(self)
+        board.subscribe(self._name, source.output, self._subscription)
+
+    def release(self, chunk: int) -> None:
+        self._subscription.release(chunk)
+
+    def unsubscribe(self) -> None:
+        self._board.unsubscribe(self._name, self._subscription)
+
+    def on_tensor(self, chunk: int, tensor: Tensor) -> None:
+        extent = tensor.block.extent
+        self._intake.offer(
+            Offer(
+                chunk,
+                tensor.dtype,
+                tensor.shape,
+                tensor.metadata,
+                extent.offset,
+                extent.nbytes,
+                extent.generation,
+                tensor.arrived_us,
+                tensor.published_us,
+            )
+        )
+
+    def on_end(self) -> None:
+        self._intake.complete()
+
+    def on_lost(self, reason: str) -> None:
+        self._intake.lose(reason)

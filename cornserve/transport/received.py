@@ -1,0 +1,30 @@
+"""A tensor, at its consumer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cornserve.transport.errors import StaleError
+from cornserve.transport.segment import Mapping
+from cornserve.transport.segments import Location
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    dtype: str
+    shape: tuple[int, ...]
+    metadata: bytes
+    view: memoryview
+    """Its bytes, read-only. In this process and on this node they are the producer's own memory."""
+    location: Location
+    """Where another process of this node finds it (see `Segments`)."""
+    mapping: Mapping
+
+    def check(self) -> None:
+        """To be called after the last read from the view: the producer may have taken the tensor back meanwhile.
+
+        Raises:
+            StaleError: what has been read may be another tensor's.
+        """
+        if not self.mapping.holds(self.location.generation, self.location.offset):
+            raise StaleError(f"the tensor at {self.location.offset} of {self.location.path} has been freed")

@@ -1,0 +1,264 @@
+"""Tensors between transports that share a directory, as processes of one node do."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from cornserve.transport import LostError, Production, Segments, Slot, StaleError, TooLargeError
+from tests.unit.transport.conftest import MIB, REQUEST, Process, Site
+from tests.waiting import until
+
+DATA = bytes(range(256)) * 64
+
+
+def produce(process: Process, *, invocation: int = 0, attempt: int = 0, arrived_us: int = 1) -> Production:
+    return process.transport.produce(REQUEST, invocation, attempt, arrived_us=arrived_us)
+
+
+async def publish(
+    production: Production, output: str = "embeddings", data: bytes = DATA, key: str | None = None
+) -> None:
+    slot = await production.allocate(output, len(data))
+    slot.buffer[:] = data
+    slot.publish("uint8", (64, 256), b"metadata", key)
+
+
+async def received(consumer: Process, producer: Process, output: str = "embeddings", **name: int) -> bytes:
+    async with consumer.transport.consume(producer.source(output, **name)) as tensor:
+        return bytes(tensor.view)
+
+
+async def test_a_consumer_reads_what_was_produced_without_a_copy(site: Site) -> None:
+    producer, consumer = await site.transport(), await site.transport()
+    await publish(produce(producer))
+
+    async with consumer.transport.consume(producer.source()) as tensor:
+        assert bytes(tensor.view) == DATA
+        assert tensor.view.readonly
+        assert (tensor.dtype, tensor.shape, tensor.metadata) == ("uint8", (64, 256), b"metadata")
+        assert (await asyncio.to_thread(Path(tensor.location.path).read_bytes))[tensor.location.offset :].startswith(
+            DATA
+        )
+        tensor.check()
+
+
+@pytest.mark.parametrize("when", ["before it is published", "before its producer has started"])
+async def test_a_consumer_may_come_before_the_tensor(site: Site, when: str) -> None:
+    producer, consumer = await site.transport(), await site.transport()
+    production = produce(producer) if when == "before it is published" else None
+    reading = asyncio.create_task(received(consumer, producer))
+    await subscriptions_have_arrived(producer, consumer)
+
+    await publish(production or produce(producer))
+
+    assert await reading == DATA
+
+
+async def subscriptions_have_arrived(producer: Process, consumer: Process) -> None:
+    """One that is answered at once follows them on the same stream."""
+    produce(producer, invocation=99).release()
+    with pytest.raises(LostError):
+        await received(consumer, producer, invocation=99)
+
+
+async def test_several_consumers_read_the_same_tensor_and_the_last_one_frees_it(site: Site) -> None:
+    producer, first, second = await site.transport(), await site.transport(), await site.transport()
+    production = produce(producer)
+    await publish(production)
+
+    async with first.transport.consume(producer.source()) as one:
+        async with second.transport.consume(producer.source()) as other:
+            production.release()
+            assert one.location == other.location
+        assert producer.held_bytes > 0
+        one.check()
+
+    await until(lambda: producer.held_bytes == 0)
+
+
+async def test_consumers_in_the_producers_process_see_its_memory(site: Site) -> None:
+    process = await site.transport()
+    production = produce(process)
+    await publish(production)
+    assert await received(process, process) == DATA
+
+    async with process.transport.consume(process.source()) as tensor:
+        assert bytes(tensor.view) == DATA
+        production.revoke()
+        with pytest.raises(StaleError):
+            tensor.check()
+    with pytest.raises(LostError, match="ended"):
+        await received(process, process)
+
+
+async def test_what_is_released_is_freed_and_its_late_consumers_hear_that_it_is_lost(site: Site) -> None:
+    producer, consumer = await site.transport(), await site.transport()
+    production = produce(producer)
+    await publish(production)
+    waiting = asyncio.create_task(received(consumer, producer, "never"))
+    assert await received(consumer, producer) == DATA
+
+    production.release()
+
+    await until(lambda: producer.held_bytes == 0)
+    with pytest.raises(LostError, match="has ended without it"):
+        await waiting
+    with pytest.raises(LostError, match="its producer has ended"):
+        await received(consumer, producer)
+
+
+async def test_what_is_revoked_is_taken_from_its_readers_who_find_out(site: Site) -> None:
+    producer, consumer = await site.transport(), await site.transport()
+    production = produce(producer)
+    await publish(production)
+    segments = Segments()
+
+    async with consumer.transport.consume(producer.source()) as tensor:
+        assert bytes(segments.view(tensor.location)) == DATA
+        production.revoke()
+        assert producer.held_bytes == 0
+        with pytest.raises(StaleError):
+            tensor.check()
+        with pytest.raises(StaleError):
+            segments.check(tensor.location)
+        with pytest.raises(StaleError):
+            segments.view(tensor.location)
+
+
+async def test_an_older_attempt_is_lost_when_a_later_one_starts(site: Site) -> None:
+    producer, consumer = await site.transport(), await site.transport()
+    old = asyncio.create_task(received(consumer, producer, attempt=0))
+    new = asyncio.create_task(received(consumer, producer, attempt=1))
+    await subscriptions_have_arrived(producer, consumer)
+
+    await publish(produce(producer, attempt=1))
+
+    assert await new == DATA
+    with pytest.raises(LostError, match="later attempt"):
+        await old
+
+
+async def test_a_producer_that_is_gone_loses_its_consumers_at_once(site: Site) -> None:
+    producer, consumer = await site.transport(), await site.transport()
+    waiting = asyncio.create_task(received(consumer, producer))
+    await subscriptions_have_arrived(producer, consumer)
+
+    await producer.server.stop(grace=None)
+
+    with pytest.raises(LostError, match="connection"):
+        await waiting
+    with pytest.raises(LostError, match="connection"):
+        await received(consumer, producer)
+
+
+async def test_a_cancelled_consumer_holds_nothing(site: Site) -> None:
+    producer, consumer = await site.transport(), await site.transport()
+    production = produce(producer)
+    await publish(production)
+    holding = asyncio.Event()
+
+    async def hold() -> None:
+        async with consumer.transport.consume(producer.source()):
+            holding.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(hold())
+    await holding.wait()
+    production.release()
+    assert producer.held_bytes > 0
+
+    task.cancel()
+
+    await until(lambda: producer.held_bytes == 0)
+
+
+async def test_content_that_was_seen_before_is_found_by_its_key(site: Site) -> None:
+    producer, consumer = await site.transport(cache_bytes=MIB), await site.transport()
+    first = produce(producer)
+    assert not first.reuse("embeddings", "cat")
+    await publish(first, key="cat")
+    first.release()
+    assert producer.held_bytes == 0
+
+    second = produce(producer, invocation=1)
+    assert second.reuse("embeddings", "cat")
+
+    assert await received(consumer, producer, invocation=1) == DATA
+    second.revoke()
+    assert produce(producer, invocation=2).reuse("embeddings", "cat")
+
+
+async def test_a_stream_of_tensors_arrives_in_order_and_slows_its_producer_down(site: Site) -> None:
+    producer, consumer = await site.transport(slab_bytes=MIB, request_bytes=MIB), await site.transport()
+    production = produce(producer)
+    chunks = [bytes([number]) * (256 << 10) for number in range(40)]
+
+    async def write() -> None:
+        writer = production.stream("hidden")
+        for chunk in chunks:
+            await writer.send(chunk, "uint8", (len(chunk),))
+        writer.close()
+
+    writing = asyncio.create_task(write())
+    await until(lambda: producer.held_bytes == MIB)
+    assert not writing.done()
+
+    async with aclosing(consumer.transport.consume_stream(producer.source("hidden"))) as stream:
+        arrived = [bytes(chunk.view) async for chunk in stream]
+
+    assert arrived == chunks
+    await writing
+    production.release()
+    await until(lambda: producer.held_bytes == 0)
+
+
+async def test_a_stream_can_be_read_again_as_long_as_there_is_room(site: Site) -> None:
+    producer, consumer = await site.transport(slab_bytes=MIB, request_bytes=MIB), await site.transport()
+    production = produce(producer)
+    writer = production.stream("hidden")
+    for number in range(3):
+        await writer.send(bytes([number]) * 100, "uint8", (100,))
+    writer.close()
+
+    async def read() -> list[int]:
+        async with aclosing(consumer.transport.consume_stream(producer.source("hidden"))) as stream:
+            return [chunk.view[0] async for chunk in stream]
+
+    assert await read() == await read() == [0, 1, 2]
+    await until(lambda: producer.held_bytes == 0)
+    await publish(production, data=bytes(MIB))
+    with pytest.raises(LostError, match="have made room"):
+        await read()
+
+
+async def test_what_can_never_fit_is_refused_at_once(site: Site) -> None:
+    producer = await site.transport(slab_bytes=4 * MIB, request_bytes=MIB)
+    production = produce(producer)
+    await production.allocate("first", MIB // 2)
+
+    with pytest.raises(TooLargeError, match=r"needs 1\.5 MiB .* may have 1\.0 MiB"):
+        await production.allocate("second", MIB)
+
+
+async def test_memory_that_is_still_written_to_is_given_to_nobody_else(site: Site) -> None:
+    producer = await site.transport(slab_bytes=MIB, request_bytes=MIB)
+    production = produce(producer)
+    copying = memoryview((await production.allocate("embeddings", MIB)).buffer)[10:]
+
+    production.revoke()
+    waiting = asyncio.create_task(_allocate(produce(producer, invocation=1)))
+    copying[:] = b"x" * len(copying)
+    await asyncio.sleep(0)
+    assert not waiting.done()
+
+    del copying
+    slot = await waiting
+    assert len(slot.buffer) == MIB
+
+
+async def _allocate(production: Production, nbytes: int = MIB) -> Slot:
+    return await production.allocate("embeddings", nbytes)
