@@ -88,7 +88,15 @@ _COMMANDS: list[tuple[str, Callable[..., None], list[str]]] = [
     ),
     (APPS, scale, ["cornserve scale smollm2 3"]),
     (APPS, status, ["cornserve status", "cornserve status smollm2", "cornserve status --json"]),
-    (APPS, chat, ["cornserve chat smollm2", 'cornserve chat smollm2 "Why is the sky blue?" --max-tokens 100']),
+    (
+        APPS,
+        chat,
+        [
+            "cornserve chat smollm2",
+            'cornserve chat smollm2 "Why is the sky blue?" --max-tokens 100',
+            'cornserve chat qwen2.5-vl "What is this?" --image photo.jpg',
+        ],
+    ),
     (
         APPS,
         invoke,

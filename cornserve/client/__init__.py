@@ -25,6 +25,7 @@ from cornserve.client.errors import (
     TargetError,
     UnreachableError,
 )
+from cornserve.client.images import image_part
 
 __all__ = [
     "DEFAULT_URL",
@@ -43,4 +44,5 @@ __all__ = [
     "StrangerError",
     "TargetError",
     "UnreachableError",
+    "image_part",
 ]

@@ -116,6 +116,35 @@ def test_a_question_on_standard_input_is_answered(cli: CliRunner, server: Server
     assert server.asked[0][1] == {"model": "a", "messages": messages, "max_tokens": 5}
 
 
+def test_images_go_with_a_question(cli: CliRunner, server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "photo"
+    file.write_bytes(b"\x89PNG")
+    server.on("POST /v1/chat/completions", json_answer({"choices": []}))
+    images = ["--image", str(file), "--image", "https://x/y.png"]
+
+    assert cli.invoke(app, ["chat", "a", "Why?", "--json", *images, "--url", server.url]).exit_code == 0
+
+    parts = [
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw=="}},
+        {"type": "image_url", "image_url": {"url": "https://x/y.png"}},
+        {"type": "text", "text": "Why?"},
+    ]
+    assert server.asked[0][1]["messages"] == [{"role": "user", "content": parts}]
+
+
+@pytest.mark.parametrize(("content", "reason"), [(None, "No such file"), (b"<svg>", "it is no PNG, JPEG, WebP or GIF")])
+def test_an_image_that_is_none_is_not_sent(cli: CliRunner, tmp_path: Path, content: bytes | None, reason: str) -> None:
+    file = tmp_path / "photo.png"
+    if content is not None:
+        file.write_bytes(content)
+
+    result = cli.invoke(app, ["chat", "a", "Why?", "--image", str(file), "--url", NOWHERE])
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"error: cannot send {file}: ")
+    assert reason in result.stderr
+
+
 def test_a_failed_app_shows_what_its_executor_wrote(cli: CliRunner, server: Server) -> None:
     status = {"phase": "failed", "generation": 1, "message": "no", "logs": ["out of words"]}
     view = {"name": "a", "uid": "u", "generation": 1, "version": 1, "spec": {"model": "/m"}, "status": status}
