@@ -24,9 +24,19 @@ class Limits:
     body_mib: int = 64
     """One request's body."""
     bodies_mib: int = 512
-    """The bodies of all requests that a gateway serves or receives at once."""
+    """The bodies of all requests that a gateway serves or receives at once, and what it has fetched for them."""
     json_values: int = 100_000
     """Values in one JSON body: reading them keeps the gateway from everything else."""
+    images: int = 64
+    """In one request."""
+    image_mib: int = 20
+    """One image, as it comes."""
+    image_megapixels: int = 64
+    """One image, when it is decoded: a million pixels take 3 MB."""
+    fetches: int = 128
+    """Images that a gateway fetches at once."""
+    fetch_seconds: int = 10
+    """How long an image may take to be fetched."""
     connections: int = 16_384
     """Clients that are connected to a gateway at once."""
     request_seconds: int = 600

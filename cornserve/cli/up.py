@@ -17,6 +17,7 @@ from cornserve.access import ADMIN_TOKEN
 from cornserve.cli.console import Problem, emit, stderr, stdout
 from cornserve.cli.options import HomePath, Json, home_at
 from cornserve.limits import LimitError, Limits
+from cornserve.media_sources import MediaSourceError, MediaSources
 from cornserve.observe.log_format import LogFormat
 
 if TYPE_CHECKING:
@@ -52,6 +53,15 @@ def up(
     limit: Annotated[
         list[str] | None, typer.Option("--limit", metavar="NAME=VALUE", help="Change a limit; may be repeated.")
     ] = None,
+    media_from: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--media-from",
+            metavar="SOURCE",
+            help="From where images are fetched: public, none, a host or a network; may be repeated. "
+            "By default, from the public internet.",
+        ),
+    ] = None,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Return once it runs.")] = False,
     json: Json = False,
 ) -> None:
@@ -62,7 +72,17 @@ def up(
     from cornserve.control.supervisor import Options, StartError
 
     options = Options(
-        home_at(home), host, port, gpus, cpu_slots, log_format, access_log, api_keys, admin_token, _limits(limit or [])
+        home_at(home),
+        host,
+        port,
+        gpus,
+        cpu_slots,
+        log_format,
+        access_log,
+        api_keys,
+        admin_token,
+        _limits(limit or []),
+        _media_sources(media_from or []),
     )
     try:
         if detach:
@@ -129,6 +149,13 @@ def _limits(settings: list[str]) -> Limits:
         return Limits.of(settings)
     except LimitError as error:
         raise typer.BadParameter(str(error), param_hint="--limit") from error
+
+
+def _media_sources(settings: list[str]) -> MediaSources:
+    try:
+        return MediaSources.of(settings)
+    except MediaSourceError as error:
+        raise typer.BadParameter(str(error), param_hint="--media-from") from error
 
 
 def _apps(instance: Instance, access: Access) -> list[str]:

@@ -25,6 +25,7 @@ from cornserve.home import ENVIRONMENT as HOME_VARIABLE
 from cornserve.home import Home
 from cornserve.instance import HomeTakenError, Instance, sole_use
 from cornserve.limits import Limits
+from cornserve.media_sources import MediaSources
 from cornserve.observe.log_file import set_aside
 from cornserve.observe.log_format import VARIABLE as LOG_FORMAT_VARIABLE
 from cornserve.observe.log_format import LogFormat
@@ -61,6 +62,7 @@ class Options:
     api_keys: Path | None = None
     admin_token: Path | None = None
     limits: Limits = field(default_factory=Limits)
+    media_sources: MediaSources = field(default_factory=MediaSources)
 
     @property
     def access(self) -> Access:
@@ -141,6 +143,7 @@ def _programs(options: Options, port: int) -> list[Program]:
     gateway = ["cornserve.gateway", "--home", str(home.path), "--host", options.host, "--port", str(port)]
     metrics_port = _free_port("127.0.0.1", 0)
     gateway += ["--controller-metrics", f"127.0.0.1:{metrics_port}", *options.secrets, *options.limits.arguments]
+    gateway += options.media_sources.arguments
     controller = ["cornserve.control", "--home", str(home.path), "--metrics-port", str(metrics_port)]
     controller += options.limits.arguments
     controller += [part for flag, limit in limits if limit is not None for part in (flag, str(limit))]

@@ -25,11 +25,14 @@ from cornserve.control.store.base import Store
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.gateway.api import create_api
 from cornserve.gateway.entry.server import BACKLOG, server_config
+from cornserve.gateway.media.fetch import Fetcher
+from cornserve.gateway.media.media import Media
 from cornserve.gateway.observe import access_log
 from cornserve.gateway.replica_logs import Logs
 from cornserve.home import Home
 from cornserve.lifetime import told_to_stop
 from cornserve.limits import LimitError, Limits
+from cornserve.media_sources import MediaSourceError, MediaSources
 from cornserve.observe import logs, tracing
 
 IN_VAIN = 2
@@ -46,15 +49,17 @@ def main() -> int:
     parser.add_argument("--api-keys", type=Path, metavar="FILE", help=f"one key per line (default: {API_KEYS})")
     parser.add_argument("--admin-token", type=Path, metavar="FILE", help=f"its only line (default: {ADMIN_TOKEN})")
     parser.add_argument("--limit", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--media-from", action="append", default=[], metavar="SOURCE")
     options = parser.parse_args()
     logs.configure()
     access_log.log.setLevel(logging.INFO if options.access_log else logging.WARNING)
     try:
         limits = Limits.of(options.limit)
+        sources = MediaSources.of(options.media_from)
         access = Access.read(options.api_keys, options.admin_token)
         access.check_exposure(options.host)
         listener = _listen(options.host, options.port)
-    except (LimitError, AccessError) as error:
+    except (LimitError, MediaSourceError, AccessError) as error:
         print(error, file=sys.stderr)
         return IN_VAIN
     except OSError as error:
@@ -64,7 +69,12 @@ def main() -> int:
     tracing.setup("cornserve-gateway")
     try:
         create = partial(
-            create_api, limits=limits, access=access, host=options.host, controller_metrics=options.controller_metrics
+            create_api,
+            limits=limits,
+            access=access,
+            media=Media(Fetcher(limits, sources)),
+            host=options.host,
+            controller_metrics=options.controller_metrics,
         )
         uvloop.run(serve(Home(options.home), listener, limits, create))
     except BaseException:

@@ -24,6 +24,8 @@ from cornserve.gateway.entry.admission import Admission
 from cornserve.gateway.entry.gate import Gate
 from cornserve.gateway.entry.guard import Guard
 from cornserve.gateway.errors import ApiError
+from cornserve.gateway.media.fetch import Fetcher
+from cornserve.gateway.media.media import Media
 from cornserve.gateway.observe.metrics import Metrics
 from cornserve.gateway.observe.replica_metrics import ReplicaMetrics
 from cornserve.gateway.replica_logs import Logs
@@ -39,6 +41,7 @@ def create_api(
     *,
     limits: Limits | None = None,
     access: Access | None = None,
+    media: Media | None = None,
     host: str = "127.0.0.1",
     controller_metrics: str | None = None,
 ) -> FastAPI:
@@ -48,6 +51,7 @@ def create_api(
         host: where it is going to be reached.
     """
     admission, metrics = Admission(limits), Metrics()
+    media = media or Media(Fetcher(admission.limits))
     metrics.registry.register(admission)
 
     @asynccontextmanager
@@ -55,7 +59,7 @@ def create_api(
         replicas = Replicas()
         apps = Apps(store, replicas, metrics)
         metrics.registry.register(ReplicaMetrics(replicas, apps.replica_ids))
-        api.state.shared = Shared(store, apps, replicas, metrics, logs, admission, controller_metrics)
+        api.state.shared = Shared(store, apps, replicas, metrics, logs, admission, media, controller_metrics)
         following = asyncio.create_task(apps.follow())
         try:
             with suppress(TimeoutError):  # After that, whoever comes is told that the store fails.

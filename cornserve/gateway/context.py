@@ -10,6 +10,7 @@ from fastapi import Depends, Request
 from cornserve.control.store.base import Store
 from cornserve.gateway.apps import Apps
 from cornserve.gateway.entry.admission import Admission
+from cornserve.gateway.media.media import Media
 from cornserve.gateway.observe.metrics import Metrics
 from cornserve.gateway.replica_logs import Logs
 from cornserve.gateway.request.replicas import Replicas
@@ -23,6 +24,7 @@ class Shared:
     metrics: Metrics
     logs: Logs
     admission: Admission
+    media: Media
     controller_metrics: str | None = None
     """`host:port` where Prometheus finds the controller's metrics."""
 

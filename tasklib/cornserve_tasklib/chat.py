@@ -96,7 +96,7 @@ class ChatRequest(SamplingRequest):
             raise ValueError(f"there are {len(embeddings)} embeddings for {len(parts)} images: one is needed for each")
         replaced = iter(
             [
-                part if embedding is None else ImagePart(image=part.image.seen, embedding=embedding)
+                part if embedding is None else ImagePart(type="image", image=part.image.seen, embedding=embedding)
                 for part, embedding in zip(parts, embeddings, strict=True)
             ]
         )

@@ -39,7 +39,7 @@ class ImagePart(BaseModel):
 
     model_config = STRICT | ConfigDict(frozen=True)
 
-    type: Literal["image"] = "image"
+    type: Literal["image"]
     image: Image
     embedding: Tensor | None = None
     """What an encoder has made of it; without, the language model encodes it itself."""

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from annotated_types import MaxLen, MinLen
-from pydantic import BaseModel, Discriminator, StringConstraints, Tag, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Discriminator,
+    StringConstraints,
+    Tag,
+    ValidationInfo,
+    model_validator,
+)
 from pydantic.json_schema import SkipJsonSchema
 
+from cornserve.task.references import Given
 from cornserve_tasklib.image import ImagePart
 from cornserve_tasklib.sampling import STRICT
 
@@ -25,7 +34,43 @@ class TextPart(BaseModel):
     text: str
 
 
-ContentPart = Annotated[TextPart | SkipJsonSchema[ImagePart], Discriminator("type")]
+class ImageUrl(BaseModel):
+    model_config = STRICT
+
+    url: Annotated[str, MinLen(1)]
+    """`data:image/…;base64,…`, or where to fetch it from."""
+    detail: Literal["auto", "high"] = "auto"
+    """The model's own processor decides how much of an image is looked at, which is much."""
+
+
+class ImageUrlPart(BaseModel):
+    """An image, as a client names it. The gateway puts an `ImagePart` in its place."""
+
+    model_config = STRICT
+
+    type: Literal["image_url"]
+    image_url: ImageUrl
+
+
+def _no_finished_image(part: object, info: ValidationInfo) -> object:
+    """What the gateway makes of images reaches executors, and does not come from clients."""
+    if isinstance(part, dict) and part.get("type") == "image" and not isinstance(info.context, Given):
+        raise ValueError("an image is sent as a part of type 'image_url'")
+    return part
+
+
+def _kind(part: object) -> str | None:
+    kind = part.get("type") if isinstance(part, dict) else getattr(part, "type", None)
+    return f"part:{kind}" if kind in ("text", "image_url", "image") else None
+
+
+ContentPart = Annotated[
+    Annotated[TextPart, Tag("part:text")]
+    | Annotated[ImageUrlPart, Tag("part:image_url")]
+    | Annotated[SkipJsonSchema[ImagePart], Tag("part:image")],
+    Discriminator(_kind, custom_error_type="part", custom_error_message="a part is of type 'text' or 'image_url'"),
+    BeforeValidator(_no_finished_image),
+]
 
 
 class FunctionCall(BaseModel):
@@ -92,7 +137,14 @@ class ChatMessage(BaseModel):
         if self.role != "assistant" and (self.tool_calls is not None or self.reasoning_content is not None):
             field = "tool_calls" if self.tool_calls is not None else "reasoning_content"
             raise ValueError(f"{field}: {_a(self.role)} message has none")
+        if self.role != "user" and isinstance(self.content, list):
+            self._check_has_only_text(self.content)
         return self
+
+    def _check_has_only_text(self, parts: Sequence[ContentPart]) -> None:
+        for index, part in enumerate(parts):
+            if not isinstance(part, TextPart):
+                raise ValueError(f"content.{index}: {_a(self.role)} message has no images, only a user message has")
 
 
 def _a(role: str) -> str:

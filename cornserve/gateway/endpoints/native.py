@@ -35,6 +35,7 @@ async def invoke(name: str, request: Request, context: Context) -> Response:
         value = serving.deployed.request.validate_json(await body_of(request) or b"null")
     except ValidationError as error:
         raise of_validation(error) from error
+    serving.take_images_of(value)
     exchange = Exchange(value, serving.deployed.response)
     if "text/event-stream" in request.headers.get("accept", ""):
         return await serving.stream(exchange.events)

@@ -58,10 +58,30 @@ class Admission(Collector):
         return ApiError(413, f"the body has {size} bytes or more ({self.limits.remedy('body-mib')})", code="too_large")
 
     def collect(self) -> Iterator[Metric]:
-        in_flight, bodies = "Requests that count for the limit.", "Bodies of requests that are received or served."
+        in_flight = "Requests that count for the limit."
+        bodies = "Bodies of requests that are received or served, and what was fetched for them."
         yield GaugeMetricFamily("cornserve_gateway_in_flight", in_flight, self.in_flight)
         yield GaugeMetricFamily("cornserve_gateway_body_bytes", bodies, self.body_bytes)
 
     def _refusal(self, load: str, limit: str) -> ApiError:
         message = f"the gateway is full: {load} ({self.limits.remedy(limit)}); try again later"
         return ApiError(429, message, code="overloaded")
+
+
+class Held:
+    """Memory that one request takes: it counts until it is released."""
+
+    __slots__ = ("_admission", "size")
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+        self.size = 0
+
+    def take(self, size: int) -> None:
+        """Raises a 429 if that is more than there is."""
+        self._admission.take_bytes(size)
+        self.size += size
+
+    def release(self) -> None:
+        self._admission.give_bytes(self.size)
+        self.size = 0

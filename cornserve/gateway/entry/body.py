@@ -8,7 +8,7 @@ from fastapi import Request
 from pydantic_core import from_json
 from starlette.types import Message, Receive
 
-from cornserve.gateway.entry.admission import Admission
+from cornserve.gateway.entry.admission import Admission, Held
 from cornserve.gateway.errors import ApiError
 from cornserve.limits import Limits
 
@@ -18,6 +18,9 @@ CURL_SAYS = "application/x-www-form-urlencoded"
 CERTAINLY_FEW = 64 * 1024
 """JSON of this size is read before counting its values would be worth it."""
 
+SOME = 100
+"""Values that are looked for one by one."""
+
 
 class ClientLeft(Exception):
     """Before its body was complete."""
@@ -26,11 +29,11 @@ class ClientLeft(Exception):
 class Incoming:
     """A body as it arrives: its bytes count until it is released."""
 
-    __slots__ = ("_admission", "_content", "_size", "is_complete")
+    __slots__ = ("_admission", "_content", "_held", "is_complete")
 
     def __init__(self, admission: Admission) -> None:
         self._admission = admission
-        self._size = 0
+        self._held = Held(admission)
         self._content: bytes | None = None
         self.is_complete = False
 
@@ -43,10 +46,9 @@ class Incoming:
                 raise ClientLeft
             piece, more = message["body"], message["more_body"]
             self.is_complete = not more
-            self._admission.take_bytes(len(piece))
-            self._size += len(piece)
-            if self._size > max_bytes:
-                raise self._admission.too_large(self._size)
+            self._held.take(len(piece))
+            if self._held.size > max_bytes:
+                raise self._admission.too_large(self._held.size)
             pieces.append(piece)
         self._content = b"".join(pieces)
 
@@ -63,24 +65,31 @@ class Incoming:
 
     def release(self) -> None:
         self._content = None
-        self._admission.give_bytes(self._size)
+        self._held.release()
 
 
 async def json_of(request: Request) -> Any:
     """What the body says. Raises the 4xx that says what is wrong with it."""
-    return _parse(await body_of(request))
+    return _parse(await _read(request))
 
 
 async def body_of(request: Request) -> bytes:
     """The body, for pydantic to read: JSON of a size that takes no long time, and without NaN and Infinity, which are
     no JSON, but which pydantic would take."""
-    limits: Limits = request.app.state.shared.admission.limits
-    _check_type(request.headers.get("content-type", "application/json"))
-    body = await request.body()
-    if len(body) > CERTAINLY_FEW:
-        _check_values(body, limits)
+    body = await _read(request)
     if b"NaN" in body or b"Infinity" in body:
         _parse(body)
+    return body
+
+
+async def _read(request: Request) -> bytes:
+    """The body, which the gate gives as one message. The request, which lives until it is answered, does not keep it:
+    it may hold images."""
+    limits: Limits = request.app.state.shared.admission.limits
+    _check_type(request.headers.get("content-type", "application/json"))
+    body: bytes = (await request.receive())["body"]
+    if len(body) > CERTAINLY_FEW:
+        _check_values(body, limits)
     return body
 
 
@@ -99,6 +108,16 @@ def _check_type(given: str) -> None:
 
 def _check_values(body: bytes, limits: Limits) -> None:
     """Commas in texts count, too: a text that has so many is long indeed."""
-    values = body.count(b",") + body.count(b"[") + body.count(b"{")
+    values = sum(_count(body, mark) for mark in (b",", b"[", b"{"))
     if values > limits.json_values:
         raise ApiError(413, f"the body has {values} values ({limits.remedy('json-values')})", code="too_large")
+
+
+def _count(body: bytes, mark: bytes) -> int:
+    """As `body.count`, but ten times as fast where there are few, as in the base64 of images."""
+    position = -1
+    for found in range(SOME):
+        position = body.find(mark, position + 1)
+        if position < 0:
+            return found
+    return body.count(mark)

@@ -14,7 +14,9 @@ from fastapi.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from cornserve.gateway.context import Shared
+from cornserve.gateway.entry.admission import Held
 from cornserve.gateway.errors import ApiError, of_request
+from cornserve.gateway.media.media import Place, places_in
 from cornserve.gateway.observe import access_log
 from cornserve.gateway.request import sse
 from cornserve.gateway.request.presence import WhilePresent
@@ -43,7 +45,13 @@ class Serving:
         self._request = request
         self._meter = shared.metrics.meter(app)
         self._deadline = asyncio.get_running_loop().time() + _seconds(request, shared.admission.limits)
+        self._fetched = Held(shared.admission)
+        self._images: list[Place] = []
         logs.bind(request_id=self.id, app=app)
+
+    def take_images_of(self, asked: object) -> None:
+        """What the app is asked has them once the answer is begun."""
+        self._images = places_in(asked)
 
     async def answer(self, answer: Answer) -> Response:
         """One JSON answer. A client that leaves cancels the request."""
@@ -51,6 +59,7 @@ class Serving:
         status = 499
         try:
             async with WhilePresent(self._request.scope):
+                await self._resolve_images()
                 body = await self._body(answer)
             status = 200
             return Response(body, media_type="application/json", headers={"x-request-id": self.id})
@@ -70,10 +79,11 @@ class Serving:
         self._begin()
         status = 499
         try:
-            session = self._session(streams=True)
-            async with WhilePresent(self._request.scope), session, aclosing(events(session)) as source:
-                async for event in source:
-                    await answer.send(event)
+            async with WhilePresent(self._request.scope):
+                await self._resolve_images()
+                async with self._session(streams=True) as session, aclosing(events(session)) as source:
+                    async for event in source:
+                        await answer.send(event)
             status = 200
         except Exception as error:
             api_error = self._explain(error)
@@ -84,6 +94,16 @@ class Serving:
         finally:
             self._done(status)
         await answer.end()
+
+    async def _resolve_images(self) -> None:
+        if not self._images:
+            return
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                await self._shared.media.resolve(self._images, self._fetched.take)
+        except TimeoutError:
+            message = "the images could not be fetched by the request's deadline"
+            raise ApiError(504, message, code="deadline_exceeded") from None
 
     async def _body(self, answer: Answer) -> bytes:
         async with self._session(streams=False) as session:
@@ -120,6 +140,7 @@ class Serving:
 
     def _done(self, status: int) -> None:
         self._shared.admission.leave(self._app)
+        self._fetched.release()
         self._meter.end(status)
         if self._meter.trace is not None:
             self._meter.trace.end(self._meter, status)

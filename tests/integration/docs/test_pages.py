@@ -16,6 +16,7 @@ ON_MY_OWN = [
     "docs/how-to/add-a-unit-task.md",
     "docs/how-to/limit-requests.md",
     "docs/how-to/put-it-on-a-network.md",
+    "docs/how-to/send-images.md",
     "docs/reference/executor-contract.md",
 ]
 WITH_AN_INSTANCE = ["docs/reference/task-api.md", "docs/reference/sdk.md"]

@@ -23,7 +23,10 @@ from cornserve.control.store.base import APPS, Store
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.gateway.api import create_api
 from cornserve.gateway.entry.server import server_config
+from cornserve.gateway.media.fetch import Fetcher
+from cornserve.gateway.media.media import Media
 from cornserve.limits import Limits
+from cornserve.media_sources import MediaSources
 from tests.unit.echo_executors import EchoExecutors
 from tests.waiting import until
 
@@ -55,12 +58,21 @@ def access() -> Access:
 
 
 @pytest.fixture
-async def gateway(store: Store, limits: Limits, access: Access) -> AsyncIterator[httpx.AsyncClient]:
+def media_from() -> list[str]:
+    return []
+
+
+@pytest.fixture
+async def gateway(
+    store: Store, limits: Limits, access: Access, media_from: list[str]
+) -> AsyncIterator[httpx.AsyncClient]:
     async def no_logs(replica: str, lines: int) -> list[str]:
         return [f"{replica} wrote this"][:lines]
 
     listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(server_config(create_api(store, no_logs, limits=limits, access=access), limits))
+    media = Media(Fetcher(limits, MediaSources.of(media_from)))
+    api = create_api(store, no_logs, limits=limits, access=access, media=media)
+    server = uvicorn.Server(server_config(api, limits))
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     async with httpx.AsyncClient(base_url=url, timeout=20, verify=False) as client:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from tests.unit.gateway.pictures import data_url, picture
+
 CHAT = "/v1/chat/completions"
 INVOKE = "/v1/apps/echo/invoke"
 DEPLOY = "/admin/v1/apps/fuzz"
@@ -35,8 +37,25 @@ BASE64 = [
     "data:;base64,AAA",
     "data:image/png;base64,",
     "data:,",
+    "data:image/png;base64",
+    "data:image/png,x",
+    "data:image/gif;base64,R0lGODlh",
+    "data:text/html;base64,AAAA",
+    "data:image/png;base64,iVBORw0KGgo=",
     "ftp://x/y",
     "file:///etc/passwd",
+    "x",
+    "//x",
+    "http:",
+    "http://[",
+    "http://\x00/",
+    "http://" + "x" * 9000,
+    "http://169.254.169.254/",
+    "http://127.1/",
+    "http://0x7f000001/",
+    "http://[::ffff:127.0.0.1]/",
+    "http://localhost:22/",
+    "http://a:b@127.0.0.1/",
 ]
 NO_JSON = [
     b"",
@@ -137,6 +156,9 @@ def _bad_media(random: Random) -> Malformed:
     part = random.choice(
         [
             {"type": "image_url", "image_url": {"url": url}},
+            {"type": "image_url", "image_url": {"url": _damaged(random)}},
+            {"type": "image_url", "image_url": random.choice(WRONG_VALUES)},
+            {"type": "image", "image": {"data": {"$input": 0}, "format": url, "width": 1, "height": 1}},
             {"type": "input_audio", "input_audio": {"data": url, "format": "wav"}},
             {"type": "video_url", "video_url": url},
         ]
@@ -144,6 +166,13 @@ def _bad_media(random: Random) -> Malformed:
     return Malformed(
         "bad media", "POST", CHAT, _dump({"model": "parrot", "messages": [{"role": "user", "content": [part]}]})
     )
+
+
+def _damaged(random: Random) -> str:
+    """An image that has lost its end, in base64 that is whole."""
+    format = random.choice(["png", "jpeg", "gif", "webp"])
+    content = picture(format.upper(), (random.randrange(4, 64), random.randrange(4, 64)))
+    return data_url(content[: random.randrange(len(content) - 1)], f"image/{format}")
 
 
 def _no_json(random: Random) -> Malformed:

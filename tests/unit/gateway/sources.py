@@ -184,3 +184,24 @@ class Say(Task[EchoRequest, EchoResponse]):
 
 app = App(name="echo", paths=[Say()])
 """
+
+SEER = """
+from cornserve import App, Task
+from cornserve_echo import EchoRequest, EchoTask
+from cornserve_tasklib import ChatChunk, ChatRequest, ChatResponse, Image
+
+def told(image: Image) -> str:
+    return f"{image.where}={image.format}:{image.width}x{image.height}:{len(image.data.data)}:{image.digest[:8]}"
+
+class Seer(Task[ChatRequest, ChatResponse]):
+    '''Tells of each image what the gateway has found.'''
+
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, request: ChatRequest) -> ChatResponse:
+        answer = self.echo.invoke(EchoRequest(text=" ".join(map(told, request.images)) or "nothing"))
+        return ChatResponse(chunks=answer.words.map(lambda word: ChatChunk(text=word + " ")))
+
+app = App(name="seer", paths=[Seer()])
+"""

@@ -141,9 +141,9 @@ HUGE = {"type": "object", "description": "x" * 65536}
         ({"messages": [{"role": "user"}]}, "messages.0", "content: a user message needs it"),
         ({"messages": [{"role": "alien", "content": "x"}]}, "messages.0.role", "not 'alien'"),
         (
-            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+            {"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "x"}}]}]},
             "messages.0.content.0",
-            "'image_url'",
+            "a part is of type 'text' or 'image_url'",
         ),
         ({"temperature": 3}, "temperature", "less than or equal to 2, not '3'"),
         ({"temperature": "hot"}, "temperature", "not 'hot'"),

@@ -18,12 +18,15 @@ from cornserve.gateway.apps import Apps, Deployed
 from cornserve.gateway.context import Shared
 from cornserve.gateway.entry.admission import Admission
 from cornserve.gateway.errors import ApiError
+from cornserve.gateway.media.fetch import Fetcher
+from cornserve.gateway.media.media import Media
 from cornserve.gateway.observe.metrics import Metrics
 from cornserve.gateway.request.merge import merge
 from cornserve.gateway.request.presence import DEPARTURE, Departure
 from cornserve.gateway.request.replicas import Replicas
 from cornserve.gateway.request.serving import Serving
 from cornserve.gateway.request.session import Session
+from cornserve.limits import Limits
 from cornserve.task import Stream
 from tests.unit.gateway.sources import ECHO
 from tests.waiting import until
@@ -50,7 +53,7 @@ def shared(store: Store) -> Iterator[Shared]:
     route = Route(generation=1, spec=spec, shares=[1.0], endpoints={})
     deployed = Deployed(app, "", "", route, 0, TypeAdapter(app.request_type), TypeAdapter(app.response_type))
     apps = Served(store, deployed)
-    yield Shared(store, apps, Replicas(), Metrics(), _no_logs, Admission())
+    yield Shared(store, apps, Replicas(), Metrics(), _no_logs, Admission(), Media(Fetcher(Limits())))
     unload_app("echo_of_the_serving_test")
 
 

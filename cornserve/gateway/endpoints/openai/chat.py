@@ -102,6 +102,7 @@ async def create_chat_completion(request: Request, context: Context) -> Response
     body = parse(await json_of(request), ChatCompletionRequest)
     serving = Serving(context, body.model, request)
     check_app(serving.deployed, body.model, ChatRequest, ChatResponse, "chats")
+    serving.take_images_of(body)
     exchange = Exchange(f"chatcmpl-{serving.id}", int(time.time()), body)
     return await (serving.stream(exchange.events) if body.stream else serving.answer(exchange.answer))
 

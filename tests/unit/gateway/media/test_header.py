@@ -1,0 +1,111 @@
+"""What images say of themselves is read as their decoder reads it, and what is wrong with them is told."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from io import BytesIO
+from random import Random
+
+import pytest
+from PIL import Image
+
+from cornserve.gateway.media.errors import ImageError
+from cornserve.gateway.media.header import header_of
+from tests.unit.gateway.pictures import animated, claims, picture
+
+FORMATS = ["PNG", "JPEG", "WEBP", "GIF"]
+
+VARIANTS = [
+    *((format, size, "RGB", {}) for format in FORMATS for size in [(4, 4), (5, 7), (640, 480), (1, 300), (3000, 17)]),
+    *(("PNG", (9, 5), mode, {}) for mode in ("1", "L", "P", "RGBA", "LA", "I;16")),
+    ("JPEG", (9, 5), "L", {}),
+    ("JPEG", (90, 50), "RGB", {"progressive": True}),
+    ("JPEG", (90, 50), "RGB", {"exif": b"Exif\0\0" + b"x" * 60_000, "icc_profile": b"\xff\xd9" * 50_000}),
+    ("WEBP", (90, 50), "RGB", {"lossless": True}),
+    ("WEBP", (90, 50), "RGBA", {}),
+    ("WEBP", (90, 50), "RGB", {"exif": b"Exif\0\0"}),
+    ("GIF", (90, 50), "P", {"comment": b"x" * 600, "transparency": 3}),
+]
+
+
+@pytest.mark.parametrize(("format", "size", "mode", "options"), VARIANTS)
+def test_format_and_size_are_those_that_the_decoder_finds(
+    format: str, size: tuple[int, int], mode: str, options: dict[str, object]
+) -> None:
+    data = picture(format, size, mode, **options)
+    with Image.open(BytesIO(data)) as decoder:
+        found = (decoder.format, *decoder.size)
+
+    assert header_of(data) == found == (format, *size)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_an_image_that_was_cut_short_anywhere_is_truncated_or_none(format: str) -> None:
+    data = picture(format, (64, 48))
+
+    for end in range(len(data) - 1):
+        with pytest.raises(ImageError) as caught:
+            header_of(data[:end])
+        if end > 12:
+            assert "it is truncated" in caught.value.message
+
+
+@pytest.mark.parametrize("format", ["PNG", "JPEG", "GIF"])
+def test_what_follows_the_end_of_an_image_is_none_of_our_business(format: str) -> None:
+    assert header_of(picture(format) + b"trailer" * 100).format == format
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "it is empty"),
+        (b"<html>", "no image that is known here: PNG, JPEG, WebP and GIF are"),
+        (picture("BMP"), "no image that is known here"),
+        (picture("TIFF"), "no image that is known here"),
+        (animated("GIF"), "an animated GIF"),
+        (animated("PNG"), "an animated PNG"),
+        (animated("WEBP"), "an animated WebP"),
+        (picture("JPEG", mode="CMYK"), "a JPEG of 4 colours (CMYK has 4): save it as RGB"),
+        (b"RIFF\x04\0\0\0WAVE" + bytes(20), "this RIFF file is no WebP"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(100), "this PNG does not begin with its size"),
+        (b"\xff\xd8\xff\xe0\x00\x02" + bytes(100), "something else where a segment should begin"),
+        (b"GIF89a" + bytes(100), "something else where a block should begin"),
+    ],
+)
+def test_what_is_wrong_with_an_image_is_told(data: bytes, message: str) -> None:
+    with pytest.raises(ImageError) as caught:
+        header_of(data)
+
+    assert message in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        claims(20_000, 20_000)[:33] + (b"\0\0\0\0tEXt\0\0\0\0" * 1_000_000),
+        b"\xff\xd8" + b"\xff\xe1\x00\x02" * 3_000_000,
+        b"\xff\xd8" + b"\xff" * 12_000_000,
+        b"GIF89a" + bytes(7) + b"\x21\xfe\x00" * 4_000_000,
+        b"GIF89a" + bytes(7) + b"\x21\xfe" + b"\x01x" * 6_000_000,
+    ],
+)
+def test_an_image_of_millions_of_parts_is_given_up_soon(data: bytes) -> None:
+    before = time.thread_time()
+
+    with pytest.raises(ImageError):
+        header_of(data)
+
+    assert time.thread_time() - before < 0.2
+
+
+def test_garbage_is_no_image_and_nothing_else() -> None:
+    random = Random(20261121)
+    images = [picture(format, (32, 32)) for format in FORMATS]
+
+    for _ in range(2000):
+        data = bytearray(random.choice(images))
+        for _ in range(random.randrange(1, 8)):
+            data[random.randrange(len(data))] = random.randrange(256)
+        with suppress(ImageError):
+            header_of(bytes(data))
