@@ -21,6 +21,8 @@ class Limits:
     """Of these, those to one app."""
     queue: int = 1024
     """Invocations that one executor works on or keeps waiting."""
+    slab_mib: int = 512
+    """Shared memory in which one executor keeps tensors for others. One request's take half of it at most."""
     body_mib: int = 64
     """One request's body."""
     bodies_mib: int = 512

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from enum import StrEnum
 from hashlib import sha256
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from annotated_types import Ge
+from pydantic import AllowInfNan, BaseModel, ConfigDict, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from cornserve.task.spec import ExecutorSpec
@@ -31,6 +32,9 @@ class AppSpec(BaseModel):
     """Replicas of each executor, until a plan says otherwise."""
     balance: Balance = "least-loaded"
     """How invocations are divided among the replicas of an executor."""
+    shares: dict[str, Annotated[float, Ge(0), AllowInfNan(False)]] | None = Field(default=None, min_length=1)
+    """How requests are divided among the paths of a model's family, by name, until a plan says otherwise. By default,
+    the first serves them all. An app with source says it there."""
     tries: SkipJsonSchema[int] = Field(default=0, ge=0)
     """Counted up by the gateway when what has failed is deployed again unchanged: a new generation, a new try. It is
     here, as in Kubernetes, because a store counts generations by the changes of specs."""
@@ -39,12 +43,16 @@ class AppSpec(BaseModel):
     def _either_source_or_model(self) -> Self:
         if (self.source is None) == (self.model is None):
             raise ValueError("an app has either a source or a model")
+        if self.shares is not None and self.source is not None:
+            raise ValueError("shares: an app with source has them there")
+        if self.shares is not None and not any(self.shares.values()):
+            raise ValueError("shares: one has to be above 0")
         return self
 
     @property
     def code(self) -> str:
         """Names what runs, however often: generations of the same code are one version, and nothing restarts."""
-        return sha256(self.model_dump_json(include={"source", "model", "tries"}).encode()).hexdigest()[:12]
+        return sha256(self.model_dump_json(include={"source", "model", "shares", "tries"}).encode()).hexdigest()[:12]
 
 
 class Scale(BaseModel):

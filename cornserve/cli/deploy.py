@@ -37,6 +37,14 @@ def deploy(
         Literal["least-loaded", "static"],
         typer.Option("--balance", help="How requests are divided among an executor's replicas."),
     ] = "least-loaded",
+    share: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--share",
+            metavar="PATH=WEIGHT",
+            help="Of the requests, by path of the model's family: --share monolith=1 --share e-el=3.",
+        ),
+    ] = None,
     timeout: Annotated[
         float | None, typer.Option("--timeout", min=0, help="Seconds to wait until it serves. By default, for ever.")
     ] = None,
@@ -51,7 +59,7 @@ def deploy(
     from cornserve.client import Client
     from cornserve.client.target import resolve
 
-    target = resolve(what, name=name, replicas=replicas, balance=balance)
+    target = resolve(what, name=name, replicas=replicas, balance=balance, shares=_shares(share or []))
     with Client(url) as client, _saying_that_it_goes_on(target.name):
         view = _deploy_and_wait(client, target, timeout) if wait else client.deploy(target, wait=False)
     if json:
@@ -61,6 +69,17 @@ def deploy(
         raise typer.Exit(1)
     if not wait:
         stderr().print(f"{view.name} is being deployed: `cornserve status {view.name}` shows how far it is")
+
+
+def _shares(settings: list[str]) -> dict[str, float] | None:
+    shares: dict[str, float] = {}
+    for setting in settings:
+        path, _, weight = setting.partition("=")
+        try:
+            shares[path] = float(weight or 1)
+        except ValueError:
+            raise Problem(f"a share is PATH=WEIGHT, a name and a number: not {setting!r}") from None
+    return shares or None
 
 
 def _deploy_and_wait(client: Client, target: Target, timeout: float | None) -> AppView:

@@ -68,12 +68,13 @@ class AsyncClient:
         name: str | None = None,
         replicas: int | None = None,
         balance: Balance = "least-loaded",
+        shares: Mapping[str, float] | None = None,
         wait: bool = True,
         timeout: float | None = None,
         on_progress: Callable[[str], object] = lambda line: None,
     ) -> AppView:
         target = await asyncio.to_thread(
-            resolve, what, name=name, replicas=replicas, balance=balance
+            resolve, what, name=name, replicas=replicas, balance=balance, shares=shares
         )  # may import the app
         deployed = await self._call(calls.deploy(target.name, target.spec), answers.view)
         if not wait:

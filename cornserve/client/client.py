@@ -75,6 +75,7 @@ class Client:
         name: str | None = None,
         replicas: int | None = None,
         balance: Balance = "least-loaded",
+        shares: Mapping[str, float] | None = None,
         wait: bool = True,
         timeout: float | None = None,
         on_progress: Callable[[str], object] = lambda line: None,
@@ -86,7 +87,9 @@ class Client:
                 several lines); a model directory or Hugging Face id; or the spec that is to be stored.
             name: by default, the one in the source, or the model's.
             replicas: of each executor. By default, as many as there are, and 1 of a new app.
-            balance: how requests are divided among them. A spec has its own `replicas` and `balance`.
+            balance: how requests are divided among them.
+            shares: how requests are divided among the paths of the model's family (`{"e-l": 1}`); by default, the first
+                serves them all. A spec has its own `replicas`, `balance` and `shares`.
             wait: if not, the app is only stored; `follow` it, or look at `app`.
             timeout: of the waiting. The deployment goes on.
             on_progress: is told what happens, in words: `print` will do.
@@ -95,7 +98,7 @@ class Client:
             DeploymentError: it does not start. What served before serves on.
             NotInTimeError: it does not serve yet.
         """
-        target = resolve(what, name=name, replicas=replicas, balance=balance)
+        target = resolve(what, name=name, replicas=replicas, balance=balance, shares=shares)
         deployed = self._call(calls.deploy(target.name, target.spec), answers.view)
         if not wait:
             return deployed

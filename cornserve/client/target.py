@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from pydantic import ValidationError
 
 from cornserve.app.app import App, check_name
 from cornserve.app.record import AppSpec, Balance
@@ -38,10 +40,11 @@ def resolve(
     name: str | None,
     replicas: int | None = None,
     balance: Balance = "least-loaded",
+    shares: Mapping[str, float] | None = None,
 ) -> Target:
     """Raises `TargetError` if there is nothing that could be deployed. May import the app: slow."""
     given: dict[str, Any] = {} if replicas is None else {"replicas": replicas}  # What is not given stays as it is.
-    spec_of = partial(AppSpec, balance=balance, **given)
+    spec_of = partial(AppSpec, balance=balance, shares=None if shares is None else dict(shares), **given)
     try:
         match what:
             case Target():
@@ -56,6 +59,10 @@ def resolve(
                 return _spec(spec_of(source=what), "the source", name)
             case _:
                 return _place(str(what), name, spec_of)
+    except ValidationError as error:
+        raise TargetError(
+            "; ".join(detail["msg"].removeprefix("Value error, ") for detail in error.errors())
+        ) from error
     except DefinitionError as error:
         raise TargetError(str(error)) from error
 
@@ -106,7 +113,7 @@ def _spec(spec: AppSpec, origin: Path | str, name: str | None) -> Target:
 
 def _takes_chats(model: str) -> bool:
     try:
-        return any(ChatRequest in path.request_types() for path in paths_of(model))
+        return any(ChatRequest in path.request_types() for path in paths_of(model).values())
     except DefinitionError:
         return True  # as most do: what is not known here may be where the gateway is
 

@@ -41,7 +41,9 @@ def main() -> int:
 async def control(home: Home, slots: Slots, limits: Limits, metrics_port: int | None = None) -> None:
     """Controls until told to stop. Executors run on, for the next controller to find."""
     store = await SqliteStore.open(home.store)
-    launcher = LocalLauncher(home, slots, drain_seconds=limits.request_seconds, queue=limits.queue)
+    launcher = LocalLauncher(
+        home, slots, drain_seconds=limits.request_seconds, queue=limits.queue, slab_mib=limits.slab_mib
+    )
     try:
         await launcher.start()
         controller = Controller(store, launcher)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from json import loads
 from pathlib import Path
 from typing import Any
@@ -10,30 +11,53 @@ from cornserve.task import Task
 from cornserve.task.errors import DefinitionError
 from cornserve_tasklib.embedding import Embed
 from cornserve_tasklib.hub import is_hub_id
-from cornserve_tasklib.llm import Chat
+from cornserve_tasklib.llm import Chat, Mllm
+
+Paths = dict[str, Task[Any, Any]]
+"""By name. The first is what serves where nobody says otherwise."""
+
+_MULTIMODAL = ("Qwen2_5_VLForConditionalGeneration", "InternVLForConditionalGeneration")
+"""Architectures whose encoders can run apart from their language models."""
+
+_MULTIMODAL_IDS = re.compile(r"Qwen/Qwen2\.5-VL-.+|OpenGVLab/InternVL3-.+-hf")
+"""Models of these architectures as their makers publish them."""
 
 
-def paths_of(model: str) -> list[Task[Any, Any]]:
+def paths_of(model: str) -> Paths:
     """The paths by which a model can be served.
 
     Args:
         model: a Hugging Face id, or a directory. What lies in a directory is looked at; of an id that is not
-            here, the executor will see.
+            here, its name tells, or the executor will see.
     Raises:
         DefinitionError: the directory holds no model of a known family.
     """
     if not Path(model).is_absolute():
         if not is_hub_id(model):
             raise DefinitionError(f"{model!r} is neither an absolute path nor a Hugging Face id (NAME or OWNER/NAME)")
-        return [Chat(model_id=model)]
+        return _multimodal_paths(model, None) if _MULTIMODAL_IDS.fullmatch(model) else {"chat": Chat(model_id=model)}
     architectures = _architectures(Path(model))
     if _embeds(Path(model), architectures):
-        return [Embed(model_id=model)]
+        return {"embed": Embed(model_id=model)}
+    if any(name in _MULTIMODAL for name in architectures):
+        return _multimodal_paths(model, _tool_parser(Path(model)))
     if any(name.endswith("ForCausalLM") for name in architectures):
-        return [Chat(model_id=model, tool_parser=_tool_parser(Path(model)))]
+        return {"chat": Chat(model_id=model, tool_parser=_tool_parser(Path(model)))}
     raise DefinitionError(
-        f"{model} is a {', '.join(architectures)}: known are text models (…ForCausalLM) and embedding models (…Model)"
+        f"{model} is a {', '.join(architectures)}: known are text models (…ForCausalLM), embedding models (…Model), "
+        f"and multimodal models ({', '.join(_MULTIMODAL)})"
     )
+
+
+def _multimodal_paths(model: str, tool_parser: str | None) -> Paths:
+    def path(*, split_encoder: bool, with_enc: bool) -> Mllm:
+        return Mllm(model_id=model, split_encoder=split_encoder, with_enc=with_enc, tool_parser=tool_parser)
+
+    return {
+        "monolith": path(split_encoder=False, with_enc=True),
+        "e-l": path(split_encoder=True, with_enc=False),
+        "e-el": path(split_encoder=True, with_enc=True),
+    }
 
 
 def _embeds(directory: Path, architectures: list[str]) -> bool:

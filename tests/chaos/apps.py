@@ -57,3 +57,47 @@ def requests(*prefixes: str, seconds: float) -> Callable[[int], Request]:
         return Request("echo", body, stream=kind > 1, answers=once, continues=continues)
 
     return request
+
+
+POST = """
+from pydantic import BaseModel
+
+from cornserve import App, Task
+from cornserve_echo import EchoResponse
+from cornserve_echo.notes import NoteRequest, NoteTask, ReadRequest, ReadTask
+
+
+class Letter(BaseModel):
+    texts: list[str]
+    seconds: float
+    nbytes: int
+    one_by_one: bool
+
+
+class Post(Task[Letter, EchoResponse]):
+    def post_init(self) -> None:
+        self.write = NoteTask()
+        self.read = ReadTask()
+
+    def invoke(self, letter: Letter) -> EchoResponse:
+        notes = []
+        for text in letter.texts:
+            notes.append(self.write.invoke(NoteRequest(text=text, seconds=letter.seconds, nbytes=letter.nbytes)))
+            if letter.one_by_one:
+                assert notes[-1].words
+        return self.read.invoke(ReadRequest(notes=[note.note for note in notes], seconds=letter.seconds))
+
+
+app = App(name="post", paths=[Post()])
+"""
+
+
+def letters(*, seconds: float, nbytes: int) -> Callable[[int], Request]:
+    """Each of several notes: sent off together, or one when the last one is there."""
+
+    def request(number: int) -> Request:
+        texts = [f"note{number}-{index}" for index in range(3)]
+        body = {"texts": texts, "seconds": seconds, "nbytes": nbytes, "one_by_one": number % 3 == 0}
+        return Request("post", body, stream=False, answers=(" ".join(texts),))
+
+    return request

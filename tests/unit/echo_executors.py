@@ -1,26 +1,34 @@
-"""Echo executors, served over gRPC as ever, but in the test's own process."""
+"""Executors of the echo package, served over gRPC as ever, but in the test's own process."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
 import grpc
 
-from cornserve.task.spec import ExecutorSpec
+from cornserve.task.spec import ExecutorSpec, find_executor
+from cornserve.transport import Transport
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.v1 import executor_pb2_grpc
-from cornserve_echo.executor import EchoExecutor
-from cornserve_echo.task import EchoTask
+from cornserve_executors.base import Executor
 from cornserve_executors.base.metrics import Metrics
 from cornserve_executors.base.service import ExecutorService
 from cornserve_executors.base.state import State
 
+SLAB_BYTES = 8 * 1024 * 1024
+
 
 class EchoExecutors:
-    """Serves echo executors; `states` has the lives of them, by endpoint."""
+    """Serves them; `states` has the lives of them, by endpoint."""
 
     def __init__(self) -> None:
         self.states: dict[str, State] = {}
         self.services: dict[str, ExecutorService] = {}
         self._metrics: dict[str, Metrics] = {}
+        self._transports: dict[str, Transport] = {}
+        self._directory = TemporaryDirectory(dir="/dev/shm", prefix="cornserve-test-")
         self._endpoints: dict[str, str] = {}
         self._servers: dict[str, grpc.aio.Server] = {}
 
@@ -34,25 +42,33 @@ class EchoExecutors:
         """The endpoint of a further one."""
         state = State()
         state.enter(pb.PHASE_READY)
-        executor = EchoExecutor(EchoTask.model_validate(spec.config))
+        executor_type: type[Executor[Any, Any, Any]] = find_executor(spec.executor).load()
+        executor = executor_type(executor_type.config_type.model_validate(spec.config))
         server = grpc.aio.server()
-        metrics = Metrics(executor.metrics)
-        service = ExecutorService(executor, state, metrics)
+        transport = Transport(Path(self._directory.name), slab_bytes=SLAB_BYTES, request_bytes=SLAB_BYTES // 2)
+        await transport.start(server, "127.0.0.1")
+        metrics = Metrics(lambda: (*executor.metrics(), *transport.metrics()))
+        service = ExecutorService(executor, state, metrics, transport)
         executor_pb2_grpc.add_ExecutorServicer_to_server(service, server)
         endpoint = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
         await server.start()
         self.states[endpoint], self.services[endpoint], self._servers[endpoint] = state, service, server
-        self._metrics[endpoint] = metrics
+        self._metrics[endpoint], self._transports[endpoint] = metrics, transport
         return endpoint
 
     def running(self, endpoint: str | None = None) -> int:
         """How many invocations run there, or in all."""
+        return int(self.total("cornserve_executor_running", endpoint=endpoint))
+
+    def total(self, metric: str, labels: dict[str, str] | None = None, endpoint: str | None = None) -> float:
         asked = self._metrics.values() if endpoint is None else [self._metrics[endpoint]]
-        return sum(int(metrics.registry.get_sample_value("cornserve_executor_running") or 0) for metrics in asked)
+        return sum(metrics.registry.get_sample_value(metric, labels) or 0 for metrics in asked)
 
     async def kill(self, endpoint: str) -> None:
         await self._servers.pop(endpoint).stop(grace=None)
+        await self._transports[endpoint].stop()
 
     async def close(self) -> None:
         for endpoint in list(self._servers):
             await self.kill(endpoint)
+        self._directory.cleanup()

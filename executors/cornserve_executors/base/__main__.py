@@ -17,8 +17,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from cornserve import waiting
+from cornserve.limits import MIB
 from cornserve.observe import logs, tracing
 from cornserve.task.spec import ExecutorSpec, find_executor
+from cornserve.transport import Transport
 from cornserve_executors.base.executor import EngineDeadError, Executor, StartError
 from cornserve_executors.base.server import Address, Server
 
@@ -58,6 +60,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--metrics-port", type=int, help="serve Prometheus metrics there; 0: any free port")
     parser.add_argument("--drain-seconds", type=float, default=30, help="how long SIGTERM waits for callers to leave")
     parser.add_argument("--queue", type=int, default=1024, help="how many invocations it works on or keeps waiting")
+    parser.add_argument(
+        "--shared-memory", type=Path, default=Path("/dev/shm"), metavar="DIR", help="where tensors lie for others"
+    )
+    parser.add_argument("--slab-mib", type=int, default=512, help="how much of it at most")
     return parser.parse_args()
 
 
@@ -86,7 +92,11 @@ async def _serve(executor: Executor[Any, Any, Any], options: argparse.Namespace)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, terminated.set)
     address = Address(options.listen, options.announce, options.metrics_port)
-    await Server(executor, options.queue).run(address, terminated, options.drain_seconds)
+    slab_bytes = options.slab_mib * MIB
+    transport = Transport(
+        options.shared_memory, slab_bytes=slab_bytes, request_bytes=slab_bytes // 2, cache_bytes=slab_bytes // 4
+    )
+    await Server(executor, transport, options.queue).run(address, terminated, options.drain_seconds)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,10 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from prometheus_client import Metric
 from pydantic import BaseModel, TypeAdapter
 
+from cornserve.task import Output, Tensor
 from cornserve.task.errors import DefinitionError
-from cornserve.task.output import Output
+from cornserve.transport import Received, Slot
+from cornserve_executors.base.tensors import Tensors
 
 Config = TypeVar("Config", bound=BaseModel)
 Request = TypeVar("Request", bound=BaseModel)
@@ -41,7 +43,7 @@ class Report(Protocol):
 class Call:
     """One invocation, as the executor sees it."""
 
-    __slots__ = ("_send", "attempt", "delivered", "invocation", "outputs", "request_id")
+    __slots__ = ("_send", "_tensors", "attempt", "delivered", "invocation", "outputs", "request_id")
 
     def __init__(
         self,
@@ -51,6 +53,7 @@ class Call:
         outputs: frozenset[str],
         send: Callable[[str, bytes], Awaitable[None]],
         delivered: Mapping[str, Sequence[bytes]],
+        tensors: Tensors,
     ) -> None:
         self.request_id = request_id
         self.invocation = invocation
@@ -59,6 +62,7 @@ class Call:
         self.delivered = delivered
         """By output: the items that an executor has sent before it died, as JSON. Only for executors that continue."""
         self._send = send
+        self._tensors = tensors
 
     @property
     def id(self) -> str:
@@ -72,6 +76,24 @@ class Call:
     async def send(self, output: str, item: bytes) -> None:
         """Sends the next item of a stream, or a value ahead of the end, as JSON. Waits while the caller is behind."""
         await self._send(output, item)
+
+    async def receive(self, tensor: Tensor) -> Received:
+        """The data of one of the request's tensors, as soon as it is there. It may be read until the invocation ends.
+
+        An invocation that waits here counts as one that has not begun: it must not hold what others need to go on.
+        """
+        return await self._tensors.receive(tensor)
+
+    async def allocate(self, output: str, nbytes: int) -> Slot:
+        """Room for the tensor that becomes this output once it is published. Waits while there is none.
+
+        Raises `TooLargeError` if there can never be so much.
+        """
+        return await self._tensors.allocate(output, nbytes)
+
+    def reuse(self, output: str, key: str) -> bool:
+        """Publishes the tensor that an earlier invocation has published under this key, if it is still there."""
+        return self._tensors.reuse(output, key)
 
 
 class Executor(Generic[Config, Request, Result]):

@@ -28,6 +28,8 @@ class Metrics(Collector):
         ProcessCollector(registry=self.registry)
         self._own = own
         self._running = 0
+        self.waiting = 0
+        """Of the invocations that run, those that wait for tensors of others."""
         self._ended: Counter[str] = Counter()
         self._seconds = Histogram()
         self.registry.register(self)
@@ -51,6 +53,9 @@ class Metrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Called by the thread that serves them."""
         yield GaugeMetricFamily("cornserve_executor_running", "Invocations that run.", value=self._running)
+        yield GaugeMetricFamily(
+            "cornserve_executor_waiting", "Of these, those that wait for tensors of others.", value=self.waiting
+        )
         ended = CounterMetricFamily(
             "cornserve_executor_invocations", "Invocations that ended, by code.", labels=["code"]
         )

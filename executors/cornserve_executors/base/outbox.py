@@ -28,8 +28,8 @@ class Outbox:
             await self._drained.wait()
         self._put(pb.Event(call=call, chunk=pb.OutputChunk(output=output, item=item)))
 
-    def end(self, call: int, code: pb.Code.ValueType, message: str = "", values: bytes = b"") -> None:
-        self._put(pb.Event(call=call, end=pb.End(code=code, message=message, values=values)))
+    def end(self, call: int, end: pb.End) -> None:
+        self._put(pb.Event(call=call, end=end))
 
     def close(self) -> None:
         """Ends `frames` after what is waiting."""

@@ -19,6 +19,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from prometheus_client import start_http_server
 
 from cornserve.files import write_whole
+from cornserve.transport import Transport
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.v1 import executor_pb2_grpc
 from cornserve.waiting import done_before
@@ -60,11 +61,12 @@ class Address:
 
 
 class Server:
-    def __init__(self, executor: Executor[Any, Any, Any], queue: int) -> None:
+    def __init__(self, executor: Executor[Any, Any, Any], transport: Transport, queue: int) -> None:
         self._executor = executor
         self._state = State()
-        self._metrics = Metrics(executor.metrics)
-        self._service = ExecutorService(executor, self._state, self._metrics, queue)
+        self._transport = transport
+        self._metrics = Metrics(lambda: (*executor.metrics(), *transport.metrics()))
+        self._service = ExecutorService(executor, self._state, self._metrics, transport, queue)
         self._health = health.aio.HealthServicer()
 
     async def run(self, address: Address, terminated: asyncio.Event, drain_seconds: float) -> None:
@@ -78,12 +80,14 @@ class Server:
                 self._state.close()  # Observers would keep the server for all of the grace.
                 await self._service.abort("the executor ends")
                 await self._executor.stop()
+                await self._transport.stop()
 
     @asynccontextmanager
     async def _listening(self, address: Address) -> AsyncIterator[None]:
         server = grpc.aio.server(options=_OPTIONS)
         executor_pb2_grpc.add_ExecutorServicer_to_server(self._service, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        await self._transport.start(server, address.host)
         await self._set_health(serving=False)
         port = server.add_insecure_port(address.listen)
         await server.start()

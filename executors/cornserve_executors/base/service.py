@@ -15,6 +15,7 @@ from cornserve.observe import logs
 from cornserve.observe.discretion import outline
 from cornserve.task.output import Output
 from cornserve.task.references import Blob, Given, Origin, Tensor
+from cornserve.transport import TooLargeError, Transport
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.v1 import executor_pb2_grpc
 from cornserve_executors.base.executor import (
@@ -27,6 +28,7 @@ from cornserve_executors.base.executor import (
 from cornserve_executors.base.metrics import Metrics
 from cornserve_executors.base.outbox import Outbox
 from cornserve_executors.base.state import State
+from cornserve_executors.base.tensors import InputLostError, Kept, Tensors
 from cornserve_executors.base.trace import traced
 
 log = logging.getLogger(__name__)
@@ -42,10 +44,18 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
         queue: how many it works on or keeps waiting at most; any more are for another replica, or for later.
     """
 
-    def __init__(self, executor: Executor[Any, Any, Any], state: State, metrics: Metrics, queue: int = 1024) -> None:
+    def __init__(
+        self,
+        executor: Executor[Any, Any, Any],
+        state: State,
+        metrics: Metrics,
+        transport: Transport,
+        queue: int = 1024,
+    ) -> None:
         self._executor = executor
         self._state = state
         self._metrics = metrics
+        self._transport = transport
         self._queue = queue
         self._calls: set[asyncio.Task[None]] = set()
         self._end = ""
@@ -77,59 +87,74 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
     async def _read(self, frames: AsyncIterator[pb.InvokeRequest], outbox: Outbox, is_taken: bool) -> None:
         """Owns the tasks of all invocations of a stream; they end with it."""
         calls: dict[int, asyncio.Task[None]] = {}
+        kept = Kept()
         try:
             async for frame in frames:
                 for command in frame.commands:
                     match command.WhichOneof("kind"):
                         case "start" if not (is_taken and self._state.accepts):
                             refusal = f"the executor is {self._state.description}"
-                            outbox.end(command.call, pb.CODE_UNAVAILABLE, refusal)
-                        case "start" if len(self._calls) >= self._queue:
+                            outbox.end(command.call, pb.End(code=pb.CODE_UNAVAILABLE, message=refusal))
+                        case "start" if len(self._calls) - self._metrics.waiting >= self._queue:
                             self._metrics.refused()
                             refusal = f"the executor has {self._queue} invocations (see the limit `queue`)"
-                            outbox.end(command.call, pb.CODE_RESOURCE_EXHAUSTED, refusal)
+                            outbox.end(command.call, pb.End(code=pb.CODE_RESOURCE_EXHAUSTED, message=refusal))
                         case "start":
-                            task = asyncio.create_task(self._run(command.call, command.start, outbox))
+                            task = asyncio.create_task(self._run(command.call, command.start, outbox, kept))
                             calls[command.call] = task
                             self._calls.add(task)
                             task.add_done_callback(partial(self._forget, calls, command.call, outbox))
                         case "cancel" if command.call in calls:
                             calls[command.call].cancel()
+                        case "release":
+                            kept.release(command.call)
             await asyncio.gather(*calls.values(), return_exceptions=True)
         finally:
             for task in list(calls.values()):
                 task.cancel()
             await asyncio.gather(*calls.values(), return_exceptions=True)
+            kept.revoke_all()
             outbox.close()
 
-    async def _run(self, call: int, start: pb.Start, outbox: Outbox) -> None:
+    async def _run(self, call: int, start: pb.Start, outbox: Outbox, kept: Kept) -> None:
         logs.bind(request_id=start.request_id, invocation=start.invocation, attempt=start.attempt)
         executor = type(self._executor).__name__
+        tensors = Tensors(self._transport, start, self._metrics)
         with self._metrics.invocation() as observed, traced(executor, start, observed):
-            code, message, values = await self._outcome(call, start, outbox)
-            observed.code = pb.Code.Name(code).removeprefix("CODE_")
-        outbox.end(call, code, message, values)
+            end = await self._outcome(call, start, outbox, tensors)
+            observed.code = pb.Code.Name(end.code).removeprefix("CODE_")
+        production = tensors.take_production()
+        if production is not None:
+            if end.code == pb.CODE_OK:
+                kept.keep(call, production, _seconds(start))
+            else:
+                production.revoke()
+        outbox.end(call, end)
 
-    async def _outcome(self, call: int, start: pb.Start, outbox: Outbox) -> tuple[pb.Code.ValueType, str, bytes]:
+    async def _outcome(self, call: int, start: pb.Start, outbox: Outbox, tensors: Tensors) -> pb.End:
         try:
-            async with asyncio.timeout(start.timeout_ms / 1000 if start.timeout_ms else None):
-                return pb.CODE_OK, "", await self._invoke(call, start, outbox)
+            async with asyncio.timeout(_seconds(start)):
+                return pb.End(values=await self._invoke(call, start, outbox, tensors))
         except asyncio.CancelledError:
-            return *self._cancelled, b""
+            return self._cancelled
         except TimeoutError:
-            return pb.CODE_DEADLINE_EXCEEDED, "not done by the request's deadline", b""
-        except (InvalidRequestError, ValidationError) as error:
-            return pb.CODE_INVALID_ARGUMENT, str(error), b""
+            return pb.End(code=pb.CODE_DEADLINE_EXCEEDED, message="not done by the request's deadline")
+        except (InvalidRequestError, TooLargeError, ValidationError) as error:
+            return pb.End(code=pb.CODE_INVALID_ARGUMENT, message=str(error))
         except OverloadedError as error:
-            return pb.CODE_RESOURCE_EXHAUSTED, str(error), b""
+            return pb.End(code=pb.CODE_RESOURCE_EXHAUSTED, message=str(error))
+        except InputLostError as error:
+            return pb.End(code=pb.CODE_INPUT_LOST, message=str(error), lost_inputs=error.inputs)
         except EngineDeadError as error:
             self._state.engine_died(str(error))
-            return pb.CODE_ABORTED, f"the engine died: {error}", b""
+            return pb.End(code=pb.CODE_ABORTED, message=f"the engine died: {error}")
         except Exception as error:
             log.error("the invocation failed:\n%s", outline(error))
-            return pb.CODE_INTERNAL, f"{type(error).__name__}: {error}", b""
+            return pb.End(code=pb.CODE_INTERNAL, message=f"{type(error).__name__}: {error}")
+        finally:
+            await tensors.let_go()
 
-    async def _invoke(self, call: int, start: pb.Start, outbox: Outbox) -> bytes:
+    async def _invoke(self, call: int, start: pb.Start, outbox: Outbox, tensors: Tensors) -> bytes:
         if start.delivered and not self._executor.continues:
             raise InvalidRequestError("this executor does not go on from what another has sent")
         given = Given([_given(one) for one in start.inputs])
@@ -139,8 +164,9 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
             await outbox.chunk(call, output, item)
 
         delivered = _by_output(start.delivered)
+        outputs = frozenset(start.outputs)
         result: Output = await self._executor.invoke(
-            request, Call(start.request_id, start.invocation, start.attempt, frozenset(start.outputs), send, delivered)
+            request, Call(start.request_id, start.invocation, start.attempt, outputs, send, delivered, tensors)
         )
         return result.values_json()
 
@@ -150,11 +176,13 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
         calls.pop(call, None)
         self._calls.discard(task)
         if task.cancelled():  # before it ran at all, else it has said so itself
-            outbox.end(call, *self._cancelled)
+            outbox.end(call, self._cancelled)
 
     @property
-    def _cancelled(self) -> tuple[pb.Code.ValueType, str]:
-        return (pb.CODE_ABORTED, self._end) if self._end else (pb.CODE_CANCELLED, "cancelled")
+    def _cancelled(self) -> pb.End:
+        if self._end:
+            return pb.End(code=pb.CODE_ABORTED, message=self._end)
+        return pb.End(code=pb.CODE_CANCELLED, message="cancelled")
 
     async def Observe(  # noqa: N802 - gRPC's spelling
         self,
@@ -163,6 +191,10 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
     ) -> AsyncIterator[pb.Observation]:
         async for observation in self._state.observations():
             yield observation
+
+
+def _seconds(start: pb.Start) -> float | None:
+    return start.timeout_ms / 1000 or None
 
 
 def _given(one: pb.Input) -> Blob | Tensor:

@@ -64,8 +64,8 @@ class Machine:
     def json(self, *arguments: str) -> Any:
         return json.loads(self.do(*arguments, "--json"))
 
-    def up(self) -> None:
-        self.do("up", "--detach", "--port", "0", "--cpu-slots", "4")
+    def up(self, *options: str, cpu_slots: int = 4) -> None:
+        self.do("up", "--detach", "--port", "0", "--cpu-slots", str(cpu_slots), *options)
 
     def processes(self, module: str | None = None) -> list[psutil.Process]:
         """What runs for this home, all of it or of one module: all of it has the home among its arguments."""

@@ -10,17 +10,19 @@ import logging
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cornserve.control.launcher.base import ReplicaId
 from cornserve.control.launcher.local.leader import Leader
-from cornserve.control.launcher.local.shared_memory import Note
+from cornserve.control.launcher.local.shared_memory import SHARED_MEMORY, Note
 from cornserve.control.launcher.local.tail import tail
 from cornserve.files import write_whole
 from cornserve.observe.log_file import older
 from cornserve.task.spec import ExecutorSpec
+from cornserve.transport.segment import reap
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +99,18 @@ class Folders:
     def _ended(self) -> Path:
         return self.path / "ended"
 
+    @property
+    def segments(self) -> Path:
+        """Where the replicas keep tensors for each other: in memory, and apart from those of other homes."""
+        return SHARED_MEMORY / f"cornserve-{sha256(bytes(self.path)).hexdigest()[:16]}"
+
+    def _reap_segments(self) -> None:
+        """Those of dead processes go at once, and with the last one the directory."""
+        if self.segments.is_dir():
+            reap(self.segments)
+            with suppress(OSError):  # Others are in it.
+                self.segments.rmdir()
+
     def create(self, replica: ReplicaId) -> Folder:
         folder = Folder(self.path / replica)
         folder.path.mkdir(parents=True)
@@ -118,6 +132,7 @@ class Folders:
     def retire(self, folder: Folder) -> None:
         """Removes a folder but keeps its log, and of these the latest. May be repeated, if a crash came between."""
         folder.shared_memory.unlink_all()
+        self._reap_segments()
         self._ended.mkdir(exist_ok=True)
         kept = self._ended / f"{folder.id}.log"
         for log, to in ((folder.log, kept), (older(folder.log), older(kept))):

@@ -27,11 +27,12 @@ class LocalLauncher:
         *,
         drain_seconds: float = 30,
         queue: int = Limits().queue,
+        slab_mib: int = Limits().slab_mib,
         first_pause: float = 1,
         longest_pause: float = 60,
     ) -> None:
         folders = Folders(home.replicas)
-        self._machine = Machine(folders, slots, Board(), drain_seconds, queue, first_pause, longest_pause)
+        self._machine = Machine(folders, slots, Board(), drain_seconds, queue, slab_mib, first_pause, longest_pause)
         self._places: list[Place] = []
         self._owner: asyncio.Task[None] | None = None
         self._tasks: asyncio.TaskGroup

@@ -24,6 +24,8 @@ class Machine:
     """How long a replica may finish what is in flight."""
     queue: int
     """How many invocations a replica works on or keeps waiting."""
+    slab_mib: int
+    """How much a replica keeps in shared memory for others."""
     first_pause: float
     longest_pause: float
 

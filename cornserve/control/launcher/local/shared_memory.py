@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cornserve.files import write_whole
 
-_DIRECTORY = Path("/dev/shm")
+SHARED_MEMORY = Path("/dev/shm")
 _PATTERNS = ("sem.mp-*", "psm_*")
 """Only names that multiprocessing gives: a file of any other name may be another replica's."""
 
@@ -21,7 +21,7 @@ def mapped_by(pids: Iterable[int]) -> set[Path]:
     """The files that the processes map. They are known by inode: glibc maps a semaphore before it gets its name."""
     inodes = {inode for pid in pids for inode in _mapped_inodes(pid)}
     found: set[Path] = set()
-    for file in (file for pattern in _PATTERNS for file in _DIRECTORY.glob(pattern)):
+    for file in (file for pattern in _PATTERNS for file in SHARED_MEMORY.glob(pattern)):
         with suppress(FileNotFoundError):
             if file.stat().st_ino in inodes:
                 found.add(file)
@@ -32,7 +32,7 @@ def _mapped_inodes(pid: int) -> Iterator[int]:
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
             _, _, _, _, inode, *path = line.split(maxsplit=5)
-            if path and path[0].startswith(f"{_DIRECTORY}/"):
+            if path and path[0].startswith(f"{SHARED_MEMORY}/"):
                 yield int(inode)
 
 

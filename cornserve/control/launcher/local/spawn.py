@@ -55,4 +55,5 @@ def _command(folder: Folder, spec: ExecutorSpec, machine: Machine) -> list[str]:
         *("--spec", spec.model_dump_json()),
         *("--listen", "127.0.0.1:0", "--announce", str(folder.announcement), "--metrics-port", "0"),
         *("--drain-seconds", str(machine.drain_seconds), "--queue", str(machine.queue)),
+        *("--shared-memory", str(machine.folders.segments), "--slab-mib", str(machine.slab_mib)),
     ]

@@ -1,0 +1,115 @@
+"""The tensors that one invocation takes and makes.
+
+What it takes is held until it ends. What it makes outlives it: whoever called it keeps it until all that want it have
+ended (`Kept`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
+
+from cornserve.task import Tensor
+from cornserve.task.references import Origin
+from cornserve.transport import LostError, Production, Received, Slot, Source, Transport
+from cornserve.v1 import executor_pb2 as pb
+from cornserve_executors.base.metrics import Metrics
+
+
+class InputLostError(Exception):
+    """Tensors that the invocation takes are gone."""
+
+    def __init__(self, inputs: list[int], message: str) -> None:
+        self.inputs = inputs
+        super().__init__(message)
+
+
+class Tensors:
+    def __init__(self, transport: Transport, start: pb.Start, metrics: Metrics) -> None:
+        self._transport = transport
+        self._start = start
+        self._metrics = metrics
+        self._awaited = 0
+        """Inputs that have not arrived."""
+        self._held = AsyncExitStack()
+        self._production: Production | None = None
+
+    async def receive(self, tensor: Tensor) -> Received:
+        index, pending = self._find(tensor)
+        source = Source(pending.endpoint, self._start.request_id, pending.invocation, pending.attempt, pending.output)
+        with self._waiting():
+            try:
+                return await self._held.enter_async_context(self._transport.consume(source))
+            except LostError as error:
+                raise InputLostError([index], str(error)) from error
+
+    async def allocate(self, output: str, nbytes: int) -> Slot:
+        return await self._made.allocate(output, nbytes)
+
+    def reuse(self, output: str, key: str) -> bool:
+        return self._made.reuse(output, key)
+
+    async def let_go(self) -> None:
+        """Of what it has taken."""
+        await self._held.aclose()
+
+    def take_production(self) -> Production | None:
+        """What it has made, which is the caller's from now on."""
+        production, self._production = self._production, None
+        return production
+
+    @property
+    def _made(self) -> Production:
+        if self._production is None:
+            start = self._start
+            self._production = self._transport.produce(
+                start.request_id, start.invocation, start.attempt, arrived_us=start.arrived_us
+            )
+        return self._production
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """An invocation counts as one that waits, for however many inputs."""
+        self._metrics.waiting += not self._awaited
+        self._awaited += 1
+        try:
+            yield
+        finally:
+            self._awaited -= 1
+            self._metrics.waiting -= not self._awaited
+
+    def _find(self, tensor: Tensor) -> tuple[int, pb.Pending]:
+        for index, one in enumerate(self._start.inputs):
+            if Origin(one.pending.invocation, one.pending.output) == tensor.origin:
+                return index, one.pending
+        raise ValueError(f"{tensor!r} is no input of this invocation")
+
+
+class Kept:
+    """What the invocations of one caller have made, until it needs it no more: it says so, leaves, or is too late."""
+
+    def __init__(self) -> None:
+        self._productions: dict[int, Production] = {}
+        self._timers: dict[int, asyncio.TimerHandle] = {}
+
+    def keep(self, call: int, production: Production, seconds: float | None) -> None:
+        self._productions[call] = production
+        if seconds is not None:
+            self._timers[call] = asyncio.get_running_loop().call_later(seconds, self._drop, call, Production.revoke)
+
+    def release(self, call: int) -> None:
+        """Who still reads it may finish."""
+        self._drop(call, Production.release)
+
+    def revoke_all(self) -> None:
+        for call in [*self._productions]:
+            self._drop(call, Production.revoke)
+
+    def _drop(self, call: int, how: Callable[[Production], None]) -> None:
+        timer = self._timers.pop(call, None)
+        if timer is not None:
+            timer.cancel()
+        production = self._productions.pop(call, None)
+        if production is not None:
+            how(production)
