@@ -21,6 +21,8 @@ class AppTally:
         "chunk_seconds",
         "first_seconds",
         "generation_tokens",
+        "image_seconds",
+        "images",
         "paths",
         "prompt_tokens",
         "retries",
@@ -36,6 +38,8 @@ class AppTally:
         self.retries = 0
         self.prompt_tokens = 0
         self.generation_tokens = 0
+        self.images = 0
+        self.image_seconds = Histogram()
         self.seconds = Histogram()
         self.first_seconds = Histogram()
         self.chunk_seconds = Histogram()
@@ -86,6 +90,11 @@ class Meter:
         """An invocation starts once more, on another replica."""
         self.retries += 1
         self._tally.retries += 1
+
+    def take_images(self, count: int) -> None:
+        """Images of the request are there."""
+        self._tally.images += count
+        self._tally.image_seconds.observe(self.seconds)
 
     def chunk(self) -> None:
         """A piece of a streamed answer arrives."""

@@ -57,6 +57,10 @@ class Metrics(Collector):
         retries = _counter("retries", "Invocations that were started once more, on another replica.", ["app"])
         prompt = _counter("prompt_tokens", "Tokens that language models have read.", ["app"])
         generation = _counter("generation_tokens", "Tokens that language models have written.", ["app"])
+        images = _counter("images", "Images in requests.", ["app"])
+        image_seconds = _histogram(
+            "image_seconds", "From a request's arrival until its images are decoded from base64, or fetched.", ["app"]
+        )
         seconds = _histogram(
             "e2e_request_latency_seconds", "From a request's arrival to the end of its answer.", ["app"]
         )
@@ -77,10 +81,13 @@ class Metrics(Collector):
             retries.add_metric([app], tally.retries)
             prompt.add_metric([app], tally.prompt_tokens)
             generation.add_metric([app], tally.generation_tokens)
+            images.add_metric([app], tally.images)
+            tally.image_seconds.add_to(image_seconds, [app])
             tally.seconds.add_to(seconds, [app])
             tally.first_seconds.add_to(first, [app])
             tally.chunk_seconds.add_to(between, [app])
-        yield from (running, requests, paths, retries, prompt, generation, seconds, first, between)
+        tokens, times = (prompt, generation), (image_seconds, seconds, first, between)
+        yield from (running, requests, paths, retries, *tokens, images, *times)
 
 
 def _counter(name: str, meaning: str, labels: list[str]) -> CounterMetricFamily:

@@ -101,6 +101,7 @@ class Serving:
         try:
             async with asyncio.timeout_at(self._deadline):
                 await self._shared.media.resolve(self._images, self._fetched.take)
+                self._meter.take_images(len(self._images))
         except TimeoutError:
             message = "the images could not be fetched by the request's deadline"
             raise ApiError(504, message, code="deadline_exceeded") from None

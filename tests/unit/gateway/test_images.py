@@ -315,5 +315,28 @@ async def test_what_is_fetched_counts_as_memory_until_the_request_is_over(
     await until(lambda: _says(gateway, "cornserve_gateway_body_bytes 0.0"))
 
 
+async def test_images_are_counted(gateway: httpx.AsyncClient) -> None:
+    await gateway.post(CHAT, json=chat(TEXT))
+    await gateway.post(CHAT, json=chat(part(data_url(PNG)), part(data_url(PNG))))
+
+    assert await _says(gateway, 'cornserve_gateway_images_total{app="seer"} 2.0')
+    assert await _says(gateway, 'cornserve_gateway_image_seconds_count{app="seer"} 1.0')
+
+
+class TestDefaults:
+    @pytest.fixture
+    def limits(self) -> Limits:
+        return Limits()
+
+    async def test_four_images_of_ten_megabytes_are_taken_in_one_request(self, gateway: httpx.AsyncClient) -> None:
+        large = bytearray(claims(4000, 3000))
+        large[-12:-12] = b"\0\x98\x96\x80tEXt" + bytes(10_000_004)
+
+        response = await gateway.post(CHAT, json=chat(*[part(data_url(bytes(large)))] * 4))
+
+        assert response.status_code == 200
+        assert response.json()["choices"][0]["message"]["content"].count("PNG:4000x3000") == 4
+
+
 async def _says(gateway: httpx.AsyncClient, metric: str) -> bool:
     return metric in (await gateway.get("/metrics")).text
