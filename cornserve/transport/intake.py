@@ -42,6 +42,7 @@ class Intake:
         self._changed = asyncio.Event()
         self._is_complete = False
         self._loss = ""
+        self.lost = asyncio.Event()
         self.asked_us = time.time_ns() // 1000
 
     async def next(self) -> Offer | None:
@@ -54,8 +55,12 @@ class Intake:
             self._changed.clear()
             await self._changed.wait()
         if self._loss:
-            raise LostError(f"{self.source} is lost: {self._loss}")
+            raise self.error
         return self._offers.popleft() if self._offers else None
+
+    @property
+    def error(self) -> LostError:
+        return LostError(f"{self.source} is lost: {self._loss}")
 
     def offer(self, offer: Offer) -> None:
         self._offers.append(offer)
@@ -67,4 +72,5 @@ class Intake:
 
     def lose(self, reason: str) -> None:
         self._loss = reason
+        self.lost.set()
         self._changed.set()

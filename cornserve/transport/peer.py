@@ -46,6 +46,10 @@ class Peer:
         # It outlives the request in which it may be made, whose name is not to stand in its logs.
         self._connection = asyncio.create_task(self._run(), name=f"transfer {endpoint}", context=Context())
 
+    @property
+    def host(self) -> str:
+        return self.endpoint.rpartition(":")[0]
+
     def subscribe(self, intake: Intake) -> _RemoteLink:
         number = next(self._numbers)
         self._intakes[number] = intake

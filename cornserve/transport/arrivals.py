@@ -1,0 +1,105 @@
+"""How what has been offered becomes readable here, by the shortest way there is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+from cornserve.transport.admission import Admission, Age
+from cornserve.transport.errors import LostError
+from cornserve.transport.intake import Offer
+from cornserve.transport.meter import PULLED, SAME_NODE, SAME_PROCESS, Meter
+from cornserve.transport.neighbours import Neighbours
+from cornserve.transport.peer import Peer
+from cornserve.transport.puller import Piece, Puller
+from cornserve.transport.received import Received
+from cornserve.transport.segment import Mapping
+from cornserve.transport.segments import Location
+from cornserve.transport.slab import Slab
+from cornserve.transport.store import Block
+from cornserve.transport.subscriptions import Incoming
+from cornserve.v1 import transfer_pb2 as pb
+from cornserve.waiting import done_before
+
+
+class Arrivals:
+    def __init__(self, slab: Slab, admission: Admission, puller: Puller, meter: Meter) -> None:
+        self._slab = slab
+        self._admission = admission
+        self._puller = puller
+        self._meter = meter
+        self._neighbours = Neighbours(slab.path.parent)
+
+    @asynccontextmanager
+    async def readable(self, incoming: Incoming, offer: Offer) -> AsyncIterator[Received]:
+        """The tensor, until the block ends."""
+        way, arrival = self._way(incoming, offer)
+        async with arrival as received:
+            since_us = max(offer.published_us, incoming.intake.asked_us)
+            self._meter.received(way, offer.nbytes, max(0, time.time_ns() // 1000 - since_us) / 1e6)
+            yield received
+
+    def forget(self, peer: Peer) -> None:
+        """The connection to it is broken."""
+        if peer.producer is not None:
+            self._neighbours.forget(peer.producer.token)
+            self._puller.forget(peer.host, peer.producer.address)
+
+    async def close(self) -> None:
+        await self._neighbours.close()
+
+    def _way(self, incoming: Incoming, offer: Offer) -> tuple[str, AbstractAsyncContextManager[Received]]:
+        producer = incoming.producer
+        if producer is None or producer.segment == self._slab.path.name:
+            return SAME_PROCESS, _mapped(offer, self._slab.path, self._slab.mapping)
+        if mapping := self._neighbours.find(producer.segment, producer.token):
+            path = self._slab.path.with_name(Path(producer.segment).name)
+            return SAME_NODE, _mapped(offer, path, mapping)
+        return PULLED, self._pulled(incoming, producer, offer)
+
+    @asynccontextmanager
+    async def _pulled(self, incoming: Incoming, producer: pb.Producer, offer: Offer) -> AsyncIterator[Received]:
+        """In our own slab, as if it were the request's own tensor. The producer's is released at once."""
+        account = self._admission.open(Age(offer.arrived_us, incoming.intake.source.request_id))
+        try:
+            block = await self._admission.take(account, offer.nbytes)
+            try:
+                await self._pull(incoming, producer, offer, block)
+                incoming.link.release(offer.chunk)
+                self._admission.store.seal(block)
+                yield _received(
+                    offer, self._slab.path, block.extent.offset, block.extent.generation, self._slab.mapping
+                )
+            finally:
+                self._admission.disown(account, block)
+                self._admission.store.drop(block)
+        finally:
+            self._admission.close(account)
+
+    async def _pull(self, incoming: Incoming, producer: pb.Producer, offer: Offer, block: Block) -> None:
+        intake, peer = incoming.intake, incoming.peer
+        assert peer is not None
+        if producer.puller != self._puller.name:
+            theirs, ours = producer.puller, self._puller.name
+            raise LostError(f"{intake.source} is on another node, which sends by {theirs!r}, and we pull by {ours!r}")
+        piece = Piece(producer.token, offer.offset, offer.nbytes, offer.generation)
+        into = self._admission.store.buffer(block)
+        try:
+            pulling = self._puller.pull(peer.host, producer.address, piece, into)
+            if not await done_before(intake.lost, pulling):
+                raise intake.error
+        except OSError as error:
+            raise LostError(f"{intake.source} is lost: cannot pull it from {peer.host}: {error}") from error
+
+
+@asynccontextmanager
+async def _mapped(offer: Offer, path: Path, mapping: Mapping) -> AsyncIterator[Received]:
+    """Where its producer has it."""
+    yield _received(offer, path, offer.offset, offer.generation, mapping)
+
+
+def _received(offer: Offer, path: Path, offset: int, generation: int, mapping: Mapping) -> Received:
+    location = Location(str(path), offset, offer.nbytes, generation)
+    return Received(offer.dtype, offer.shape, offer.metadata, mapping.view(offset, offer.nbytes), location, mapping)

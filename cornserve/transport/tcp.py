@@ -1,0 +1,142 @@
+"""Pulls over plain TCP, which every network has.
+
+The consumer sends which piece it wants. The producer answers whether it has it, sends it from its slab, and adds
+whether it was still that piece at the end. (`sendfile` would not do: it sends pages as they are after it has returned.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from contextvars import Context
+from typing import Final
+
+from cornserve.transport.errors import LostError
+from cornserve.transport.puller import Export, Piece
+
+PULLS_PER_PRODUCER: Final = 4
+"""At once. More would only share the same line."""
+
+_REQUEST = struct.Struct("<16sQQQ")
+_PORT = struct.Struct("<H")
+_YES, _NO = b"\1", b"\0"
+
+_Address = tuple[str, int]
+
+
+class TcpPuller:
+    name = "tcp"
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._idle: dict[_Address, list[socket.socket]] = {}
+        self._turns: dict[_Address, asyncio.Semaphore] = {}
+
+    async def open(self, host: str, find: Callable[[Piece], Export | None]) -> bytes:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host.strip("[]"), 0), family=family, backlog=128)
+        listener.setblocking(False)
+        self._own(self._listen(listener, find))
+        return _PORT.pack(listener.getsockname()[1])
+
+    async def pull(self, host: str, address: bytes, piece: Piece, into: memoryview) -> None:
+        async with self._connection(_address(host, address)) as connection:
+            loop = asyncio.get_running_loop()
+            request = _REQUEST.pack(piece.token, piece.offset, piece.nbytes, piece.generation)
+            await loop.sock_sendall(connection, request)
+            answer = memoryview(bytearray(1))
+            for part in (answer, into, answer):
+                if not await _receive(connection, part):
+                    raise ConnectionResetError("the connection ended in the middle of a tensor")
+                if part is answer and answer != _YES:
+                    raise LostError("its memory has been freed while it was pulled")
+
+    def forget(self, host: str, address: bytes) -> None:
+        self._turns.pop(_address(host, address), None)
+        for connection in self._idle.pop(_address(host, address), ()):
+            connection.close()
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for connections in self._idle.values():
+            for connection in connections:
+                connection.close()
+        self._idle.clear()
+
+    async def _listen(self, listener: socket.socket, find: Callable[[Piece], Export | None]) -> None:
+        loop = asyncio.get_running_loop()
+        with listener:
+            while True:
+                connection, _ = await loop.sock_accept(listener)
+                self._own(_serve(connection, find))
+
+    @asynccontextmanager
+    async def _connection(self, address: _Address) -> AsyncIterator[socket.socket]:
+        """One that is used by nobody else, and can be used again unless the block fails."""
+        async with self._turns.setdefault(address, asyncio.Semaphore(PULLS_PER_PRODUCER)):
+            idle = self._idle.setdefault(address, [])
+            connection = idle.pop() if idle else await _connect(address)
+            try:
+                yield connection
+            except BaseException:
+                connection.close()
+                raise
+            idle.append(connection)
+
+    def _own(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work, context=Context())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _address(host: str, address: bytes) -> _Address:
+    (port,) = _PORT.unpack(address)
+    return host.strip("[]"), port
+
+
+async def _serve(connection: socket.socket, find: Callable[[Piece], Export | None]) -> None:
+    loop = asyncio.get_running_loop()
+    request = memoryview(bytearray(_REQUEST.size))
+    with connection, suppress(OSError):
+        connection.setblocking(False)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        while await _receive(connection, request):
+            export = find(Piece(*_REQUEST.unpack(request)))
+            if export is None:
+                await loop.sock_sendall(connection, _NO)
+                continue
+            await loop.sock_sendall(connection, _YES)
+            await loop.sock_sendall(connection, export.view)
+            await loop.sock_sendall(connection, _YES if export.is_current() else _NO)
+
+
+async def _connect(address: _Address) -> socket.socket:
+    loop = asyncio.get_running_loop()
+    host, port = address
+    family, kind, protocol, _, resolved = (await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))[0]
+    connection = socket.socket(family, kind, protocol)
+    try:
+        connection.setblocking(False)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await loop.sock_connect(connection, resolved)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+async def _receive(connection: socket.socket, into: memoryview) -> bool:
+    """Whether all of it came."""
+    loop = asyncio.get_running_loop()
+    position = 0
+    while position < len(into):
+        received = await loop.sock_recv_into(connection, into[position:])
+        if not received:
+            return False
+        position += received
+    return True
