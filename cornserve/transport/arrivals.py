@@ -66,9 +66,11 @@ class Arrivals:
         try:
             block = await self._admission.take(account, offer.nbytes)
             try:
-                await self._pull(incoming, producer, offer, block)
+                try:
+                    await self._pull(incoming, producer, offer, block)
+                finally:
+                    self._admission.store.seal(block)
                 incoming.link.release(offer.chunk)
-                self._admission.store.seal(block)
                 yield _received(
                     offer, self._slab.path, block.extent.offset, block.extent.generation, self._slab.mapping
                 )

@@ -1,0 +1,115 @@
+"""The file itself, and what is left of it when its owner dies."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cornserve.transport import Location, Segments, SlabError, StaleError, reap, segment
+from cornserve.transport.segment import PAGE, TOKEN_BYTES, Layout
+from cornserve.transport.slab import Slab
+
+TOKEN = bytes(range(TOKEN_BYTES))
+
+OWNER = """
+import sys, time
+from pathlib import Path
+from cornserve.transport import segment
+kept = segment.create(Path(sys.argv[1]), bytes(range(16)), 4)
+print("made", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_segment_is_known_by_its_token(tmp_path: Path) -> None:
+    mapping, descriptor = segment.create(tmp_path, TOKEN, 3)
+    path = tmp_path / segment.name_of(TOKEN)
+    mapping.memory[mapping.layout.data :] = b"x" * 3 * PAGE
+
+    shared = segment.open_shared(path, TOKEN)
+
+    assert shared is not None
+    assert bytes(shared.view(shared.layout.data, 3 * PAGE)) == b"x" * 3 * PAGE
+    assert shared.bytes.readonly
+    assert segment.open_shared(path, TOKEN[::-1]) is None
+    assert segment.open_shared(tmp_path / "nothing.slab", TOKEN) is None
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 100, b"CORNSLB1" + TOKEN + bytes(24), b"x" * 2 * PAGE])
+def test_another_file_is_no_segment(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / segment.name_of(TOKEN)
+    path.write_bytes(content)
+
+    assert segment.open_shared(path, TOKEN) is None
+
+
+def test_a_truncated_segment_is_none(tmp_path: Path) -> None:
+    _, descriptor = segment.create(tmp_path, TOKEN, 3)
+    path = tmp_path / segment.name_of(TOKEN)
+    os.truncate(path, Layout(3).nbytes - 1)
+
+    assert segment.open_shared(path, TOKEN) is None
+    os.close(descriptor)
+
+
+def test_data_begins_at_a_page_after_a_generation_for_each() -> None:
+    for pages in (1, 511, 512, 513, 100_000):
+        layout = Layout(pages)
+        assert layout.data % PAGE == 0
+        assert layout.table.stop - layout.table.start == 8 * pages
+        assert layout.table.stop <= layout.data
+        assert layout.page_at(layout.data + (pages - 1) * PAGE) == pages - 1
+
+
+def test_only_segments_of_dead_processes_are_reaped(tmp_path: Path) -> None:
+    other = tmp_path / "cornserve.log"
+    other.touch()
+    path = tmp_path / segment.name_of(TOKEN)
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == b"made\n"
+        assert reap(tmp_path) == []
+        owner.kill()
+    assert path.exists()
+
+    assert reap(tmp_path) == [path]
+
+    assert list(tmp_path.iterdir()) == [other]
+
+
+def test_a_slab_that_cannot_be_made_says_why_and_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(SlabError, match="No such file"):
+        asyncio.run(Slab(tmp_path / "nowhere", TOKEN, PAGE).make())
+    with pytest.raises(SlabError, match=r"File too large|No space"):
+        asyncio.run(Slab(tmp_path, TOKEN, 1 << 62).make())
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_location_in_a_segment_that_is_gone_is_stale(tmp_path: Path) -> None:
+    with pytest.raises(StaleError, match="is gone"):
+        Segments().view(Location(str(tmp_path / "gone.slab"), PAGE, 1, 1))
+
+
+def test_segments_stay_readable_after_their_owner_has_removed_them(tmp_path: Path) -> None:
+    mapping, descriptor = segment.create(tmp_path, TOKEN, 1)
+    mapping.generations[0] = 7
+    path = tmp_path / segment.name_of(TOKEN)
+    location = Location(str(path), mapping.layout.data, 10, 7)
+    segments = Segments()
+    view = segments.view(location)
+
+    path.unlink()
+    os.close(descriptor)
+
+    assert bytes(view) == bytes(10)
+    segments.check(location)
