@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import tempfile
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.transport.worker import MIB
+
+LEASE_SECONDS = 1.0
+
+StartWorker = Callable[..., Awaitable["RemoteWorker"]]
+
+
+class RemoteWorker:
+    """A process that runs worker.py."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.endpoint = ""
+
+    async def do(self, what: str, **arguments: Any) -> Any:
+        await self.send(what, **arguments)
+        return await self.answer()
+
+    async def send(self, what: str, **arguments: Any) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"do": what, **arguments}).encode() + b"\n")
+        await self.process.stdin.drain()
+
+    async def answer(self) -> Any:
+        assert self.process.stdout is not None
+        return json.loads(await self.process.stdout.readline())
+
+    async def counts(self, metric: str, value: float) -> bool:
+        return bool((await self.do("metrics"))[metric] == value)
+
+    async def kill(self) -> None:
+        self.process.kill()
+        await self.process.wait()
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+
+@pytest.fixture
+def shared_memory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="cornserve-test-") as directory:
+        yield Path(directory)
+
+
+@pytest.fixture
+async def start_worker(shared_memory: Path) -> AsyncIterator[StartWorker]:
+    async with AsyncExitStack() as stack:
+
+        async def start(directory: Path = shared_memory, slab_bytes: int = 4 * MIB) -> RemoteWorker:
+            return await stack.enter_async_context(_worker(directory, slab_bytes))
+
+        yield start
+
+
+@asynccontextmanager
+async def _worker(directory: Path, slab_bytes: int) -> AsyncIterator[RemoteWorker]:
+    module = "tests.integration.transport.worker"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", module, str(directory), str(slab_bytes), str(LEASE_SECONDS)), stdin=PIPE, stdout=PIPE
+    )
+    worker = RemoteWorker(process)
+    worker.endpoint = await worker.answer()
+    try:
+        yield worker
+    finally:
+        if process.returncode is None:
+            worker.go_on()
+            assert process.stdin is not None
+            process.stdin.close()
+            async with asyncio.timeout(20):
+                await process.wait()

@@ -1,0 +1,233 @@
+"""Processes that share memory, and die, or hang, at every moment of a tensor's life."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from cornserve.transport import LostError, Source, StaleError, Transport, reap
+from tests.integration.transport.conftest import RemoteWorker, StartWorker
+from tests.integration.transport.worker import MIB, REQUEST
+from tests.waiting import until
+
+HELD = 'cornserve_transport_slab_bytes{state="held"}'
+
+
+@pytest.fixture
+async def consumer(shared_memory: Path) -> AsyncIterator[Transport]:
+    """In our own process."""
+    transport = Transport(shared_memory, slab_bytes=MIB, request_bytes=MIB)
+    yield transport
+    await transport.stop()
+
+
+async def hold(consumer: RemoteWorker, producer: RemoteWorker, invocation: int = 0) -> str:
+    """Why it could not be had, if so."""
+    wanted = {"endpoint": producer.endpoint, "invocation": invocation, "output": "embeddings"}
+    return str(await consumer.do("hold", **wanted))
+
+
+async def publish(producer: RemoteWorker, fill: int = 7) -> None:
+    await producer.do("begin", invocation=0)
+    await producer.do("publish", invocation=0, output="embeddings", nbytes=MIB, fill=fill)
+
+
+async def test_a_tensor_goes_from_process_to_process(start_worker: StartWorker) -> None:
+    producer, consumer = await start_worker(), await start_worker()
+    await publish(producer, fill=0xAB)
+
+    assert await hold(consumer, producer) == ""
+
+    assert await consumer.do("read", output="embeddings") == "ab"
+
+
+async def test_a_producer_that_is_killed_before_it_announces_loses_its_consumers(
+    start_worker: StartWorker, consumer: Transport
+) -> None:
+    producer = await start_worker()
+    await producer.do("begin", invocation=0)
+    waiting = asyncio.create_task(read(consumer, producer, 0))
+    await producer.do("begin", invocation=1)
+    await producer.do("release", invocation=1)
+    with pytest.raises(LostError, match="has ended"):  # so what was subscribed before it has arrived, too
+        await read(consumer, producer, 1)
+
+    await producer.kill()
+
+    with pytest.raises(LostError, match=r"output 'embeddings' of invocation 0 \(attempt 0\) of request request at"):
+        await waiting
+    with pytest.raises(LostError):
+        await read(consumer, producer, 0)
+
+
+async def test_a_producer_that_is_killed_while_it_writes_loses_its_consumers(start_worker: StartWorker) -> None:
+    producer, consumer = await start_worker(), await start_worker()
+    await producer.do("begin", invocation=0)
+    await producer.do("allocate", invocation=0, output="embeddings", nbytes=MIB)
+    holding = asyncio.create_task(hold(consumer, producer))
+
+    await producer.kill()
+
+    assert "LostError" in await holding
+
+
+async def test_what_has_arrived_stays_readable_when_its_producer_is_killed(
+    start_worker: StartWorker, shared_memory: Path
+) -> None:
+    producer, consumer = await start_worker(), await start_worker()
+    await publish(producer, fill=0xAB)
+    await hold(consumer, producer)
+
+    await producer.kill()
+    assert len(reap(shared_memory)) == 1
+
+    assert await consumer.do("read", output="embeddings") == "ab"
+
+
+async def test_a_killed_consumer_gives_its_slab_space_back(start_worker: StartWorker) -> None:
+    producer, consumer = await start_worker(), await start_worker()
+    await publish(producer)
+    await hold(consumer, producer)
+    await producer.do("release", invocation=0)
+    assert await producer.counts(HELD, MIB)
+
+    await consumer.kill()
+
+    await until(lambda: producer.counts(HELD, 0))
+
+
+async def test_a_hung_consumer_loses_what_it_holds_and_finds_out_when_it_goes_on(start_worker: StartWorker) -> None:
+    producer, consumer = await start_worker(), await start_worker()
+    await publish(producer, fill=1)
+    await hold(consumer, producer)
+    await producer.do("release", invocation=0)
+
+    consumer.stop()
+    await until(lambda: producer.counts(HELD, 0))
+    await producer.do("begin", invocation=1)
+    for output in ("first", "second"):
+        await producer.do("publish", invocation=1, output=output, nbytes=MIB, fill=2)
+    consumer.go_on()
+
+    assert "StaleError" in await consumer.do("read", output="embeddings")
+
+
+async def test_a_consumer_that_is_busy_but_alive_keeps_what_it_holds(start_worker: StartWorker) -> None:
+    producer, consumer, hung = [await start_worker() for _ in range(3)]
+    await publish(producer, fill=1)
+    await hold(consumer, producer)
+    await hold(hung, producer)
+    await producer.do("release", invocation=0)
+
+    hung.stop()
+    await until(lambda: producer.counts("cornserve_transport_expired_leases_total", 1))
+
+    assert await consumer.do("read", output="embeddings") == "01"
+
+
+async def test_a_process_that_starts_removes_what_dead_ones_have_left(
+    start_worker: StartWorker, shared_memory: Path
+) -> None:
+    dead, alive = await start_worker(), await start_worker()
+    for worker in (dead, alive):
+        await publish(worker)
+    await dead.kill()
+    assert len(segments(shared_memory)) == 2
+
+    await start_worker()
+
+    assert len(segments(shared_memory)) == 1
+    assert await alive.counts(HELD, MIB)
+
+
+async def test_a_process_that_ends_leaves_nothing(start_worker: StartWorker, shared_memory: Path) -> None:
+    worker = await start_worker()
+    await publish(worker)
+    assert worker.process.stdin is not None
+
+    worker.process.stdin.close()
+    await worker.process.wait()
+
+    assert segments(shared_memory) == []
+
+
+def segments(directory: Path) -> list[Path]:
+    return list(directory.iterdir())
+
+
+async def test_a_producer_that_is_killed_while_it_announces_leaves_nobody_waiting(
+    start_worker: StartWorker, consumer: Transport
+) -> None:
+    producer = await start_worker()
+    reading = [asyncio.create_task(read(consumer, producer, invocation)) for invocation in range(1000)]
+    await producer.send("churn", count=1000, nbytes=1000, seed=4)
+    async with asyncio.timeout(20):
+        await reading[500]
+
+        await producer.kill()
+
+        outcomes = await asyncio.gather(*reading, return_exceptions=True)
+    assert all(isinstance(outcome, bytes | LostError | StaleError) for outcome in outcomes)
+    assert isinstance(outcomes[-1], LostError)
+
+
+async def test_data_of_a_freed_slot_is_never_read_as_anothers(start_worker: StartWorker, consumer: Transport) -> None:
+    """The producer gives the same memory to one tensor after the other while we read them."""
+    count, nbytes = 800, 256 << 10
+    producer = await start_worker(slab_bytes=4 * nbytes)
+    reading = [asyncio.create_task(read(consumer, producer, invocation)) for invocation in range(count)]
+
+    await producer.do("churn", count=count, nbytes=nbytes, seed=3)
+    async with asyncio.timeout(60):
+        outcomes = await asyncio.gather(*reading, return_exceptions=True)
+
+    kinds = Counter(type(outcome) for outcome in outcomes)
+    assert set(kinds) == {bytes, StaleError, LostError}  # AssertionError: it was another's
+    assert await producer.counts(HELD, 0)
+
+
+async def read(consumer: Transport, producer: RemoteWorker, invocation: int) -> bytes:
+    """A tensor that is all the byte that its metadata says."""
+    async with consumer.consume(Source(producer.endpoint, REQUEST, invocation, 0, "embeddings")) as tensor:
+        for _ in range(invocation % 7):
+            await asyncio.sleep(0)
+        data = bytes(tensor.view)
+        tensor.check()
+        assert data == tensor.metadata * len(data)
+        return tensor.metadata
+
+
+async def test_processes_that_share_no_memory_pull(start_worker: StartWorker, shared_memory: Path) -> None:
+    (shared_memory / "producer").mkdir()
+    (shared_memory / "consumer").mkdir()
+    producer = await start_worker(shared_memory / "producer")
+    consumer = await start_worker(shared_memory / "consumer")
+    await publish(producer, fill=0xAB)
+
+    assert await hold(consumer, producer) == ""
+    await producer.do("release", invocation=0)
+    await until(lambda: producer.counts(HELD, 0))
+    await producer.kill()
+
+    assert await consumer.do("read", output="embeddings") == "ab"
+
+
+async def test_a_pull_from_a_producer_that_is_killed_is_lost(start_worker: StartWorker, shared_memory: Path) -> None:
+    (shared_memory / "producer").mkdir()
+    (shared_memory / "consumer").mkdir()
+    size = 256 * MIB
+    producer = await start_worker(shared_memory / "producer", slab_bytes=2 * size)
+    consumer = await start_worker(shared_memory / "consumer", slab_bytes=2 * size)
+    await producer.do("begin", invocation=0)
+    await producer.do("publish", invocation=0, output="embeddings", nbytes=size, fill=1)
+    await consumer.send("hold", endpoint=producer.endpoint, invocation=0, output="embeddings")
+
+    producer.stop()
+    await producer.kill()
+
+    assert "LostError" in await consumer.answer()
+    await until(lambda: consumer.counts(HELD, 0))

@@ -1,0 +1,101 @@
+"""A process with a transport, which does what it is told on its standard input, a JSON object on each line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from cornserve.transport import Production, Received, Source, Transport, TransportError
+
+MIB = 1 << 20
+PAUSE = 0.004
+"""Seconds at most between publishing and taking back: about what a consumer needs to read."""
+REQUEST = "request"
+
+
+class Worker:
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._productions: dict[int, Production] = {}
+        self._held = AsyncExitStack()
+        self._received: dict[str, Received] = {}
+
+    async def begin(self, invocation: int) -> None:
+        self._productions[invocation] = self._transport.produce(REQUEST, invocation, 0, arrived_us=invocation)
+
+    async def publish(self, invocation: int, output: str, nbytes: int, fill: int) -> None:
+        slot = await self._productions[invocation].allocate(output, nbytes)
+        slot.buffer[:] = bytes([fill]) * nbytes
+        slot.publish("uint8", (nbytes,), bytes([fill]))
+
+    async def allocate(self, invocation: int, output: str, nbytes: int) -> None:
+        """And never publishes it."""
+        await self._productions[invocation].allocate(output, nbytes)
+
+    async def release(self, invocation: int) -> None:
+        self._productions.pop(invocation).release()
+
+    async def churn(self, count: int, nbytes: int, seed: int) -> None:
+        """Publishes and takes back, so that the same memory is another tensor's again and again."""
+        order = random.Random(seed)
+        for invocation in range(count):
+            await self.begin(invocation)
+            await self.publish(invocation, "embeddings", nbytes, order.randrange(256))
+            await asyncio.sleep(order.random() * PAUSE)
+            self._productions.pop(invocation).revoke()
+
+    async def hold(self, endpoint: str, invocation: int, output: str) -> str:
+        """Consumes a tensor, and keeps it."""
+        try:
+            source = Source(endpoint, REQUEST, invocation, 0, output)
+            tensor = await self._held.enter_async_context(self._transport.consume(source))
+        except TransportError as error:
+            return f"{type(error).__name__}: {error}"
+        self._received[output] = tensor
+        return ""
+
+    async def read(self, output: str) -> str:
+        """The hexadecimal digits of the bytes that are in a tensor that is held, or why there are none."""
+        data = bytes(self._received[output].view)
+        try:
+            self._received[output].check()
+        except TransportError as error:
+            return f"{type(error).__name__}: {error}"
+        return bytes(set(data)).hex()
+
+    async def metrics(self) -> dict[str, float]:
+        samples = (sample for metric in self._transport.metrics() for sample in metric.samples)
+        return {sample.name + _labels(sample.labels): sample.value for sample in samples}
+
+
+def _labels(labels: dict[str, str]) -> str:
+    return "{" + ",".join(f'{name}="{value}"' for name, value in labels.items()) + "}" if labels else ""
+
+
+async def main(directory: Path, slab_bytes: int, lease_seconds: float) -> None:
+    transport = Transport(directory, slab_bytes=slab_bytes, request_bytes=slab_bytes // 2, lease_seconds=lease_seconds)
+    server = grpc.aio.server()
+    await transport.start(server, "127.0.0.1")
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    print(json.dumps(f"127.0.0.1:{port}"), flush=True)
+    worker = Worker(transport)
+    loop = asyncio.get_running_loop()
+    while line := await loop.run_in_executor(None, sys.stdin.readline):
+        command = json.loads(line)
+        do: Callable[..., Awaitable[Any]] = getattr(worker, command.pop("do"))
+        print(json.dumps(await do(**command)), flush=True)
+    await transport.stop()
+    await server.stop(grace=None)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])))
