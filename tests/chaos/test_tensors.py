@@ -21,7 +21,7 @@ from tests.chaos.load import Load
 from tests.integration.cli.machine import Machine
 from tests.waiting import until
 
-KILLS = 40
+KILLS = 25
 REPLICAS = 3
 CLIENTS = 32
 WEIGHTS = {Victim.EXECUTOR: 80, Victim.GATEWAY: 10, Victim.CONTROLLER: 10}
@@ -50,7 +50,7 @@ async def test_kills_cost_no_request_and_leave_nothing_behind(machine: Machine) 
     load = Load(machine.url, letters(seconds=0.1, nbytes=NBYTES), clients=CLIENTS)
 
     async with load.running():
-        await killer.kill(KILLS, WEIGHTS, mean_seconds=0.5)
+        await killer.kill(KILLS, WEIGHTS, mean_seconds=0.4)
     await until(lambda: _is_zero(machine, HELD), seconds=60)
 
     assert verdicts(load.outcomes, killer.kills) == []

@@ -104,8 +104,10 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
                             calls[command.call] = task
                             self._calls.add(task)
                             task.add_done_callback(partial(self._forget, calls, command.call, outbox))
-                        case "cancel" if command.call in calls:
-                            calls[command.call].cancel()
+                        case "cancel":
+                            kept.revoke(command.call)  # It may have ended when its caller did not know yet.
+                            if command.call in calls:
+                                calls[command.call].cancel()
                         case "release":
                             kept.release(command.call)
             await asyncio.gather(*calls.values(), return_exceptions=True)
@@ -130,6 +132,7 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
             else:
                 production.revoke()
         outbox.end(call, end)
+        await tensors.let_go()
 
     async def _outcome(self, call: int, start: pb.Start, outbox: Outbox, tensors: Tensors) -> pb.End:
         try:
@@ -151,8 +154,6 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
         except Exception as error:
             log.error("the invocation failed:\n%s", outline(error))
             return pb.End(code=pb.CODE_INTERNAL, message=f"{type(error).__name__}: {error}")
-        finally:
-            await tensors.let_go()
 
     async def _invoke(self, call: int, start: pb.Start, outbox: Outbox, tensors: Tensors) -> bytes:
         if start.delivered and not self._executor.continues:

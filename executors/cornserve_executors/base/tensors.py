@@ -102,9 +102,13 @@ class Kept:
         """Who still reads it may finish."""
         self._drop(call, Production.release)
 
+    def revoke(self, call: int) -> None:
+        """Whoever still reads it will hear that it is too late."""
+        self._drop(call, Production.revoke)
+
     def revoke_all(self) -> None:
         for call in [*self._productions]:
-            self._drop(call, Production.revoke)
+            self.revoke(call)
 
     def _drop(self, call: int, how: Callable[[Production], None]) -> None:
         timer = self._timers.pop(call, None)
