@@ -3,7 +3,7 @@
 
 A local instance serves a composite task on one echo executor: a chat that is answered with sixteen words, whole,
 streamed word by word, or streamed with a pause before each word. A closed loop of 1 to 512 requests in flight goes
-through `/v1/chat/completions`, and in the same run directly to the executor, over one stream of its own gRPC contract;
+through `/v1/chat/completions`, and in the same run directly to the executor, over one line of its own contract;
 and, with --peers, through proxies on the gateway's core to an HTTP server that gives the same answers. Every answer is
 checked.
 """

@@ -69,7 +69,7 @@ class Report:
         names = [*self.peers_rss_mib]
         table = table_of(("", "in flight"), ("cornserve", *names), "µs of CPU per request (requests/s)")
         table.caption = (
-            "Cornserve checks each request, records and replays its task, and calls an executor over gRPC; "
+            "Cornserve checks each request, records and replays its task, and calls an executor; "
             "the others pass bytes on to an HTTP server, each on the gateway's core while it is measured"
         )
         for row in self.rows:

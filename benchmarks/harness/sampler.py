@@ -3,7 +3,7 @@
 It begins when it is sent `SAMPLE`, because imports would hide all else, and ends with the gateway. A timer that counts
 CPU time interrupts at ticks of the kernel's clock (every 4 ms on most machines), and the stack of the main thread is
 counted. Unlike with cProfile, small functions do not look dearer than they are. What runs in C counts for the line of
-Python that called it, and what gRPC's own threads do for wherever the main thread is.
+Python that called it.
 
 FILE gets the stacks as flame graph tools take them ("outermost;…;innermost count"), and `FILE.top` the functions.
 """

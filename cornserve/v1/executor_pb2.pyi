@@ -3,9 +3,10 @@
 isort:skip_file
 The contract between whoever invokes (a gateway) and whoever executes (an executor replica).
 
-One bidirectional stream per caller and replica carries all invocations between the two, because a
-stream's set-up costs more than an invocation. Frames hold several commands or events: under load one
-gRPC message is paid for by many of them.
+One connection per caller and replica carries all invocations between the two: `InvokeRequest`s one way,
+`InvokeResponse`s the other, each behind its length, at the port after gRPC's (docs/reference/executor-contract.md).
+gRPC itself would cost ten times as much for each of them. When the connection breaks, every invocation that was
+started on it is cancelled.
 """
 
 from collections import abc as _abc
@@ -81,6 +82,8 @@ Global___Phase: _TypeAlias = Phase  # noqa: Y015
 
 @_typing.final
 class InvokeRequest(_message.Message):
+    """Commands that gather while the connection is busy leave together."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     COMMANDS_FIELD_NUMBER: _builtins.int
@@ -128,7 +131,7 @@ class Command(_message.Message):
     CANCEL_FIELD_NUMBER: _builtins.int
     RELEASE_FIELD_NUMBER: _builtins.int
     call: _builtins.int
-    """Chosen by the caller, unique within the stream; events repeat it."""
+    """Chosen by the caller, unique within the connection; events repeat it."""
     @_builtins.property
     def start(self) -> Global___Start: ...
     @_builtins.property

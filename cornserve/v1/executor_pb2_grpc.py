@@ -34,11 +34,6 @@ class ExecutorStub:
         Args:
             channel: A grpc.Channel.
         """
-        self.Invoke = channel.stream_stream(
-                '/cornserve.v1.Executor/Invoke',
-                request_serializer=cornserve_dot_v1_dot_executor__pb2.InvokeRequest.SerializeToString,
-                response_deserializer=cornserve_dot_v1_dot_executor__pb2.InvokeResponse.FromString,
-                _registered_method=True)
         self.Observe = channel.unary_stream(
                 '/cornserve.v1.Executor/Observe',
                 request_serializer=cornserve_dot_v1_dot_executor__pb2.ObserveRequest.SerializeToString,
@@ -48,13 +43,6 @@ class ExecutorStub:
 
 class ExecutorServicer:
     """Missing associated documentation comment in .proto file."""
-
-    def Invoke(self, request_iterator, context):
-        """When the stream breaks, every invocation that was started on it is cancelled.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
 
     def Observe(self, request, context):
         """The current state at once, then each change. Readiness itself is grpc.health.v1.
@@ -66,11 +54,6 @@ class ExecutorServicer:
 
 def add_ExecutorServicer_to_server(servicer, server):
     rpc_method_handlers = {
-            'Invoke': grpc.stream_stream_rpc_method_handler(
-                    servicer.Invoke,
-                    request_deserializer=cornserve_dot_v1_dot_executor__pb2.InvokeRequest.FromString,
-                    response_serializer=cornserve_dot_v1_dot_executor__pb2.InvokeResponse.SerializeToString,
-            ),
             'Observe': grpc.unary_stream_rpc_method_handler(
                     servicer.Observe,
                     request_deserializer=cornserve_dot_v1_dot_executor__pb2.ObserveRequest.FromString,
@@ -86,33 +69,6 @@ def add_ExecutorServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class Executor:
     """Missing associated documentation comment in .proto file."""
-
-    @staticmethod
-    def Invoke(request_iterator,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.stream_stream(
-            request_iterator,
-            target,
-            '/cornserve.v1.Executor/Invoke',
-            cornserve_dot_v1_dot_executor__pb2.InvokeRequest.SerializeToString,
-            cornserve_dot_v1_dot_executor__pb2.InvokeResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
 
     @staticmethod
     def Observe(request,

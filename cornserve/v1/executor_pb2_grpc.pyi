@@ -3,9 +3,10 @@
 isort:skip_file
 The contract between whoever invokes (a gateway) and whoever executes (an executor replica).
 
-One bidirectional stream per caller and replica carries all invocations between the two, because a
-stream's set-up costs more than an invocation. Frames hold several commands or events: under load one
-gRPC message is paid for by many of them.
+One connection per caller and replica carries all invocations between the two: `InvokeRequest`s one way,
+`InvokeResponse`s the other, each behind its length, at the port after gRPC's (docs/reference/executor-contract.md).
+gRPC itself would cost ten times as much for each of them. When the connection breaks, every invocation that was
+started on it is cancelled.
 """
 
 from collections import abc as _abc
@@ -36,28 +37,16 @@ class ExecutorStub:
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ExecutorAsyncStub: ...
-    Invoke: _grpc.StreamStreamMultiCallable[_executor_pb2.InvokeRequest, _executor_pb2.InvokeResponse]
-    """When the stream breaks, every invocation that was started on it is cancelled."""
     Observe: _grpc.UnaryStreamMultiCallable[_executor_pb2.ObserveRequest, _executor_pb2.Observation]
     """The current state at once, then each change. Readiness itself is grpc.health.v1."""
 
 @_typing.type_check_only
 class ExecutorAsyncStub(ExecutorStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
-    Invoke: _aio.StreamStreamMultiCallable[_executor_pb2.InvokeRequest, _executor_pb2.InvokeResponse]  # type: ignore[assignment]
-    """When the stream breaks, every invocation that was started on it is cancelled."""
     Observe: _aio.UnaryStreamMultiCallable[_executor_pb2.ObserveRequest, _executor_pb2.Observation]  # type: ignore[assignment]
     """The current state at once, then each change. Readiness itself is grpc.health.v1."""
 
 class ExecutorServicer(metaclass=_abc_1.ABCMeta):
-    @_abc_1.abstractmethod
-    def Invoke(
-        self,
-        request_iterator: _MaybeAsyncIterator[_executor_pb2.InvokeRequest],
-        context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_executor_pb2.InvokeResponse], _abc.AsyncIterator[_executor_pb2.InvokeResponse]]:
-        """When the stream breaks, every invocation that was started on it is cancelled."""
-
     @_abc_1.abstractmethod
     def Observe(
         self,

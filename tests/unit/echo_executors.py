@@ -1,7 +1,9 @@
-"""Executors of the echo package, served over gRPC as ever, but in the test's own process."""
+"""Executors of the echo package, served as ever, but in the test's own process."""
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,6 +16,7 @@ from cornserve.v1 import executor_pb2 as pb
 from cornserve.v1 import executor_pb2_grpc
 from cornserve_executors.base import Executor
 from cornserve_executors.base.metrics import Metrics
+from cornserve_executors.base.ports import listening
 from cornserve_executors.base.service import ExecutorService
 from cornserve_executors.base.state import State
 
@@ -27,10 +30,9 @@ class EchoExecutors:
         self.states: dict[str, State] = {}
         self.services: dict[str, ExecutorService] = {}
         self._metrics: dict[str, Metrics] = {}
-        self._transports: dict[str, Transport] = {}
         self._directory = TemporaryDirectory(dir="/dev/shm", prefix="cornserve-test-")
         self._endpoints: dict[str, str] = {}
-        self._servers: dict[str, grpc.aio.Server] = {}
+        self._served: dict[str, AsyncExitStack] = {}
 
     async def endpoint(self, spec: ExecutorSpec) -> str:
         """Of the one executor of a spec."""
@@ -50,10 +52,18 @@ class EchoExecutors:
         metrics = Metrics(lambda: (*executor.metrics(), *transport.metrics()))
         service = ExecutorService(executor, state, metrics, transport)
         executor_pb2_grpc.add_ExecutorServicer_to_server(service, server)
-        endpoint = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-        await server.start()
-        self.states[endpoint], self.services[endpoint], self._servers[endpoint] = state, service, server
-        self._metrics[endpoint], self._transports[endpoint] = metrics, transport
+        served = AsyncExitStack()
+        served.push_async_callback(transport.stop)
+
+        def answer() -> asyncio.Protocol:
+            line = service.answer()
+            served.callback(line.abort, "killed")
+            return line
+
+        endpoint = await served.enter_async_context(listening(server, answer, "127.0.0.1:0"))
+        served.push_async_callback(server.stop, grace=None)
+        self.states[endpoint], self.services[endpoint], self._served[endpoint] = state, service, served
+        self._metrics[endpoint] = metrics
         return endpoint
 
     def running(self, endpoint: str | None = None) -> int:
@@ -65,10 +75,9 @@ class EchoExecutors:
         return sum(metrics.registry.get_sample_value(metric, labels) or 0 for metrics in asked)
 
     async def kill(self, endpoint: str) -> None:
-        await self._servers.pop(endpoint).stop(grace=None)
-        await self._transports[endpoint].stop()
+        await self._served.pop(endpoint).aclose()
 
     async def close(self) -> None:
-        for endpoint in list(self._servers):
+        for endpoint in list(self._served):
             await self.kill(endpoint)
         self._directory.cleanup()

@@ -10,8 +10,8 @@ import uvloop
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
-from benchmarks.harness.load.grpc import invoking
 from benchmarks.harness.load.http import chatting
+from benchmarks.harness.load.invocations import invoking
 from benchmarks.harness.load.job import Job, Result
 from benchmarks.harness.load.tally import Tally
 

@@ -55,7 +55,7 @@ class ReplicaMetrics(Collector):
         )
         dispatch = HistogramMetricFamily(
             "cornserve_gateway_dispatch_seconds",
-            "How long the first command of a frame waited until gRPC had taken the frame.",
+            "How long the first command of a frame waited until the connection took the frame.",
             labels=_LABELS,
         )
         ids = self._ids()

@@ -1,7 +1,4 @@
-"""The connection to one executor replica: one gRPC stream that carries all invocations there.
-
-Commands that gather while a frame is written leave together in the next one: under load, gRPC's cost per message
-is shared by many invocations.
+"""The connection to one executor replica: one line that carries all invocations there.
 
 When the connection is lost, it matters to each invocation whether it may have begun: "UNAVAILABLE" says that it has
 not, so that it harms nobody to send it elsewhere; "ABORTED" says that an executor died under it.
@@ -17,28 +14,14 @@ from collections.abc import Sequence
 from contextvars import Context
 from typing import Protocol
 
-import grpc
-
 from cornserve.gateway.observe.replica_metrics import ReplicaTally
+from cornserve.line import Line
 from cornserve.observe.discretion import outline
 from cornserve.v1 import executor_pb2 as pb
-from cornserve.v1 import executor_pb2_grpc
 
 log = logging.getLogger(__name__)
 
-_CHANNEL_OPTIONS = [
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.max_send_message_length", -1),
-    # Notices a peer that is gone without a word (its node died) within half a minute.
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-]
-
 CONNECT_SECONDS = 5.0
-
-
-class UnreachableError(Exception):
-    """Nobody listens at the endpoint."""
 
 
 class Listener(Protocol):
@@ -66,8 +49,7 @@ class Replica:
         self._tally = tally
         self.is_suspect = is_suspect
         """Until it is connected."""
-        self._commands: list[pb.Command] = []
-        self._filled = asyncio.Event()
+        self._line = Line(self._frame, pb.InvokeResponse, self._read)
         self._commands_since = 0.0
         self._listeners: dict[int, Listener] = {}
         self._started: dict[int, float] = {}
@@ -113,36 +95,30 @@ class Replica:
         return listener
 
     def _send(self, command: pb.Command) -> None:
-        if not self._commands:
+        if not self._line.waiting:
             self._commands_since = time.perf_counter()
-        self._commands.append(command)
-        self._filled.set()
+        self._line.put(command)
+
+    def _frame(self, commands: list[pb.Command]) -> pb.InvokeRequest:
+        self._tally.dispatch_seconds.observe(time.perf_counter() - self._commands_since)
+        return pb.InvokeRequest(commands=commands)
 
     async def _connect(self) -> None:
         reason = "the connection was closed"
         try:
-            async with grpc.aio.insecure_channel(self.endpoint, options=_CHANNEL_OPTIONS) as channel:
-                async with asyncio.timeout(CONNECT_SECONDS):
-                    await _connected(channel)
-                self.is_suspect = False
-                stream = executor_pb2_grpc.ExecutorStub(channel).Invoke()
-                writer = asyncio.create_task(self._write(stream))
-                try:
-                    await self._read(stream)
-                    reason = "the executor ended the connection"
-                finally:
-                    writer.cancel()
-                    await asyncio.gather(writer, return_exceptions=True)
-        except (UnreachableError, TimeoutError):
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await self._line.connect(self.endpoint)
+            self.is_suspect = False
+            reason = await self._line.closed()
+        except (TimeoutError, OSError):
             reason = "nobody listens there"
-        except grpc.aio.AioRpcError as error:
-            reason = error.details() or error.code().name
         finally:
+            self._line.abort(reason)
             self._lose(reason)
 
     def _lose(self, reason: str) -> None:
         self.lost_at = asyncio.get_running_loop().time()
-        unsent = {command.call for command in self._commands}
+        unsent = {command.call for command in self._line.waiting}
         lost = dict(self._listeners)
         if lost and not self.is_suspect:
             log.warning("lost the executor at %s with %d invocations: %s", self.endpoint, len(lost), reason)
@@ -151,25 +127,12 @@ class Replica:
             self._forget(call, code)
             self._end(listener, code, f"the executor at {self.endpoint} was lost: {reason}")
 
-    async def _write(self, stream: grpc.aio.StreamStreamCall[pb.InvokeRequest, pb.InvokeResponse]) -> None:
-        try:
-            while True:
-                await self._filled.wait()
-                self._filled.clear()
-                commands, self._commands = self._commands, []
-                since = self._commands_since
-                await stream.write(pb.InvokeRequest(commands=commands))
-                self._tally.dispatch_seconds.observe(time.perf_counter() - since)
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            pass  # A stream that breaks is the reader's to report.
-        except Exception as error:
-            log.error("cannot write to the executor at %s:\n%s", self.endpoint, outline(error))
-            stream.cancel()
-
-    async def _read(self, stream: grpc.aio.StreamStreamCall[pb.InvokeRequest, pb.InvokeResponse]) -> None:
-        async for frame in stream:
-            for event in frame.events:
-                self._take(event)
+    def _read(self, frame: pb.InvokeResponse | None) -> None:
+        if frame is None:
+            self._line.abort("the executor has ended")
+            return
+        for event in frame.events:
+            self._take(event)
 
     def _take(self, event: pb.Event) -> None:
         listener = self._listeners.get(event.call)
@@ -203,13 +166,3 @@ class Replica:
 def _name_of(code: pb.Code.ValueType) -> str:
     """Without its prefix; an executor of a newer version may send a code that is not known here."""
     return pb.Code.Name(code).removeprefix("CODE_") if code in pb.Code.values() else "INTERNAL"
-
-
-async def _connected(channel: grpc.aio.Channel) -> None:
-    """Returns once the channel is connected. gRPC itself would try for ever."""
-    state = channel.get_state(try_to_connect=True)
-    while state is not grpc.ChannelConnectivity.READY:
-        if state in (grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN):
-            raise UnreachableError
-        await channel.wait_for_state_change(state)
-        state = channel.get_state(try_to_connect=True)

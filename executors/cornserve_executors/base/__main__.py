@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import uvloop
 from pydantic import ValidationError
 
 from cornserve import waiting
@@ -37,7 +38,7 @@ def main() -> int:
         return 2
     tracing.setup("cornserve-executor", os.environ.get(logs.REPLICA_VARIABLE))
     try:
-        asyncio.run(_serve(executor, options))
+        uvloop.run(_serve(executor, options))
     except StartError as error:
         log.error("the executor did not start: %s", error)
         return 1

@@ -25,6 +25,7 @@ from cornserve.v1 import executor_pb2_grpc
 from cornserve.waiting import done_before
 from cornserve_executors.base.executor import EngineDeadError, Executor
 from cornserve_executors.base.metrics import Metrics
+from cornserve_executors.base.ports import listening
 from cornserve_executors.base.service import ExecutorService
 from cornserve_executors.base.state import State
 
@@ -39,8 +40,8 @@ SERVICE = "cornserve.v1.Executor"
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
-    # Gateways ping an idle connection, too, to notice that the other side is gone. By default that counts as an attack,
-    # and the first invocation after a minute of silence loses the connection.
+    # Who keeps a stream open may ping an idle connection, too, to notice that the other side is gone. By default that
+    # counts as an attack, and ends the connection.
     ("grpc.http2.max_ping_strikes", 0),
 ]
 
@@ -89,18 +90,17 @@ class Server:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         await self._transport.start(server, address.host)
         await self._set_health(serving=False)
-        port = server.add_insecure_port(address.listen)
-        await server.start()
-        announcement = [f"{address.host}:{port}"]
-        if address.metrics_port is not None:
-            metrics, _ = start_http_server(address.metrics_port, address.host, registry=self._metrics.registry)
-            announcement.append(f"{address.host}:{metrics.server_port}")
-        if address.announce is not None:
-            write_whole(address.announce, "\n".join(announcement))
-        try:
-            yield
-        finally:
-            await server.stop(grace=1)
+        async with listening(server, self._service.answer, address.listen) as endpoint:
+            announcement = [endpoint]
+            if address.metrics_port is not None:
+                metrics, _ = start_http_server(address.metrics_port, address.host, registry=self._metrics.registry)
+                announcement.append(f"{address.host}:{metrics.server_port}")
+            if address.announce is not None:
+                write_whole(address.announce, "\n".join(announcement))
+            try:
+                yield
+            finally:
+                await asyncio.gather(server.stop(grace=1), self._service.leave())
 
     async def _serve(self, terminated: asyncio.Event) -> None:
         self._state.enter(pb.PHASE_READY)

@@ -1,4 +1,4 @@
-"""The gRPC side of an executor: many invocations over each caller's one stream."""
+"""What an executor does for each of its callers: many invocations over one line."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 from pydantic import ValidationError
 
+from cornserve.line import Line
 from cornserve.observe import logs
 from cornserve.observe.discretion import outline
 from cornserve.task.output import Output
@@ -36,6 +37,12 @@ log = logging.getLogger(__name__)
 ABORT_SECONDS = 1.0
 """How long invocations may take to end once they are cancelled."""
 
+GREETING_SECONDS = 10.0
+"""How long who connects may take to say that it wants an executor."""
+
+LEAVE_SECONDS = 1.0
+"""How long callers may take to read the last that is said to them."""
+
 
 class ExecutorService(executor_pb2_grpc.ExecutorServicer):
     """Serves one executor. `state` says whether it takes invocations.
@@ -58,6 +65,7 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
         self._transport = transport
         self._queue = queue
         self._calls: set[asyncio.Task[None]] = set()
+        self._callers: dict[asyncio.Task[None], Line[pb.Event, pb.InvokeRequest]] = {}
         self._end = ""
         """Why everything is cancelled, once it is."""
 
@@ -69,23 +77,44 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
         if self._calls:
             await asyncio.wait(self._calls, timeout=ABORT_SECONDS)
 
-    async def Invoke(  # noqa: N802 - gRPC's spelling
-        self,
-        request_iterator: AsyncIterator[pb.InvokeRequest],
-        context: grpc.aio.ServicerContext[pb.InvokeRequest, pb.InvokeResponse],
-    ) -> AsyncIterator[pb.InvokeResponse]:
-        outbox = Outbox()
-        with self._state.calling() as is_taken:
-            reader = asyncio.create_task(self._read(request_iterator, outbox, is_taken))
-            try:
-                async for frame in outbox.frames():
-                    yield frame
-            finally:
-                reader.cancel()
-                await asyncio.gather(reader, return_exceptions=True)
+    def answer(self) -> Line[pb.Event, pb.InvokeRequest]:
+        """Our end of a line that somebody opens."""
+        frames: asyncio.Queue[pb.InvokeRequest | None] = asyncio.Queue()
+        line = Line(_frame_of, pb.InvokeRequest, frames.put_nowait)
+        caller = asyncio.create_task(self._serve(line, _until_none(frames)))
+        self._callers[caller] = line
+        caller.add_done_callback(self._callers.pop)
+        return line
+
+    async def leave(self) -> None:
+        """Leaves all callers, once they have been told everything."""
+        for line in self._callers.values():
+            line.end()
+        if self._callers:
+            await asyncio.wait(self._callers, timeout=LEAVE_SECONDS)
+        for caller in self._callers:
+            caller.cancel()
+        await asyncio.gather(*self._callers, return_exceptions=True)
+
+    async def _serve(self, line: Line[pb.Event, pb.InvokeRequest], frames: AsyncIterator[pb.InvokeRequest]) -> None:
+        """Until the caller leaves."""
+        try:
+            async with asyncio.timeout(GREETING_SECONDS):
+                await line.greeted()
+            with self._state.calling() as is_taken:
+                reader = asyncio.create_task(self._read(frames, Outbox(line), is_taken))
+                try:
+                    await line.closed()
+                finally:
+                    reader.cancel()
+                    await asyncio.gather(reader, return_exceptions=True)
+        except (TimeoutError, ConnectionError):
+            pass  # whoever it was wanted something else
+        finally:
+            line.abort("the executor has left")
 
     async def _read(self, frames: AsyncIterator[pb.InvokeRequest], outbox: Outbox, is_taken: bool) -> None:
-        """Owns the tasks of all invocations of a stream; they end with it."""
+        """Owns the tasks of all invocations of a line; they end with it."""
         calls: dict[int, asyncio.Task[None]] = {}
         kept = Kept()
         try:
@@ -202,6 +231,15 @@ def _given(one: pb.Input) -> Blob | Tensor:
     if one.HasField("pending"):
         return Tensor(Origin(one.pending.invocation, one.pending.output))
     return Blob(one.inline)
+
+
+def _frame_of(events: list[pb.Event]) -> pb.InvokeResponse:
+    return pb.InvokeResponse(events=events)
+
+
+async def _until_none(frames: asyncio.Queue[pb.InvokeRequest | None]) -> AsyncIterator[pb.InvokeRequest]:
+    while (frame := await frames.get()) is not None:
+        yield frame
 
 
 def _by_output(chunks: Iterable[pb.OutputChunk]) -> dict[str, list[bytes]]:

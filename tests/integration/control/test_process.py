@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import grpc
 import pytest
 
 from cornserve.app.record import AppSpec, AppStatus, Phase
@@ -19,7 +18,7 @@ from cornserve.control.store.sqlite import SqliteStore
 from cornserve.control.sweep import sweep_executors
 from cornserve.home import Home
 from cornserve.v1 import executor_pb2 as pb
-from cornserve.v1 import executor_pb2_grpc
+from tests.invoking import calling
 from tests.waiting import until
 
 SOURCE = """
@@ -81,11 +80,10 @@ async def test_executors_that_no_app_needs_may_finish_for_as_long_as_a_request_m
         route = (await serves(store)).route
         assert route is not None
         ((endpoint,),) = route.endpoints.values()
-        async with grpc.aio.insecure_channel(endpoint) as channel, asyncio.timeout(60):
-            stream = executor_pb2_grpc.ExecutorStub(channel).Invoke()
-            await stream.write(pb.InvokeRequest(commands=[pb.Command(call=1, start=endless)]))
+        async with calling(endpoint) as caller, asyncio.timeout(60):
+            caller.send(pb.Command(call=1, start=endless))
             await store.delete(APPS, "echo")
-            frame = await stream.read()
+            frame = await caller.read()
 
     assert isinstance(frame, pb.InvokeResponse)
     assert [event.end.code for event in frame.events] == [pb.CODE_ABORTED]

@@ -11,15 +11,14 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
-import grpc
 import pytest
 
 from cornserve.app.record import ReplicaState
 from cornserve.control.launcher.base import Group, GroupKey, Launcher, Replica, ReplicaId
 from cornserve.task.spec import ExecutorSpec
 from cornserve.v1 import executor_pb2 as pb
-from cornserve.v1 import executor_pb2_grpc
 from cornserve_echo.task import EchoRequest, EchoTask
+from tests.invoking import calling
 from tests.waiting import until
 
 PATIENCE_SECONDS = 30.0
@@ -88,10 +87,11 @@ async def events(replica: Replica, text: str, seconds: float = 0) -> AsyncIterat
     assert replica.endpoint is not None
     request = EchoRequest(text=text, seconds=seconds).model_dump_json().encode()
     start = pb.Start(request_id="r", request=request, outputs=["words"])
-    async with grpc.aio.insecure_channel(replica.endpoint) as channel:
-        commands = [pb.InvokeRequest(commands=[pb.Command(call=1, start=start)])]
-        async for response in executor_pb2_grpc.ExecutorStub(channel).Invoke(iter(commands)):
-            for event in response.events:
+    async with calling(replica.endpoint) as caller:
+        caller.send(pb.Command(call=1, start=start))
+        caller.end()
+        async for frame in caller:
+            for event in frame.events:
                 yield event
 
 

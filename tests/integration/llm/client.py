@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
-import grpc
-
 from cornserve.v1 import executor_pb2 as pb
-from cornserve.v1 import executor_pb2_grpc
 from cornserve_tasklib import ChatChunk, ChatRequest, ChatResponse, CompletionRequest
+from tests.invoking import Caller, calling
 
 Chunks = ["chunks"]
 
@@ -41,28 +39,28 @@ class Reply:
 
 
 class Invocation:
-    """One invocation on a stream of its own."""
+    """One invocation on a line of its own."""
 
-    def __init__(self, stream: grpc.aio.StreamStreamCall[pb.InvokeRequest, pb.InvokeResponse]) -> None:
-        self._stream = stream
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
         self._started = time.perf_counter()
         self._reply = Reply()
 
-    async def start(self, request: bytes, *, stream: bool, delivered: Sequence[ChatChunk] = ()) -> None:
+    def start(self, request: bytes, *, stream: bool, delivered: Sequence[ChatChunk] = ()) -> None:
         start = pb.Start(
             request_id="request",
             request=request,
             outputs=Chunks if stream else [],
             delivered=[pb.OutputChunk(output="chunks", item=chunk.model_dump_json().encode()) for chunk in delivered],
         )
-        await self._stream.write(pb.InvokeRequest(commands=[pb.Command(call=1, start=start)]))
+        self._caller.send(pb.Command(call=1, start=start))
 
-    async def cancel(self) -> None:
-        await self._stream.write(pb.InvokeRequest(commands=[pb.Command(call=1, cancel=pb.Cancel())]))
+    def cancel(self) -> None:
+        self._caller.send(pb.Command(call=1, cancel=pb.Cancel()))
 
     def break_off(self) -> None:
         """What the death of the caller looks like."""
-        self._stream.cancel()
+        self._caller.leave()
 
     async def first_chunk(self) -> ChatChunk:
         async for reply in self._progress():
@@ -76,7 +74,7 @@ class Invocation:
         return self._reply
 
     async def _progress(self) -> AsyncIterator[Reply]:
-        async for frame in self._stream:
+        async for frame in self._caller:
             elapsed = time.perf_counter() - self._started
             for event in frame.events:
                 if event.HasField("chunk"):
@@ -90,13 +88,20 @@ class Invocation:
 
 
 class Client:
-    def __init__(self, channel: grpc.aio.Channel) -> None:
-        self._stub: executor_pb2_grpc.ExecutorAsyncStub = executor_pb2_grpc.ExecutorStub(channel)
+    def __init__(self, endpoint: str, lines: AsyncExitStack) -> None:
+        self._endpoint = endpoint
+        self._lines = lines
 
-    async def start(self, request: ChatRequest | CompletionRequest | bytes, *, stream: bool = True) -> Invocation:
-        invocation = Invocation(self._stub.Invoke())
+    async def start(
+        self,
+        request: ChatRequest | CompletionRequest | bytes,
+        *,
+        stream: bool = True,
+        delivered: Sequence[ChatChunk] = (),
+    ) -> Invocation:
+        invocation = Invocation(await self._lines.enter_async_context(calling(self._endpoint)))
         data = request if isinstance(request, bytes) else request.model_dump_json(exclude_defaults=True).encode()
-        await invocation.start(data, stream=stream)
+        invocation.start(data, stream=stream, delivered=delivered)
         return invocation
 
     async def ask(self, request: ChatRequest | CompletionRequest | bytes, *, stream: bool = True) -> Reply:
@@ -104,13 +109,10 @@ class Client:
 
     async def go_on(self, request: ChatRequest | CompletionRequest, delivered: Sequence[ChatChunk]) -> Reply:
         """What follows after what another executor has delivered."""
-        invocation = Invocation(self._stub.Invoke())
-        data = request.model_dump_json(exclude_defaults=True).encode()
-        await invocation.start(data, stream=True, delivered=delivered)
-        return await invocation.reply()
+        return await (await self.start(request, delivered=delivered)).reply()
 
 
 @asynccontextmanager
 async def connected(endpoint: str) -> AsyncIterator[Client]:
-    async with grpc.aio.insecure_channel(endpoint) as channel:
-        yield Client(channel)
+    async with AsyncExitStack() as lines:
+        yield Client(endpoint, lines)

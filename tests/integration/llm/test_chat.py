@@ -110,7 +110,7 @@ async def test_cancelling_stops_the_generation_in_the_engine(executor: ExecutorP
     await invocation.first_chunk()
     assert (await executor.figures())["cornserve_llm_num_requests_running"] == 1
 
-    await invocation.cancel()
+    invocation.cancel()
 
     assert (await invocation.reply()).code == "CANCELLED"
     await until(lambda: idle(executor), seconds=2)
@@ -133,7 +133,7 @@ async def test_cancelling_a_whole_answer_stops_the_generation_in_the_engine(
     invocation = await client.start(LONG, stream=False)
     await until(lambda: busy(executor))
 
-    await invocation.cancel()
+    invocation.cancel()
 
     assert (await invocation.reply()).code == "CANCELLED"
     await until(lambda: idle(executor), seconds=2)

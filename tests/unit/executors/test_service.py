@@ -12,10 +12,9 @@ from cornserve.v1 import executor_pb2 as pb
 from cornserve.v1 import executor_pb2_grpc
 from cornserve_echo import EchoTask
 from cornserve_executors.base.state import State
+from tests.invoking import Caller, calling
 from tests.unit.echo_executors import EchoExecutors
 from tests.waiting import until
-
-Invoke = grpc.aio.StreamStreamCall[pb.InvokeRequest, pb.InvokeResponse]
 
 WORDS = ["words"]
 
@@ -28,62 +27,64 @@ async def executors() -> AsyncIterator[EchoExecutors]:
 
 
 @pytest.fixture
-async def stub(executors: EchoExecutors) -> AsyncIterator[executor_pb2_grpc.ExecutorAsyncStub]:
-    endpoint = await executors.endpoint(EchoTask().spec)
+async def endpoint(executors: EchoExecutors) -> str:
+    return await executors.endpoint(EchoTask().spec)
+
+
+@pytest.fixture
+async def stub(endpoint: str) -> AsyncIterator[executor_pb2_grpc.ExecutorAsyncStub]:
     async with grpc.aio.insecure_channel(endpoint) as channel:
         yield executor_pb2_grpc.ExecutorStub(channel)
 
 
 @pytest.fixture
-async def stream(stub: executor_pb2_grpc.ExecutorAsyncStub) -> AsyncIterator[Invoke]:
-    stream = stub.Invoke()
-    yield stream
-    stream.cancel()
+async def caller(endpoint: str) -> AsyncIterator[Caller]:
+    async with calling(endpoint) as caller:
+        yield caller
 
 
 @pytest.fixture
-def state(stub: object, executors: EchoExecutors) -> State:
-    (state,) = executors.states.values()
-    return state
+def state(endpoint: str, executors: EchoExecutors) -> State:
+    return executors.states[endpoint]
 
 
 def start(call: int, request: str, **fields: object) -> pb.Command:
     return pb.Command(call=call, start=pb.Start(request_id="r", request=request.encode(), **fields))  # type: ignore[arg-type]
 
 
-async def ends(stream: Invoke, count: int) -> dict[int, pb.End]:
+async def ends(caller: Caller, count: int) -> dict[int, pb.End]:
     """The ends of so many calls, whatever else arrives meanwhile."""
     ended: dict[int, pb.End] = {}
     while len(ended) < count:
-        frame = await stream.read()
+        frame = await caller.read()
         assert isinstance(frame, pb.InvokeResponse)
         ended |= {event.call: event.end for event in frame.events if event.HasField("end")}
     return ended
 
 
-async def end_of(stream: Invoke, command: pb.Command) -> pb.End:
-    await stream.write(pb.InvokeRequest(commands=[command]))
-    return (await ends(stream, 1))[command.call]
+async def end_of(caller: Caller, command: pb.Command) -> pb.End:
+    caller.send(command)
+    return (await ends(caller, 1))[command.call]
 
 
-async def test_one_stream_carries_many_invocations(stream: Invoke) -> None:
+async def test_one_line_carries_many_invocations(caller: Caller) -> None:
     commands = [start(call, f'{{"text": "number {call}"}}') for call in range(100)]
-    await stream.write(pb.InvokeRequest(commands=commands))
+    caller.send(*commands)
 
-    ended = await ends(stream, 100)
+    ended = await ends(caller, 100)
 
     assert {call: end.values for call, end in ended.items()} == {
         call: b'{"text":"number %d","words_sent":2}' % call for call in range(100)
     }
 
 
-async def test_chunks_come_only_to_those_who_ask(stream: Invoke) -> None:
+async def test_chunks_come_only_to_those_who_ask(caller: Caller) -> None:
     request = '{"text": "one two"}'
-    await stream.write(pb.InvokeRequest(commands=[start(1, request, outputs=WORDS), start(2, request)]))
+    caller.send(start(1, request, outputs=WORDS), start(2, request))
 
     events: list[pb.Event] = []
     while sum(event.HasField("end") for event in events) < 2:
-        frame = await stream.read()
+        frame = await caller.read()
         assert isinstance(frame, pb.InvokeResponse)
         events += frame.events
 
@@ -91,97 +92,93 @@ async def test_chunks_come_only_to_those_who_ask(stream: Invoke) -> None:
     assert chunks == [(1, b'"one"'), (1, b'"two"')]
 
 
-async def test_a_cancelled_invocation_ends(stream: Invoke, executors: EchoExecutors) -> None:
-    await stream.write(pb.InvokeRequest(commands=[start(1, '{"text": "a", "seconds": 1000}')]))
+async def test_a_cancelled_invocation_ends(caller: Caller, executors: EchoExecutors) -> None:
+    caller.send(start(1, '{"text": "a", "seconds": 1000}'))
     await until(lambda: executors.running() == 1)
 
-    end = await end_of(stream, pb.Command(call=1, cancel=pb.Cancel()))
+    end = await end_of(caller, pb.Command(call=1, cancel=pb.Cancel()))
 
     assert end.code == pb.CODE_CANCELLED
     await until(lambda: executors.running() == 0)
 
 
-async def test_a_broken_stream_cancels_what_was_started_on_it(stream: Invoke, executors: EchoExecutors) -> None:
-    await stream.write(pb.InvokeRequest(commands=[start(1, '{"text": "a", "seconds": 1000}')]))
+async def test_a_broken_line_cancels_what_was_started_on_it(caller: Caller, executors: EchoExecutors) -> None:
+    caller.send(start(1, '{"text": "a", "seconds": 1000}'))
     await until(lambda: executors.running() == 1)
 
-    stream.cancel()
+    caller.leave()
 
     await until(lambda: executors.running() == 0)
 
 
-async def test_invocations_finish_when_the_caller_has_nothing_more_to_start(stream: Invoke) -> None:
-    await stream.write(pb.InvokeRequest(commands=[start(1, '{"text": "a", "seconds": 0.05}')]))
-    await stream.done_writing()
+async def test_invocations_finish_when_the_caller_has_nothing_more_to_start(caller: Caller) -> None:
+    caller.send(start(1, '{"text": "a", "seconds": 0.05}'))
+    caller.end()
 
-    assert (await ends(stream, 1))[1].code == pb.CODE_OK
-    assert await stream.read() is grpc.aio.EOF
+    assert (await ends(caller, 1))[1].code == pb.CODE_OK
+    assert await caller.read() is None
 
 
-async def test_a_deadline_ends_the_invocation(stream: Invoke) -> None:
-    end = await end_of(stream, start(1, '{"text": "a", "seconds": 1000}', timeout_ms=10))
+async def test_a_deadline_ends_the_invocation(caller: Caller) -> None:
+    end = await end_of(caller, start(1, '{"text": "a", "seconds": 1000}', timeout_ms=10))
 
     assert (end.code, end.message) == (pb.CODE_DEADLINE_EXCEEDED, "not done by the request's deadline")
 
 
 @pytest.mark.parametrize("request_", ["", "{", '{"txt": "a"}', '{"text": 1}', '{"text": "a", "seconds": -1}'])
-async def test_a_wrong_request_harms_nobody_else(stream: Invoke, request_: str) -> None:
+async def test_a_wrong_request_harms_nobody_else(caller: Caller, request_: str) -> None:
     wrong, right = start(1, request_), start(2, '{"text": "a"}')
-    await stream.write(pb.InvokeRequest(commands=[wrong, right]))
+    caller.send(wrong, right)
 
-    ended = await ends(stream, 2)
+    ended = await ends(caller, 2)
 
     assert (ended[1].code, ended[2].code) == (pb.CODE_INVALID_ARGUMENT, pb.CODE_OK)
 
 
-async def test_an_exception_is_an_internal_error_with_its_reason(stream: Invoke) -> None:
-    end = await end_of(stream, start(1, '{"text": "a", "fail": "boom"}'))
+async def test_an_exception_is_an_internal_error_with_its_reason(caller: Caller) -> None:
+    end = await end_of(caller, start(1, '{"text": "a", "fail": "boom"}'))
 
     assert (end.code, end.message) == (pb.CODE_INTERNAL, "RuntimeError: boom")
 
 
 async def test_a_draining_executor_takes_what_callers_send_that_it_knows(
-    stub: executor_pb2_grpc.ExecutorAsyncStub, stream: Invoke, state: State
+    endpoint: str, caller: Caller, state: State
 ) -> None:
-    await stream.wait_for_connection()
     state.enter(pb.PHASE_DRAINING)
-    early = stub.Invoke()
-    assert (await end_of(early, start(1, '{"text": "a"}'))).code == pb.CODE_OK
+    assert (await end_of(caller, start(1, '{"text": "a"}'))).code == pb.CODE_OK
     state.take_no_more_callers()
-    late = stub.Invoke()
 
-    end = await end_of(late, start(1, '{"text": "a"}'))
+    async with calling(endpoint) as late:
+        end = await end_of(late, start(1, '{"text": "a"}'))
 
     assert (end.code, end.message) == (pb.CODE_UNAVAILABLE, "the executor is draining")
-    for known in (stream, early):
-        assert (await end_of(known, start(2, '{"text": "a"}'))).code == pb.CODE_OK
+    assert (await end_of(caller, start(2, '{"text": "a"}'))).code == pb.CODE_OK
 
 
 async def test_an_executor_is_deserted_when_all_callers_it_has_taken_have_left(
-    stub: executor_pb2_grpc.ExecutorAsyncStub, stream: Invoke, state: State
+    endpoint: str, caller: Caller, state: State
 ) -> None:
-    await end_of(stream, start(1, '{"text": "a"}'))
+    await end_of(caller, start(1, '{"text": "a"}'))
     state.take_no_more_callers()
-    late = stub.Invoke()
-    await end_of(late, start(1, '{"text": "a"}'))
-    deserted = asyncio.ensure_future(state.deserted())
+    async with calling(endpoint) as late:
+        await end_of(late, start(1, '{"text": "a"}'))
+        deserted = asyncio.ensure_future(state.deserted())
 
-    await stream.write(pb.InvokeRequest(commands=[start(2, '{"text": "a b", "seconds": 0.2}')]))
-    await stream.done_writing()
-    assert (await ends(stream, 1))[2].code == pb.CODE_OK
+        caller.send(start(2, '{"text": "a b", "seconds": 0.2}'))
+        caller.end()
+        assert (await ends(caller, 1))[2].code == pb.CODE_OK
 
-    await deserted
-    late.cancel()
+        await deserted
 
 
-async def test_what_is_aborted_may_be_done_elsewhere(stream: Invoke, executors: EchoExecutors) -> None:
-    await stream.write(pb.InvokeRequest(commands=[start(1, '{"text": "a b", "seconds": 60}')]))
+async def test_what_is_aborted_may_be_done_elsewhere(caller: Caller, executors: EchoExecutors) -> None:
+    caller.send(start(1, '{"text": "a b", "seconds": 60}'))
     await until(lambda: executors.running() == 1)
     (service,) = executors.services.values()
 
     await service.abort("the executor ends")
 
-    end = (await ends(stream, 1))[1]
+    end = (await ends(caller, 1))[1]
     assert (end.code, end.message) == (pb.CODE_ABORTED, "the executor ends")
 
 
@@ -196,34 +193,34 @@ async def test_observers_hear_an_executor_of_which_there_is_nothing_to_say(
     observing.cancel()
 
 
-async def test_a_call_that_is_cancelled_before_it_begins_ends_too(stream: Invoke) -> None:
+async def test_a_call_that_is_cancelled_before_it_begins_ends_too(caller: Caller) -> None:
     cancelled = [start(1, '{"text": "a"}'), pb.Command(call=1, cancel=pb.Cancel())]
-    await stream.write(pb.InvokeRequest(commands=cancelled))
+    caller.send(*cancelled)
 
-    assert (await ends(stream, 1))[1].code == pb.CODE_CANCELLED
+    assert (await ends(caller, 1))[1].code == pb.CODE_CANCELLED
 
 
 async def test_what_has_no_place_in_the_queue_is_refused_until_there_is_one(
-    stream: Invoke, executors: EchoExecutors
+    caller: Caller, executors: EchoExecutors
 ) -> None:
     running = [start(call, '{"text": "a", "seconds": 1000}') for call in range(1024)]
-    await stream.write(pb.InvokeRequest(commands=running))
+    caller.send(*running)
     await until(lambda: executors.running() == 1024)
 
-    refused = await end_of(stream, start(2000, '{"text": "a"}'))
+    refused = await end_of(caller, start(2000, '{"text": "a"}'))
     assert (refused.code, refused.message) == (
         pb.CODE_RESOURCE_EXHAUSTED,
         "the executor has 1024 invocations (see the limit `queue`)",
     )
 
-    assert (await end_of(stream, pb.Command(call=7, cancel=pb.Cancel()))).code == pb.CODE_CANCELLED
-    assert (await end_of(stream, start(2001, '{"text": "a"}'))).code == pb.CODE_OK
+    assert (await end_of(caller, pb.Command(call=7, cancel=pb.Cancel()))).code == pb.CODE_CANCELLED
+    assert (await end_of(caller, start(2001, '{"text": "a"}'))).code == pb.CODE_OK
 
 
-async def test_an_unknown_call_can_be_cancelled(stream: Invoke) -> None:
-    await stream.write(pb.InvokeRequest(commands=[pb.Command(call=7, cancel=pb.Cancel())]))
+async def test_an_unknown_call_can_be_cancelled(caller: Caller) -> None:
+    caller.send(pb.Command(call=7, cancel=pb.Cancel()))
 
-    assert (await end_of(stream, start(8, '{"text": "a"}'))).code == pb.CODE_OK
+    assert (await end_of(caller, start(8, '{"text": "a"}'))).code == pb.CODE_OK
 
 
 async def test_observers_see_the_state_and_its_changes(stub: executor_pb2_grpc.ExecutorAsyncStub, state: State) -> None:

@@ -5,31 +5,33 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import grpc
 import pytest
 
 from cornserve.gateway.observe.replica_metrics import ReplicaTally
 from cornserve.gateway.request.replica import Replica
+from cornserve.line import Line
 from cornserve.v1 import executor_pb2 as pb
-from cornserve.v1 import executor_pb2_grpc
+from cornserve_executors.base.ports import listening
 
 
-class Scripted(executor_pb2_grpc.ExecutorServicer):
+class Scripted:
     """Answers each start with a chunk, and with the end whose code the request names."""
 
-    async def Invoke(self, request_iterator: Any, context: Any) -> AsyncIterator[pb.InvokeResponse]:  # noqa: N802
-        async for frame in request_iterator:
-            for command in frame.commands:
-                if command.HasField("start"):
-                    chunk = pb.OutputChunk(output="words", item=b"1")
-                    end = pb.End(code=int(command.start.request))  # type: ignore[arg-type]
-                    yield pb.InvokeResponse(events=[pb.Event(call=command.call, chunk=chunk)])
-                    yield pb.InvokeResponse(events=[pb.Event(call=command.call, end=end)])
+    def __init__(self) -> None:
+        self.line = Line(_frame_of, pb.InvokeRequest, self._take)
 
-    async def Observe(self, request: Any, context: Any) -> AsyncIterator[pb.Observation]:  # noqa: N802
-        yield pb.Observation()
+    def _take(self, frame: pb.InvokeRequest | None) -> None:
+        for command in frame.commands if frame is not None else ():
+            if command.HasField("start"):
+                self.line.put(pb.Event(call=command.call, chunk=pb.OutputChunk(output="words", item=b"1")))
+                code = int(command.start.request)
+                self.line.put(pb.Event(call=command.call, end=pb.End(code=code)))  # type: ignore[arg-type]
+
+
+def _frame_of(events: list[pb.Event]) -> pb.InvokeResponse:
+    return pb.InvokeResponse(events=events)
 
 
 @dataclass
@@ -56,12 +58,10 @@ class Hearing:
 @pytest.fixture
 async def replica() -> AsyncIterator[Replica]:
     server = grpc.aio.server()
-    executor_pb2_grpc.add_ExecutorServicer_to_server(Scripted(), server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    replica = Replica(f"127.0.0.1:{port}", ReplicaTally())
-    yield replica
-    await replica.close()
+    async with listening(server, lambda: Scripted().line, "127.0.0.1:0") as endpoint:
+        replica = Replica(endpoint, ReplicaTally())
+        yield replica
+        await replica.close()
     await server.stop(grace=None)
 
 
@@ -96,3 +96,28 @@ async def test_the_loss_of_a_replica_reaches_those_who_listen_after_one_that_rai
     await replica.close()
 
     assert [hearing.codes for hearing in hearings] == [["UNAVAILABLE"], ["UNAVAILABLE"]]
+
+
+async def _serve(answer: bytes) -> asyncio.Server:
+    """Whatever else may listen where an executor was."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer)
+        await reader.read()
+        writer.close()
+
+    return await asyncio.start_server(serve, "127.0.0.1", 0)
+
+
+@pytest.mark.parametrize(
+    "answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b""], ids=["a stranger", "one that says nothing"]
+)
+async def test_nothing_has_begun_where_no_executor_greets(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cornserve.gateway.request.replica.CONNECT_SECONDS", 0.1)
+    async with await _serve(answer) as server:
+        replica = Replica(f"127.0.0.1:{server.sockets[0].getsockname()[1] - 1}", ReplicaTally())
+
+        assert await _hear(replica, pb.CODE_OK) == ["UNAVAILABLE"]
+
+        assert replica.lost_at is not None
+        await replica.close()

@@ -1,36 +1,30 @@
-"""Invocations over the executor's contract: one stream that carries all of them, as the gateway's does."""
+"""Invocations over the executor's contract: one line that carries all of them, as the gateway's does."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-import grpc
 from pydantic_core import from_json
 
 from benchmarks.harness.load.job import ANSWER, PACE_SECONDS, WORDS, Job
 from benchmarks.harness.load.tally import Tally
+from cornserve.line import Line
 from cornserve.v1 import executor_pb2 as pb
-from cornserve.v1 import executor_pb2_grpc
 from cornserve_echo import EchoRequest
 
 
 @asynccontextmanager
 async def invoking(job: Job, tally: Tally) -> AsyncIterator[None]:
     """Keeps `job.concurrency` invocations in flight."""
-    async with grpc.aio.insecure_channel(job.address) as channel:
-        stream = executor_pb2_grpc.ExecutorStub(channel).Invoke()
-        calls = _Calls(job, tally)
-        tasks = [asyncio.create_task(calls.write(stream)), asyncio.create_task(calls.read(stream))]
-        try:
-            yield
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+    calls = _Calls(job, tally)
+    await calls.begin()
+    try:
+        yield
+    finally:
+        calls.stop()
 
 
 @dataclass(slots=True)
@@ -41,9 +35,11 @@ class _Progress:
 
 
 class _Calls:
-    """The invocations in flight. As the gateway's, commands that gather while a frame is written leave together."""
+    """The invocations in flight."""
 
     def __init__(self, job: Job, tally: Tally) -> None:
+        self._address = job.address
+        self._concurrency = job.concurrency
         self._tally = tally
         self._chunks = 0 if job.mode == "whole" else len(WORDS)
         outputs = ["words"] if self._chunks else []
@@ -54,33 +50,29 @@ class _Calls:
             outputs=outputs,
         )
         self._flying: dict[int, _Progress] = {}
-        self._commands: list[pb.Command] = []
-        self._filled = asyncio.Event()
         self._next = 0
-        for _ in range(job.concurrency):
-            tally.joined()
+        self._line = Line(_frame_of, pb.InvokeResponse, self._take)
+
+    async def begin(self) -> None:
+        await self._line.connect(self._address)
+        for _ in range(self._concurrency):
+            self._tally.joined()
             self._send()
 
-    async def write(self, stream: grpc.aio.StreamStreamCall[pb.InvokeRequest, pb.InvokeResponse]) -> None:
-        while True:
-            await self._filled.wait()
-            self._filled.clear()
-            commands, self._commands = self._commands, []
-            await stream.write(pb.InvokeRequest(commands=commands))
+    def stop(self) -> None:
+        self._line.abort("the measurement is over")
 
-    async def read(self, stream: grpc.aio.StreamStreamCall[pb.InvokeRequest, pb.InvokeResponse]) -> None:
-        async for frame in stream:
-            for event in frame.events:
-                if event.HasField("end"):
-                    self._on_end(self._flying.pop(event.call), event.end)
-                else:
-                    self._on_chunk(self._flying[event.call])
+    def _take(self, frame: pb.InvokeResponse | None) -> None:
+        for event in frame.events if frame is not None else ():
+            if event.HasField("end"):
+                self._on_end(self._flying.pop(event.call), event.end)
+            else:
+                self._on_chunk(self._flying[event.call])
 
     def _send(self) -> None:
         self._next += 1
         self._flying[self._next] = _Progress(time.perf_counter())
-        self._commands.append(pb.Command(call=self._next, start=self._start))
-        self._filled.set()
+        self._line.put(pb.Command(call=self._next, start=self._start))
 
     def _on_chunk(self, progress: _Progress) -> None:
         if not progress.chunks:
@@ -99,3 +91,7 @@ class _Calls:
             return f"{progress.chunks} chunks instead of {self._chunks}"
         text = from_json(end.values)["text"]
         return None if text == ANSWER else f"another answer: {text!r}"
+
+
+def _frame_of(commands: list[pb.Command]) -> pb.InvokeRequest:
+    return pb.InvokeRequest(commands=commands)

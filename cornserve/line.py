@@ -1,0 +1,199 @@
+"""The line between a gateway and an executor: one TCP connection that carries all invocations between the two.
+
+A frame is a protobuf message behind its length in four bytes. Both ends begin with a greeting, so that neither takes a
+stranger for the other. An empty frame says that its sender has nothing more to say: when both have said so, the
+connection ends, and one that ends before is broken.
+
+Messages that gather during a turn of the event loop, or while the other end reads too slowly, leave in one frame.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import Callable
+from typing import Generic, TypeVar, cast
+
+from google.protobuf.message import DecodeError, EncodeError, Message
+
+Sent = TypeVar("Sent")
+Received = TypeVar("Received", bound=Message)
+
+GREETING = b"cornserve.v1.Executor\n"
+
+MAX_FRAME_BYTES = 1 << 30
+
+MAX_FRAME_MESSAGES = 64
+"""So that the first are on their way while the next are packed."""
+
+_LENGTH = struct.Struct("!I")
+
+_SOCKET_OPTIONS = (
+    # Notices within half a minute that the other end is gone without a word (its node died): while nothing is sent, …
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    # … and where nobody confirms what was.
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000),
+)
+
+
+def address_of(endpoint: str) -> tuple[str, int]:
+    """Where an executor takes lines that serves gRPC at `endpoint`: at the port that follows."""
+    host, _, port = endpoint.rpartition(":")
+    return host.strip("[]"), int(port) + 1
+
+
+class Line(asyncio.Protocol, Generic[Sent, Received]):
+    """One end of a line.
+
+    Args:
+        pack: makes a frame of messages that are sent.
+        receives: what the other end's frames are.
+        take: is called with each of them, and with None when the other end has nothing more to say. It must not raise.
+    """
+
+    def __init__(
+        self,
+        pack: Callable[[list[Sent]], Message],
+        receives: type[Received],
+        take: Callable[[Received | None], None],
+    ) -> None:
+        self._pack = pack
+        self._receives = receives
+        self._take = take
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._is_full = False
+        """What was written is not read."""
+        self._ends = self._has_ended = self._other_has_ended = False
+        self._reason: str | None = None
+        """Why the connection is over."""
+        self._greeted, self._closed, self._room = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.waiting: list[Sent] = []
+        """What has not been written yet."""
+
+    async def connect(self, endpoint: str) -> None:
+        """Raises `OSError` if no executor takes lines there."""
+        await self._loop.create_connection(lambda: self, *address_of(endpoint))
+        await self.greeted()
+
+    async def greeted(self) -> None:
+        """Returns once it is known that the other end speaks this protocol. Raises `ConnectionError` if it does not."""
+        await self._greeted.wait()
+        if self._reason is not None:
+            raise ConnectionError(self._reason)
+
+    async def closed(self) -> str:
+        """Returns when the connection is no more, and says why."""
+        await self._closed.wait()
+        assert self._reason is not None
+        return self._reason
+
+    async def room(self, messages: int) -> None:
+        """Returns when fewer than so many wait, or never will be sent."""
+        while len(self.waiting) >= messages and self._reason is None:
+            self._room.clear()
+            await self._room.wait()
+
+    def put(self, message: Sent) -> None:
+        """Sends it as soon as possible."""
+        if not self.waiting:
+            self._loop.call_soon(self._flush)
+        self.waiting.append(message)
+
+    def end(self) -> None:
+        """Says after what is waiting that there is nothing more."""
+        self._ends = True
+        self._loop.call_soon(self._flush)
+
+    def abort(self, reason: str) -> None:
+        self._give_up(reason)
+        if self._transport is None:
+            self._closed.set()
+        else:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's own, which does not derive from it
+        connection = transport.get_extra_info("socket")
+        for option in _SOCKET_OPTIONS:
+            connection.setsockopt(*option)
+        self._transport.write(GREETING)
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        position = 0 if self._greeted.is_set() else self._after_greeting()
+        while self._greeted.is_set() and self._reason is None:
+            start = position + _LENGTH.size
+            if len(self._buffer) < start:
+                break
+            (size,) = _LENGTH.unpack_from(self._buffer, position)
+            if size > MAX_FRAME_BYTES:
+                self.abort(f"the other end sent a frame of {size} bytes")
+            if len(self._buffer) < start + size:
+                break
+            position = start + size
+            self._receive(bytes(self._buffer[start:position]))
+        del self._buffer[:position]
+
+    def _after_greeting(self) -> int:
+        """Where the first frame begins."""
+        if self._buffer.startswith(GREETING):
+            self._greeted.set()
+            self._loop.call_soon(self._flush)
+            return len(GREETING)
+        if not GREETING.startswith(self._buffer):
+            self.abort("the other end does not speak the executors' protocol")
+        return 0
+
+    def _receive(self, frame: bytes) -> None:
+        if not frame:
+            self._other_has_ended = True
+            self._take(None)
+            self._flush()
+            return
+        try:
+            message = self._receives.FromString(frame)
+        except DecodeError as error:
+            self.abort(f"the other end sent what cannot be read: {error}")
+        else:
+            self._take(message)
+
+    def pause_writing(self) -> None:
+        self._is_full = True
+
+    def resume_writing(self) -> None:
+        self._is_full = False
+        self._flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._give_up(f"the connection broke: {exc}" if exc else "the other end closed the connection")
+        self._closed.set()
+
+    def _give_up(self, reason: str) -> None:
+        if self._reason is None:
+            self._reason = reason
+            self._greeted.set()
+            self._room.set()
+
+    def _flush(self) -> None:
+        if self._transport is None or self._reason is not None or not self._greeted.is_set():
+            return
+        while self.waiting and not self._is_full:
+            messages, self.waiting = self.waiting[:MAX_FRAME_MESSAGES], self.waiting[MAX_FRAME_MESSAGES:]
+            try:
+                frame = self._pack(messages).SerializeToString()
+            except (EncodeError, ValueError) as error:  # more than protobuf can write
+                self.abort(f"this end cannot write a frame: {error}")
+                return
+            self._transport.writelines((_LENGTH.pack(len(frame)), frame))
+            self._room.set()
+        if self._ends and not self.waiting and not self._has_ended:
+            self._has_ended = True
+            self._transport.write(_LENGTH.pack(0))
+        if self._has_ended and self._other_has_ended:
+            self._transport.close()

@@ -1,0 +1,150 @@
+"""The line between gateway and executor: what a connection has to bear."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import pytest
+
+from cornserve.line import GREETING, MAX_FRAME_BYTES, MAX_FRAME_MESSAGES, Line, address_of
+from cornserve.v1 import executor_pb2 as pb
+from cornserve_echo import EchoTask
+from tests.invoking import Caller, calling
+from tests.unit.echo_executors import EchoExecutors
+from tests.waiting import until
+
+
+@pytest.fixture
+async def executors() -> AsyncIterator[EchoExecutors]:
+    executors = EchoExecutors()
+    yield executors
+    await executors.close()
+
+
+@pytest.fixture
+async def endpoint(executors: EchoExecutors) -> str:
+    return await executors.endpoint(EchoTask().spec)
+
+
+@pytest.fixture
+async def caller(endpoint: str) -> AsyncIterator[Caller]:
+    async with calling(endpoint) as caller:
+        yield caller
+
+
+def echo(text: str) -> pb.Command:
+    request = b'{"text": "%s"}' % text.encode()
+    return pb.Command(call=1, start=pb.Start(request_id="r", request=request, outputs=["words"]))
+
+
+async def answer(caller: Caller, text: str) -> list[bytes]:
+    """The words, and the values at the end."""
+    caller.send(echo(text))
+    said: list[bytes] = []
+    async for frame in caller:
+        for event in frame.events:
+            if event.HasField("end"):
+                assert event.end.code == pb.CODE_OK, event.end.message
+                return [*said, event.end.values]
+            said.append(event.chunk.item)
+    raise AssertionError("no end")
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /metrics HTTP/1.1\r\nHost: executor\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        GREETING[:-1] + b"!",
+        GREETING + (MAX_FRAME_BYTES + 1).to_bytes(4, "big"),
+        GREETING + b"\x00\x00\x00\x04\xff\xff\xff\xff",
+    ],
+    ids=["HTTP", "gRPC", "TLS", "another greeting", "a frame too long", "no message"],
+)
+async def test_who_speaks_something_else_is_left_and_harms_nobody(
+    endpoint: str, executors: EchoExecutors, caller: Caller, sent: bytes
+) -> None:
+    assert await answer(caller, "a") == [b'"a"', b'{"text":"a","words_sent":1}']
+    reader, writer = await asyncio.open_connection(*address_of(endpoint))
+
+    writer.write(sent)
+
+    await _left(reader)
+    writer.close()
+    assert await answer(caller, "b") == [b'"b"', b'{"text":"b","words_sent":1}']
+    await until(lambda: executors.states[endpoint].callers == 1)
+
+
+async def _left(reader: asyncio.StreamReader) -> None:
+    async with asyncio.timeout(10):
+        with suppress(ConnectionResetError):
+            await reader.read()
+
+
+async def test_who_connects_and_says_nothing_is_no_caller(
+    endpoint: str, executors: EchoExecutors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cornserve_executors.base.service.GREETING_SECONDS", 0.05)
+    reader, writer = await asyncio.open_connection(*address_of(endpoint))
+
+    await _left(reader)
+
+    assert executors.states[endpoint].callers == 0
+    writer.close()
+
+
+async def test_frames_may_arrive_byte_by_byte(endpoint: str) -> None:
+    frame = pb.InvokeRequest(commands=[echo("a")]).SerializeToString()
+    reader, writer = await asyncio.open_connection(*address_of(endpoint))
+    for byte in GREETING + len(frame).to_bytes(4, "big") + frame + bytes(4):
+        writer.write(bytes([byte]))
+        await writer.drain()
+
+    received = await reader.read()
+
+    assert received.startswith(GREETING)
+    assert received.endswith(bytes(4))
+    assert b'{"text":"a","words_sent":1}' in received
+    writer.close()
+
+
+async def test_a_message_of_fifty_megabytes_passes(caller: Caller) -> None:
+    text = "a" * 50_000_000
+    assert (await answer(caller, text))[0] == b'"%s"' % text.encode()
+
+
+async def test_what_a_slow_reader_has_not_taken_stays_where_it_can_be_bounded() -> None:
+    """Between sender and connection, where whoever sends can wait until there is room."""
+    line: Line[pb.Event, pb.InvokeRequest] = Line(_frame_of, pb.InvokeRequest, lambda frame: None)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = listener.getsockname()
+        transport, _ = await asyncio.get_running_loop().create_connection(lambda: line, *address)
+        theirs, _ = await asyncio.to_thread(listener.accept)
+    theirs.sendall(GREETING)
+    await line.greeted()
+    for call in range(1000):
+        line.put(pb.Event(call=call, end=pb.End(values=bytes(100_000))))
+    await until(lambda: 0 < len(line.waiting) < 1000)
+    room = asyncio.ensure_future(line.room(1))
+    waiting = len(line.waiting)
+
+    assert transport.get_write_buffer_size() < (MAX_FRAME_MESSAGES + 1) * 101_000
+    assert not room.done()
+
+    reading = asyncio.create_task(asyncio.to_thread(_read_all, theirs))
+    await room
+    line.abort("read")
+    assert await reading > (1000 - waiting) * 100_000
+
+
+def _read_all(connection: socket.socket) -> int:
+    with connection:
+        return sum(len(data) for data in iter(lambda: connection.recv(1 << 20), b""))
+
+
+def _frame_of(events: list[pb.Event]) -> pb.InvokeResponse:
+    return pb.InvokeResponse(events=events)
