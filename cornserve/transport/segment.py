@@ -119,7 +119,7 @@ def create(directory: Path, token: bytes, pages: int) -> tuple[Mapping, int]:
 def _locked_file(path: Path) -> Iterator[int]:
     """A new file, locked by us, which is closed and unlinked only when the block fails."""
     while True:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # Whoever reaps removes it when it is empty.
+        path.parent.mkdir(mode=0o700, exist_ok=True)  # Whoever reaps removes it when it is empty.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -88,7 +88,7 @@ def test_only_segments_of_dead_processes_are_reaped(tmp_path: Path) -> None:
 
 def test_a_slab_that_cannot_be_made_says_why_and_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(SlabError, match="No such file"):
-        asyncio.run(Slab(tmp_path / "nowhere", TOKEN, PAGE).make())
+        asyncio.run(Slab(tmp_path / "no" / "where", TOKEN, PAGE).make())
     with pytest.raises(SlabError, match=r"File too large|No space"):
         asyncio.run(Slab(tmp_path, TOKEN, 1 << 62).make())
 
