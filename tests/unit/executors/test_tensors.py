@@ -1,0 +1,138 @@
+"""Tensors in the executor contract, spoken by hand: who keeps them, until when, and what becomes of lost ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+
+from cornserve.v1 import executor_pb2 as pb
+from cornserve_echo.notes import NoteTask, ReadTask
+from tests.invoking import Caller, calling
+from tests.unit.echo_executors import EchoExecutors
+from tests.unit.executors.test_service import end_of, start
+from tests.waiting import until
+
+
+@pytest.fixture
+async def executors() -> AsyncIterator[EchoExecutors]:
+    executors = EchoExecutors()
+    yield executors
+    await executors.close()
+
+
+@pytest.fixture
+async def writers(executors: EchoExecutors) -> str:
+    return await executors.endpoint(NoteTask().spec)
+
+
+@pytest.fixture
+async def writer(writers: str) -> AsyncIterator[Caller]:
+    async with calling(writers) as caller:
+        yield caller
+
+
+@pytest.fixture
+async def reader(executors: EchoExecutors) -> AsyncIterator[Caller]:
+    async with calling(await executors.endpoint(ReadTask().spec)) as caller:
+        yield caller
+
+
+def held(executors: EchoExecutors) -> float:
+    return executors.total("cornserve_transport_slab_bytes", {"state": "held"})
+
+
+def write(call: int, text: str, **fields: object) -> pb.Command:
+    return start(call, json.dumps({"text": text}), **fields)
+
+
+def read(call: int, endpoint: str, *, attempt: int = 0, **fields: object) -> pb.Command:
+    """The note of invocation 0."""
+    note = pb.Pending(invocation=0, output="note", attempt=attempt, endpoint=endpoint)
+    return start(call, '{"notes": [{"$input": 0}]}', invocation=1, inputs=[pb.Input(pending=note)], **fields)
+
+
+async def test_a_tensor_may_be_asked_for_before_it_is_made(
+    executors: EchoExecutors, writers: str, writer: Caller, reader: Caller
+) -> None:
+    reader.send(read(1, writers))
+    await until(lambda: executors.total("cornserve_executor_waiting") == 1)
+
+    await end_of(writer, write(1, "good news"))
+
+    answer = await reader.read()
+    assert answer is not None
+    assert json.loads(answer.events[0].end.values)["text"] == "good news"
+
+
+async def test_tensors_are_kept_until_their_caller_releases_them(
+    executors: EchoExecutors, writers: str, writer: Caller, reader: Caller
+) -> None:
+    await end_of(writer, write(1, "news"))
+    assert held(executors) > 0
+    assert (await end_of(reader, read(1, writers))).code == pb.CODE_OK
+    assert held(executors) > 0, "another may come for it"
+
+    writer.send(pb.Command(call=1, release=pb.Release()))
+
+    await until(lambda: held(executors) == 0)
+
+
+@pytest.mark.parametrize("attempt", [0, 1])
+async def test_a_tensor_that_is_gone_is_lost_for_whoever_comes_then(
+    executors: EchoExecutors, writers: str, writer: Caller, reader: Caller, attempt: int
+) -> None:
+    await end_of(writer, write(1, "news", attempt=attempt))
+    writer.send(pb.Command(call=1, release=pb.Release()))
+    await until(lambda: held(executors) == 0)
+
+    end = await end_of(reader, read(1, writers, attempt=attempt))
+
+    assert (end.code, list(end.lost_inputs)) == (pb.CODE_INPUT_LOST, [0])
+
+
+async def test_a_call_that_is_cancelled_after_its_end_gives_its_tensors_back(
+    executors: EchoExecutors, writer: Caller
+) -> None:
+    await end_of(writer, write(1, "news"))
+
+    writer.send(pb.Command(call=1, cancel=pb.Cancel()))
+
+    await until(lambda: held(executors) == 0)
+
+
+async def test_a_caller_that_leaves_gives_all_its_tensors_back(executors: EchoExecutors, writer: Caller) -> None:
+    for call in range(3):
+        await end_of(writer, write(call, "news", invocation=call))
+
+    writer.leave()
+
+    await until(lambda: held(executors) == 0)
+
+
+async def test_tensors_are_not_kept_beyond_the_deadline(executors: EchoExecutors, writer: Caller) -> None:
+    await end_of(writer, write(1, "news", timeout_ms=100))
+    assert held(executors) > 0
+
+    await until(lambda: held(executors) == 0)
+
+
+async def test_an_invocation_that_fails_keeps_nothing(executors: EchoExecutors, writer: Caller) -> None:
+    end = await end_of(writer, start(1, '{"text": "news", "fail": "out of ink"}'))
+
+    assert end.code == pb.CODE_INTERNAL
+    assert held(executors) == 0
+
+
+async def test_invocations_that_wait_for_tensors_take_no_place_in_the_queue(
+    executors: EchoExecutors, writers: str, writer: Caller, reader: Caller
+) -> None:
+    for begun in (0, 600):
+        reader.send(*(read(begun + call, writers) for call in range(600)))
+        await until(lambda begun=begun: executors.total("cornserve_executor_waiting") == begun + 600)  # type: ignore[misc]
+
+    end = await end_of(writer, write(1, "for all"))
+
+    assert end.code == pb.CODE_OK
+    await until(lambda: executors.total("cornserve_executor_running") == 0)
