@@ -23,6 +23,7 @@ from cornserve.gateway.endpoints.openapi import ERRORS
 from cornserve.gateway.entry.admission import Admission
 from cornserve.gateway.entry.gate import Gate
 from cornserve.gateway.entry.guard import Guard
+from cornserve.gateway.entry.shortcut import Shortcut
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.media.fetch import Fetcher
 from cornserve.gateway.media.media import Media
@@ -71,6 +72,7 @@ def create_api(
             await replicas.close()
 
     api = FastAPI(title="Cornserve", lifespan=lifespan, redirect_slashes=False)
+    api.add_middleware(Shortcut, routes=api.routes, explain=_on_api_error)
     api.add_middleware(Gate, guard=Guard(access or Access(), host), admission=admission, count=metrics.error)
     # Asked in this order.
     for router in (

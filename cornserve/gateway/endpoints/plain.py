@@ -17,9 +17,9 @@ class PlainRoute(APIRoute):
 
     def __init__(self, path: str, endpoint: Any, **options: Any) -> None:
         super().__init__(path, endpoint, **options)
-        self.app = self._answer
+        self.app = self.answer
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive, send)
         response = await self.endpoint(request=request, context=request.app.state.shared, **request.path_params)
         await response(scope, receive, send)
