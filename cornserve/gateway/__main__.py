@@ -10,11 +10,9 @@ import os
 import socket
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 
-import uvicorn
 import uvloop
 from fastapi import FastAPI
 
@@ -24,7 +22,7 @@ from cornserve.control.launcher.local.logs import LocalLogs
 from cornserve.control.store.base import Store
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.gateway.api import create_api
-from cornserve.gateway.entry.server import BACKLOG, server_config
+from cornserve.gateway.entry.server import BACKLOG, Server, server_config
 from cornserve.gateway.media.fetch import Fetcher
 from cornserve.gateway.media.media import Media
 from cornserve.gateway.observe import access_log
@@ -88,7 +86,7 @@ async def serve(home: Home, listener: socket.socket, limits: Limits, create: Cal
     """Serves until told to stop, then finishes what is in flight."""
     store = await SqliteStore.open(home.store)
     try:
-        server = _Server(server_config(create(store, LocalLogs(home)), limits))
+        server = Server(server_config(create(store, LocalLogs(home)), limits))
         _collect_less_garbage()
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         stopping = asyncio.create_task(told_to_stop().wait())
@@ -107,13 +105,6 @@ def _collect_less_garbage() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000)
-
-
-class _Server(uvicorn.Server):
-    """Leaves signals to `told_to_stop`: uvicorn's own handling would raise them again after serving."""
-
-    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
-        return nullcontext()
 
 
 def _listen(host: str, port: int) -> socket.socket:

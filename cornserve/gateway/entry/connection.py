@@ -14,7 +14,7 @@ from uvicorn.server import ServerState
 
 from cornserve.gateway.entry.cork import Cork
 from cornserve.gateway.errors import ApiError
-from cornserve.gateway.request.presence import DEPARTURE, Departure
+from cornserve.gateway.request.presence import DEPARTURE, Departure, client_left, gateway_stops
 from cornserve.limits import Limits
 
 MAX_HEAD_BYTES = 64 * 1024
@@ -28,6 +28,8 @@ class Connection(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, **kwargs)
         self._limits = limits
         self._head_bytes = 0
+        self._head_end = b""
+        """The last bytes of the head that is arriving: with what follows, they may end it."""
         self._in_head = True
         self._is_complete = True
         """What has arrived are whole requests."""
@@ -47,15 +49,24 @@ class Connection(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self._is_complete = False
-        if self._in_head:
-            self._head_bytes += len(data)
+        if self._in_head and self._is_too_long(data):
+            self._refuse(431, f"the request's headers have more than {MAX_HEAD_BYTES} bytes")
+            return
         super().data_received(data)
         if self._is_complete:
             self._expect(None)
-        elif self._in_head and self._head_bytes > MAX_HEAD_BYTES:
-            self._refuse(431, f"the request's headers have more than {MAX_HEAD_BYTES} bytes")
         elif self._late is None:
             self._expect(self._limits.receive_seconds)
+
+    def _is_too_long(self, data: bytes) -> bool:
+        """Whether the head that arrives is. What follows it in `data` may be as long as it likes."""
+        before, begun = self._head_bytes, self._head_end
+        self._head_bytes += len(data)
+        self._head_end = (begun + data[-3:])[-3:]
+        if self._head_bytes <= MAX_HEAD_BYTES:
+            return False
+        end = (begun + data).find(b"\r\n\r\n")
+        return end < 0 or before + end > MAX_HEAD_BYTES
 
     def on_message_begin(self) -> None:
         self._is_complete = False
@@ -63,7 +74,7 @@ class Connection(HttpToolsProtocol):
         self.scope["state"][DEPARTURE] = self._departure
 
     def on_headers_complete(self) -> None:
-        self._in_head, self._head_bytes = False, 0
+        self._in_head, self._head_bytes, self._head_end = False, 0, b""
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -81,10 +92,14 @@ class Connection(HttpToolsProtocol):
             self._stalled = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._departure.happen()
+        self._departure.happen(client_left())
         self._expect(None)
         self.resume_writing()
         super().connection_lost(exc)
+
+    def give_up(self) -> None:
+        """Ends the requests that are still served, whose clients are told so."""
+        self._departure.happen(gateway_stops())
 
     def send_400_response(self, msg: str) -> None:
         """Where uvicorn's parser gives up."""

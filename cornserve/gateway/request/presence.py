@@ -1,4 +1,4 @@
-"""A client that leaves ends what is done for it.
+"""A client that leaves ends what is done for it, and so does the gateway that stops.
 
 ASGI tells of it by a message, which a task of its own would have to wait for: a tenth of what a whole answer costs.
 The connection knows at once, and calls.
@@ -20,30 +20,31 @@ DEPARTURE = "departure"
 
 
 class Departure:
-    """Calls those who want to know that the client has left."""
+    """Calls those who want to know that the client has left, or that the gateway does."""
 
-    __slots__ = ("has_happened", "listeners")
+    __slots__ = ("error", "listeners")
 
     def __init__(self) -> None:
         self.listeners: set[Callable[[], None]] = set()
-        self.has_happened = False
+        self.error: ApiError | None = None
+        """What ends the requests, once it has happened."""
 
-    def happen(self) -> None:
-        self.has_happened = True
+    def happen(self, error: ApiError) -> None:
+        self.error = error
         for listener in self.listeners:
             listener()
 
 
 class WhilePresent:
-    """`async with WhilePresent(scope):` cancels what is inside when the client leaves, and raises a 499."""
+    """`async with WhilePresent(scope):` cancels what is inside at the departure, and raises its error."""
 
     def __init__(self, scope: Scope) -> None:
         self._departure: Departure = scope["state"][DEPARTURE]
-        self._has_left = False
+        self._is_over = False
 
     async def __aenter__(self) -> Self:
-        if self._departure.has_happened:
-            raise _left()
+        if self._departure.error is not None:
+            raise self._departure.error
         task = asyncio.current_task()
         assert task is not None
         self._task = task
@@ -51,17 +52,24 @@ class WhilePresent:
         return self
 
     def _leave(self) -> None:
-        self._has_left = True
-        self._task.cancel()
+        if not self._is_over:
+            self._is_over = True
+            self._task.cancel()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._departure.listeners.discard(self._leave)
         # Above zero: someone else cancels the task, too.
-        if self._has_left and self._task.uncancel() == 0 and kind is asyncio.CancelledError:
-            raise _left() from error
+        if self._is_over and self._task.uncancel() == 0 and kind is asyncio.CancelledError:
+            assert self._departure.error is not None
+            raise self._departure.error from error
 
 
-def _left() -> ApiError:
+def client_left() -> ApiError:
     return ApiError(499, "the client has left")
+
+
+def gateway_stops() -> ApiError:
+    message = "the gateway stops, and the request took longer than it can wait: send it again"
+    return ApiError(503, message, code="stopping")

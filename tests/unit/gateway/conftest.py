@@ -11,7 +11,6 @@ from pathlib import Path
 
 import httpx2 as httpx
 import pytest
-import uvicorn
 from openai import AsyncOpenAI
 
 from cornserve.access import Access
@@ -22,7 +21,7 @@ from cornserve.app.source import unload_app
 from cornserve.control.store.base import APPS, Store
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.gateway.api import create_api
-from cornserve.gateway.entry.server import server_config
+from cornserve.gateway.entry.server import Server, server_config
 from cornserve.gateway.media.fetch import Fetcher
 from cornserve.gateway.media.media import Media
 from cornserve.limits import Limits
@@ -63,23 +62,27 @@ def media_from() -> list[str]:
 
 
 @pytest.fixture
-async def gateway(
-    store: Store, limits: Limits, access: Access, media_from: list[str]
-) -> AsyncIterator[httpx.AsyncClient]:
+async def server(store: Store, limits: Limits, access: Access, media_from: list[str]) -> AsyncIterator[Server]:
     async def no_logs(replica: str, lines: int) -> list[str]:
         return [f"{replica} wrote this"][:lines]
 
     listener = socket.create_server(("127.0.0.1", 0))
     media = Media(Fetcher(limits, MediaSources.of(media_from)))
     api = create_api(store, no_logs, limits=limits, access=access, media=media)
-    server = uvicorn.Server(server_config(api, limits))
+    server = Server(server_config(api, limits))
+    server.config.port = listener.getsockname()[1]
     serving = asyncio.create_task(server.serve(sockets=[listener]))
-    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    yield server
+    server.should_exit = True
+    await serving
+
+
+@pytest.fixture
+async def gateway(server: Server) -> AsyncIterator[httpx.AsyncClient]:
+    url = f"http://127.0.0.1:{server.config.port}"
     async with httpx.AsyncClient(base_url=url, timeout=20, verify=False) as client:
         await until(lambda: _is_ready(client))
         yield client
-    server.should_exit = True
-    await serving
 
 
 @pytest.fixture

@@ -232,3 +232,21 @@ async def test_endless_headers_are_refused(gateway: httpx.AsyncClient) -> None:
 
         assert answer.status == 431
         assert "more than 65536 bytes" in answer.message
+
+
+async def test_headers_that_arrive_at_once_are_bounded_too(gateway: httpx.AsyncClient) -> None:
+    async with raw(gateway) as connection:
+        await connection.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 65536 + b"\r\n\r\n")
+
+        assert (await connection.answer()).status == 431
+
+
+async def test_only_headers_are_bounded_so(gateway: httpx.AsyncClient) -> None:
+    """However the end of the head and a long body are cut into packets."""
+    head, body = post("/v1/none", "Content-Length: 200000"), b" " * 200_000
+    for cut in range(len(head) - 5, len(head) + 1):
+        async with raw(gateway) as connection:
+            await connection.send(head[:cut])
+            await connection.send(head[cut:] + body)
+
+            assert (await connection.answer()).status == 404

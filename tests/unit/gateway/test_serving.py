@@ -22,7 +22,7 @@ from cornserve.gateway.media.fetch import Fetcher
 from cornserve.gateway.media.media import Media
 from cornserve.gateway.observe.metrics import Metrics
 from cornserve.gateway.request.merge import merge
-from cornserve.gateway.request.presence import DEPARTURE, Departure
+from cornserve.gateway.request.presence import DEPARTURE, Departure, client_left
 from cornserve.gateway.request.replicas import Replicas
 from cornserve.gateway.request.serving import Serving
 from cornserve.gateway.request.session import Session
@@ -120,7 +120,7 @@ async def test_a_stream_whose_client_leaves_is_over(shared: Shared, first: bool)
     request = asyncio.create_task(response(client.scope, client.receive, client.send))
     await until(lambda: events.is_open)
     await until(lambda: bool(client.sent) is first)
-    client.departure.happen()
+    client.departure.happen(client_left())
     await asyncio.gather(request, return_exceptions=True)
 
     assert not request.cancelled()
@@ -132,7 +132,7 @@ async def test_an_answer_whose_client_leaves_is_over(shared: Shared) -> None:
     client = Client()
 
     async def answer(session: Session) -> bytes:
-        client.departure.happen()
+        client.departure.happen(client_left())
         return await asyncio.Future()
 
     with pytest.raises(ApiError, match="the client has left"):

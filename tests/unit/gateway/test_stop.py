@@ -1,0 +1,62 @@
+"""A gateway that stops, and requests that take longer than it waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+
+import httpx2 as httpx
+import pytest
+
+from cornserve.gateway.entry.server import Server
+from tests.unit.echo_executors import EchoExecutors
+from tests.unit.gateway.conftest import Deploy
+from tests.unit.gateway.sources import ECHO, STEPS
+from tests.waiting import until
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cornserve.gateway.entry.server.GRACE_SECONDS", 0.2)
+
+
+async def test_a_request_that_has_no_answer_yet_may_be_sent_again(
+    gateway: httpx.AsyncClient,
+    deploy: Deploy,
+    executors: EchoExecutors,
+    server: Server,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    await deploy(STEPS)
+    caplog.set_level(logging.INFO, "cornserve.access")
+    request = asyncio.create_task(gateway.post("/v1/apps/steps/invoke", json={"words": ["a"], "seconds": 1000}))
+    await until(lambda: executors.running() == 1)
+
+    server.should_exit = True
+
+    response = await request
+    assert response.status_code == 503
+    assert response.headers["retry-after"]
+    assert response.json()["error"]["code"] == "stopping"
+    (line,) = (record for record in caplog.records if record.name == "cornserve.access")
+    assert vars(line)["fields"]["status"] == 503
+    await until(lambda: executors.running() == 0)
+
+
+async def test_a_stream_ends_with_an_event_that_says_so(
+    gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors, server: Server
+) -> None:
+    await deploy(ECHO)
+    body = {"text": "a " * 1000, "seconds": 100}
+    headers = {"accept": "text/event-stream"}
+    async with gateway.stream("POST", "/v1/apps/echo/invoke", json=body, headers=headers) as response:
+        lines = response.aiter_lines()
+        assert await anext(lines) == "event: item"
+
+        server.should_exit = True
+
+        last = [line async for line in lines if line][-2:]
+    assert last[0] == "event: error"
+    assert json.loads(last[1].removeprefix("data: "))["error"]["code"] == "stopping"
+    await until(lambda: executors.running() == 0)
