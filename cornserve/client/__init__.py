@@ -16,6 +16,7 @@ from cornserve.client.client import Client
 from cornserve.client.errors import (
     ApiError,
     ClientError,
+    ClosedError,
     DeletedError,
     DeploymentError,
     DisconnectedError,
@@ -33,6 +34,7 @@ __all__ = [
     "AsyncClient",
     "Client",
     "ClientError",
+    "ClosedError",
     "DeletedError",
     "DeploymentError",
     "DisconnectedError",

@@ -89,6 +89,8 @@ def invoke(app: str, request: BaseModel | Mapping[str, Any], timeout: float | No
 
 
 def chat(app: str, messages: Messages, options: Mapping[str, Any], timeout: float | None, *, stream: bool) -> Call:
+    if "stream" in options:
+        raise TypeError("`chat` gives an answer in pieces and `complete` gives it whole: neither takes `stream`")
     streaming = {"stream": True} if stream else {}
     body = {"model": app, "messages": list(messages), **streaming, **options}
     return _work("/v1/chat/completions", body, timeout, _EVENTS if stream else "application/json")

@@ -20,6 +20,7 @@ from cornserve.client.calls import Call, Messages
 from cornserve.client.deadline import Deadline
 from cornserve.client.errors import (
     ClientError,
+    ClosedError,
     DeletedError,
     DisconnectedError,
     SilentError,
@@ -228,6 +229,8 @@ class Client:
 
     def _send(self, call: Call) -> httpx.Response:
         """A successful response, whose body is yet to be read."""
+        if self._http.is_closed:
+            raise ClosedError
         with translated(self.url, call.patience):
             request = self._http.build_request(
                 call.method,

@@ -18,6 +18,13 @@ class ClientError(Exception):
     """A call of the gateway did not succeed."""
 
 
+class ClosedError(ClientError):
+    """The client was closed, and nothing was sent."""
+
+    def __init__(self) -> None:
+        super().__init__("this client is closed: make another, and call it inside its `with` block")
+
+
 class UnreachableError(ClientError):
     """Nothing listens at the address."""
 

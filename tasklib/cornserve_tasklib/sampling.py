@@ -37,7 +37,7 @@ class SamplingRequest(BaseModel):
     """Above 1, tokens of prompt and answer become less likely."""
     logit_bias: (
         Annotated[
-            dict[Annotated[str, StringConstraints(pattern=r"^\d{1,9}$")], Annotated[float, Ge(-100), Le(100)]],
+            dict[Annotated[str, StringConstraints(pattern=r"^[0-9]{1,9}$")], Annotated[float, Ge(-100), Le(100)]],
             MaxLen(300),
         ]
         | None

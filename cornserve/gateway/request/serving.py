@@ -157,7 +157,8 @@ def _seconds(request: Request, limits: Limits) -> float:
         seconds = float(given)
     except ValueError:
         seconds = 0
-    if not 0 < seconds <= most:  # nor NaN
+    is_number = given.isascii() and "_" not in given  # Python reads more as one
+    if not (is_number and 0 < seconds <= most):  # nor NaN
         wanted = f"a number of seconds above 0 and at most {most} ({limits.remedy('request-seconds')})"
         raise ApiError(400, f"{TIMEOUT_HEADER} must be {wanted}, not {given!r}", param=TIMEOUT_HEADER)
     return seconds

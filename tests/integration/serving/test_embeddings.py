@@ -97,5 +97,5 @@ def test_what_cannot_be_embedded_is_refused(client: OpenAI, bert: str, fields: d
 
 
 def test_an_app_that_embeds_takes_no_chats(client: OpenAI, bert: str) -> None:
-    with pytest.raises(BadRequestError, match="takes no chats"):
+    with pytest.raises(BadRequestError, match="takes no chats: it is called by POST /v1/embeddings"):
         client.chat.completions.create(model=bert, messages=[{"role": "user", "content": "x"}])

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from cornserve import Client
+from cornserve import AsyncClient, Client
 from cornserve.app.record import AppSpec, Phase
 from cornserve.client import (
     ApiError,
+    ClosedError,
     DeletedError,
     DeploymentError,
     DisconnectedError,
@@ -281,3 +282,25 @@ def test_a_name_that_is_another_apps_by_now_is_not_what_was_deployed(server: Ser
     server.on("GET /admin/v1/apps/a/events", sse_answer(("put", view() | {"uid": "another"})))
     with pytest.raises(DeletedError):
         client.deploy(AppSpec(model="/models/x"), name="a")
+
+
+def test_a_chat_is_asked_for_in_pieces_or_whole_by_name_only(server: Server, client: Client) -> None:
+    with pytest.raises(TypeError, match="`complete` gives it whole"):
+        list(client.chat("a", [], stream=False))
+    with pytest.raises(TypeError, match="`chat` gives an answer in pieces"):
+        client.complete("a", [], stream=True)
+    assert not server.asked
+
+
+def test_a_closed_client_says_that_it_is(server: Server) -> None:
+    with Client(server.url) as client:
+        pass
+    with pytest.raises(ClosedError, match="closed: make another"):
+        client.models()
+
+
+async def test_a_closed_asynchronous_client_says_that_it_is(server: Server) -> None:
+    async with AsyncClient(server.url) as client:
+        pass
+    with pytest.raises(ClosedError):
+        await client.models()

@@ -159,6 +159,7 @@ HUGE = {"type": "object", "description": "x" * 65536}
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "less than or equal to 20"),
         ({"presence_penalty": 3}, "presence_penalty", "less than or equal to 2"),
         ({"logit_bias": {"one": 1}}, "logit_bias.one.[key]", "should match pattern"),
+        ({"logit_bias": {"\u0661": 1}}, "logit_bias.\u0661.[key]", "should match pattern"),
         ({"logit_bias": {"1": 101}}, "logit_bias.1", "less than or equal to 100"),
         ({"logit_bias": {str(number): 1 for number in range(301)}}, "logit_bias", "at most 300"),
         ({"stop": "x" * 1001}, "stop.0", "at most 1000 characters"),

@@ -361,7 +361,7 @@ async def test_a_wait_for_a_replica_ends_with_the_deadline(group: Group) -> None
     assert "no executor of EchoTask became ready" in error_of(response)["message"]
 
 
-@pytest.mark.parametrize("value", ["soon", "0", "-1", "nan", "inf", "1e9", ""])
+@pytest.mark.parametrize("value", ["soon", "0", "-1", "nan", "inf", "1e9", "", "1_0"])
 async def test_a_wrong_deadline_is_refused(gateway: httpx.AsyncClient, group: Group, value: str) -> None:
     await group.publish(await group.add())
 

@@ -7,9 +7,13 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from annotated_types import MaxLen, MinLen
 from pydantic import BaseModel, ConfigDict, Discriminator, Tag, ValidationError, model_validator
 
+from cornserve.app.app import App
 from cornserve.gateway.apps import Deployed
 from cornserve.gateway.errors import ApiError, of_validation
-from cornserve_tasklib.answer import Usage
+from cornserve_tasklib.answer import ChatResponse, Usage
+from cornserve_tasklib.chat import ChatRequest
+from cornserve_tasklib.completion import CompletionRequest
+from cornserve_tasklib.embedding import EmbeddingRequest, EmbeddingResponse
 from cornserve_tasklib.sampling import Tokens
 
 Body = TypeVar("Body", bound=BaseModel)
@@ -105,10 +109,22 @@ def parse(fields: Any, body_type: type[Body]) -> Body:
         raise of_validation(error) from error
 
 
-def check_app(deployed: Deployed, name: str, request_type: type[Any], response_type: type[Any], what: str) -> None:
-    """Refuses an app of other types. `what` it should take is told in the plural."""
-    app = deployed.app
-    if not (request_type in app.request_types and app.response_type is response_type):
-        raise ApiError(
-            400, f"the app {name!r} takes no {what}: it is called by POST /v1/apps/{name}/invoke", param="model"
-        )
+_CALLS: dict[str, tuple[type[Any], type[Any]]] = {
+    "/v1/chat/completions": (ChatRequest, ChatResponse),
+    "/v1/completions": (CompletionRequest, ChatResponse),
+    "/v1/embeddings": (EmbeddingRequest, EmbeddingResponse),
+}
+"""What apps take and give that are called so."""
+
+
+def check_app(deployed: Deployed, name: str, path: str, what: str) -> None:
+    """Refuses an app that is not called so. `what` it should take is told in the plural."""
+    if not _answers(deployed.app, path):
+        calls = [call for call in _CALLS if _answers(deployed.app, call)] or [f"/v1/apps/{name}/invoke"]
+        message = f"the app {name!r} takes no {what}: it is called by POST {' or '.join(calls)}"
+        raise ApiError(400, message, param="model")
+
+
+def _answers(app: App, path: str) -> bool:
+    request, response = _CALLS[path]
+    return request in app.request_types and app.response_type is response

@@ -101,7 +101,7 @@ async def create_chat_completion(request: Request, context: Context) -> Response
     """Answers a chat, as a whole or (`stream`) in pieces."""
     body = parse(await json_of(request), ChatCompletionRequest)
     serving = Serving(context, body.model, request)
-    check_app(serving.deployed, body.model, ChatRequest, ChatResponse, "chats")
+    check_app(serving.deployed, body.model, "/v1/chat/completions", "chats")
     serving.take_images_of(body)
     exchange = Exchange(f"chatcmpl-{serving.id}", int(time.time()), body)
     return await (serving.stream(exchange.events) if body.stream else serving.answer(exchange.answer))

@@ -102,7 +102,7 @@ async def create_completion(request: Request, context: Context) -> Response:
     """Goes on with one or many texts, as a whole or (`stream`) in pieces."""
     body = parse(await json_of(request), TextCompletionRequest)
     serving = Serving(context, body.model, request)
-    check_app(serving.deployed, body.model, CompletionRequest, ChatResponse, "completions")
+    check_app(serving.deployed, body.model, "/v1/completions", "completions")
     exchange = Exchange(f"cmpl-{serving.id}", int(time.time()), body)
     return await (serving.stream(exchange.events) if body.stream else serving.answer(exchange.answer))
 

@@ -19,7 +19,7 @@ from cornserve.gateway.endpoints.plain import PlainRoute
 from cornserve.gateway.entry.body import json_of
 from cornserve.gateway.request.serving import Serving
 from cornserve.gateway.request.session import Session
-from cornserve_tasklib.embedding import MAX_INPUTS, EmbeddingRequest, EmbeddingResponse, vector_of
+from cornserve_tasklib.embedding import MAX_INPUTS, EmbeddingRequest, vector_of
 from cornserve_tasklib.sampling import Tokens
 
 router = APIRouter(route_class=PlainRoute)
@@ -63,7 +63,7 @@ async def create_embeddings(request: Request, context: Context) -> Response:
     """Turns texts into vectors."""
     body = parse(await json_of(request), CreateEmbeddingRequest)
     serving = Serving(context, body.model, request)
-    check_app(serving.deployed, body.model, EmbeddingRequest, EmbeddingResponse, "texts to embed")
+    check_app(serving.deployed, body.model, "/v1/embeddings", "texts to embed")
 
     async def answer(session: Session) -> bytes:
         embeddings, tokens = await session.run(body.request, lambda it: (it.embeddings, it.prompt_tokens))
