@@ -1,7 +1,7 @@
 """Pulls over plain TCP, which every network has.
 
-The consumer sends which piece it wants. The producer answers whether it has it, sends it from its slab, and adds
-whether it was still that piece at the end. (`sendfile` would not do: it sends pages as they are after it has returned.)
+The consumer sends which piece it wants. The producer sends it from its slab, and adds whether it still was that piece
+at the end; if it has it no more, it hangs up. (`sendfile` would not do: it sends what pages hold after it returned.)
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PULLS_PER_PRODUCER: Final = 4
 
 _REQUEST = struct.Struct("<16sQQQ")
 _PORT = struct.Struct("<H")
-_YES, _NO = b"\1", b"\0"
+_VALID, _FREED = b"\1", b"\0"
 
 _Address = tuple[str, int]
 
@@ -47,12 +47,11 @@ class TcpPuller:
             loop = asyncio.get_running_loop()
             request = _REQUEST.pack(piece.token, piece.offset, piece.nbytes, piece.generation)
             await loop.sock_sendall(connection, request)
-            answer = memoryview(bytearray(1))
-            for part in (answer, into, answer):
-                if not await _receive(connection, part):
-                    raise ConnectionResetError("the connection ended in the middle of a tensor")
-                if part is answer and answer != _YES:
-                    raise LostError("its memory has been freed while it was pulled")
+            if not await _receive(connection, into):
+                raise LostError("its producer has hung up: the memory has been freed, or the process has ended")
+            verdict = memoryview(bytearray(1))
+            if not await _receive(connection, verdict) or verdict != _VALID:
+                raise LostError("its memory has been freed while it was pulled")
 
     def forget(self, host: str, address: bytes) -> None:
         self._turns.pop(_address(host, address), None)
@@ -108,11 +107,9 @@ async def _serve(connection: socket.socket, find: Callable[[Piece], Export | Non
         while await _receive(connection, request):
             export = find(Piece(*_REQUEST.unpack(request)))
             if export is None:
-                await loop.sock_sendall(connection, _NO)
-                continue
-            await loop.sock_sendall(connection, _YES)
+                return
             await loop.sock_sendall(connection, export.view)
-            await loop.sock_sendall(connection, _YES if export.is_current() else _NO)
+            await loop.sock_sendall(connection, _VALID if export.is_current() else _FREED)
 
 
 async def _connect(address: _Address) -> socket.socket:

@@ -41,3 +41,13 @@ def test_the_gateway_is_measured_beside_direct_calls_and_peers_and_sampled(tmp_p
     assert report["rss_mib"][0] > 0
     assert set(report["peers_rss_mib"]) == set(peers)
     assert "Session.run" in stacks.read_text()
+
+
+def test_hops_of_tensors_are_measured_beside_plain_copies() -> None:
+    report = run("transport.py")
+
+    assert {row["size"] for row in report["rows"] if row["nodes"] == 1} == {"64 KiB", "4.5 MiB"}
+    for row in report["rows"]:
+        assert min(row[figure]["min"] for figure in ("hop", "own", "memcpy", "yardstick")) > 0
+        assert row["hop"]["p50"] > row["memcpy"]["p50"]
+        assert len(row["loads"]) == 3

@@ -1,0 +1,1 @@
+"""Two processes that pass tensors on, and what they are measured by."""
