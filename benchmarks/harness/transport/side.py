@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import uvloop
 
 from cornserve.transport import LostError, Source, Transport
 
@@ -212,4 +213,4 @@ async def main(directory: Path, host: str, nbytes: int, slab_bytes: int) -> None
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
+    uvloop.run(main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import uvloop
 
 from cornserve.transport import Production, Received, Source, Transport, TransportError
 
@@ -98,4 +99,4 @@ async def main(directory: Path, slab_bytes: int, lease_seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])))
+    uvloop.run(main(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])))
