@@ -90,10 +90,13 @@ class Arrivals:
         into = self._admission.store.buffer(block)
         try:
             pulling = self._puller.pull(peer.host, producer.address, piece, into)
-            if not await done_before(intake.lost, pulling):
-                raise intake.error
+            await done_before(intake.lost, pulling)
+        except LostError as error:
+            intake.lose(str(error))
         except OSError as error:
-            raise LostError(f"{intake.source} is lost: cannot pull it from {peer.host}: {error}") from error
+            intake.lose(f"cannot pull it from {peer.host}: {error}")
+        if intake.lost.is_set():
+            raise intake.error
 
 
 @asynccontextmanager

@@ -71,6 +71,6 @@ class Intake:
         self._changed.set()
 
     def lose(self, reason: str) -> None:
-        self._loss = reason
+        self._loss = self._loss or reason
         self.lost.set()
         self._changed.set()

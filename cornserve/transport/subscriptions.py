@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from cornserve.transport.board import Board
 from cornserve.transport.intake import Intake, Link
 from cornserve.transport.local import LocalLink
+from cornserve.transport.meter import Meter
 from cornserve.transport.peer import Peer
 from cornserve.transport.source import Source
 from cornserve.v1 import transfer_pb2 as pb
@@ -36,11 +37,14 @@ class Subscriptions:
     on_lost: called with a producing process whose connection has broken.
     """
 
-    def __init__(self, board: Board, token: bytes, lease_seconds: float, on_lost: Callable[[Peer], None]) -> None:
+    def __init__(
+        self, board: Board, token: bytes, lease_seconds: float, on_lost: Callable[[Peer], None], meter: Meter
+    ) -> None:
         self._board = board
         self._token = token
         self._lease_seconds = lease_seconds
         self._on_lost = on_lost
+        self._meter = meter
         self._peers: dict[str, Peer] = {}
         self._own_endpoints: set[str] = set()
         """Found out by asking there."""
@@ -52,6 +56,7 @@ class Subscriptions:
             yield incoming
         finally:
             incoming.link.unsubscribe()
+            self._meter.lost += incoming.intake.lost.is_set()
 
     async def close(self) -> None:
         await asyncio.gather(*(peer.close() for peer in list(self._peers.values())))

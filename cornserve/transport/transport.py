@@ -61,7 +61,7 @@ class Transport:
         self._board = Board()
         self._puller: Puller = TcpPuller()
         self._arrivals = Arrivals(self._slab, self._admission, self._puller, self._meter)
-        self._subscriptions = Subscriptions(self._board, self._token, lease_seconds, self._arrivals.forget)
+        self._subscriptions = Subscriptions(self._board, self._token, lease_seconds, self._arrivals.forget, self._meter)
 
     async def start(self, server: grpc.aio.Server, host: str) -> None:
         """Serves consumers through `server`, which has not been started yet. Removes what dead processes have left.

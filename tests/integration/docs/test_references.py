@@ -12,7 +12,8 @@ from urllib.parse import urldefrag
 
 import pytest
 from fastapi.routing import APIRoute
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.registry import Collector
 from pydantic import BaseModel
 
 import cornserve
@@ -36,6 +37,7 @@ from cornserve.home import Home
 from cornserve.limits import Limits
 from cornserve.task import errors
 from cornserve.task.spec import ExecutorSpec
+from cornserve.transport import Transport
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_executors.base.metrics import Metrics as ExecutorMetrics
 from cornserve_tasklib import EmbeddingTask, LLMTask
@@ -147,6 +149,19 @@ def test_every_metric_of_executors_is_told() -> None:
         pass
 
     assert metrics_told("## Executors") == _metrics_of(metrics.registry)
+
+
+def test_every_metric_of_the_transport_is_told(tmp_path: Path) -> None:
+    transport = Transport(tmp_path, slab_bytes=1 << 20, request_bytes=1 << 20)
+
+    class Tensors(Collector):
+        def collect(self) -> Iterator[Metric]:
+            yield from transport.metrics()
+
+    registry = CollectorRegistry()
+    registry.register(Tensors())
+
+    assert metrics_told("## Tensors") == _metrics_of(registry)
 
 
 async def test_every_metric_of_the_controller_is_told(tmp_path: Path) -> None:

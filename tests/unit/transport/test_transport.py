@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cornserve.transport import LostError, Production, Segments, Slot, StaleError, TooLargeError
+from cornserve.transport import LostError, Production, Segments, Slot, StaleError, TooLargeError, Transport
 from tests.unit.transport.conftest import MIB, REQUEST, Process, Site
 from tests.waiting import until
 
@@ -262,3 +262,31 @@ async def test_memory_that_is_still_written_to_is_given_to_nobody_else(site: Sit
 
 async def _allocate(production: Production, nbytes: int = MIB) -> Slot:
     return await production.allocate("embeddings", nbytes)
+
+
+async def test_what_became_of_tensors_is_counted(site: Site) -> None:
+    process, consumer = await site.transport(cache_bytes=MIB), await site.transport()
+    production = produce(process)
+    assert not production.reuse("embeddings", "cat")
+    await publish(production, key="cat")
+    await received(process, process)
+    await received(consumer, process)
+    production.release()
+    with pytest.raises(LostError):
+        await received(consumer, process)
+    assert produce(process, invocation=1).reuse("embeddings", "cat")
+
+    produced, consumed = metrics(process.transport), metrics(consumer.transport)
+
+    assert produced["cornserve_transport_received_bytes_total", "same_process"] == len(DATA)
+    assert consumed["cornserve_transport_received_bytes_total", "same_node"] == len(DATA)
+    assert consumed["cornserve_transport_hop_seconds_count", "same_node"] == 1
+    assert consumed["cornserve_transport_lost_total", ""] == 1
+    assert (
+        produced["cornserve_transport_cache_total", "hit"] == produced["cornserve_transport_cache_total", "miss"] == 1
+    )
+
+
+def metrics(transport: Transport) -> dict[tuple[str, str], float]:
+    samples = (sample for metric in transport.metrics() for sample in metric.samples)
+    return {(sample.name, next(iter(sample.labels.values()), "")): sample.value for sample in samples}
