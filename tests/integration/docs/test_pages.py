@@ -18,6 +18,7 @@ ON_MY_OWN = [
     "docs/how-to/put-it-on-a-network.md",
     "docs/how-to/send-images.md",
     "docs/reference/executor-contract.md",
+    "docs/reference/transport.md",
 ]
 WITH_AN_INSTANCE = ["docs/reference/task-api.md", "docs/reference/sdk.md"]
 """Pages for which Cornserve runs already."""
