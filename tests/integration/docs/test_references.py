@@ -40,7 +40,7 @@ from cornserve.task.spec import ExecutorSpec
 from cornserve.transport import Transport
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_executors.base.metrics import Metrics as ExecutorMetrics
-from cornserve_tasklib import EmbeddingTask, LLMTask
+from cornserve_tasklib import EmbeddingTask, EncoderTask, LLMTask
 from cornserve_tasklib.sampling import SamplingRequest
 from tests.integration.docs import cli_reference
 from tests.integration.docs.metrics_told import Told, metrics_told
@@ -86,6 +86,7 @@ def test_every_command_is_in_the_overview() -> None:
         ("http-api.md", "## Embeddings", "Field", CreateEmbeddingRequest),
         ("task-api.md", "### LLMTask", "Setting", LLMTask),
         ("task-api.md", "### EmbeddingTask", "Setting", EmbeddingTask),
+        ("task-api.md", "### EncoderTask", "Setting", EncoderTask),
     ],
 )
 def test_the_fields_are_those_of_the_code(page: str, heading: str, header: str, model: type[BaseModel]) -> None:

@@ -8,19 +8,20 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import grpc
 import httpx2 as httpx
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
+from cornserve.task import UnitTask
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.v1 import executor_pb2_grpc
-from cornserve_tasklib import LLMTask
 
 START_SECONDS = 180
 """Cold caches and a busy machine included."""
@@ -70,9 +71,9 @@ class ExecutorProcess:
 
 
 @contextmanager
-def running(task: LLMTask, folder: Path) -> Iterator[ExecutorProcess]:
+def running(task: UnitTask[Any, Any], folder: Path, *options: str) -> Iterator[ExecutorProcess]:
     """The process listens, but is not ready. It may end itself; if not, SIGTERM ends it well. Nothing of it remains."""
-    executor = _start(task, folder)
+    executor = _start(task, folder, options)
     try:
         yield executor
         if executor.process.poll() is None:
@@ -85,13 +86,14 @@ def running(task: LLMTask, folder: Path) -> Iterator[ExecutorProcess]:
             process.kill()
 
 
-def _start(task: LLMTask, folder: Path) -> ExecutorProcess:
+def _start(task: UnitTask[Any, Any], folder: Path, options: Sequence[str]) -> ExecutorProcess:
     log, announcement, metrics_port = folder / "log", folder / "endpoint", _free_port()
     command = [
         *(sys.executable, "-m", "cornserve_executors.base"),
         *("--spec", task.executor_spec().model_dump_json()),
         *("--announce", str(announcement)),
         *("--metrics-port", str(metrics_port)),
+        *options,
     ]
     with log.open("w") as output:
         process = psutil.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)

@@ -1,0 +1,85 @@
+"""The life of an encoder."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from prometheus_client import Metric
+
+from cornserve_executors.base import Call, Executor
+from cornserve_executors.base.executor import Report
+from cornserve_executors.encoder.stats import Stats
+from cornserve_executors.models import check_model
+from cornserve_tasklib.encoder import Embeddings, EncoderTask
+from cornserve_tasklib.image import EncodedImage, Image
+
+if TYPE_CHECKING:
+    from cornserve_executors.encoder.engine import Engine
+
+OUTPUT = "embeddings"
+
+
+class EncoderExecutor(Executor[EncoderTask, Image, Embeddings]):
+    _engine: Engine
+    _working: asyncio.Task[None]
+
+    def __init__(self, config: EncoderTask) -> None:
+        super().__init__(config)
+        self._stats = Stats()
+
+    async def start(self, report: Report) -> None:
+        check_model(self.config.model_id)
+        report("importing torch")
+        engine_type = await asyncio.to_thread(_import_engine)
+        report("loading weights")
+        self._engine = await asyncio.to_thread(engine_type, self.config, self._stats)
+        report("warming up")
+        await asyncio.to_thread(self._engine.warm_up)
+        self._working = asyncio.create_task(self._engine.run())
+
+    async def invoke(self, request: Image, call: Call) -> Embeddings:
+        key = self._engine.key(request)
+        if self._reuse(call, key):
+            return Embeddings()
+        with self._stats.waiting():
+            plan = await self._engine.plan(request)
+            # There has to be room for the embeddings before work goes into them.
+            slot = await call.allocate(OUTPUT, self._engine.nbytes(plan))
+            if self._reuse(call, key):  # Another request's image has been encoded meanwhile.
+                return Embeddings()
+            rows = await self._engine.encode(request, plan, call.request_id)
+            await self._engine.write(rows, slot.buffer)
+        encoded = EncodedImage(key=key, rows=plan.rows, fields=plan.fields)
+        slot.publish(self._engine.dtype, self._engine.shape(plan), encoded.model_dump_json().encode(), key)
+        return Embeddings()
+
+    def _reuse(self, call: Call, key: str) -> bool:
+        found = call.reuse(OUTPUT, key)
+        if found:
+            self._stats.cache_hit()
+        return found
+
+    async def death(self) -> str:
+        await asyncio.wait({self._working})
+        return f"the device failed: {self._working.exception()}"
+
+    def metrics(self) -> Iterable[Metric]:
+        return self._stats.metrics()
+
+    async def stop(self) -> None:
+        if hasattr(self, "_working"):
+            self._working.cancel()
+            await asyncio.gather(self._working, return_exceptions=True)
+        if hasattr(self, "_engine"):
+            await asyncio.to_thread(self._engine.shutdown)
+
+
+def _import_engine() -> type[Engine]:
+    # On CPUs, torch keeps a kernel for each of the last 1024 sizes of a batch, of half a megabyte each.
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
+    from cornserve_executors.encoder.engine import Engine
+
+    return Engine

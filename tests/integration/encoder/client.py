@@ -1,0 +1,67 @@
+"""Callers and consumers of an encoder."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from cornserve.task.references import Blob, Edges
+from cornserve.transport import Source, Transport
+from cornserve.v1 import executor_pb2 as pb
+from cornserve_tasklib.image import EncodedImage, Image
+from tests import invoking
+
+
+class Caller:
+    """Sends images as a gateway does, all over one line, each with a request of its own."""
+
+    def __init__(self, name: str, endpoint: str, caller: invoking.Caller) -> None:
+        self._name = name
+        self._endpoint = endpoint
+        self._caller = caller
+        self._calls = 0
+
+    def send(self, *images: Image) -> list[Source]:
+        """Returns where their embeddings will be."""
+        sources = []
+        for image in images:
+            self._calls += 1
+            request_id = f"{self._name}-{self._calls}"
+            self._caller.send(pb.Command(call=self._calls, start=_start(request_id, self._calls, image)))
+            sources.append(Source(self._endpoint, request_id, 0, 0, "embeddings"))
+        return sources
+
+    async def ends(self, count: int) -> list[pb.End]:
+        """Of so many invocations, in the order in which they were sent."""
+        ended: dict[int, pb.End] = {}
+        while len(ended) < count:
+            frame = await self._caller.read()
+            assert frame is not None
+            ended |= {event.call: event.end for event in frame.events}
+        return [ended[call] for call in sorted(ended)]
+
+    def release_all(self) -> None:
+        for call in range(1, self._calls + 1):
+            self._caller.send(pb.Command(call=call, release=pb.Release()))
+
+
+@asynccontextmanager
+async def calling(name: str, endpoint: str) -> AsyncIterator[Caller]:
+    async with invoking.calling(endpoint) as caller:
+        yield Caller(name, endpoint, caller)
+
+
+async def read(transport: Transport, source: Source) -> tuple[bytes, EncodedImage]:
+    """A copy of the embeddings, and what is said of them."""
+    async with transport.consume(source) as received:
+        data = bytes(received.view)
+        received.check()
+        assert len(data) == received.shape[0] * received.shape[1] * 4
+        return data, EncodedImage.model_validate_json(received.metadata)
+
+
+def _start(request_id: str, arrived_us: int, image: Image) -> pb.Start:
+    edges = Edges()
+    request = image.model_dump_json(context=edges).encode()
+    blobs = [pb.Input(inline=one.data) for one in edges.inputs if isinstance(one, Blob)]
+    return pb.Start(request_id=request_id, request=request, inputs=blobs, arrived_us=arrived_us)
