@@ -20,6 +20,7 @@ ON_MY_OWN = [
     "docs/reference/executor-contract.md",
     "docs/reference/transport.md",
 ]
+WITH_MODELS = ["docs/how-to/serve-a-multimodal-model.md"]
 WITH_AN_INSTANCE = ["docs/reference/task-api.md", "docs/reference/sdk.md"]
 """Pages for which Cornserve runs already."""
 AFTER_THE_README = [
@@ -49,7 +50,7 @@ NOT_RUN = {
 
 
 def test_every_block_is_run_or_listed_as_an_exception() -> None:
-    run = {"README.md", *ON_MY_OWN, *WITH_AN_INSTANCE, *AFTER_THE_README}
+    run = {"README.md", *ON_MY_OWN, *WITH_MODELS, *WITH_AN_INSTANCE, *AFTER_THE_README}
     looked_at = [page for page in pages() if page not in NOT_RUN_AT_ALL]
     found = {page: blocks(page) for page in looked_at}
 
@@ -82,6 +83,13 @@ def test_the_readme_works_and_what_a_newcomer_reads_next(tmp_path: Path, smollm2
     stop = sections("README.md", start="### Stop")
 
     Reader(tmp_path, model=smollm2).try_out([*tour, *more, *stop], seconds=500)
+
+
+@pytest.mark.xdist_group("engine")
+@pytest.mark.timeout(500)
+@pytest.mark.parametrize("page", WITH_MODELS)
+def test_a_page_works_that_makes_a_model_of_its_own(page: str, tmp_path: Path) -> None:
+    Reader(tmp_path).try_out(blocks(page), seconds=400)
 
 
 @pytest.mark.xdist_group("engine")

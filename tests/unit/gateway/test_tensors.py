@@ -161,6 +161,17 @@ async def test_requests_that_fill_the_slab_and_wait_for_more_do_not_block_each_o
     await until(lambda: served.held() == 0)
 
 
+async def test_what_one_request_has_made_is_made_by_all_replicas(post: Post) -> None:
+    writers = [await post.writer() for _ in range(3)]
+    await post.publish(writers=writers, readers=[await post.reader()])
+
+    sent = post.send("one", "two", "three", "four", "five", "six", writing=LONG)
+
+    await until(lambda: [post.executors.running(writer) for writer in writers] == [2, 2, 2])
+    sent.cancel()
+    await until(lambda: post.executors.running() == 0)
+
+
 async def test_a_reader_that_dies_is_replaced_and_its_tensors_are_still_there(post: Post) -> None:
     writer, doomed, heir = await post.writer(), await post.reader(), await post.reader()
     await post.publish(writers=[writer], readers=[doomed])

@@ -1,0 +1,216 @@
+#!/usr/bin/env python3
+"""Chats about images over one path of a multimodal model: requests/s, latency, and the memory of every process.
+
+A local instance serves MODEL. So many requests at a time ask about an image each that nobody has asked about before,
+and for a few tokens. After each tenth of the requests, what gateway, encoder and language model take is looked at: what
+leaks would grow. What lies in shared memory counts for whoever has touched it, so a slab counts for its producer, and
+again for its consumers.
+
+    benchmarks/images.py MODEL --path e-l --requests 5000
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from io import BytesIO
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import psutil
+from PIL import Image
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from benchmarks.harness.machine import Machine
+
+APP = "images"
+CHECKPOINTS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    requests: int
+    seconds: float
+    p50_ms: float
+    p99_ms: float
+    rss_mib: dict[str, float]
+    """By process: gateway, and the groups of executors."""
+    slab_held_mib: float
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    model: Path
+    path: str
+    requests: int
+    concurrency: int
+    side: int
+    tokens: int
+
+
+def main() -> None:
+    options, as_json = _options()
+    with _instance(options) as home:
+        url = json.loads((home / "instance.json").read_text())["url"]
+        checkpoints = asyncio.run(_measure(options, url, home))
+    if as_json:
+        report = {"machine": asdict(Machine.here()), "checkpoints": [asdict(one) for one in checkpoints]}
+        print(json.dumps(report))
+    else:
+        _show(options, checkpoints)
+
+
+def _options() -> tuple[Options, bool]:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path, help="a directory")
+    parser.add_argument("--path", default="e-l", choices=("monolith", "e-l", "e-el"))
+    parser.add_argument("--requests", type=int, default=5000)
+    parser.add_argument("--concurrency", type=int, default=16)
+    parser.add_argument("--side", type=int, default=112, help="of an image, in pixels")
+    parser.add_argument("--tokens", type=int, default=4, help="of an answer")
+    parser.add_argument("--quick", action="store_true", help="few requests: shows that it runs")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    requests = 40 if given.quick else given.requests
+    return Options(given.model, given.path, requests, given.concurrency, given.side, given.tokens), given.json
+
+
+@contextmanager
+def _instance(options: Options) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="cornserve-benchmark-") as directory:
+        home = Path(directory)
+        _cornserve(home, "up", "--detach", "--port", "0")
+        try:
+            _cornserve(home, "deploy", str(options.model), "--name", APP, "--share", options.path)
+            yield home
+        finally:
+            _cornserve(home, "down")
+
+
+def _cornserve(home: Path, *arguments: str) -> None:
+    command = [sys.executable, "-m", "cornserve.cli", *arguments]
+    environment = os.environ | {"CORNSERVE_HOME": str(home)}
+    subprocess.run(command, env=environment, check=True, stdout=sys.stderr, stderr=sys.stderr)
+
+
+async def _measure(options: Options, url: str, home: Path) -> list[Checkpoint]:
+    checkpoints = []
+    numbers = iter(range(options.requests))
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        with Progress(console=Console(stderr=True)) as progress:
+            bar = progress.add_task("asking", total=options.requests)
+            for _ in range(CHECKPOINTS):
+                part = list(islice(numbers, options.requests // CHECKPOINTS))
+                began = time.perf_counter()
+                latencies = await _ask_all(session, url, options, part)
+                seconds = time.perf_counter() - began
+                progress.advance(bar, len(part))
+                held = await _slab_held_mib(session, url)
+                checkpoints.append(
+                    _checkpoint(part[-1] + 1, seconds, latencies, await asyncio.to_thread(_rss, home), held)
+                )
+    return checkpoints
+
+
+async def _ask_all(session: aiohttp.ClientSession, url: str, options: Options, numbers: list[int]) -> list[float]:
+    waiting = iter(numbers)
+    latencies: list[float] = []
+
+    async def client() -> None:
+        for number in waiting:
+            body = _body(number, options)
+            began = time.perf_counter()
+            async with session.post(f"{url}/v1/chat/completions", json=body) as response:
+                answer = await response.text()
+                if response.status != 200:
+                    raise RuntimeError(f"request {number} got {response.status}: {answer}")
+            latencies.append(time.perf_counter() - began)
+
+    async with asyncio.TaskGroup() as clients:
+        for _ in range(options.concurrency):
+            clients.create_task(client())
+    return sorted(latencies)
+
+
+def _body(number: int, options: Options) -> dict[str, Any]:
+    image = Image.new("RGB", (options.side, options.side), tuple(number.to_bytes(3, "big")))
+    file = BytesIO()
+    image.save(file, "PNG")
+    url = f"data:image/png;base64,{b64encode(file.getvalue()).decode()}"
+    content = [{"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": url}}]
+    messages = [{"role": "user", "content": content}]
+    return {"model": APP, "messages": messages, "max_tokens": options.tokens, "temperature": 0, "ignore_eos": True}
+
+
+def _checkpoint(
+    requests: int, seconds: float, latencies: list[float], rss_mib: dict[str, float], held: float
+) -> Checkpoint:
+    p50, p99 = (1000 * latencies[int(len(latencies) * share)] for share in (0.5, 0.99))
+    return Checkpoint(requests, seconds, p50, p99, rss_mib, held)
+
+
+def _rss(home: Path) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for process in psutil.process_iter():
+        try:
+            arguments = " ".join(process.cmdline())
+            if str(home) not in arguments or "cornserve.cli" in arguments:
+                continue
+            family = [process, *process.children(recursive=True)] if "cornserve_executors" in arguments else [process]
+            spec = re.search(r'"executor": ?"(\w+)"', arguments)
+            name = spec[1] if spec else arguments.partition("-m ")[2].split()[0].removeprefix("cornserve.")
+            found[name] = sum(one.memory_info().rss for one in family) / 2**20
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+async def _slab_held_mib(session: aiohttp.ClientSession, url: str) -> float:
+    held = 0.0
+    async with session.get(f"{url}/admin/v1/metrics/targets") as response:
+        targets = await response.json()
+    for target in targets:
+        if target["labels"]["process"] == "executor":
+            async with session.get(f"http://{target['targets'][0]}/metrics") as response:
+                text = await response.text()
+            held += sum(
+                map(float, re.findall(r'^cornserve_transport_slab_bytes\{state="held"\} (\S+)$', text, re.MULTILINE))
+            )
+    return held / 2**20
+
+
+def _show(options: Options, checkpoints: list[Checkpoint]) -> None:
+    names = sorted(checkpoints[0].rss_mib)
+    title = (
+        f"{options.path}: {options.concurrency} at a time, images of {options.side}x{options.side}, on {Machine.here()}"
+    )
+    table = Table(
+        "requests", "per second", "p50 ms", "p99 ms", *(f"{name} MiB" for name in names), "held MiB", title=title
+    )
+    last = 0
+    for one in checkpoints:
+        rate = (one.requests - last) / one.seconds
+        last = one.requests
+        memory = (f"{one.rss_mib.get(name, 0):.0f}" for name in names)
+        held = f"{one.slab_held_mib:.1f}"
+        table.add_row(str(one.requests), f"{rate:.1f}", f"{one.p50_ms:.0f}", f"{one.p99_ms:.0f}", *memory, held)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""Multimodal models behind the whole of Cornserve: however a path places the encoder, the answer is the same."""
+
+from __future__ import annotations
+
+import random
+import re
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+from openai import BadRequestError, OpenAI
+from PIL import Image
+
+from tests.integration.serving.conftest import Cornserve
+
+pytestmark = [pytest.mark.xdist_group("engine"), pytest.mark.timeout(400)]
+
+PATHS = ("monolith", "e-l", "e-el")
+TOKENS = 16
+
+Part = dict[str, Any]
+
+
+def image(seed: int, width: int = 112, height: int = 84) -> Part:
+    pixels = random.Random(seed).randbytes(width * height * 3)
+    file = BytesIO()
+    Image.frombytes("RGB", (width, height), pixels).save(file, "PNG")
+    return picture(file.getvalue())
+
+
+def picture(content: bytes, media_type: str = "image/png") -> Part:
+    return {"type": "image_url", "image_url": {"url": f"data:{media_type};base64,{b64encode(content).decode()}"}}
+
+
+def text(text: str) -> Part:
+    return {"type": "text", "text": text}
+
+
+CHATS: dict[str, list[Part]] = {
+    "text only": [text("Hello there")],
+    "one image": [text("What is this?"), image(1)],
+    "another image": [text("What is this?"), image(2)],
+    "an image first": [image(1), text("What is this?")],
+    "several images of different sizes": [image(1), text("and"), image(2, 224, 56), image(3, 56, 168), text("?")],
+    "the same image twice": [image(1), image(1)],
+}
+
+
+@pytest.fixture(scope="module", params=["tiny_qwen25vl", "tiny_internvl"])
+def apps(cornserve: Cornserve, request: pytest.FixtureRequest) -> Iterator[Mapping[str, str]]:
+    """By path, an app that serves the model so."""
+    model: Path = request.getfixturevalue(request.param)
+    apps = {path: f"{request.param.replace('_', '-')}-{path}" for path in PATHS}
+    for path, app in apps.items():
+        deployed = cornserve.run("deploy", str(model), "--name", app, "--share", path)
+        assert deployed.returncode == 0, deployed.stderr
+    yield apps
+    for app in apps.values():
+        cornserve.run("delete", app)
+
+
+def ask(cornserve: Cornserve, app: str, content: Sequence[Part], **options: Any) -> list[int]:
+    """The tokens of the answer."""
+    body = {"messages": [{"role": "user", "content": content}], "temperature": 0, "max_tokens": TOKENS} | options
+    response = httpx.post(f"{cornserve.url}/v1/apps/{app}/invoke", json=body, timeout=120)
+    assert response.status_code == 200, response.text
+    tokens: list[int] = response.json()["token_ids"]
+    return tokens
+
+
+def total(cornserve: Cornserve, app: str, metric: str) -> float:
+    """Of the executors that the app has."""
+    found = 0.0
+    for target in httpx.get(f"{cornserve.url}/admin/v1/metrics/targets").json():
+        if app in target["labels"].get("app", "").split(","):
+            metrics = httpx.get(f"http://{target['targets'][0]}/metrics").text
+            found += sum(map(float, re.findall(rf"^{re.escape(metric)} (\S+)$", metrics, re.MULTILINE)))
+    return found
+
+
+@pytest.mark.parametrize("chat", CHATS)
+def test_all_paths_give_the_same_tokens(cornserve: Cornserve, apps: Mapping[str, str], chat: str) -> None:
+    answers = {path: ask(cornserve, app, CHATS[chat]) for path, app in apps.items()}
+
+    assert len(answers["monolith"]) == TOKENS
+    assert answers["e-l"] == answers["monolith"]
+    assert answers["e-el"] == answers["monolith"]
+
+
+def test_another_image_changes_the_tokens(cornserve: Cornserve, apps: Mapping[str, str]) -> None:
+    for app in apps.values():
+        assert ask(cornserve, app, CHATS["one image"]) != ask(cornserve, app, CHATS["another image"])
+
+
+def test_many_at_once_are_answered_as_each_alone(cornserve: Cornserve, apps: Mapping[str, str]) -> None:
+    asked = [(app, content) for app in apps.values() for content in CHATS.values()] * 2
+    alone = [ask(cornserve, app, content) for app, content in asked]
+
+    with ThreadPoolExecutor(len(asked)) as pool:
+        together = list(pool.map(lambda one: ask(cornserve, *one), asked))
+
+    assert together == alone
+
+
+def test_the_official_client_streams_an_answer_about_an_image(client: OpenAI, apps: Mapping[str, str]) -> None:
+    content: Any = CHATS["one image"]
+    create = client.chat.completions.create
+    question: Any = [{"role": "user", "content": content}]
+    whole = create(model=apps["e-l"], messages=question, temperature=0, max_tokens=TOKENS)
+    pieces = create(model=apps["e-l"], messages=question, temperature=0, max_tokens=TOKENS, stream=True)
+
+    assert "".join(piece.choices[0].delta.content or "" for piece in pieces) == whole.choices[0].message.content
+
+
+def test_apps_with_the_same_encoder_share_it(cornserve: Cornserve, apps: Mapping[str, str]) -> None:
+    users = [
+        target["labels"]["app"].split(",")
+        for target in httpx.get(f"{cornserve.url}/admin/v1/metrics/targets").json()
+        if target["labels"].get("group", "").startswith("encoder")
+    ]
+
+    assert users == [sorted([apps["e-el"], apps["e-l"]])]
+
+
+def test_images_of_different_apps_are_encoded_together(cornserve: Cornserve, apps: Mapping[str, str]) -> None:
+    """The encoder is behind, so that what has come meanwhile makes a batch."""
+    before = total(cornserve, apps["e-l"], BATCHES), total(cornserve, apps["e-l"], IMAGES)
+    asked = [(app, [image(100 + number, 336, 336)]) for number in range(8) for app in (apps["e-l"], apps["e-el"])]
+
+    with ThreadPoolExecutor(len(asked)) as pool:
+        list(pool.map(lambda one: ask(cornserve, one[0], one[1], max_tokens=1), asked))
+
+    batches = total(cornserve, apps["e-l"], BATCHES) - before[0]
+    images = total(cornserve, apps["e-l"], IMAGES) - before[1]
+    assert images == 8, "the same image of two apps is encoded once"
+    assert batches < images
+
+
+def test_text_alone_needs_no_encoder(cornserve: Cornserve, apps: Mapping[str, str]) -> None:
+    before = total(cornserve, apps["e-l"], IMAGES)
+
+    ask(cornserve, apps["e-l"], CHATS["text only"])
+
+    assert total(cornserve, apps["e-l"], IMAGES) == before
+
+
+def test_the_bytes_of_encoded_images_do_not_reach_the_language_model(
+    cornserve: Cornserve, apps: Mapping[str, str]
+) -> None:
+    """Nor does it have anything to encode them with."""
+    logs = cornserve.run("logs", apps["e-l"])
+    assert logs.returncode == 0
+    assert "without" in logs.stdout or "vision" in logs.stdout
+
+
+def png(width: int = 64, height: int = 64, **options: Any) -> bytes:
+    file = BytesIO()
+    Image.effect_noise((width, height), 50).convert("RGB").save(file, "PNG", **options)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_truncated_image_is_the_clients_fault(
+    cornserve: Cornserve, client: OpenAI, apps: Mapping[str, str], path: str
+) -> None:
+    content: Any = [text("What is this?"), image(1), picture(_with_broken_pixels(png()))]
+
+    with pytest.raises(BadRequestError) as refused:
+        client.chat.completions.create(model=apps[path], messages=[{"role": "user", "content": content}])
+
+    assert "messages[0].content[2]" in refused.value.message
+
+
+def _with_broken_pixels(content: bytes) -> bytes:
+    """Only who decodes it sees it: every chunk is whole."""
+    import struct
+    import zlib
+
+    start = content.index(b"IDAT")
+    (length,) = struct.unpack(">I", content[start - 4 : start])
+    pixels = zlib.compress(zlib.decompress(content[start + 4 : start + 4 + length])[:200])
+    chunk = b"IDAT" + pixels
+    rest = content[start + 8 + length :]
+    return content[: start - 4] + struct.pack(">I", len(pixels)) + chunk + struct.pack(">I", zlib.crc32(chunk)) + rest
+
+
+def test_nothing_is_held_when_all_is_answered(cornserve: Cornserve, apps: Mapping[str, str]) -> None:
+    assert total(cornserve, apps["e-l"], 'cornserve_transport_slab_bytes{state="held"}') == 0
+
+
+BATCHES = "cornserve_encoder_batch_images_count"
+IMAGES = "cornserve_encoder_images_total"
