@@ -85,13 +85,18 @@ class ChatRequest(SamplingRequest):
         return is_text and super().can_be_continued
 
     @property
+    def image_parts(self) -> list[ImagePart]:
+        """Of all messages, in order of appearance."""
+        return [part for message in self.messages for part in message.images]
+
+    @property
     def images(self) -> list[Image]:
-        """The images of all messages, in order of appearance."""
-        return [part.image for message in self.messages for part in message.images]
+        """In order of appearance."""
+        return [part.image for part in self.image_parts]
 
     def with_embeddings(self, embeddings: Sequence[Tensor | None]) -> ChatRequest:
         """This one, with images in encoded form: with None, an image stays as it is."""
-        parts = [part for message in self.messages for part in message.images]
+        parts = self.image_parts
         if len(embeddings) != len(parts):
             raise ValueError(f"there are {len(embeddings)} embeddings for {len(parts)} images: one is needed for each")
         replaced = iter(

@@ -20,7 +20,8 @@ _MULTIMODAL = ("Qwen2_5_VLForConditionalGeneration", "InternVLForConditionalGene
 """Architectures whose encoders can run apart from their language models."""
 
 _MULTIMODAL_IDS = re.compile(r"Qwen/Qwen2\.5-VL-.+|OpenGVLab/InternVL3-.+-hf")
-"""Models of these architectures as their makers publish them."""
+"""Models of these architectures as their makers publish them. InternVL 3 without -hf is another architecture: its
+code comes with the model."""
 
 
 def paths_of(model: str) -> Paths:

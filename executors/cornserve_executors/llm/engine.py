@@ -4,30 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
+from typing import Any
 
+from vllm import RequestOutput
 from vllm.config.structured_outputs import StructuredOutputsConfig
 
+from cornserve.transport import Received
 from cornserve_executors.llm import trace
 from cornserve_executors.llm.answer import Answer
+from cornserve_executors.llm.connector import EmbeddingsConnector
 from cornserve_executors.llm.generation import Generations
 from cornserve_executors.llm.parsing import check_parsers
+from cornserve_executors.llm.weights import Weights
 from cornserve_executors.vllm import settings
 from cornserve_executors.vllm.engine import VllmEngine, explained
 from cornserve_tasklib.answer import ChatChunk, ChatResponse
 from cornserve_tasklib.llm import LLMRequest, LLMTask
 
+PROCESSED_GIB = 0.25
+"""Of processed images that vLLM keeps, in two processes: they may come again in the next turn of a chat."""
+
+NO_OTHERS = {"video": 0, "audio": 0}
+"""Media that nobody can send. vLLM would keep memory free for them."""
+
 
 class Engine(VllmEngine):
     def __init__(self, config: LLMTask) -> None:
         check_parsers(config)
-        args = {
-            # The engine constrains an answer's form only where the reasoning has ended.
-            "reasoning_parser": config.reasoning_parser or "",
-            # By default the first constrained request chooses it for all that follow, and not each can do all.
-            "structured_outputs_config": StructuredOutputsConfig(backend="xgrammar"),
-        }
-        super().__init__(settings.engine_args(config) | args)
+        super().__init__(engine_args(config))
         self._generations = Generations(self._vllm.model_config, self._vllm.renderer, config)
+
+    async def parameter_counts(self) -> dict[str, int]:
+        """Of each component of the model, in one of the processes that run it."""
+        counts: list[dict[str, int]] = await self._vllm.collective_rpc("parameter_counts")
+        return counts[0]
 
     async def generate(
         self,
@@ -35,14 +45,16 @@ class Engine(VllmEngine):
         id: str,
         send: Callable[[bytes], Awaitable[None]] | None = None,
         delivered: Sequence[ChatChunk] = (),
+        received: Sequence[Received] = (),
     ) -> ChatResponse:
         """Answers, and hands each piece of the answer to `send`. Cancelling it stops the generation at once.
 
         Args:
             delivered: what another executor has sent of this answer before it died; `send` gets what follows.
+            received: the embeddings of the encoded images, in their order. The engine needs them until this returns.
         """
         with explained():
-            generation = await self._generations.of(request, stream=send is not None)
+            generation = await self._generations.of(request, received, stream=send is not None)
             if delivered:
                 generation = generation.after(delivered)
             answer = Answer(generation)
@@ -53,9 +65,37 @@ class Engine(VllmEngine):
             outputs = self._vllm.generate(prompt, sampling, id, **generation.reasoning)
             async with aclosing(outputs):
                 async for output in outputs:
+                    _check(output, received)
                     for chunk in answer.add(output):
                         if send is not None:
                             await send(chunk.__pydantic_serializer__.to_json(chunk, exclude_defaults=True))
                     if output.finished:
                         trace.tell(output)
             return answer.response()
+
+
+def engine_args(config: LLMTask) -> dict[str, Any]:
+    """The arguments of vLLM's `AsyncEngineArgs`. What concerns images does not matter to a model of text."""
+    args = settings.engine_args(config) | {
+        # The engine constrains an answer's form only where the reasoning has ended.
+        "reasoning_parser": config.reasoning_parser or "",
+        # By default the first constrained request chooses it for all that follow, and not each can do all.
+        "structured_outputs_config": StructuredOutputsConfig(backend="xgrammar"),
+        "worker_extension_cls": f"{Weights.__module__}.{Weights.__qualname__}",
+        # An engine that has an encoder takes encoded images, too.
+        "ec_transfer_config": {
+            "ec_connector": EmbeddingsConnector.__name__,
+            "ec_connector_module_path": EmbeddingsConnector.__module__,
+            "ec_role": "ec_consumer",
+        },
+    }
+    if config.with_enc:
+        return args | {"limit_mm_per_prompt": NO_OTHERS, "mm_processor_cache_gb": PROCESSED_GIB}
+    return args | {"language_model_only": True, "mm_processor_cache_gb": 0}
+
+
+def _check(output: RequestOutput, received: Sequence[Received]) -> None:
+    """The engine does not say why it gives a request up; if embeddings have been taken back, that is why."""
+    if any(completion.finish_reason == "error" for completion in output.outputs):
+        for tensor in received:
+            tensor.check()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import logging
 from typing import TYPE_CHECKING
 
+from cornserve.task import Tensor
 from cornserve_executors.base import Call, InvalidRequestError
 from cornserve_executors.vllm.executor import VllmExecutor
 from cornserve_tasklib.answer import ChatChunk, ChatResponse
@@ -14,6 +17,9 @@ from cornserve_tasklib.llm import LLMRequest, LLMTask
 
 if TYPE_CHECKING:
     from cornserve_executors.llm.engine import Engine
+
+
+log = logging.getLogger(__name__)
 
 
 class LLMExecutor(VllmExecutor[LLMTask, LLMRequest, ChatResponse]):
@@ -31,10 +37,19 @@ class LLMExecutor(VllmExecutor[LLMTask, LLMRequest, ChatResponse]):
         await self._engine.generate(CompletionRequest(prompt="Hello", max_tokens=2, temperature=0), "warm-up")
         with contextlib.suppress(InvalidRequestError):
             await self._engine.generate(ChatRequest.ask("Hello", max_tokens=2, temperature=0), "warm-up/chat")
+        for component, count in (await self._engine.parameter_counts()).items():
+            log.info("%s has %d parameters", component, count)
 
     async def invoke(self, request: LLMRequest, call: Call) -> ChatResponse:
         async def send(chunk: bytes) -> None:
             await call.send("chunks", chunk)
 
         delivered = [ChatChunk.model_validate_json(chunk) for chunk in call.delivered.get("chunks", ())]
-        return await self._engine.generate(request, call.id, send if call.wants("chunks") else None, delivered)
+        received = await asyncio.gather(*(call.receive(tensor) for tensor in _embeddings(request)))
+        stream = send if call.wants("chunks") else None
+        return await self._engine.generate(request, call.id, stream, delivered, received)
+
+
+def _embeddings(request: LLMRequest) -> list[Tensor]:
+    parts = request.image_parts if isinstance(request, ChatRequest) else []
+    return [part.embedding for part in parts if part.embedding is not None]

@@ -19,8 +19,11 @@ from vllm.renderers import BaseRenderer
 from vllm.renderers.online_renderer import OnlineRenderer
 from vllm.sampling_params import RequestOutputKind
 
+from cornserve.transport import Received
 from cornserve_executors.base import InvalidRequestError, StartError
 from cornserve_executors.llm.continuation import Continuation
+from cornserve_executors.llm.conversation import conversation_of
+from cornserve_executors.llm.images import Images
 from cornserve_executors.llm.parsing import Parsing
 from cornserve_tasklib.answer import ChatChunk
 from cornserve_tasklib.chat import ChatRequest
@@ -70,6 +73,7 @@ class Generations:
     def __init__(self, model_config: Any, renderer: BaseRenderer, config: LLMTask) -> None:
         self._model_config = model_config
         self._tokenizer = renderer.tokenizer
+        self._images = Images(model_config, renderer)
 
         def online(tool_strict_level: str) -> OnlineRenderer:
             return OnlineRenderer(
@@ -90,29 +94,38 @@ class Generations:
         except TypeError as error:  # A parser needs tokens that this tokenizer has not.
             raise StartError(f"tool_parser, reasoning_parser: {error}") from error
 
-    async def of(self, request: LLMRequest, *, stream: bool) -> Generation:
-        """Templates and tokenizers run in vLLM's threads."""
+    async def of(self, request: LLMRequest, received: Sequence[Received] = (), *, stream: bool) -> Generation:
+        """Templates, tokenizers and processors of images run in threads.
+
+        Args:
+            received: the embeddings of the request's encoded images, in their order.
+        """
         if isinstance(request, CompletionRequest):
             return await self._completion(request, stream)
-        return await self._chat(request, stream)
+        return await self._chat(request, received, stream)
 
     async def _completion(self, request: CompletionRequest, stream: bool) -> Generation:
         fields = request.model_dump(exclude_defaults=True)
         # vLLM refuses a limit beyond the context, where ours is one that is never reached.
         fields |= {"stream": stream, "max_tokens": min(request.max_tokens, self._model_config.max_model_len)}
         vllm_request = VllmCompletionRequest.model_validate(fields)
-        (prompt,) = _rendered(await self._renderer.render_completion(vllm_request))
+        result = await self._renderer.render_completion(vllm_request)
+        if isinstance(result, ErrorResponse):
+            raise InvalidRequestError(result.error.message)
+        (prompt,) = result
         sampling = vllm_request.to_sampling_params(self._max_tokens(request, prompt), {})
         return Generation(request, prompt, sampling, self._tokenizer)
 
-    async def _chat(self, request: ChatRequest, stream: bool) -> Generation:
+    async def _chat(self, request: ChatRequest, received: Sequence[Received], stream: bool) -> Generation:
         self._check_tools(request)
-        fields = request.model_dump(exclude_defaults=True, exclude={"max_tokens", "max_completion_tokens"})
-        vllm_request = ChatCompletionRequest.model_validate(fields | {"stream": stream})
+        conversation = await conversation_of(request, received, self._images)
+        fields = request.model_dump(exclude_defaults=True, exclude={"messages", "max_tokens", "max_completion_tokens"})
+        fields |= {"messages": conversation.messages, "ec_transfer_params": conversation.embeddings, "stream": stream}
+        vllm_request = ChatCompletionRequest.model_validate(fields)
         # Who has to call may not do so wrongly. Who may call does as the tool's `strict` says.
         has_to_call = request.tool_choice not in (None, "auto", "none")
         renderer = self._strict_renderer if has_to_call else self._renderer
-        _, (prompt,) = _rendered(await renderer.render_chat(vllm_request))
+        prompt = await conversation.prompt(renderer, vllm_request)
         # Rendering has made a grammar of the tools, and of the choice among them.
         sampling = vllm_request.to_sampling_params(self._max_tokens(request, prompt), {})
         parser_type = self._parser_type(request)
@@ -158,12 +171,6 @@ class Generations:
                 f"the prompt has {length} tokens, which leaves no room for an answer in a context of {context}"
             )
         return min(room if request.token_limit is None else request.token_limit, room)
-
-
-def _rendered(result: Any) -> Any:
-    if isinstance(result, ErrorResponse):
-        raise InvalidRequestError(result.error.message)
-    return result
 
 
 def _reasoning(

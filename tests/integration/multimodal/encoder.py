@@ -1,0 +1,68 @@
+"""An encoder and a slab in this process: what a language executor gets of another."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import grpc
+import PIL.Image
+
+from cornserve.transport import Production, Received, Source, Transport
+from cornserve_tasklib.image import EncodedImage
+from tests.images import sent
+from tests.integration.encoder.engine import encoding
+
+if TYPE_CHECKING:
+    from cornserve_executors.encoder.engine import Engine
+
+SLAB_BYTES = 16 << 20
+
+
+class Encoder:
+    def __init__(self, engine: Engine, transport: Transport, endpoint: str, held: AsyncExitStack) -> None:
+        self._engine = engine
+        self._transport = transport
+        self._endpoint = endpoint
+        self._held = held
+        self._numbers = count()
+
+    async def all(self, pictures: Sequence[PIL.Image.Image], kind: str) -> list[Received]:
+        """Of those that are to be encoded."""
+        return [(await self.encode(picture))[0] for picture, one in zip(pictures, kind, strict=True) if one == "e"]
+
+    async def encode(self, picture: PIL.Image.Image, rows: int | None = None) -> tuple[Received, Production]:
+        """What arrives of it, until the encoder ends, and by what it can be taken back.
+
+        Args:
+            rows: which the metadata says, if it lies.
+        """
+        image = sent(picture)
+        plan = await self._engine.plan(image)
+        name = f"request-{next(self._numbers)}"
+        production = self._transport.produce(name, 0, 1, arrived_us=1)
+        self._held.callback(production.release)
+        slot = await production.allocate("embeddings", self._engine.nbytes(plan))
+        await self._engine.write(await self._engine.encode(image, plan, name), slot.buffer)
+        encoded = EncodedImage(key=self._engine.key(image), rows=rows or plan.rows, fields=plan.fields)
+        slot.publish(self._engine.dtype, self._engine.shape(plan), encoded.model_dump_json().encode())
+        source = Source(self._endpoint, name, 0, 1, "embeddings")
+        return await self._held.enter_async_context(self._transport.consume(source)), production
+
+
+@asynccontextmanager
+async def running_encoder(model: Path, folder: Path) -> AsyncIterator[Encoder]:
+    async with AsyncExitStack() as stack:
+        engine = await stack.enter_async_context(encoding(model))
+        transport = Transport(folder, slab_bytes=SLAB_BYTES, request_bytes=SLAB_BYTES // 4)
+        server = grpc.aio.server()
+        await transport.start(server, "127.0.0.1")
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        stack.push_async_callback(server.stop, None)
+        stack.push_async_callback(transport.stop)
+        held = await stack.enter_async_context(AsyncExitStack())
+        yield Encoder(engine, transport, f"127.0.0.1:{port}", held)

@@ -1,0 +1,108 @@
+"""A chat becomes the same prompt in every role. No engine runs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.renderers import renderer_from_config
+
+from cornserve.task import Tensor
+from cornserve_executors.base import InvalidRequestError
+from cornserve_executors.llm.engine import engine_args
+from cornserve_executors.llm.generation import Generation, Generations
+from cornserve_executors.vllm import settings
+from cornserve_tasklib import ChatMessage, ChatRequest, LLMTask
+from tests.images import noise
+from tests.integration.multimodal.chats import CONTENTS, Part, chat, images_in, kinds
+from tests.integration.multimodal.encoder import Encoder, running_encoder
+from tests.integration.multimodal.transformers_itself import Transformers
+
+pytestmark = [
+    pytest.mark.xdist_group("engine"),
+    pytest.mark.timeout(120),
+    pytest.mark.filterwarnings("ignore:max_tokens is deprecated:DeprecationWarning"),  # vLLM uses its own field.
+]
+
+
+@pytest.fixture(scope="module", params=["tiny_qwen25vl", "tiny_internvl"])
+def model(request: pytest.FixtureRequest) -> Path:
+    path: Path = request.getfixturevalue(request.param)
+    return path
+
+
+@pytest.fixture
+async def encoder(model: Path, tmp_path: Path) -> AsyncIterator[Encoder]:
+    async with running_encoder(model, tmp_path) as encoder:
+        yield encoder
+
+
+def generations(model: Path, *, with_enc: bool = True) -> Generations:
+    settings.prepare_environment()
+    task = LLMTask(model_id=str(model), max_model_len=4096, with_enc=with_enc)
+    vllm_config = AsyncEngineArgs(**engine_args(task)).create_engine_config()
+    return Generations(vllm_config.model_config, renderer_from_config(vllm_config), task)
+
+
+@pytest.mark.parametrize("name", CONTENTS)
+async def test_a_prompt_is_that_of_transformers(model: Path, encoder: Encoder, name: str) -> None:
+    content = CONTENTS[name]
+    expected = Transformers(model).prompt(content)
+
+    for with_enc, choice in ((True, "re"), (False, "e")):
+        role = generations(model, with_enc=with_enc)
+        for kind in kinds(content, choice):
+            received = await encoder.all(images_in(content), kind)
+            generation = await role.of(chat(content, kind), received, stream=False)
+            assert generation.prompt_tokens == expected, (with_enc, kind)
+
+
+async def test_what_only_looks_like_an_image_is_taken_as_the_monolith_takes_it(model: Path, encoder: Encoder) -> None:
+    content: list[Part] = [
+        "Is <|image_pad|> or <IMG_CONTEXT> an image?",
+        noise(1, 90, 60),
+        "<|vision_start|><|image_pad|>",
+    ]
+    received = await encoder.all(images_in(content), "e")
+
+    whole = await generations(model).of(chat(content), stream=False)
+    language_only = await generations(model, with_enc=False).of(chat(content, "e"), received, stream=False)
+
+    assert whole.prompt_tokens == language_only.prompt_tokens
+    assert places(whole) == places(language_only)
+
+
+def places(generation: Generation) -> list[Any]:
+    return [(place.offset, place.length) for place in generation.prompt["mm_placeholders"]["image"]]
+
+
+async def test_images_may_be_in_any_message(model: Path, encoder: Encoder) -> None:
+    first, second = chat([noise(1, 90, 60), "?"]).messages[0], chat(["And ", noise(2, 60, 90), "?"]).messages[0]
+    turns = [
+        ChatMessage(role="system", content="Look closely."),
+        first,
+        ChatMessage(role="assistant", content="Noise."),
+        second,
+    ]
+    request = ChatRequest(messages=turns)
+    whole = await generations(model).of(request, stream=False)
+    for embeddings, kind in (([Tensor(), None], "er"), ([None, Tensor()], "re"), ([Tensor(), Tensor()], "ee")):
+        received = await encoder.all([noise(1, 90, 60), noise(2, 60, 90)], kind)
+        some = await generations(model).of(request.with_embeddings(embeddings), received, stream=False)
+
+        assert some.prompt_tokens == whole.prompt_tokens
+        assert places(some) == places(whole)
+
+
+async def test_an_image_that_the_processor_refuses_is_named(tiny_qwen25vl: Path) -> None:
+    content = [noise(1, 90, 60), noise(2, 3000, 3)]
+    with pytest.raises(InvalidRequestError, match=r"messages\[0\].content\[0\]: the model's processor .* ratio"):
+        await generations(tiny_qwen25vl).of(chat(content), stream=False)
+
+
+async def test_a_model_of_text_takes_no_images(tiny_llama: Path) -> None:
+    with pytest.raises(InvalidRequestError, match=r"messages\[0\].content\[0\]: .* is a model of text"):
+        await generations(tiny_llama).of(chat([noise(1, 20, 20)]), stream=False)
