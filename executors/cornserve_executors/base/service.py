@@ -16,7 +16,7 @@ from cornserve.observe import logs
 from cornserve.observe.discretion import outline
 from cornserve.task.output import Output
 from cornserve.task.references import Blob, Given, Origin, Tensor
-from cornserve.transport import TooLargeError, Transport
+from cornserve.transport import StaleError, TooLargeError, Transport
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.v1 import executor_pb2_grpc
 from cornserve_executors.base.executor import (
@@ -190,14 +190,22 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
         given = Given([_given(one) for one in start.inputs])
         request = self._executor.request_adapter.validate_json(start.request, context=given)
 
+        has_begun = False
+
         async def send(output: str, item: bytes) -> None:
+            nonlocal has_begun
+            has_begun = True
             await outbox.chunk(call, output, item)
 
         delivered = _by_output(start.delivered)
         outputs = frozenset(start.outputs)
-        result: Output = await self._executor.invoke(
-            request, Call(start.request_id, start.invocation, start.attempt, outputs, send, delivered, tensors)
-        )
+        asked = Call(start.request_id, start.invocation, start.attempt, outputs, send, delivered, tensors)
+        try:
+            result: Output = await self._executor.invoke(request, asked)
+        except StaleError as error:
+            if has_begun:
+                raise
+            raise InputLostError(tensors.stale(), str(error)) from error
         return result.values_json()
 
     def _forget(

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, contextmanager
 
 from cornserve.task import Tensor
 from cornserve.task.references import Origin
-from cornserve.transport import LostError, Production, Received, Slot, Source, Transport
+from cornserve.transport import LostError, Production, Received, Slot, Source, StaleError, Transport
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_executors.base.metrics import Metrics
 
@@ -32,6 +32,7 @@ class Tensors:
         self._metrics = metrics
         self._awaited = 0
         """Inputs that have not arrived."""
+        self._received: dict[int, Received] = {}
         self._held = AsyncExitStack()
         self._production: Production | None = None
 
@@ -40,9 +41,15 @@ class Tensors:
         source = Source(pending.endpoint, self._start.request_id, pending.invocation, pending.attempt, pending.output)
         with self._waiting():
             try:
-                return await self._held.enter_async_context(self._transport.consume(source))
+                received = await self._held.enter_async_context(self._transport.consume(source))
             except LostError as error:
                 raise InputLostError([index], str(error)) from error
+        self._received[index] = received
+        return received
+
+    def stale(self) -> list[int]:
+        """The inputs that have been taken back since they came."""
+        return [index for index, received in self._received.items() if _is_stale(received)]
 
     async def allocate(self, output: str, nbytes: int) -> Slot:
         return await self._made.allocate(output, nbytes)
@@ -84,6 +91,14 @@ class Tensors:
             if Origin(one.pending.invocation, one.pending.output) == tensor.origin:
                 return index, one.pending
         raise ValueError(f"{tensor!r} is no input of this invocation")
+
+
+def _is_stale(received: Received) -> bool:
+    try:
+        received.check()
+    except StaleError:
+        return True
+    return False
 
 
 class Kept:

@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from cornserve.transport.meter import WAYS
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_echo.notes import NoteTask, ReadTask
 from tests.invoking import Caller, calling
 from tests.unit.echo_executors import EchoExecutors
-from tests.unit.executors.test_service import end_of, start
+from tests.unit.executors.test_service import end_of, ends, start
 from tests.waiting import until
 
 
@@ -89,6 +90,22 @@ async def test_a_tensor_that_is_gone_is_lost_for_whoever_comes_then(
 
     end = await end_of(reader, read(1, writers, attempt=attempt))
 
+    assert (end.code, list(end.lost_inputs)) == (pb.CODE_INPUT_LOST, [0])
+
+
+async def test_a_tensor_that_is_taken_back_while_it_is_read_is_lost(
+    executors: EchoExecutors, writers: str, writer: Caller, reader: Caller
+) -> None:
+    await end_of(writer, write(1, "news"))
+    note = pb.Pending(invocation=0, output="note", endpoint=writers)
+    request = '{"notes": [{"$input": 0}], "seconds": 1}'
+    reader.send(start(1, request, invocation=1, inputs=[pb.Input(pending=note)]))
+    received = "cornserve_transport_hop_seconds_count"
+    await until(lambda: sum(executors.total(received, {"way": way}) for way in WAYS) == 1)
+
+    writer.send(pb.Command(call=1, cancel=pb.Cancel()))
+
+    end = (await ends(reader, 1))[1]
     assert (end.code, list(end.lost_inputs)) == (pb.CODE_INPUT_LOST, [0])
 
 
