@@ -11,6 +11,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from cornserve.task import Output, Tensor
 from cornserve.task.errors import DefinitionError
+from cornserve.task.output import layout_of
 from cornserve.transport import Received, Slot
 from cornserve_executors.base.tensors import Tensors
 
@@ -111,6 +112,7 @@ class Executor(Generic[Config, Request, Result]):
     continues: ClassVar[bool] = False
     """Whether `invoke` goes on after `Call.delivered`, exactly as the executor that died would have."""
 
+    makes_tensors: ClassVar[bool] = False
     config_type: ClassVar[type[BaseModel]]
     request_adapter: ClassVar[TypeAdapter[Any]]
 
@@ -127,6 +129,7 @@ class Executor(Generic[Config, Request, Result]):
             if len(arguments) != 3 or any(are_open):
                 raise DefinitionError(f"{cls.__name__} must derive from Executor[Config, Request, Result]")
             cls.config_type, cls.request_adapter = arguments[0], TypeAdapter(arguments[1])
+            cls.makes_tensors = bool(layout_of(arguments[2]).tensors)
 
     def __init__(self, config: Config) -> None:
         self.config = config

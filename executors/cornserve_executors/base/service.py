@@ -151,6 +151,8 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
         logs.bind(request_id=start.request_id, invocation=start.invocation, attempt=start.attempt)
         executor = type(self._executor).__name__
         tensors = Tensors(self._transport, start, self._metrics)
+        if self._executor.makes_tensors:
+            tensors.begin_production()
         with self._metrics.invocation() as observed, traced(executor, start, observed):
             end = await self._outcome(call, start, outbox, tensors)
             observed.code = pb.Code.Name(end.code).removeprefix("CODE_")

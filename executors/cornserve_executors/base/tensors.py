@@ -36,6 +36,13 @@ class Tensors:
         self._held = AsyncExitStack()
         self._production: Production | None = None
 
+    def begin_production(self) -> None:
+        """From now on its consumers find it, and it has the room that its age gives it."""
+        start = self._start
+        self._production = self._transport.produce(
+            start.request_id, start.invocation, start.attempt, arrived_us=start.arrived_us
+        )
+
     async def receive(self, tensor: Tensor) -> Received:
         index, pending = self._find(tensor)
         source = Source(pending.endpoint, self._start.request_id, pending.invocation, pending.attempt, pending.output)
@@ -69,10 +76,7 @@ class Tensors:
     @property
     def _made(self) -> Production:
         if self._production is None:
-            start = self._start
-            self._production = self._transport.produce(
-                start.request_id, start.invocation, start.attempt, arrived_us=start.arrived_us
-            )
+            raise TypeError("the output of this executor's invocations has no Tensor")
         return self._production
 
     @contextmanager

@@ -153,3 +153,13 @@ async def test_invocations_that_wait_for_tensors_take_no_place_in_the_queue(
 
     assert end.code == pb.CODE_OK
     await until(lambda: executors.total("cornserve_executor_running") == 0)
+
+
+async def test_who_waits_for_an_invocation_that_fails_hears_of_it_at_once(
+    writers: str, writer: Caller, reader: Caller
+) -> None:
+    reader.send(read(1, writers, timeout_ms=60_000))
+
+    await end_of(writer, start(1, '{"text": "news", "fail": "out of ink"}'))
+
+    assert (await ends(reader, 1))[1].code == pb.CODE_INPUT_LOST
