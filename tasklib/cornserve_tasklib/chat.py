@@ -81,7 +81,7 @@ class ChatRequest(SamplingRequest):
 
     @property
     def can_be_continued(self) -> bool:
-        is_text = not (self.logprobs or self.tools or self.response_format or self.images)
+        is_text = not (self.logprobs or self.tools or self.response_format)
         return is_text and super().can_be_continued
 
     @property

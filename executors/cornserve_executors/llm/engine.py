@@ -34,6 +34,10 @@ class Engine(VllmEngine):
         super().__init__(engine_args(config))
         self._generations = Generations(self._vllm.model_config, self._vllm.renderer, config)
 
+    @property
+    def encodes_images(self) -> bool:
+        return self._generations.images.encodes
+
     async def parameter_counts(self) -> dict[str, int]:
         """Of each component of the model, in one of the processes that run it."""
         counts: list[dict[str, int]] = await self._vllm.collective_rpc("parameter_counts")

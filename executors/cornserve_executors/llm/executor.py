@@ -7,19 +7,30 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
-from cornserve.task import Tensor
+from cornserve.task import Blob, Tensor
 from cornserve_executors.base import Call, InvalidRequestError
 from cornserve_executors.vllm.executor import VllmExecutor
 from cornserve_tasklib.answer import ChatChunk, ChatResponse
 from cornserve_tasklib.chat import ChatRequest
 from cornserve_tasklib.completion import CompletionRequest
+from cornserve_tasklib.image import Image, ImagePart
 from cornserve_tasklib.llm import LLMRequest, LLMTask
+from cornserve_tasklib.messages import ChatMessage
 
 if TYPE_CHECKING:
     from cornserve_executors.llm.engine import Engine
 
 
 log = logging.getLogger(__name__)
+
+_GREY = Image(
+    data=Blob(b"P5 64 64 255\n" + bytes([128]) * 64 * 64),
+    format="PPM",
+    width=64,
+    height=64,
+    digest="grey",
+    where="warm-up",
+)
 
 
 class LLMExecutor(VllmExecutor[LLMTask, LLMRequest, ChatResponse]):
@@ -37,6 +48,8 @@ class LLMExecutor(VllmExecutor[LLMTask, LLMRequest, ChatResponse]):
         await self._engine.generate(CompletionRequest(prompt="Hello", max_tokens=2, temperature=0), "warm-up")
         with contextlib.suppress(InvalidRequestError):
             await self._engine.generate(ChatRequest.ask("Hello", max_tokens=2, temperature=0), "warm-up/chat")
+            if self._engine.encodes_images:
+                await self._engine.generate(_see(_GREY), "warm-up/image")
         for component, count in (await self._engine.parameter_counts()).items():
             log.info("%s has %d parameters", component, count)
 
@@ -48,6 +61,11 @@ class LLMExecutor(VllmExecutor[LLMTask, LLMRequest, ChatResponse]):
         received = await asyncio.gather(*(call.receive(tensor) for tensor in _embeddings(request)))
         stream = send if call.wants("chunks") else None
         return await self._engine.generate(request, call.id, stream, delivered, received)
+
+
+def _see(image: Image) -> ChatRequest:
+    message = ChatMessage(role="user", content=[ImagePart(type="image", image=image)])
+    return ChatRequest(messages=[message], max_tokens=2, temperature=0)
 
 
 def _embeddings(request: LLMRequest) -> list[Tensor]:

@@ -73,7 +73,7 @@ class Generations:
     def __init__(self, model_config: Any, renderer: BaseRenderer, config: LLMTask) -> None:
         self._model_config = model_config
         self._tokenizer = renderer.tokenizer
-        self._images = Images(model_config, renderer)
+        self.images = Images(model_config, renderer)
 
         def online(tool_strict_level: str) -> OnlineRenderer:
             return OnlineRenderer(
@@ -118,7 +118,7 @@ class Generations:
 
     async def _chat(self, request: ChatRequest, received: Sequence[Received], stream: bool) -> Generation:
         self._check_tools(request)
-        conversation = await conversation_of(request, received, self._images)
+        conversation = await conversation_of(request, received, self.images)
         fields = request.model_dump(exclude_defaults=True, exclude={"messages", "max_tokens", "max_completion_tokens"})
         fields |= {"messages": conversation.messages, "ec_transfer_params": conversation.embeddings, "stream": stream}
         vllm_request = ChatCompletionRequest.model_validate(fields)

@@ -43,7 +43,7 @@ class Images:
         self._width = model_config.get_inputs_embeds_size()
         limits = renderer.get_mm_processor().info.allowed_mm_limits if model_config.supports_multimodal_inputs else {}
         self._placeholders = Placeholders(model_config, renderer) if IMAGE in limits else None
-        self.encodes = limits.get(IMAGE, 0) > 0
+        self.encodes: bool = limits.get(IMAGE, 0) > 0
         """Whether the engine has the model's encoder."""
 
     async def of(self, parts: Sequence[ImagePart], received: Sequence[Received]) -> list[RawImage | ArrivedImage]:

@@ -16,6 +16,7 @@ from cornserve_executors.llm.engine import engine_args
 from cornserve_executors.llm.generation import Generation, Generations
 from cornserve_executors.vllm import settings
 from cornserve_tasklib import ChatMessage, ChatRequest, LLMTask
+from cornserve_tasklib.tools import Tool
 from tests.images import noise
 from tests.integration.multimodal.chats import CONTENTS, Part, chat, images_in, kinds
 from tests.integration.multimodal.encoder import Encoder, running_encoder
@@ -40,9 +41,9 @@ async def encoder(model: Path, tmp_path: Path) -> AsyncIterator[Encoder]:
         yield encoder
 
 
-def generations(model: Path, *, with_enc: bool = True) -> Generations:
+def generations(model: Path, *, with_enc: bool = True, tool_parser: str | None = None) -> Generations:
     settings.prepare_environment()
-    task = LLMTask(model_id=str(model), max_model_len=4096, with_enc=with_enc)
+    task = LLMTask(model_id=str(model), max_model_len=4096, with_enc=with_enc, tool_parser=tool_parser)
     vllm_config = AsyncEngineArgs(**engine_args(task)).create_engine_config()
     return Generations(vllm_config.model_config, renderer_from_config(vllm_config), task)
 
@@ -95,6 +96,19 @@ async def test_images_may_be_in_any_message(model: Path, encoder: Encoder) -> No
 
         assert some.prompt_tokens == whole.prompt_tokens
         assert places(some) == places(whole)
+
+
+async def test_a_model_may_call_functions_whatever_it_sees(model: Path, encoder: Encoder) -> None:
+    tools = [Tool.model_validate({"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}})]
+    content = CONTENTS["one image"]
+    received = await encoder.all(images_in(content), "e")
+    request = chat(content, "e", tools=tools, tool_choice="required")
+
+    generation = await generations(model, tool_parser="hermes").of(request, received, stream=False)
+
+    assert generation.new_parsing is not None
+    assert generation.sampling.structured_outputs is not None
+    assert len(places(generation)) == 1
 
 
 async def test_an_image_that_the_processor_refuses_is_named(tiny_qwen25vl: Path) -> None:
