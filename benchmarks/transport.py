@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import statistics
 import sys
 import time
@@ -76,6 +77,7 @@ class Row:
 
 def main() -> None:
     options = _options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # So that namespaces are removed.
     machine = Machine.here()
     sizes = QUICK if options.quick else options.sizes
     budget = 0.02 if options.quick else options.gigabytes

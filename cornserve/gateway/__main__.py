@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import logging
 import os
 import socket
@@ -25,6 +24,7 @@ from cornserve.gateway.api import create_api
 from cornserve.gateway.entry.server import BACKLOG, Server, server_config
 from cornserve.gateway.media.fetch import Fetcher
 from cornserve.gateway.media.media import Media
+from cornserve.gateway.memory import collect_less_garbage, give_back_large_blocks
 from cornserve.gateway.observe import access_log
 from cornserve.gateway.replica_logs import Logs
 from cornserve.home import Home
@@ -64,6 +64,7 @@ def main() -> int:
         print(f"cannot listen on {options.host}:{options.port}: {error.strerror}", file=sys.stderr)
         return IN_VAIN
     open_files.allow_many()
+    give_back_large_blocks()
     tracing.setup("cornserve-gateway")
     try:
         create = partial(
@@ -87,7 +88,7 @@ async def serve(home: Home, listener: socket.socket, limits: Limits, create: Cal
     store = await SqliteStore.open(home.store)
     try:
         server = Server(server_config(create(store, LocalLogs(home)), limits))
-        _collect_less_garbage()
+        collect_less_garbage()
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         stopping = asyncio.create_task(told_to_stop().wait())
         await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -96,15 +97,6 @@ async def serve(home: Home, listener: socket.socket, limits: Limits, create: Cal
         stopping.cancel()
     finally:
         await store.close()
-
-
-def _collect_less_garbage() -> None:
-    """What is loaded stays, and requests leave no circles, unless they fail: looking for some at Python's usual pace,
-    among all that is in flight, would cost a fifth of the gateway's time.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000)
 
 
 def _listen(host: str, port: int) -> socket.socket:

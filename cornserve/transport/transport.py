@@ -67,6 +67,7 @@ class Transport:
         """Serves consumers through `server`, which has not been started yet. Removes what dead processes have left.
 
         Args:
+            server: has the option `grpc.http2.max_ping_strikes` 0, because consumers ping it when nothing is said.
             host: the address on which other nodes may pull.
         """
         await asyncio.to_thread(segment.reap, self._directory)

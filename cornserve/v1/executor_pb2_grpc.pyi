@@ -5,7 +5,7 @@ The contract between whoever invokes (a gateway) and whoever executes (an execut
 
 One connection per caller and replica carries all invocations between the two: `InvokeRequest`s one way,
 `InvokeResponse`s the other, each behind its length, at the port after gRPC's (docs/reference/executor-contract.md).
-gRPC itself would cost ten times as much for each of them. When the connection breaks, every invocation that was
+gRPC itself would cost two to three times as much. When the connection breaks, every invocation that was
 started on it is cancelled.
 """
 

@@ -200,7 +200,7 @@ def _held(transport: Transport) -> Callable[[], float]:
 
 async def main(directory: Path, host: str, nbytes: int, slab_bytes: int) -> None:
     transport = Transport(directory, slab_bytes=slab_bytes, request_bytes=nbytes, lease_seconds=_NO_LEASE_ENDS)
-    server = grpc.aio.server()
+    server = grpc.aio.server(options=[("grpc.http2.max_ping_strikes", 0)])
     await transport.start(server, host)
     port = server.add_insecure_port(f"{host}:0")
     await server.start()

@@ -32,7 +32,7 @@ class Cork:
     def _flush(self) -> None:
         if self._written:
             written, self._written = self._written, []
-            self._transport.write(b"".join(written))
+            self._transport.writelines(written)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)

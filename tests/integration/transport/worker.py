@@ -83,7 +83,7 @@ def _labels(labels: dict[str, str]) -> str:
 
 async def main(directory: Path, slab_bytes: int, lease_seconds: float) -> None:
     transport = Transport(directory, slab_bytes=slab_bytes, request_bytes=slab_bytes // 2, lease_seconds=lease_seconds)
-    server = grpc.aio.server()
+    server = grpc.aio.server(options=[("grpc.http2.max_ping_strikes", 0)])
     await transport.start(server, "127.0.0.1")
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

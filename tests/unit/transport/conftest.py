@@ -64,7 +64,7 @@ def slab_bytes(transport: Transport) -> dict[str, float]:
 
 @asynccontextmanager
 async def _serving(transport: Transport) -> AsyncIterator[Process]:
-    server = grpc.aio.server()
+    server = grpc.aio.server(options=[("grpc.http2.max_ping_strikes", 0)])
     await transport.start(server, "127.0.0.1")
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
