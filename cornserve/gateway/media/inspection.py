@@ -16,7 +16,7 @@ MIN_SIDE = 4
 MEGA = 1_000_000
 
 QUICK = 256 * 1024
-"""Bytes whose digest is made sooner than a thread would be."""
+"""Bytes that are looked at sooner than a thread would be."""
 
 _FORMATS: dict[str, Format] = {
     "image/png": "PNG",
@@ -32,20 +32,15 @@ _SAYS_NOTHING = ("", "application/octet-stream", "binary/octet-stream")
 """What servers say that do not know."""
 
 
-def inspected(data: bytes, media_type: str, limits: Limits, *, is_vague: bool = False) -> Header:
-    """Raises an `ImageError`.
+async def inspected(data: bytes, media_type: str, limits: Limits, *, is_vague: bool = False) -> tuple[Header, str]:
+    """What it says of itself, and its digest. Raises an `ImageError`.
 
     Args:
         is_vague: whether a media type may say nothing.
     """
-    says_something = not (is_vague and media_type in _SAYS_NOTHING)
-    if says_something and media_type not in _FORMATS:
-        raise ImageError("unsupported_image", f"it is said to be {media_type[:80]!r}: {KNOWN} are known")
-    header = header_of(data)
-    if says_something and _FORMATS[media_type] != header.format:
-        raise ImageError("unsupported_image", f"it is said to be {media_type}, and its content is {header.format}")
-    _check_size(header, limits)
-    return header
+    if len(data) <= QUICK:
+        return _inspected(data, media_type, limits, is_vague)
+    return await asyncio.to_thread(_inspected, data, media_type, limits, is_vague)
 
 
 def check_bytes(size: int, limits: Limits) -> None:
@@ -53,10 +48,15 @@ def check_bytes(size: int, limits: Limits) -> None:
         raise ImageError("image_too_large", f"it has {size} bytes ({limits.remedy('image-mib')})")
 
 
-async def digest_of(data: bytes) -> str:
-    if len(data) <= QUICK:
-        return sha256(data).hexdigest()
-    return (await asyncio.to_thread(sha256, data)).hexdigest()
+def _inspected(data: bytes, media_type: str, limits: Limits, is_vague: bool) -> tuple[Header, str]:
+    says_something = not (is_vague and media_type in _SAYS_NOTHING)
+    if says_something and media_type not in _FORMATS:
+        raise ImageError("unsupported_image", f"it is said to be {media_type[:80]!r}: {KNOWN} are known")
+    header = header_of(data)
+    if says_something and _FORMATS[media_type] != header.format:
+        raise ImageError("unsupported_image", f"it is said to be {media_type}, and its content is {header.format}")
+    _check_size(header, limits)
+    return header, sha256(data).hexdigest()
 
 
 def _check_size(header: Header, limits: Limits) -> None:

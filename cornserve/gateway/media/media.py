@@ -11,7 +11,7 @@ from cornserve.gateway.errors import ApiError
 from cornserve.gateway.media import data_url
 from cornserve.gateway.media.errors import ImageError
 from cornserve.gateway.media.fetch import Fetcher
-from cornserve.gateway.media.inspection import check_bytes, digest_of, inspected
+from cornserve.gateway.media.inspection import check_bytes, inspected
 from cornserve.task import Blob
 from cornserve_tasklib.chat import ChatRequest
 from cornserve_tasklib.image import Image, ImagePart
@@ -82,15 +82,15 @@ class Media:
             media_type = data_url.media_type_of(url)
             check_bytes(data_url.size_of(url), self._limits)
             content = data_url.content_of(url)
-            header = inspected(content, media_type, self._limits)
+            header, digest = await inspected(content, media_type, self._limits)
         else:
             content, media_type = await self._fetcher.fetch(url, take_bytes)
-            header = inspected(content, media_type, self._limits, is_vague=True)
+            header, digest = await inspected(content, media_type, self._limits, is_vague=True)
         return Image(
             data=Blob(content),
             format=header.format,
             width=header.width,
             height=header.height,
-            digest=await digest_of(content),
+            digest=digest,
             where=place.where,
         )

@@ -4,9 +4,6 @@ from struct import unpack_from
 
 from cornserve.gateway.media.formats.base import Header, animated, broken, truncated
 
-MAX_BLOCKS = 200_000
-"""Of up to 255 bytes each."""
-
 _EXTENSION, _IMAGE, _END = 0x21, 0x2C, 0x3B
 
 
@@ -30,6 +27,11 @@ def read(data: bytes) -> Header:
     return Header("GIF", max(width, frame[0]), max(height, frame[1]))  # decoders grow with the picture
 
 
+def max_blocks(size: int) -> int:
+    """Of a file of so many bytes. Encoders make blocks of 255 bytes."""
+    return size // 64 + 1000
+
+
 def _colours(flags: int) -> int:
     """The bytes of a colour table."""
     return 3 << (flags & 7) + 1 if flags & 0x80 else 0
@@ -38,7 +40,7 @@ def _colours(flags: int) -> int:
 class _Blocks:
     def __init__(self, data: bytes, position: int) -> None:
         self._data = data
-        self._left = MAX_BLOCKS
+        self._left = self._most = max_blocks(len(data))
         self.position = position
 
     def next(self) -> int:
@@ -56,5 +58,5 @@ class _Blocks:
     def _next_of_few(self) -> int:
         self._left -= 1
         if self._left < 0:
-            raise broken("GIF", f"has more than {MAX_BLOCKS} blocks")
+            raise broken("GIF", f"has more than {self._most} blocks in {len(self._data)} bytes")
         return self.next()

@@ -6,11 +6,13 @@ import time
 from contextlib import suppress
 from io import BytesIO
 from random import Random
+from typing import Any
 
 import pytest
 from PIL import Image
 
 from cornserve.gateway.media.errors import ImageError
+from cornserve.gateway.media.formats.gif import max_blocks
 from cornserve.gateway.media.header import header_of
 from tests.unit.gateway.pictures import animated, claims, picture
 
@@ -97,6 +99,36 @@ def test_an_image_of_millions_of_parts_is_given_up_soon(data: bytes) -> None:
         header_of(data)
 
     assert time.thread_time() - before < 0.2
+
+
+class Looked(bytes):
+    """Counts how often somebody looks at one of its bytes."""
+
+    looks = 0
+
+    def __getitem__(self, key: Any) -> Any:
+        self.looks += 1
+        return super().__getitem__(key)
+
+
+@pytest.mark.parametrize("kilobytes", [10, 400, 12_000])
+def test_a_gif_has_as_many_blocks_as_its_size_allows_for(kilobytes: int) -> None:
+    data = Looked(b"GIF89a" + bytes(7) + b"\x21\xfe" + b"\x01x" * kilobytes * 500)
+
+    with pytest.raises(ImageError, match="blocks in"):
+        header_of(data)
+
+    assert data.looks <= max_blocks(len(data)) + 10 < kilobytes * 20 + 1100
+
+
+def test_a_large_gif_is_within_its_blocks() -> None:
+    noise = Image.frombytes("L", (1500, 1500), Random(1).randbytes(1500 * 1500))
+    buffer = BytesIO()
+    noise.save(buffer, "GIF")
+    data = Looked(buffer.getvalue())
+
+    assert header_of(data) == ("GIF", 1500, 1500)
+    assert data.looks < max_blocks(len(data)) / 3
 
 
 def test_garbage_is_no_image_and_nothing_else() -> None:
