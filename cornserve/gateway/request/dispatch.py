@@ -106,6 +106,11 @@ class Dispatch:
         if not self._fails_early(execution):
             self._wait_for(execution)
 
+    def redirect_consumers(self, producer: Execution, abandoned: int) -> None:
+        """Those who wait for an attempt that has been given up wait for the next one instead."""
+        for consumer in self._graph.waiting_for(producer, abandoned):
+            consumer.start_anew()
+
     def on_end(self, execution: Execution) -> None:
         self._graph.end(execution)
         self.progress.set()

@@ -92,11 +92,16 @@ class Execution:
             self._holds_tensors = False
             self._replica.release(self._call)
 
+    def start_anew(self) -> None:
+        """An attempt that cannot come to anything is given up: it was told to wait for what will not come."""
+        self.cancel()
+        self._try_again()
+
     def forget_replica(self) -> None:
-        """Where its tensors are lost. It has to be started again."""
+        """It has to be started again, as a new attempt."""
+        self.release()
         self.attempt += 1
         self._replica = None
-        self._holds_tensors = False
         self._dispatch.meter.retry()
 
     @property
@@ -112,6 +117,11 @@ class Execution:
     @property
     def endpoint(self) -> str | None:
         return None if self._replica is None else self._replica.endpoint
+
+    @property
+    def runs(self) -> bool:
+        """At a replica, now."""
+        return self._runs
 
     @property
     def has_output(self) -> bool:
@@ -172,7 +182,9 @@ class Execution:
         self._dispatch.restart(self, inputs)
 
     def _succeed(self, values: bytes) -> None:
-        self._holds_tensors = bool(layout_of(self.invocation.task.output_type).tensors)
+        if self._replica is not None and layout_of(self.invocation.task.output_type).tensors:
+            self._holds_tensors = True
+            self._replica.keep(self._call)
         if not self.invocation.ended:
             try:
                 self.invocation.end(values)
@@ -196,8 +208,10 @@ class Execution:
         return False
 
     def _try_again(self) -> None:
+        abandoned = self.attempt
         self.forget_replica()
         self._dispatch.start(self)
+        self._dispatch.redirect_consumers(self, abandoned)
 
     @property
     def _is_continued(self) -> bool:

@@ -70,6 +70,15 @@ class Graph:
                 again.append(producer)
         return again
 
+    def waiting_for(self, producer: Execution, attempt: int) -> list[Execution]:
+        """The consumers that have been told to wait for this attempt, and have not begun their output."""
+        index = producer.invocation.index
+        return [
+            consumer
+            for consumer in self._consumers_of(producer)
+            if consumer.runs and not consumer.has_output and any(_is(one, index, attempt) for one in consumer.inputs)
+        ]
+
     def _input(self, one: Origin | Blob) -> pb.Input:
         if isinstance(one, Blob):
             return pb.Input(inline=one.data)
@@ -89,3 +98,8 @@ class Graph:
     def _release_if_unneeded(self, producer: Execution) -> None:
         if self._is_complete and all(consumer.is_over for consumer in self._consumers_of(producer)):
             producer.release()
+
+
+def _is(given: pb.Input, invocation: int, attempt: int) -> bool:
+    is_pending = given.HasField("pending")
+    return is_pending and (given.pending.invocation, given.pending.attempt) == (invocation, attempt)

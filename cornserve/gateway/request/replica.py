@@ -53,6 +53,7 @@ class Replica:
         self._commands_since = 0.0
         self._listeners: dict[int, Listener] = {}
         self._started: dict[int, float] = {}
+        self._kept: set[int] = set()
         self._calls = itertools.count(1)
         self.lost_at: float | None = None
         """When the connection was lost, by the event loop's clock."""
@@ -64,6 +65,11 @@ class Replica:
     @property
     def in_flight(self) -> int:
         return len(self._listeners)
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether something runs there, or was made there that is still wanted."""
+        return bool(self._listeners or self._kept)
 
     def start(self, start: pb.Start, listener: Listener) -> int:
         """Starts an invocation; returns the number by which it can be cancelled."""
@@ -79,8 +85,13 @@ class Replica:
         if self._forget(call, code) is not None:
             self._send(pb.Command(call=call, cancel=pb.Cancel()))
 
+    def keep(self, call: int) -> None:
+        """The tensors of an invocation that has ended are still needed."""
+        self._kept.add(call)
+
     def release(self, call: int) -> None:
-        """The tensors of an invocation that has ended are needed no more."""
+        """They are needed no more."""
+        self._kept.discard(call)
         if self.lost_at is None:
             self._send(pb.Command(call=call, release=pb.Release()))
 

@@ -68,7 +68,7 @@ class Replicas:
         named = self._named
         wanted = named.union(*groups)
         for endpoint in [*self._replicas]:
-            if endpoint not in wanted and not self._replicas[endpoint].in_flight:
+            if endpoint not in wanted and not self._replicas[endpoint].is_needed:
                 self._close(self._replicas.pop(endpoint))
         self._has_old = not self._replicas.keys() <= named
 

@@ -24,7 +24,7 @@ class NoteExecutor(Executor[NoteTask, NoteRequest, Note]):
 
 class ReadExecutor(Executor[ReadTask, ReadRequest, EchoResponse]):
     async def invoke(self, request: ReadRequest, call: Call) -> EchoResponse:
-        notes = await asyncio.gather(*(call.receive(note) for note in request.notes))
+        notes = await call.receive_all(request.notes)
         await asyncio.sleep(request.seconds)
         texts = [bytes(note.view).decode().rstrip() for note in notes]
         for note in notes:

@@ -79,11 +79,18 @@ class Call:
         await self._send(output, item)
 
     async def receive(self, tensor: Tensor) -> Received:
-        """The data of one of the request's tensors, as soon as it is there. It may be read until the invocation ends.
+        """The data of one of the request's tensors, as soon as it is there. It may be read until the invocation ends;
+        `check` it after the last read.
 
         An invocation that waits here counts as one that has not begun: it must not hold what others need to go on.
+
+        Raises `InputLostError`, which the caller has to hear of: do not catch it.
         """
         return await self._tensors.receive(tensor)
+
+    async def receive_all(self, tensors: Sequence[Tensor]) -> list[Received]:
+        """Several, which may arrive in any order; in the order asked for."""
+        return await self._tensors.receive_all(tensors)
 
     async def allocate(self, output: str, nbytes: int) -> Slot:
         """Room for the tensor that becomes this output once it is published. Waits while there is none.

@@ -204,10 +204,10 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
         asked = Call(start.request_id, start.invocation, start.attempt, outputs, send, delivered, tensors)
         try:
             result: Output = await self._executor.invoke(request, asked)
-        except StaleError as error:
+        except (InputLostError, StaleError) as error:
             if has_begun:
-                raise
-            raise InputLostError(tensors.stale(), str(error)) from error
+                raise RuntimeError(f"what it takes was lost after its output had begun: {error}") from error
+            raise error if isinstance(error, InputLostError) else InputLostError(tensors.stale(), str(error)) from error
         return result.values_json()
 
     def _forget(

@@ -7,7 +7,7 @@ ended (`Kept`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 
 from cornserve.task import Tensor
@@ -44,13 +44,33 @@ class Tensors:
         )
 
     async def receive(self, tensor: Tensor) -> Received:
+        (received,) = await self.receive_all([tensor])
+        return received
+
+    async def receive_all(self, tensors: Sequence[Tensor]) -> list[Received]:
+        """Fails with the first that is lost. Others are likely lost with it, as their maker is gone: they are told
+        together, so that they are made again together."""
+        arriving = [asyncio.ensure_future(self._arrival_of(tensor)) for tensor in tensors]
+        try:
+            with self._waiting():
+                return await asyncio.gather(*arriving)
+        except InputLostError as error:
+            await asyncio.sleep(0)
+            lost = [one.exception() for one in arriving if one.done() and not one.cancelled()]
+            inputs = sorted({index for loss in lost if isinstance(loss, InputLostError) for index in loss.inputs})
+            raise InputLostError(inputs, str(error)) from error
+        finally:
+            for one in arriving:
+                one.cancel()
+            await asyncio.gather(*arriving, return_exceptions=True)
+
+    async def _arrival_of(self, tensor: Tensor) -> Received:
         index, pending = self._find(tensor)
         source = Source(pending.endpoint, self._start.request_id, pending.invocation, pending.attempt, pending.output)
-        with self._waiting():
-            try:
-                received = await self._held.enter_async_context(self._transport.consume(source))
-            except LostError as error:
-                raise InputLostError([index], str(error)) from error
+        try:
+            received = await self._held.enter_async_context(self._transport.consume(source))
+        except LostError as error:
+            raise InputLostError([index], str(error)) from error
         self._received[index] = received
         return received
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from typing import TYPE_CHECKING
@@ -58,7 +57,7 @@ class LLMExecutor(VllmExecutor[LLMTask, LLMRequest, ChatResponse]):
             await call.send("chunks", chunk)
 
         delivered = [ChatChunk.model_validate_json(chunk) for chunk in call.delivered.get("chunks", ())]
-        received = await asyncio.gather(*(call.receive(tensor) for tensor in _embeddings(request)))
+        received = await call.receive_all(_embeddings(request))
         stream = send if call.wants("chunks") else None
         return await self._engine.generate(request, call.id, stream, delivered, received)
 

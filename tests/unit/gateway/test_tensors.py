@@ -14,6 +14,7 @@ from cornserve.app.load import load
 from cornserve.app.record import AppSpec, AppStatus, Phase, Route
 from cornserve.app.source import unload_app
 from cornserve.control.store.base import APPS, AppRecord, Store
+from cornserve.v1 import executor_pb2 as pb
 from tests.unit.echo_executors import SLAB_BYTES, EchoExecutors
 from tests.waiting import until
 
@@ -221,3 +222,41 @@ async def test_a_request_without_a_living_writer_ends_by_its_deadline(post: Post
 
     assert (await sent).status_code in (503, 504)
     await until(lambda: post.executors.running(reader) == 0)
+
+
+async def test_whoever_waits_for_a_writer_that_refuses_hears_of_the_next(post: Post) -> None:
+    """The reader was told to wait where nothing will ever be written."""
+    refusing, willing, reader = await post.writer(), await post.writer(), await post.reader()
+    post.executors.states[refusing].enter(pb.PHASE_LOADING)
+    await post.publish(writers=[refusing, willing], readers=[reader])
+
+    responses = await asyncio.gather(*(post.send(f"{number}", timeout=20) for number in range(4)))
+
+    assert [response.json()["text"] for response in responses] == ["0", "1", "2", "3"]
+
+
+async def test_all_that_a_dead_writer_has_made_is_made_again_at_once(post: Post) -> None:
+    doomed, heir, slow, reader = await post.writer(), await post.writer(), await post.writer(), await post.reader()
+    await post.publish(writers=[doomed], readers=[reader])
+    texts = [f"{number}" for number in range(9)]
+    sent = post.send(*texts, one_by_one=True, writing=0.05)
+    await until(lambda: post.executors.total("cornserve_executor_invocations_total", {"code": "OK"}, doomed) >= 7)
+
+    await post.executors.kill(doomed)
+    await post.publish(writers=[heir, slow], readers=[reader])
+
+    assert (await sent).json()["text"] == " ".join(texts)
+
+
+async def test_a_writer_that_is_scaled_away_keeps_its_notes_until_they_are_read(post: Post) -> None:
+    leaving, staying, reader = await post.writer(), await post.writer(), await post.reader()
+    await post.publish(writers=[leaving], readers=[reader])
+    sent = post.send("kept", reading=1)
+    await until(lambda: post.executors.running(reader) == 1 and post.executors.running(leaving) == 0)
+
+    await post.publish(writers=[staying], readers=[reader])
+    (await post.send("another")).raise_for_status()
+
+    assert (await sent).json()["text"] == "kept"
+    retries = "cornserve_executor_invocations_total"
+    assert post.executors.total(retries, {"code": "OK"}, staying) == 1, "only the other letter's"
