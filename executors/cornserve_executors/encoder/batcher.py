@@ -46,9 +46,15 @@ class Batcher(Generic[Input, Output]):
         self._stats = stats
         self._waiting: deque[_Item[Input, Output]] = deque()
         self._arrived = asyncio.Event()
+        self._death: EngineDeadError | None = None
 
     async def encode(self, input: Input, patches: int, request_id: str) -> Output:
-        """The result, once the image's turn has come. Whoever is cancelled gives up the turn."""
+        """The result, once the image's turn has come. Whoever is cancelled gives up the turn.
+
+        Raises `EngineDeadError` once the device has failed for good.
+        """
+        if self._death is not None:
+            raise EngineDeadError(str(self._death))
         item: _Item[Input, Output] = _Item(input, patches, request_id)
         self._waiting.append(item)
         self._arrived.set()
@@ -60,7 +66,13 @@ class Batcher(Generic[Input, Output]):
             await self._arrived.wait()
             self._arrived.clear()
             while batch := self._take():
-                await self._work(batch)
+                try:
+                    await self._work(batch)
+                except EngineDeadError as error:
+                    self._death = error
+                    self._fail([*batch, *self._waiting], error)
+                    self._waiting.clear()
+                    raise
 
     def _take(self) -> list[_Item[Input, Output]]:
         batch: list[_Item[Input, Output]] = []
@@ -79,8 +91,7 @@ class Batcher(Generic[Input, Output]):
         """An image that cannot be encoded does no harm to those that came into its batch."""
         try:
             await self._try(batch)
-        except EngineDeadError as error:
-            self._fail(batch, error)
+        except EngineDeadError:
             raise
         except Exception as error:
             if len(batch) == 1:

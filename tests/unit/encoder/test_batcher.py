@@ -113,13 +113,17 @@ async def test_an_image_that_fails_harms_only_itself(device: Device, stats: Stat
 
 async def test_a_dead_device_ends_everything(device: Device, stats: Stats) -> None:
     with ThreadPoolExecutor(1) as thread:
-        batcher = Batcher(device.work, thread, 100, stats)
-        device.release()
+        batcher = Batcher(device.work, thread, 10, stats)
         owner = asyncio.create_task(batcher.run())
-        with pytest.raises(EngineDeadError):
-            await batcher.encode(666, 1, "a")
-        with pytest.raises(EngineDeadError):
-            await owner
+        _, (bad, *others) = await occupied(batcher, device, (13, 1, "a"), (666, 5, "a"), (1, 4, "b"), (2, 10, "c"))
+        device.release()
+        async with asyncio.timeout(20):
+            with pytest.raises(ValueError, match="13"):
+                await bad
+            for failed in (*others, owner, asyncio.create_task(batcher.encode(3, 1, "d"))):
+                with pytest.raises(EngineDeadError, match="the device is gone"):
+                    await failed
+    assert device.batches == [[0], [13, 666, 1], [13], [666]]
 
 
 async def test_the_figures_tell_what_was_batched(device: Device, stats: Stats) -> None:
