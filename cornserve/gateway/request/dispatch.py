@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 
 from cornserve.app.record import Route
@@ -31,11 +30,20 @@ class Dispatch:
 
     Args:
         attempt: the first attempt of each invocation.
+        arrived_us: when the request arrived, by the system's clock.
         deadline: when everything that still runs fails, by the event loop's clock.
     """
 
     def __init__(
-        self, request_id: str, route: Route, replicas: Replicas, meter: Meter, *, attempt: int, deadline: float
+        self,
+        request_id: str,
+        route: Route,
+        replicas: Replicas,
+        meter: Meter,
+        *,
+        attempt: int,
+        arrived_us: int,
+        deadline: float,
     ) -> None:
         self.meter = meter
         self._graph = Graph()
@@ -49,7 +57,7 @@ class Dispatch:
         """Executors that have died under this request."""
         self._loop = asyncio.get_running_loop()
         self._deadline = deadline
-        self._arrived_us = time.time_ns() // 1000
+        self._arrived_us = arrived_us
         self._timer = self._loop.call_at(deadline, self._expire)
         self._waiting: set[asyncio.Task[None]] = set()
         replicas.hold(route)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
@@ -44,6 +45,7 @@ class Serving:
         self._app = app
         self._request = request
         self._meter = shared.metrics.meter(app)
+        self._arrived_us = time.time_ns() // 1000
         self._deadline = asyncio.get_running_loop().time() + _seconds(request, shared.admission.limits)
         self._fetched = Held(shared.admission)
         self._images: list[Place] = []
@@ -117,10 +119,15 @@ class Serving:
             return await answer(session)
 
     def _session(self, *, streams: bool, attempt: int = 0) -> Session:
-        replicas = self._shared.replicas
-        deadline = self._deadline
         return Session(
-            self.id, self.deployed, replicas, self._meter, streams=streams, deadline=deadline, attempt=attempt
+            self.id,
+            self.deployed,
+            self._shared.replicas,
+            self._meter,
+            streams=streams,
+            arrived_us=self._arrived_us,
+            deadline=self._deadline,
+            attempt=attempt,
         )
 
     def _explain(self, error: Exception) -> ApiError:

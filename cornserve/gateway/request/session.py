@@ -30,6 +30,7 @@ class Session:
 
     Args:
         streams: whether streams are going to be read; executors do not send what nobody reads.
+        arrived_us: when the request arrived, by the system's clock.
         deadline: when what still runs fails, by the event loop's clock.
         attempt: the first of each invocation's attempts.
     """
@@ -42,12 +43,15 @@ class Session:
         meter: Meter,
         *,
         streams: bool,
+        arrived_us: int,
         deadline: float,
         attempt: int = 0,
     ) -> None:
         self._streams = streams
         self._trace = meter.trace
-        self._dispatch = Dispatch(request_id, deployed.route, replicas, meter, attempt=attempt, deadline=deadline)
+        self._dispatch = Dispatch(
+            request_id, deployed.route, replicas, meter, attempt=attempt, arrived_us=arrived_us, deadline=deadline
+        )
         draws = Draws(request_id)
         path = draws.choose(deployed.route.shares)
         meter.take_path(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Iterator, MutableMapping
 from typing import Any
 
@@ -25,7 +26,7 @@ from cornserve.gateway.request.merge import merge
 from cornserve.gateway.request.presence import DEPARTURE, Departure, client_left
 from cornserve.gateway.request.replicas import Replicas
 from cornserve.gateway.request.serving import Serving
-from cornserve.gateway.request.session import Session
+from cornserve.gateway.request.session import Session, StreamWantedError
 from cornserve.limits import Limits
 from cornserve.task import Stream
 from tests.unit.gateway.sources import ECHO
@@ -139,6 +140,31 @@ async def test_an_answer_whose_client_leaves_is_over(shared: Shared) -> None:
         await Serving(shared, "echo", Request(client.scope)).answer(answer)
 
     assert _counts(shared) == (0, 1)
+
+
+async def test_a_request_that_runs_twice_has_arrived_once(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    arrivals: list[int] = []
+
+    class Watched(Session):
+        def __init__(self, *request: Any, arrived_us: int, **how: Any) -> None:
+            super().__init__(*request, arrived_us=arrived_us, **how)
+            arrivals.append(arrived_us)
+
+    monkeypatch.setattr("cornserve.gateway.request.serving.Session", Watched)
+
+    async def answer(session: Session) -> bytes:
+        if len(arrivals) == 1:
+            raise StreamWantedError("only now")
+        return b"{}"
+
+    before = time.time_ns() // 1000
+    serving = Serving(shared, "echo", Request(Client().scope))
+    after = time.time_ns() // 1000
+    await asyncio.sleep(0.002)
+    await serving.answer(answer)
+
+    assert arrivals == [arrivals[0]] * 2
+    assert before <= arrivals[0] <= after
 
 
 async def test_merged_streams_that_are_left_early_are_over_at_once() -> None:
