@@ -42,8 +42,8 @@ class LLMTask(EngineSettings, UnitTask[LLMRequest, ChatResponse]):
     """Whether a multimodal model's encoders are loaded. Without, images have to be encoded elsewhere."""
 
     def components(self, request: LLMRequest) -> frozenset[str]:
-        is_encoded = {image.data is None for image in request.images} if isinstance(request, ChatRequest) else set()
-        return frozenset({"prefill", "decode"} | ({"image_encoder"} if False in is_encoded else set()))
+        encodes = isinstance(request, ChatRequest) and any(image.data is not None for image in request.images)
+        return frozenset({"prefill", "decode", "image_encoder"} if encodes else {"prefill", "decode"})
 
     def invoke(self, request: LLMRequest, embeddings: Sequence[Embeddings | None] = ()) -> ChatResponse:
         """Records the call.
@@ -67,9 +67,8 @@ class LLMTask(EngineSettings, UnitTask[LLMRequest, ChatResponse]):
 class Mllm(Task[LLMRequest, ChatResponse]):
     """A multimodal language model, its encoder where it is wanted [C Listing 1].
 
-    |                     | `with_enc`                                 | not `with_enc`     |
-    | not `split_encoder` | the monolith                               |                    |
-    | `split_encoder`     | E→EL: executors that also serve monoliths  | E→L                |
+    Without `split_encoder` it is the monolith, which encodes its images itself. With `split_encoder` an executor of its
+    own does: E→L, or, with `with_enc`, E→EL, whose language model's executors can also serve monoliths.
     """
 
     model_id: str
