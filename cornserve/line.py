@@ -17,7 +17,7 @@ from typing import Generic, TypeVar, cast
 
 from google.protobuf.message import DecodeError, EncodeError, Message
 
-Sent = TypeVar("Sent")
+Sent = TypeVar("Sent", bound=Message)
 Received = TypeVar("Received", bound=Message)
 
 GREETING = b"cornserve.v1.Executor\n"
@@ -26,6 +26,9 @@ MAX_FRAME_BYTES = 1 << 30
 
 MAX_FRAME_MESSAGES = 64
 """So that the first are on their way while the next are packed."""
+
+FULL_FRAME_BYTES = 8 << 20
+"""Of messages, unless a single one has more: then that is a frame of its own."""
 
 _LENGTH = struct.Struct("!I")
 
@@ -184,7 +187,8 @@ class Line(asyncio.Protocol, Generic[Sent, Received]):
         if self._transport is None or self._reason is not None or not self._greeted.is_set():
             return
         while self.waiting and not self._is_full:
-            messages, self.waiting = self.waiting[:MAX_FRAME_MESSAGES], self.waiting[MAX_FRAME_MESSAGES:]
+            fitting = self._fitting()
+            messages, self.waiting = self.waiting[:fitting], self.waiting[fitting:]
             try:
                 frame = self._pack(messages).SerializeToString()
             except (EncodeError, ValueError) as error:  # more than protobuf can write
@@ -197,3 +201,15 @@ class Line(asyncio.Protocol, Generic[Sent, Received]):
             self._transport.write(_LENGTH.pack(0))
         if self._has_ended and self._other_has_ended:
             self._transport.close()
+
+    def _fitting(self) -> int:
+        """How many of the messages that wait go into the next frame: one at least, however long."""
+        most = self.waiting[:MAX_FRAME_MESSAGES]
+        if len(most) < 2:  # protobuf makes all of a message to say how long it is
+            return len(most)
+        size = 0
+        for count, message in enumerate(most):
+            size += message.ByteSize()
+            if count and size > FULL_FRAME_BYTES:
+                return count
+        return len(most)

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from cornserve.line import GREETING, MAX_FRAME_BYTES, MAX_FRAME_MESSAGES, Line, address_of
+from cornserve.line import FULL_FRAME_BYTES, GREETING, MAX_FRAME_BYTES, MAX_FRAME_MESSAGES, Line, address_of
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_echo import EchoTask
 from tests.invoking import Caller, calling
@@ -115,6 +115,31 @@ async def test_frames_may_arrive_byte_by_byte(endpoint: str) -> None:
 async def test_a_message_of_fifty_megabytes_passes(caller: Caller) -> None:
     text = "a" * 50_000_000
     assert (await answer(caller, text))[0] == b'"%s"' % text.encode()
+
+
+async def test_long_messages_share_no_frame_and_short_ones_do() -> None:
+    frames: list[list[int]] = []
+
+    def packed(events: list[pb.Event]) -> pb.InvokeResponse:
+        frames.append([event.ByteSize() for event in events])
+        return _frame_of(events)
+
+    line: Line[pb.Event, pb.InvokeRequest] = Line(packed, pb.InvokeRequest, lambda frame: None)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        await asyncio.get_running_loop().create_connection(lambda: line, *listener.getsockname())
+        theirs, _ = await asyncio.to_thread(listener.accept)
+    theirs.sendall(GREETING)
+    await line.greeted()
+    reading = asyncio.create_task(asyncio.to_thread(_read_all, theirs))
+    sizes = [10, 20_000_000, 20_000_000, *[3_000_000] * 4, *[10] * 100]
+    for call, size in enumerate(sizes):
+        line.put(pb.Event(call=call, end=pb.End(values=bytes(size))))
+    await until(lambda: not line.waiting)
+    line.abort("read")
+    await reading
+
+    assert [len(frame) for frame in frames] == [1, 1, 1, 2, MAX_FRAME_MESSAGES, 102 - MAX_FRAME_MESSAGES]
+    assert all(len(frame) == 1 or sum(frame) <= FULL_FRAME_BYTES for frame in frames)
 
 
 async def test_what_a_slow_reader_has_not_taken_stays_where_it_can_be_bounded() -> None:
