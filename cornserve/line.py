@@ -10,12 +10,13 @@ Messages that gather during a turn of the event loop, or while the other end rea
 from __future__ import annotations
 
 import asyncio
-import socket
 import struct
 from collections.abc import Callable
 from typing import Generic, TypeVar, cast
 
 from google.protobuf.message import DecodeError, EncodeError, Message
+
+from cornserve import sockets
 
 Sent = TypeVar("Sent", bound=Message)
 Received = TypeVar("Received", bound=Message)
@@ -31,16 +32,6 @@ FULL_FRAME_BYTES = 8 << 20
 """Of messages, unless a single one has more: then that is a frame of its own."""
 
 _LENGTH = struct.Struct("!I")
-
-_SOCKET_OPTIONS = (
-    # Notices within half a minute that the other end is gone without a word (its node died): while nothing is sent, …
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-    # … and where nobody confirms what was.
-    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000),
-)
 
 
 def address_of(endpoint: str) -> tuple[str, int]:
@@ -122,9 +113,7 @@ class Line(asyncio.Protocol, Generic[Sent, Received]):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's own, which does not derive from it
-        connection = transport.get_extra_info("socket")
-        for option in _SOCKET_OPTIONS:
-            connection.setsockopt(*option)
+        sockets.notice_death(transport.get_extra_info("socket"))
         self._transport.write(GREETING)
 
     def data_received(self, data: bytes) -> None:

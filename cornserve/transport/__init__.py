@@ -3,8 +3,8 @@
 from cornserve.transport.errors import LostError, SlabError, StaleError, TooLargeError, TransportError
 from cornserve.transport.production import Production, Slot, Writer
 from cornserve.transport.received import Received
-from cornserve.transport.segment import reap
-from cornserve.transport.segments import Location, Segments
+from cornserve.transport.segment import Location, reap
+from cornserve.transport.segments import Segments
 from cornserve.transport.source import Source
 from cornserve.transport.transport import Transport
 

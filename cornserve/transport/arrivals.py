@@ -15,8 +15,7 @@ from cornserve.transport.neighbours import Neighbours
 from cornserve.transport.peer import Peer
 from cornserve.transport.puller import Piece, Puller
 from cornserve.transport.received import Received
-from cornserve.transport.segment import Mapping
-from cornserve.transport.segments import Location
+from cornserve.transport.segment import Location, Mapping
 from cornserve.transport.slab import Slab
 from cornserve.transport.store import Block
 from cornserve.transport.subscriptions import Incoming

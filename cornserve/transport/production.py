@@ -98,6 +98,16 @@ class Production:
         if key is not None and block.region is self._admission.common:  # the reserve must be free again soon
             self._contents.add(key, tensor)
 
+    def _give_up(self, slot: Slot) -> None:
+        if slot not in self._slots:
+            return
+        self._slots.remove(slot)
+        block = slot.close()
+        if not slot.is_chunk:
+            self._charged.remove(block)
+            self._admission.disown(self._account, block)
+        self._store.drop(block)
+
     def _publish(
         self, output: str, block: Block, dtype: str, shape: tuple[int, ...], metadata: bytes, *, is_last: bool
     ) -> Tensor:
@@ -150,7 +160,7 @@ class Slot:
         made from it: it does no harm if a copy goes on in a thread, or on a device.
         """
         if self._buffer is None:
-            raise LostError(f"the slot of output {self.output!r} is published, or its production over")
+            raise LostError(f"the slot of output {self.output!r} is published or given up, or its production over")
         return self._buffer
 
     def publish(self, dtype: str, shape: tuple[int, ...], metadata: bytes = b"", key: str | None = None) -> None:
@@ -162,6 +172,10 @@ class Slot:
             key: names the content: later productions may `reuse` it.
         """
         self._production._take(self, dtype, shape, metadata, key)
+
+    def give_up(self) -> None:
+        """Instead of publishing it: others may have the room. Nothing happens if it is published, or given up."""
+        self._production._give_up(self)
 
     def close(self) -> Block:
         """Nothing is written to it any more, by us."""

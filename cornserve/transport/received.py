@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cornserve.transport.errors import StaleError
-from cornserve.transport.segment import Mapping
-from cornserve.transport.segments import Location
+from cornserve.transport.segment import Location, Mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,5 +24,4 @@ class Received:
         Raises:
             StaleError: what has been read may be another tensor's.
         """
-        if not self.mapping.holds(self.location.generation, self.location.offset):
-            raise StaleError(f"the tensor at {self.location.offset} of {self.location.path} has been freed")
+        self.mapping.check(self.location)

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from cornserve.transport.errors import StaleError
+
 log = logging.getLogger(__name__)
 
 PAGE: Final = 4096
@@ -72,6 +74,16 @@ def name_of(token: bytes) -> str:
     return f"cornserve-{token.hex()}.slab"
 
 
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where on this node a tensor is, for whoever holds no reference to it but is told by somebody who does."""
+
+    path: str
+    offset: int
+    nbytes: int
+    generation: int
+
+
 class Mapping:
     """A segment, mapped."""
 
@@ -87,6 +99,11 @@ class Mapping:
     def holds(self, generation: int, offset: int) -> bool:
         """Whether the tensor that begins there is (still) the one of that generation."""
         return self.generations[self.layout.page_at(offset)] == generation
+
+    def check(self, location: Location) -> None:
+        """Raises `StaleError` if what is there may be another tensor."""
+        if not self.holds(location.generation, location.offset):
+            raise StaleError(f"the tensor at {location.offset} of {location.path} has been freed")
 
     def populate(self, is_stopped: Callable[[], bool] = lambda: False) -> None:
         """Lets the system set up all pages: the first touch of one is ten times as slow as the next. Blocks."""

@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from cornserve.transport import segment
 from cornserve.transport.errors import StaleError
-from cornserve.transport.segment import Mapping
-
-
-@dataclass(frozen=True, slots=True)
-class Location:
-    """Where on this node a tensor is, for whoever holds no reference to it but is told by somebody who does."""
-
-    path: str
-    offset: int
-    nbytes: int
-    generation: int
+from cornserve.transport.segment import Location, Mapping
 
 
 class Segments:
@@ -35,16 +24,12 @@ class Segments:
             StaleError: it is no longer there.
         """
         mapping = self._mapping(location)
-        self._compare(mapping, location)
+        mapping.check(location)
         return mapping.view(location.offset, location.nbytes)
 
     def check(self, location: Location) -> None:
         """Raises `StaleError` if what has been read from the view before may have been another tensor's."""
-        self._compare(self._mapping(location), location)
-
-    def _compare(self, mapping: Mapping, location: Location) -> None:
-        if not mapping.holds(location.generation, location.offset):
-            raise StaleError(f"the tensor at {location.offset} of {location.path} has been freed")
+        self._mapping(location).check(location)
 
     def _mapping(self, location: Location) -> Mapping:
         mapping = self._mappings.get(location.path)

@@ -7,6 +7,7 @@ at the end; if it has it no more, it hangs up. (`sendfile` would not do: it send
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import struct
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -14,11 +15,17 @@ from contextlib import asynccontextmanager, suppress
 from contextvars import Context
 from typing import Final
 
+from cornserve import sockets
 from cornserve.transport.errors import LostError
 from cornserve.transport.puller import Export, Piece
 
+log = logging.getLogger(__name__)
+
 PULLS_PER_PRODUCER: Final = 4
 """At once. More would only share the same line."""
+
+_ACCEPT_PAUSE: Final = 0.1
+"""Seconds after a connection could not be taken: there may be a descriptor for it then."""
 
 _REQUEST = struct.Struct("<16sQQQ")
 _PORT = struct.Struct("<H")
@@ -32,8 +39,7 @@ class TcpPuller:
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
-        self._idle: dict[_Address, list[socket.socket]] = {}
-        self._turns: dict[_Address, asyncio.Semaphore] = {}
+        self._pools: dict[_Address, _Pool] = {}
 
     async def open(self, host: str, find: Callable[[Piece], Export | None]) -> bytes:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -43,7 +49,8 @@ class TcpPuller:
         return _PORT.pack(listener.getsockname()[1])
 
     async def pull(self, host: str, address: bytes, piece: Piece, into: memoryview) -> None:
-        async with self._connection(_address(host, address)) as connection:
+        producer = _address(host, address)
+        async with self._pools.setdefault(producer, _Pool(producer)).connection() as connection:
             loop = asyncio.get_running_loop()
             request = _REQUEST.pack(piece.token, piece.offset, piece.nbytes, piece.generation)
             await loop.sock_sendall(connection, request)
@@ -54,43 +61,65 @@ class TcpPuller:
                 raise LostError("its memory has been freed while it was pulled")
 
     def forget(self, host: str, address: bytes) -> None:
-        self._turns.pop(_address(host, address), None)
-        for connection in self._idle.pop(_address(host, address), ()):
-            connection.close()
+        if pool := self._pools.pop(_address(host, address), None):
+            pool.close()
 
     async def close(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for connections in self._idle.values():
-            for connection in connections:
-                connection.close()
-        self._idle.clear()
+        for pool in self._pools.values():
+            pool.close()
+        self._pools.clear()
 
     async def _listen(self, listener: socket.socket, find: Callable[[Piece], Export | None]) -> None:
         loop = asyncio.get_running_loop()
         with listener:
             while True:
-                connection, _ = await loop.sock_accept(listener)
-                self._own(_serve(connection, find))
-
-    @asynccontextmanager
-    async def _connection(self, address: _Address) -> AsyncIterator[socket.socket]:
-        """One that is used by nobody else, and can be used again unless the block fails."""
-        async with self._turns.setdefault(address, asyncio.Semaphore(PULLS_PER_PRODUCER)):
-            idle = self._idle.setdefault(address, [])
-            connection = idle.pop() if idle else await _connect(address)
-            try:
-                yield connection
-            except BaseException:
-                connection.close()
-                raise
-            idle.append(connection)
+                try:
+                    connection, _ = await loop.sock_accept(listener)
+                except OSError as error:  # no descriptor is left, or whoever came has gone
+                    log.warning("cannot take a connection over which a tensor is to be pulled: %s", error)
+                    await asyncio.sleep(_ACCEPT_PAUSE)
+                else:
+                    self._own(_serve(connection, find))
 
     def _own(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work, context=Context())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+class _Pool:
+    """The connections to one producer."""
+
+    def __init__(self, address: _Address) -> None:
+        self._address = address
+        self._turns = asyncio.Semaphore(PULLS_PER_PRODUCER)
+        self._idle: list[socket.socket] = []
+        self._is_closed = False
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[socket.socket]:
+        """One that is used by nobody else, and can be used again unless the block fails."""
+        async with self._turns:
+            connection = self._idle.pop() if self._idle else await _connect(self._address)
+            try:
+                yield connection
+            except BaseException:
+                connection.close()
+                raise
+            if self._is_closed:
+                connection.close()
+            else:
+                self._idle.append(connection)
+
+    def close(self) -> None:
+        """Nothing is kept any more; who uses a connection may go on."""
+        self._is_closed = True
+        for connection in self._idle:
+            connection.close()
+        self._idle.clear()
 
 
 def _address(host: str, address: bytes) -> _Address:
@@ -104,6 +133,7 @@ async def _serve(connection: socket.socket, find: Callable[[Piece], Export | Non
     with connection, suppress(OSError):
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sockets.notice_death(connection)
         while await _receive(connection, request):
             export = find(Piece(*_REQUEST.unpack(request)))
             if export is None:
@@ -120,6 +150,7 @@ async def _connect(address: _Address) -> socket.socket:
     try:
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sockets.notice_death(connection)
         await loop.sock_connect(connection, resolved)
     except BaseException:
         connection.close()

@@ -49,6 +49,7 @@ class EncoderExecutor(Executor[EncoderTask, Image, Embeddings]):
             # There has to be room for the embeddings before work goes into them.
             slot = await call.allocate(OUTPUT, self._engine.nbytes(plan))
             if self._reuse(call, key):  # Another request's image has been encoded meanwhile.
+                slot.give_up()
                 return Embeddings()
             rows = await self._engine.encode(request, plan, call.request_id)
             await self._engine.write(rows, slot.buffer)

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import socket
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
 from cornserve.transport import LostError, TooLargeError
+from cornserve.transport.puller import Export, Piece
+from cornserve.transport.tcp import TcpPuller
 from tests.unit.transport.conftest import MIB, Process, Site
 from tests.unit.transport.test_transport import DATA, produce, publish, received
 from tests.waiting import until
@@ -79,24 +87,33 @@ async def test_a_tensor_that_the_consumers_slab_cannot_hold_is_refused(site: Sit
         await received(consumer, producer)
 
 
-@pytest.mark.parametrize("turns", range(0, 60, 3))
 async def test_what_is_revoked_while_it_is_pulled_arrives_whole_or_is_lost_and_leaves_nothing(
-    two_nodes: tuple[Process, Process], turns: int
+    two_nodes: tuple[Process, Process],
 ) -> None:
+    """At every moment, from before it is asked for until it has arrived."""
     producer, consumer = two_nodes
-    production = produce(producer)
-    await publish(production, data=b"1" * 2 * MIB)
-    reading = asyncio.create_task(received(consumer, producer))
-    await turns_of_the_loop(turns)
+    invocation = turns = 0
+    has_arrived = False
+    while not has_arrived:
+        production = produce(producer, invocation=invocation)
+        await publish(production, data=b"1" * 2 * MIB)
+        reading = asyncio.create_task(received(consumer, producer, invocation=invocation))
+        await turns_of_the_loop(turns)
 
-    production.revoke()
-    await publish(produce(producer, invocation=1), data=b"2" * 2 * MIB)
+        has_arrived = reading.done()
+        production.revoke()
+        other = produce(producer, invocation=invocation + 1)
+        await publish(other, data=b"2" * 2 * MIB)
 
-    try:
-        assert await reading == b"1" * 2 * MIB
-    except LostError:
-        del reading
-    await until(lambda: consumer.held_bytes == 0)
+        try:
+            assert await reading == b"1" * 2 * MIB
+            assert turns > 0
+        except LostError:
+            assert not has_arrived
+        await until(lambda: consumer.held_bytes == 0)
+        other.release()
+        invocation += 2
+        turns += 3 + turns // 8
 
 
 @pytest.mark.parametrize("turns", range(0, 60, 3))
@@ -117,3 +134,86 @@ async def test_a_cancelled_pull_leaves_nothing(two_nodes: tuple[Process, Process
 async def turns_of_the_loop(number: int) -> None:
     for _ in range(number):
         await asyncio.sleep(0)
+
+
+async def test_a_listener_survives_connections_that_it_cannot_take(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    accept, failures = loop.sock_accept, [OSError(errno.EMFILE, "Too many open files"), ConnectionAbortedError()]
+
+    async def fail_first(listener: socket.socket) -> tuple[socket.socket, Any]:
+        if failures:
+            raise failures.pop()
+        return await accept(listener)
+
+    monkeypatch.setattr(loop, "sock_accept", fail_first)
+    (tmp_path / "other").mkdir()
+    producer, consumer = await site.transport(), await site.transport(directory=tmp_path / "other")
+    await publish(produce(producer))
+
+    assert await received(consumer, producer) == DATA
+    assert not failures
+
+
+HOST = "127.0.0.1"
+PIECE = Piece(token=bytes(16), offset=0, nbytes=len(DATA), generation=1)
+
+
+@pytest.fixture
+async def puller() -> AsyncIterator[TcpPuller]:
+    puller = TcpPuller()
+    yield puller
+    await puller.close()
+
+
+@pytest.mark.parametrize(
+    ("export", "reason"),
+    [(None, "has hung up"), (Export(memoryview(DATA), lambda: False), "has been freed while it was pulled")],
+)
+async def test_a_piece_that_is_freed_before_or_while_it_is_pulled_is_lost(
+    puller: TcpPuller, export: Export | None, reason: str
+) -> None:
+    address = await puller.open(HOST, lambda _: export)
+
+    with pytest.raises(LostError, match=reason):
+        await puller.pull(HOST, address, PIECE, memoryview(bytearray(len(DATA))))
+
+
+async def test_both_ends_of_a_connection_notice_that_the_other_is_gone(puller: TcpPuller) -> None:
+    address = await puller.open(HOST, lambda _: Export(memoryview(DATA), lambda: True))
+    await puller.pull(HOST, address, PIECE, memoryview(bytearray(len(DATA))))
+
+    ends = connections(address)
+
+    assert len(ends) == 2
+    for end in ends:
+        with socket.socket(fileno=os.dup(end)) as connection:
+            assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
+
+
+async def test_a_connection_whose_producer_is_forgotten_while_it_is_used_is_closed_afterwards(
+    puller: TcpPuller,
+) -> None:
+    def find(_: Piece) -> Export:
+        puller.forget(HOST, address)
+        return Export(memoryview(DATA), lambda: True)
+
+    address = await puller.open(HOST, find)
+    into = bytearray(len(DATA))
+
+    await puller.pull(HOST, address, PIECE, memoryview(into))
+
+    assert into == DATA
+    await until(lambda: connections(address) == [])
+
+
+def connections(address: bytes) -> list[int]:
+    """The descriptors of both ends of those that lead to a puller's address."""
+    port = int.from_bytes(address, "little")
+    return [
+        connection.fd
+        for connection in psutil.Process().net_connections("tcp")
+        if connection.status != psutil.CONN_LISTEN and port in (connection.laddr.port, connection.raddr.port)
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
 
@@ -142,6 +143,36 @@ async def test_an_older_attempt_is_lost_when_a_later_one_starts(site: Site) -> N
         await old
 
 
+@pytest.mark.parametrize("ending", [None, Production.release])
+@pytest.mark.parametrize("by", ["another process", "the producer's own process"])
+async def test_who_comes_for_an_older_attempt_after_a_later_one_has_started_hears_that_it_is_lost(
+    site: Site, by: str, ending: Callable[[Production], None] | None
+) -> None:
+    producer, other = await site.transport(), await site.transport()
+    consumer = other if by == "another process" else producer
+    later = produce(producer, attempt=2)
+    await publish(later)
+    if ending is not None:
+        ending(later)
+
+    for attempt in (0, 1):
+        with pytest.raises(LostError, match="later attempt"):
+            await received(consumer, producer, attempt=attempt)
+
+    if ending is None:
+        assert await received(consumer, producer, attempt=2) == DATA
+
+
+async def test_an_older_attempt_of_another_invocation_is_waited_for(site: Site) -> None:
+    producer = await site.transport()
+    produce(producer, attempt=1)
+    reading = asyncio.create_task(received(producer, producer, invocation=1))
+
+    await publish(produce(producer, invocation=1))
+
+    assert await reading == DATA
+
+
 async def test_a_producer_that_is_gone_loses_its_consumers_at_once(site: Site) -> None:
     producer, consumer = await site.transport(), await site.transport()
     waiting = asyncio.create_task(received(consumer, producer))
@@ -242,6 +273,35 @@ async def test_what_can_never_fit_is_refused_at_once(site: Site) -> None:
 
     with pytest.raises(TooLargeError, match=r"needs 1\.5 MiB .* may have 1\.0 MiB"):
         await production.allocate("second", MIB)
+
+
+async def test_room_that_is_given_up_goes_to_who_waits_and_counts_no_more(site: Site) -> None:
+    producer = await site.transport(slab_bytes=2 * MIB, request_bytes=MIB)  # of which the younger may have one
+    production = produce(producer)
+    slot = await production.allocate("embeddings", MIB)
+    waiting = asyncio.create_task(_allocate(producer.transport.produce("request-2", 0, 0, arrived_us=2)))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+
+    slot.give_up()
+    slot.give_up()
+
+    (await waiting).give_up()
+    assert producer.held_bytes == 0
+    with pytest.raises(LostError, match="given up"):
+        assert slot.buffer
+    await publish(production, data=bytes(MIB))
+
+
+async def test_room_for_a_chunk_can_be_given_up(site: Site) -> None:
+    producer = await site.transport(slab_bytes=MIB, request_bytes=MIB)
+    production = produce(producer)
+    slot = await production.stream("hidden").allocate(MIB)
+
+    slot.give_up()
+
+    assert producer.held_bytes == 0
+    production.release()
 
 
 async def test_memory_that_is_still_written_to_is_given_to_nobody_else(site: Site) -> None:
