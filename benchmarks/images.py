@@ -25,9 +25,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from io import BytesIO
-from itertools import islice
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import psutil
@@ -86,6 +85,8 @@ def _options() -> tuple[Options, bool]:
     parser.add_argument("--quick", action="store_true", help="few requests: shows that it runs")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
+    if given.requests < CHECKPOINTS:
+        parser.error(f"--requests: at least {CHECKPOINTS}, one for each tenth")
     requests = 40 if given.quick else given.requests
     return Options(given.model, given.path, requests, given.concurrency, given.side, given.tokens), given.json
 
@@ -110,35 +111,34 @@ def _cornserve(home: Path, *arguments: str) -> None:
 
 async def _measure(options: Options, url: str, home: Path) -> list[Checkpoint]:
     checkpoints = []
-    numbers = iter(range(options.requests))
+    ends = [options.requests * part // CHECKPOINTS for part in range(CHECKPOINTS + 1)]
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         with Progress(console=Console(stderr=True)) as progress:
             bar = progress.add_task("asking", total=options.requests)
-            for _ in range(CHECKPOINTS):
-                part = list(islice(numbers, options.requests // CHECKPOINTS))
+            for begin, end in pairwise(ends):
+                bodies = [_body(number, options) for number in range(begin, end)]
                 began = time.perf_counter()
-                latencies = await _ask_all(session, url, options, part)
+                latencies = await _ask_all(session, url, options, bodies)
                 seconds = time.perf_counter() - began
-                progress.advance(bar, len(part))
+                progress.advance(bar, end - begin)
                 held = await _slab_held_mib(session, url)
-                checkpoints.append(
-                    _checkpoint(part[-1] + 1, seconds, latencies, await asyncio.to_thread(_rss, home), held)
-                )
+                rss = await asyncio.to_thread(_rss, home)
+                checkpoints.append(_checkpoint(end, seconds, latencies, rss, held))
     return checkpoints
 
 
-async def _ask_all(session: aiohttp.ClientSession, url: str, options: Options, numbers: list[int]) -> list[float]:
-    waiting = iter(numbers)
+async def _ask_all(session: aiohttp.ClientSession, url: str, options: Options, bodies: list[bytes]) -> list[float]:
+    waiting = iter(bodies)
     latencies: list[float] = []
+    headers = {"content-type": "application/json"}
 
     async def client() -> None:
-        for number in waiting:
-            body = _body(number, options)
+        for body in waiting:
             began = time.perf_counter()
-            async with session.post(f"{url}/v1/chat/completions", json=body) as response:
+            async with session.post(f"{url}/v1/chat/completions", data=body, headers=headers) as response:
                 answer = await response.text()
                 if response.status != 200:
-                    raise RuntimeError(f"request {number} got {response.status}: {answer}")
+                    raise RuntimeError(f"a request got {response.status}: {answer}")
             latencies.append(time.perf_counter() - began)
 
     async with asyncio.TaskGroup() as clients:
@@ -147,14 +147,15 @@ async def _ask_all(session: aiohttp.ClientSession, url: str, options: Options, n
     return sorted(latencies)
 
 
-def _body(number: int, options: Options) -> dict[str, Any]:
+def _body(number: int, options: Options) -> bytes:
     image = Image.new("RGB", (options.side, options.side), tuple(number.to_bytes(3, "big")))
     file = BytesIO()
     image.save(file, "PNG")
     url = f"data:image/png;base64,{b64encode(file.getvalue()).decode()}"
     content = [{"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": url}}]
     messages = [{"role": "user", "content": content}]
-    return {"model": APP, "messages": messages, "max_tokens": options.tokens, "temperature": 0, "ignore_eos": True}
+    body = {"model": APP, "messages": messages, "max_tokens": options.tokens, "temperature": 0, "ignore_eos": True}
+    return json.dumps(body).encode()
 
 
 def _checkpoint(
@@ -174,7 +175,8 @@ def _rss(home: Path) -> dict[str, float]:
             family = [process, *process.children(recursive=True)] if "cornserve_executors" in arguments else [process]
             spec = re.search(r'"executor": ?"(\w+)"', arguments)
             name = spec[1] if spec else arguments.partition("-m ")[2].split()[0].removeprefix("cornserve.")
-            found[name] = sum(one.memory_info().rss for one in family) / 2**20
+            rss = sum(one.memory_info().rss for one in family) / 2**20
+            found[name] = found.get(name, 0) + rss
         except psutil.NoSuchProcess:
             continue
     return found
