@@ -35,6 +35,8 @@ class Limits:
     """One image, as it comes."""
     image_megapixels: int = 64
     """One image, when it is decoded: a million pixels take 3 MB."""
+    request_megapixels: int = 128
+    """Of all images of one request together, in millions: an executor may have them decoded at once."""
     fetches: int = 128
     """Images that a gateway fetches at once."""
     fetch_seconds: int = 10

@@ -13,7 +13,7 @@ class TooLargeError(TransportError):
     def __init__(self, what: str, wanted: int, limit: int) -> None:
         super().__init__(
             f"{what} needs {_mib(wanted)} of tensors at once, and a request may have {_mib(limit)} of a slab: "
-            "send less in one request, or start the executor with a larger slab and `request_bytes`"
+            "send less in one request"
         )
         self.wanted = wanted
         self.limit = limit

@@ -11,7 +11,7 @@ from cornserve.gateway.errors import ApiError
 from cornserve.gateway.media import data_url
 from cornserve.gateway.media.errors import ImageError
 from cornserve.gateway.media.fetch import Fetcher
-from cornserve.gateway.media.inspection import check_bytes, inspected
+from cornserve.gateway.media.inspection import MEGA, check_bytes, inspected
 from cornserve.task import Blob
 from cornserve_tasklib.chat import ChatRequest
 from cornserve_tasklib.image import Image, ImagePart
@@ -33,6 +33,12 @@ class Place:
     def url(self) -> str:
         part: ImageUrlPart = self.parts[self.index]
         return part.image_url.url
+
+    @property
+    def image(self) -> Image:
+        """Once it is there."""
+        part: ImagePart = self.parts[self.index]
+        return part.image
 
     def put(self, image: Image) -> None:
         """In the URL's place, so that nothing keeps that, which may be long."""
@@ -68,6 +74,14 @@ class Media:
                     tasks.create_task(self._settle(place, take_bytes))
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
+        self._check_pixels(places)
+
+    def _check_pixels(self, places: Sequence[Place]) -> None:
+        """What is small as a file may be large when it is decoded."""
+        pixels = sum(place.image.width * place.image.height for place in places)
+        if pixels > self._limits.request_megapixels * MEGA:
+            message = f"the images have {pixels} pixels together ({self._limits.remedy('request-megapixels')})"
+            raise ApiError(400, message, param="messages", code="images_too_large")
 
     async def _settle(self, place: Place, take_bytes: TakeBytes) -> None:
         try:

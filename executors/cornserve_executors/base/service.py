@@ -173,8 +173,11 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
             return self._cancelled
         except TimeoutError:
             return pb.End(code=pb.CODE_DEADLINE_EXCEEDED, message="not done by the request's deadline")
-        except (InvalidRequestError, TooLargeError, ValidationError) as error:
+        except (InvalidRequestError, ValidationError) as error:
             return pb.End(code=pb.CODE_INVALID_ARGUMENT, message=str(error))
+        except TooLargeError as error:
+            message = f"{error} (limit slab-mib, see `cornserve up --limit`)"
+            return pb.End(code=pb.CODE_INVALID_ARGUMENT, message=message)
         except OverloadedError as error:
             return pb.End(code=pb.CODE_RESOURCE_EXHAUSTED, message=str(error))
         except InputLostError as error:

@@ -89,7 +89,10 @@ class Images:
                 raise ImageError(
                     image.where, f"the model's processor refuses it: {error.__cause__ or error}"
                 ) from error
-        placeholder = await self._placeholders.encoded(image.identifier, image.encoded)
+        try:
+            placeholder = await self._placeholders.encoded(image.identifier, image.encoded)
+        except KeyError as error:
+            raise RuntimeError(f"{image.where}: the encoder says no {error} of it: is it the same model?") from error
         if placeholder.rows != image.encoded.rows:
             rows = f"{image.encoded.rows} rows instead of {placeholder.rows}"
             raise RuntimeError(f"{image.where}: the encoder has made {rows}: is it the same model?")

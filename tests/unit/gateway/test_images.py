@@ -41,7 +41,7 @@ def told(where: str, image: bytes, size: str, format: str = "PNG") -> str:
 
 @pytest.fixture
 def limits() -> Limits:
-    return Limits(images=3, image_mib=2, image_megapixels=1, fetch_seconds=1, bodies_mib=8)
+    return Limits(images=3, image_mib=2, image_megapixels=1, request_megapixels=2, fetch_seconds=1, bodies_mib=8)
 
 
 @pytest.fixture
@@ -192,6 +192,14 @@ async def test_only_users_show_images(gateway: httpx.AsyncClient, role: str) -> 
 
     assert response.status_code == 400
     assert "message has no images, only a user message has" in response.json()["error"]["message"]
+
+
+async def test_images_that_are_small_as_files_may_be_too_many_pixels_together(gateway: httpx.AsyncClient) -> None:
+    response = await gateway.post(CHAT, json=chat(*[part(data_url(claims(1000, 900)))] * 3))
+
+    assert response.status_code == 400
+    assert response.json()["error"]["code"] == "images_too_large"
+    assert "2700000 pixels together (limit request-megapixels=2" in response.json()["error"]["message"]
 
 
 async def test_images_are_counted_over_all_messages(gateway: httpx.AsyncClient) -> None:

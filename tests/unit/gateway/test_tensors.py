@@ -149,6 +149,7 @@ async def test_what_can_never_fit_is_refused_at_once(served: Post) -> None:
     response = await served.send("a", nbytes=SLAB_BYTES)
 
     assert response.status_code == 400
+    assert "limit slab-mib" in response.json()["error"]["message"]
 
 
 async def test_requests_that_fill_the_slab_and_wait_for_more_do_not_block_each_other(served: Post) -> None:
