@@ -27,7 +27,7 @@ test: setup ## Everything: checks, documentation, all tests
 	$(call stage,Documentation)
 	@.venv/bin/mkdocs build --strict --quiet
 	$(call stage,Tests)
-	@$(PYTEST) -n $(WORKERS) --dist loadgroup
+	@$(PYTEST) -n $(WORKERS) --dist loadscope
 
 unit: setup ## Unit tests only (seconds)
 	@$(PYTEST) -n $(WORKERS) --dist worksteal tests/unit

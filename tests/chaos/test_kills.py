@@ -39,7 +39,6 @@ async def test_kills_under_load_are_seen_by_clients_only_as_promised(machine: Ma
     assert machine.processes() == []
 
 
-@pytest.mark.xdist_group("engine")
 @pytest.mark.timeout(600)
 async def test_kills_of_a_language_model(machine: Machine, tiny_llama: Path, tmp_path: Path) -> None:
     file = tmp_path / "app.py"

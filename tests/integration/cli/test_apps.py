@@ -6,12 +6,8 @@ import json
 import signal
 from pathlib import Path
 
-import pytest
-
 from tests.integration.cli.machine import Machine, write_app
 from tests.waiting import until
-
-pytestmark = pytest.mark.xdist_group("cli")
 
 
 async def test_an_app_is_deployed_looked_at_called_and_deleted(machine: Machine, tmp_path: Path) -> None:

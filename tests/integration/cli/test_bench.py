@@ -15,8 +15,6 @@ from cornserve.home import Home
 from tests.integration.cli.machine import Machine, write_app
 from tests.waiting import until
 
-pytestmark = pytest.mark.xdist_group("cli")
-
 
 @pytest.fixture(scope="module")
 def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:

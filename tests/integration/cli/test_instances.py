@@ -20,8 +20,6 @@ from cornserve.home import Home
 from tests.integration.cli.machine import Machine, write_app
 from tests.waiting import until
 
-pytestmark = pytest.mark.xdist_group("cli")
-
 
 async def apps_stored(home: Home) -> list[str]:
     store = await SqliteStore.open(home.store)

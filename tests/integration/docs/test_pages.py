@@ -75,7 +75,6 @@ def test_a_page_works_while_cornserve_runs(page: str, tmp_path: Path) -> None:
     Reader(tmp_path).try_out(blocks(page), seconds=150, up=True)
 
 
-@pytest.mark.xdist_group("engine")
 @pytest.mark.timeout(600)
 def test_the_readme_works_and_what_a_newcomer_reads_next(tmp_path: Path, smollm2: Path) -> None:
     tour = sections("README.md", end="### Stop")
@@ -85,14 +84,12 @@ def test_the_readme_works_and_what_a_newcomer_reads_next(tmp_path: Path, smollm2
     Reader(tmp_path, model=smollm2).try_out([*tour, *more, *stop], seconds=500)
 
 
-@pytest.mark.xdist_group("engine")
 @pytest.mark.timeout(500)
 @pytest.mark.parametrize("page", WITH_MODELS)
 def test_a_page_works_that_makes_a_model_of_its_own(page: str, tmp_path: Path) -> None:
     Reader(tmp_path).try_out(blocks(page), seconds=400)
 
 
-@pytest.mark.xdist_group("engine")
 @pytest.mark.timeout(400)
 def test_make_run_answers_and_leaves_nothing_running(tmp_path: Path, smollm2: Path) -> None:
     reader = Reader(tmp_path, model=smollm2)

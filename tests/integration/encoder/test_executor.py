@@ -20,8 +20,6 @@ from tests.integration.encoder.engine import encoding, rows_of
 from tests.integration.llm.process import ExecutorProcess, running
 from tests.waiting import until
 
-pytestmark = pytest.mark.xdist_group("torch")
-
 
 @pytest.fixture(scope="module")
 def shared_memory(tmp_path_factory: pytest.TempPathFactory) -> Path:

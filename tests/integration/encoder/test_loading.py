@@ -19,8 +19,6 @@ from tests.integration.encoder.engine import encoding, rows_of
 if TYPE_CHECKING:
     from cornserve_executors.encoder.loading import Loaded
 
-pytestmark = pytest.mark.xdist_group("torch")
-
 ENCODERS = ("visual.", "vision_tower.", "multi_modal_projector.")
 HUGE = 4 << 30
 

@@ -18,8 +18,6 @@ from tests.integration.encoder.engine import encoding, rows_of
 if TYPE_CHECKING:
     from cornserve_executors.encoder.engine import Engine
 
-pytestmark = pytest.mark.xdist_group("torch")
-
 SIZES = [(112, 84), (84, 112), (300, 200), (60, 180), (640, 480), (33, 31), (20, 300)]
 PICTURES = [noise(seed, width, height) for seed, (width, height) in enumerate(SIZES)]
 

@@ -13,7 +13,7 @@ from tests.integration.llm.conftest import CONTEXT
 from tests.integration.llm.process import ExecutorProcess
 from tests.waiting import until
 
-pytestmark = [pytest.mark.xdist_group("engine"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 
 def ask(question: str = "Tell me something.", *, temperature: float = 0, **fields: object) -> ChatRequest:

@@ -10,7 +10,7 @@ from cornserve_tasklib import ChatRequest, CompletionRequest
 from tests.integration.llm.client import Client
 from tests.integration.llm.test_chat import ask
 
-pytestmark = [pytest.mark.xdist_group("engine"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 TOKENS = 60
 """The model draws bytes at random, among them many halves of characters."""

@@ -16,7 +16,7 @@ from cornserve_tasklib import ChatRequest, LLMTask
 from tests.integration.llm.client import connected
 from tests.integration.llm.process import ExecutorProcess, running
 
-pytestmark = [pytest.mark.xdist_group("engine"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 REFERENCE = Path(__file__).with_name("reference.py")
 MAX_TOKENS = 48

@@ -15,7 +15,7 @@ from tests.integration.llm.client import connected
 from tests.integration.llm.process import START_SECONDS, STOP_SECONDS, ExecutorProcess, running
 from tests.waiting import until
 
-pytestmark = [pytest.mark.xdist_group("engine"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 LONG = ChatRequest.ask("Go on.", max_tokens=1000, temperature=0).model_copy(update={"ignore_eos": True})
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import httpx2 as httpx
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from cornserve_tasklib import ChatRequest
@@ -13,8 +12,6 @@ from tests.integration.llm.conftest import CONTEXT
 from tests.integration.llm.process import ExecutorProcess
 from tests.integration.observe.collector import Collector, Span
 from tests.waiting import until
-
-pytestmark = pytest.mark.xdist_group("engine")
 
 MARKER = "the patient is called Smith"
 

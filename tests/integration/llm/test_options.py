@@ -12,7 +12,7 @@ from cornserve_tasklib import ChatRequest, CompletionRequest
 from tests.integration.llm.client import Client
 from tests.integration.llm.conftest import CONTEXT
 
-pytestmark = [pytest.mark.xdist_group("engine"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 SCHEMA = {
     "type": "object",

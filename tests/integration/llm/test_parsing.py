@@ -21,7 +21,6 @@ from cornserve_executors.vllm.engine import explained
 from cornserve_tasklib import ChatChunk, ChatRequest, ChatResponse, LLMTask
 
 pytestmark = [
-    pytest.mark.xdist_group("engine"),
     pytest.mark.timeout(120),
     pytest.mark.filterwarnings("ignore:max_tokens is deprecated:DeprecationWarning"),  # vLLM uses its own field.
 ]

@@ -20,7 +20,6 @@ from tests.integration.multimodal.encoder import Encoder
 
 ROLES = [
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.xdist_group("engine"),
     pytest.mark.timeout(300),
     pytest.mark.filterwarnings("ignore:max_tokens is deprecated:DeprecationWarning"),  # vLLM uses its own field.
 ]

@@ -23,7 +23,6 @@ from tests.integration.multimodal.encoder import Encoder, running_encoder
 from tests.integration.multimodal.transformers_itself import Transformers
 
 pytestmark = [
-    pytest.mark.xdist_group("engine"),
     pytest.mark.timeout(120),
     pytest.mark.filterwarnings("ignore:max_tokens is deprecated:DeprecationWarning"),  # vLLM uses its own field.
 ]

@@ -19,8 +19,6 @@ from tests.integration.cli.machine import Machine
 from tests.integration.observe.collector import Collector, Span, collecting
 from tests.waiting import until
 
-pytestmark = pytest.mark.xdist_group("cli")
-
 SOURCE = """
 from cornserve import App, Task
 from cornserve_echo import EchoRequest, EchoResponse, EchoTask

@@ -14,8 +14,6 @@ from openai.types.chat import ChatCompletionUserMessageParam
 
 from tests.integration.serving.conftest import Cornserve
 
-pytestmark = pytest.mark.xdist_group("engine")
-
 PROMPTS = [
     "What is the capital of France?",
     "Count from one to twenty.",

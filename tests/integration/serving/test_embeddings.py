@@ -10,8 +10,6 @@ from openai import BadRequestError, OpenAI
 
 from tests.integration.serving.conftest import Cornserve
 
-pytestmark = pytest.mark.xdist_group("engine")
-
 TEXTS = ["one", "Ein etwas längerer Text", "three " * 30]
 
 

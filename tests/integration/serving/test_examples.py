@@ -5,12 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import httpx2 as httpx
-import pytest
 from openai import OpenAI
 
 from tests.integration.serving.conftest import Cornserve
-
-pytestmark = pytest.mark.xdist_group("engine")
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 

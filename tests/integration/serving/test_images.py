@@ -18,7 +18,7 @@ from PIL import Image
 
 from tests.integration.serving.conftest import Cornserve
 
-pytestmark = [pytest.mark.xdist_group("engine"), pytest.mark.timeout(400)]
+pytestmark = pytest.mark.timeout(400)
 
 PATHS = ("monolith", "e-l", "e-el")
 TOKENS = 16
