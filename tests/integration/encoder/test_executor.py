@@ -80,7 +80,7 @@ async def test_images_of_several_callers_are_encoded_together(executor: Executor
 
     assert {end.code for end in ends} == {pb.CODE_OK}
     assert grew("images_total") == grew("batch_images_sum") == grew("batch_requests_sum") == 40
-    assert grew("batch_images_count") <= 20
+    assert grew("batch_images_count") < 40
 
 
 async def test_an_image_that_was_seen_is_not_encoded_again(executor: ExecutorProcess, consumer: Transport) -> None:

@@ -42,7 +42,7 @@ class Cornserve:
 def cornserve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cornserve]:
     cornserve = Cornserve(Home(tmp_path_factory.mktemp("home")))
     try:
-        yield Cornserve(cornserve.home, cornserve.json("up", "--detach", "--port", "0")["url"])
+        yield Cornserve(cornserve.home, cornserve.json("up", "--detach", "--port", "0", "--cpu-slots", "16")["url"])
     finally:
         down = cornserve.run("down")
     assert down.returncode == 0, down.stderr
