@@ -1,0 +1,139 @@
+"""Documents that users write: YAML or JSON of a named format and version, read strictly.
+
+What is not understood is refused: unknown fields, fields that are given twice, numbers in quotation marks, NaN. A
+typing error in a model or a profile would otherwise show only as a worse plan.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any, ClassVar, NoReturn, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from cornserve_planner.errors import InvalidInputError
+
+FAMILY = "cornserve-planner"
+
+
+class Document(BaseModel):
+    """Base of the documents. Subclasses name their kind: `format: cornserve-planner/KIND`."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+    kind: ClassVar[str]
+    version: ClassVar[int] = 1
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Reads a `.json`, `.yaml` or `.yml` file. Raises `InvalidInputError` naming file, field and reason."""
+        try:
+            text = path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise InvalidInputError(str(path), f"cannot be read: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise InvalidInputError(str(path), "is no text in UTF-8") from error
+        return cls.parse(text, source=path.name)
+
+    @classmethod
+    def parse(cls, text: str, source: str) -> Self:
+        """From text; `source` is what errors call it, and JSON if it ends so."""
+        try:
+            fields = _load(text, as_json=source.endswith(".json"))
+            cls._take_header(fields)
+            # Through JSON: there, strictness tells 1 from "1" and true, but takes lists as tuples.
+            return cls.model_validate_json(json.dumps(fields, default=str))
+        except ValidationError as error:
+            raise _first(error, f"{FAMILY}/{cls.kind}").within(source) from error
+        except InvalidInputError as error:
+            raise error.within(source) from error
+
+    @classmethod
+    def _take_header(cls, fields: Any) -> None:
+        if not isinstance(fields, dict):
+            raise InvalidInputError("document", f"has to be a mapping of fields, not {_shown(fields)}")
+        wanted = f"{FAMILY}/{cls.kind}"
+        if "format" not in fields:
+            raise InvalidInputError("format", f"is missing: write {wanted!r}")
+        if (found := fields.pop("format")) != wanted:
+            raise InvalidInputError("format", f"is {_shown(found)}, and has to be {wanted!r}")
+        if "version" not in fields:
+            raise InvalidInputError("version", f"is missing: write {cls.version}")
+        found = fields.pop("version")
+        if found is True or found != cls.version:
+            raise InvalidInputError("version", f"is {_shown(found)}, and this release reads only {cls.version}")
+
+    def dump(self) -> str:
+        """As JSON that `parse` reads."""
+        header = {"format": f"{FAMILY}/{self.kind}", "version": self.version}
+        return json.dumps(header | self.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
+
+    def write(self, path: Path) -> None:
+        path.write_text(self.dump(), encoding="utf-8")
+
+
+def _load(text: str, *, as_json: bool) -> Any:
+    try:
+        if as_json:
+            return json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant)
+        return yaml.load(text, Loader=_StrictLoader)
+    except json.JSONDecodeError as error:
+        raise InvalidInputError(f"line {error.lineno}", f"is no JSON: {error.msg}") from error
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise InvalidInputError(f"line {line}", f"is no YAML: {error.problem}") from error
+    except yaml.YAMLError as error:
+        raise InvalidInputError("document", f"is no YAML: {' '.join(str(error).split())}") from error
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in fields:
+            raise InvalidInputError(name, "is given twice")
+        fields[name] = value
+    return fields
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise InvalidInputError("document", f"{constant} is no number")
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Refuses fields that are given twice, of which YAML takes the last; reads 1e-3 as a number, as JSON does."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
+                raise InvalidInputError(f"line {key.start_mark.line + 1}", f"{key.value!r} is given twice")
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+_StrictLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+"), list("-+.0123456789")
+)
+
+
+def _first(error: ValidationError, kind: str) -> InvalidInputError:
+    """pydantic's first complaint, in our words: the others often follow from it."""
+    found = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in found["loc"]) or "document"
+    if found["type"] == "missing":
+        return InvalidInputError(where, "is missing")
+    if found["type"] == "extra_forbidden":
+        return InvalidInputError(where, f"is no field of {kind}")
+    reason = found["msg"].removeprefix("Value error, ")
+    if reason.startswith("Input should be "):
+        reason = f"has to be {reason.removeprefix('Input should be ')}, not {_shown(found['input'])}"
+    return InvalidInputError(where, reason)
+
+
+def _shown(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,224 @@
+"""The executor graph: which components a model has, how they can be deployed, and which paths requests can take.
+
+Nodes are deployment options, edges data dependencies [C §4.2]. The paths are given, not enumerated: n components have
+2^n - 1 possible options, of which few make sense.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from cornserve_planner.errors import InvalidInputError
+
+ARROW = " → "
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """One part of a model, the finest that some option separates. `after`: whose output it takes."""
+
+    name: str
+    after: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentOption:
+    """One way to run one or more components on one executor.
+
+    Args:
+        gpus: how many GPUs a replica takes.
+        gpu: the type of these GPUs, where there are several.
+    """
+
+    name: str
+    components: tuple[str, ...]
+    gpus: int = 1
+    gpu: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """Deployment options in the order of the data. A request skips those that run nothing it needs."""
+
+    options: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return ARROW.join(self.options)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestType:
+    """Requests that need the same components."""
+
+    name: str
+    components: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An option's role on a path: which of its components it runs there, in the model's order."""
+
+    option: str
+    role: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ValidPath:
+    """How requests of a type can be served: every component once, in the model's order [C App. B].
+
+    Args:
+        path: the first declared path that comes to this for the type; several can, since options are skipped.
+    """
+
+    type: RequestType
+    path: Path
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class ExecutorGraph:
+    """Raises `InvalidInputError` for duplicates, unknown names, cycles, and paths that run nothing."""
+
+    components: tuple[Component, ...]
+    options: tuple[DeploymentOption, ...]
+    paths: tuple[Path, ...]
+    _after: dict[str, frozenset[str]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _require_unique("components", (component.name for component in self.components))
+        _require_unique("options", (option.name for option in self.options))
+        _require_unique("paths", (path.name for path in self.paths))
+        self._check_components()
+        object.__setattr__(self, "_after", self._ancestors())
+        self._check_options()
+        self._check_paths()
+
+    @cached_property
+    def option(self) -> dict[str, DeploymentOption]:
+        return {option.name: option for option in self.options}
+
+    @cached_property
+    def edges(self) -> frozenset[tuple[str, str]]:
+        """Pairs of options of which the second takes data from the first, on some path."""
+        return frozenset(
+            edge for path in self.paths for edge in self.transfers(self._walk(path, self._components_of(path))[0])
+        )
+
+    def transfers(self, steps: tuple[Step, ...]) -> tuple[tuple[str, str], ...]:
+        """Between which options of a path data goes: where a component needs the output of another's role."""
+        present = frozenset(component for step in steps for component in step.role)
+        runs = {component: index for index, step in enumerate(steps) for component in step.role}
+        pairs = {
+            (runs[before], runs[component]): None
+            for component in runs
+            for before in self._direct_inputs(component, present)
+            if runs[before] != runs[component]
+        }
+        return tuple((steps[producer].option, steps[consumer].option) for producer, consumer in sorted(pairs))
+
+    def valid_paths(self, request_type: RequestType) -> tuple[ValidPath, ...]:
+        """The paths that serve a type; those that come to the same for it count once.
+
+        Raises `InvalidInputError` if the type needs a component that the model does not have, or has no path.
+        """
+        where = f"types.{request_type.name}"
+        known = {component.name for component in self.components}
+        if unknown := sorted(request_type.components - known):
+            raise InvalidInputError(where, f"needs {_listed(unknown)}, of {_listed(sorted(known))}")
+        if not request_type.components:
+            raise InvalidInputError(where, "needs no component")
+        found: dict[tuple[Step, ...], ValidPath] = {}
+        for path in self.paths:
+            steps, left = self._walk(path, request_type.components)
+            if not left:
+                found.setdefault(steps, ValidPath(request_type, path, steps))
+        if not found:
+            raise InvalidInputError(where, f"has no path: {self._why_none(request_type)}")
+        return tuple(found.values())
+
+    def _walk(self, path: Path, needed: frozenset[str]) -> tuple[tuple[Step, ...], frozenset[str]]:
+        """The roles on a path, and what remains to be run after it. An option runs what it can of what is left and
+        has its inputs [C App. C, Algorithm 3]; so E → EL encodes in E, and EL only decodes."""
+        left, steps = needed, []
+        for option in path.options:
+            possible = left.intersection(self.option[option].components)
+            while blocked := {name for name in possible if self._after[name] & left - possible}:
+                possible -= blocked
+            if possible:
+                role = tuple(component.name for component in self.components if component.name in possible)
+                steps.append(Step(option, role))
+                left -= possible
+        return tuple(steps), left
+
+    def _components_of(self, path: Path) -> frozenset[str]:
+        return frozenset(component for option in path.options for component in self.option[option].components)
+
+    def _direct_inputs(self, component: str, present: frozenset[str]) -> frozenset[str]:
+        """Whose output a component takes where only some components are present: absent ones are passed through."""
+        after = next(found.after for found in self.components if found.name == component)
+        inputs: frozenset[str] = frozenset()
+        for before in after:
+            inputs |= {before} if before in present else self._direct_inputs(before, present)
+        return inputs
+
+    def _why_none(self, request_type: RequestType) -> str:
+        closest = min((self._walk(path, request_type.components)[1] for path in self.paths), key=len, default=None)
+        if closest is None:
+            return "the model declares no paths"
+        needed, left = _listed(sorted(request_type.components)), _listed(sorted(closest))
+        return f"none runs all of {needed}; the best leaves {left}"
+
+    def _check_components(self) -> None:
+        known = {component.name for component in self.components}
+        for component in self.components:
+            for before in component.after:
+                if before not in known:
+                    raise InvalidInputError(f"components.{component.name}.after", f"{before!r} is no component")
+
+    def _ancestors(self) -> dict[str, frozenset[str]]:
+        ancestors: dict[str, frozenset[str]] = {}
+        waiting = {component.name: component for component in self.components}
+        while waiting:
+            ready = [component for component in waiting.values() if ancestors.keys() >= set(component.after)]
+            if not ready:
+                raise InvalidInputError("components", f"{_listed(sorted(waiting))} wait for each other in a cycle")
+            for component in ready:
+                direct = frozenset(component.after)
+                ancestors[component.name] = direct.union(*(ancestors[before] for before in direct))
+                del waiting[component.name]
+        return ancestors
+
+    def _check_options(self) -> None:
+        for option in self.options:
+            where = f"options.{option.name}"
+            if not option.components:
+                raise InvalidInputError(f"{where}.components", "is empty")
+            _require_unique(f"{where}.components", option.components)
+            for name in option.components:
+                if name not in self._after:
+                    raise InvalidInputError(f"{where}.components", f"{name!r} is no component of the model")
+            if option.gpus < 1:
+                raise InvalidInputError(f"{where}.gpus", f"has to be at least 1, not {option.gpus}")
+
+    def _check_paths(self) -> None:
+        for index, path in enumerate(self.paths):
+            if not path.options:
+                raise InvalidInputError(f"paths.{index}", "has no options")
+            for name in path.options:
+                if name not in self.option:
+                    raise InvalidInputError(f"paths.{index}", f"{name!r} is no option of the model")
+
+
+def _require_unique(where: str, names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise InvalidInputError(where, f"{name!r} is given twice")
+        seen.add(name)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names) or "nothing"

@@ -1,0 +1,67 @@
+"""The document that describes a model: components, deployment options and paths."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from cornserve_planner.document import Document
+from cornserve_planner.graph import Component, DeploymentOption, ExecutorGraph, Path
+
+Name = Annotated[str, Field(min_length=1, max_length=100)]
+_STRICT = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+
+class ComponentEntry(BaseModel):
+    """`after`: the components whose output this one takes."""
+
+    model_config = _STRICT
+
+    after: tuple[Name, ...] = ()
+
+
+class OptionEntry(BaseModel):
+    """`gpu` names the GPU type that a replica's GPUs are of; without it, any."""
+
+    model_config = _STRICT
+
+    components: tuple[Name, ...] = Field(min_length=1)
+    gpus: int = Field(default=1, ge=1)
+    gpu: Name | None = None
+
+
+class ModelDocument(Document):
+    """`format: cornserve-planner/model`.
+
+    components:
+      encoder: {}
+      llm: {after: [encoder]}
+    options:
+      E: {components: [encoder]}
+      EL: {components: [encoder, llm], gpus: 2}
+    paths:
+      - [EL]
+      - [E, EL]
+    """
+
+    kind = "model"
+
+    name: Name
+    description: str = ""
+    components: dict[Name, ComponentEntry] = Field(min_length=1)
+    options: dict[Name, OptionEntry] = Field(min_length=1)
+    paths: tuple[tuple[Name, ...], ...] = Field(min_length=1)
+
+    def graph(self) -> ExecutorGraph:
+        """Raises `InvalidInputError`, as `read` and `parse` have done before."""
+        return ExecutorGraph(
+            components=tuple(Component(name, entry.after) for name, entry in self.components.items()),
+            options=tuple(
+                DeploymentOption(name, entry.components, entry.gpus, entry.gpu) for name, entry in self.options.items()
+            ),
+            paths=tuple(Path(options) for options in self.paths),
+        )
+
+    def model_post_init(self, _: object) -> None:
+        self.graph()

@@ -1,0 +1,180 @@
+"""What a solver needs: options and what they cost, types and their shares, and the seconds that paths take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.graph import DeploymentOption, ExecutorGraph, RequestType, Step
+
+SHARES_TOLERANCE = 1e-6
+"""By how much shares may miss 1: what rounding in a file does."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuType:
+    """A type of GPU.
+
+    Args:
+        memory: of one GPU, in bytes; None if it is not to be checked.
+        price: of one GPU for one hour, in dollars; None if unknown.
+    """
+
+    name: str
+    memory: float | None = None
+    price: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A valid path of a type, with the seconds of a replica's time that a request takes of each option on it.
+
+    `seconds` is 1/w_{s,t,p} of [C App. B]; `steps` are the roles they are for.
+    """
+
+    type: str
+    path: str
+    seconds: Mapping[str, float]
+    steps: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A planning problem without topology [C App. B], for any budget or target rate.
+
+    Args:
+        shares: of the request types, π_t; they add up to 1.
+        gpus: the GPU types, by name; options that name none need none.
+        memory: bytes that an option needs on each GPU of a replica, where it is known.
+    """
+
+    options: tuple[DeploymentOption, ...]
+    shares: Mapping[str, float]
+    routes: tuple[Route, ...]
+    gpus: Mapping[str, GpuType] = field(default_factory=dict)
+    memory: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._check_shares()
+        self._check_gpus()
+        self._check_routes()
+
+    @classmethod
+    def of(
+        cls,
+        graph: ExecutorGraph,
+        shares: Mapping[RequestType, float],
+        seconds: Callable[[RequestType, Step], float],
+        gpus: Iterable[GpuType] = (),
+        memory: Mapping[str, float] | None = None,
+    ) -> Problem:
+        """The problem of a graph and a workload.
+
+        Args:
+            seconds: of a replica's time that a request of a type takes at a step of its path.
+        """
+        routes = []
+        for request_type in shares:
+            for valid in graph.valid_paths(request_type):
+                spent: dict[str, float] = {}
+                for step in valid.steps:
+                    spent[step.option] = spent.get(step.option, 0.0) + seconds(request_type, step)
+                routes.append(Route(request_type.name, valid.path.name, spent, valid.steps))
+        return cls(
+            options=graph.options,
+            shares={request_type.name: share for request_type, share in shares.items()},
+            routes=tuple(routes),
+            gpus={gpu.name: gpu for gpu in gpus},
+            memory=dict(memory or {}),
+        )
+
+    @cached_property
+    def option(self) -> dict[str, DeploymentOption]:
+        return {option.name: option for option in self.options}
+
+    @cached_property
+    def excluded(self) -> dict[str, str]:
+        """Options that do not fit their GPUs, and why."""
+        return {option.name: reason for option in self.options if (reason := self._why_too_large(option)) is not None}
+
+    @cached_property
+    def usable(self) -> tuple[Route, ...]:
+        """The routes whose options all fit."""
+        return tuple(route for route in self.routes if not self.excluded.keys() & route.seconds.keys())
+
+    def restricted_to(self, options: Iterable[str]) -> Problem:
+        """The same problem with only these options. A type may be left without a route: then it is infeasible."""
+        kept = frozenset(options)
+        return replace(self, routes=tuple(route for route in self.routes if kept >= route.seconds.keys()))
+
+    def price(self, option: DeploymentOption) -> float:
+        """Dollars that a replica costs per hour. Raises `InvalidInputError` if its GPUs have no price."""
+        gpu = self.gpus.get(option.gpu or "")
+        if gpu is None or gpu.price is None:
+            raise InvalidInputError(
+                f"options.{option.name}.gpu",
+                f"{option.gpu} has no price" if option.gpu else "names no GPU type, and so has no price",
+            )
+        return gpu.price * option.gpus
+
+    def dollars(self, replicas: Mapping[str, int]) -> float | None:
+        """What replicas cost per hour; None where a price is unknown."""
+        costs = [
+            (self.gpus.get(self.option[name].gpu or ""), self.option[name].gpus * n) for name, n in replicas.items()
+        ]
+        if any(gpu is None or gpu.price is None for gpu, _ in costs):
+            return None
+        return math.fsum(gpu.price * count for gpu, count in costs if gpu and gpu.price)
+
+    def _why_too_large(self, option: DeploymentOption) -> str | None:
+        needed = self.memory.get(option.name)
+        gpu = self.gpus.get(option.gpu or "")
+        available = gpu.memory if gpu else None
+        if needed is None or available is None or needed <= available:
+            return None
+        return (
+            f"{option.name} needs {needed / 2**30:.1f} GiB on each of its {option.gpus} "
+            f"{option.gpu}, which have {available / 2**30:.1f} GiB"
+        )
+
+    def _check_shares(self) -> None:
+        if not self.shares:
+            raise InvalidInputError("types", "there are none")
+        for name, share in self.shares.items():
+            if not (math.isfinite(share) and share >= 0):
+                raise InvalidInputError(f"types.{name}.share", f"has to be a number of at least 0, not {share}")
+        total = math.fsum(self.shares.values())
+        if abs(total - 1) > SHARES_TOLERANCE:
+            raise InvalidInputError("types", f"their shares add up to {total:.6g}, not to 1")
+
+    def _check_gpus(self) -> None:
+        for name, gpu in self.gpus.items():
+            for what, value in (("memory", gpu.memory), ("price", gpu.price)):
+                if value is not None and not (math.isfinite(value) and value > 0):
+                    raise InvalidInputError(f"gpus.{name}.{what}", f"has to be a number above 0, not {value}")
+        for option in self.options:
+            if self.gpus and option.gpu is not None and option.gpu not in self.gpus:
+                raise InvalidInputError(
+                    f"options.{option.name}.gpu", f"{option.gpu!r} is none of {', '.join(self.gpus)}"
+                )
+        for name, needed in self.memory.items():
+            if name not in self.option:
+                raise InvalidInputError(f"memory.{name}", "is no option of the model")
+            if not (math.isfinite(needed) and needed >= 0):
+                raise InvalidInputError(f"memory.{name}", f"has to be a number of at least 0, not {needed}")
+
+    def _check_routes(self) -> None:
+        for route in self.routes:
+            if route.type not in self.shares:
+                raise InvalidInputError(f"routes.{route.path}", f"{route.type!r} is no type of the workload")
+            for name, seconds in route.seconds.items():
+                if name not in self.option:
+                    raise InvalidInputError(f"routes.{route.path}", f"{name!r} is no option of the model")
+                if not (math.isfinite(seconds) and seconds > 0):
+                    raise InvalidInputError(
+                        f"seconds of {name} for {route.type} on {route.path}",
+                        f"has to be a number above 0, not {seconds}",
+                    )

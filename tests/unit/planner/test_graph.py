@@ -1,0 +1,95 @@
+"""From paths to nodes, edges and the valid paths of each request type."""
+
+from __future__ import annotations
+
+import pytest
+
+from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.graph import Component, DeploymentOption, ExecutorGraph, Path, RequestType, Step
+
+OMNI = ExecutorGraph(
+    components=(
+        Component("image"),
+        Component("audio"),
+        Component("llm", after=("image", "audio")),
+        Component("vocoder", after=("llm",)),
+    ),
+    options=(
+        DeploymentOption("I", ("image",)),
+        DeploymentOption("A", ("audio",)),
+        DeploymentOption("L", ("llm",)),
+        DeploymentOption("V", ("vocoder",)),
+        DeploymentOption("IV", ("image", "vocoder")),
+        DeploymentOption("IAL", ("image", "audio", "llm")),
+    ),
+    paths=(
+        Path(("I", "A", "L", "V")),
+        Path(("IAL", "V")),
+        Path(("I", "IAL", "V")),
+        Path(("IV", "L", "V")),
+        Path(("IV", "L", "IV")),
+    ),
+)
+
+
+def of(*components: str) -> RequestType:
+    return RequestType("+".join(components), frozenset(components))
+
+
+def roles(request_type: RequestType) -> list[list[tuple[str, str]]]:
+    return [[(step.option, "+".join(step.role)) for step in path.steps] for path in OMNI.valid_paths(request_type)]
+
+
+def test_edges_are_data_dependencies_not_neighbours_on_a_path() -> None:
+    assert OMNI.edges == {
+        ("I", "L"), ("A", "L"), ("L", "V"), ("IAL", "V"), ("I", "IAL"), ("IV", "L"), ("L", "IV")
+    }  # fmt: skip
+
+
+def test_an_option_runs_only_what_earlier_ones_have_left() -> None:
+    assert roles(of("image", "llm")) == [
+        [("I", "image"), ("L", "llm")],
+        [("IAL", "image+llm")],
+        [("I", "image"), ("IAL", "llm")],
+        [("IV", "image"), ("L", "llm")],
+    ]
+
+
+def test_paths_that_come_to_the_same_for_a_type_count_once() -> None:
+    assert roles(of("llm")) == [[("L", "llm")], [("IAL", "llm")]]
+    assert [path.path.name for path in OMNI.valid_paths(of("llm"))] == ["I → A → L → V", "IAL → V"]
+
+
+def test_a_component_waits_for_its_input_even_on_an_executor_that_has_it() -> None:
+    assert [("IV", "image"), ("L", "llm"), ("V", "vocoder")] in roles(of("image", "llm", "vocoder"))
+    assert [("IV", "image"), ("L", "llm"), ("IV", "vocoder")] in roles(of("image", "llm", "vocoder"))
+
+
+def test_data_passes_components_that_a_type_does_not_need() -> None:
+    path = next(path for path in OMNI.valid_paths(of("image", "vocoder")) if len(path.steps) == 2)
+    assert path.steps == (Step("I", ("image",)), Step("V", ("vocoder",)))
+    assert OMNI.transfers(path.steps) == (("I", "V"),)
+
+
+@pytest.mark.parametrize(
+    ("request_type", "error"),
+    [
+        (of("audio", "eye"), r"types\.audio\+eye: needs eye, of audio, image, llm, vocoder"),
+        (RequestType("empty", frozenset()), r"types\.empty: needs no component"),
+    ],
+)
+def test_a_type_that_the_model_cannot_serve_is_refused(request_type: RequestType, error: str) -> None:
+    with pytest.raises(InvalidInputError, match=error):
+        OMNI.valid_paths(request_type)
+
+
+def test_a_type_without_a_path_is_told_what_the_best_path_leaves() -> None:
+    graph = ExecutorGraph(OMNI.components, OMNI.options, (Path(("I", "L")),))
+    with pytest.raises(InvalidInputError, match=r"types\.image\+llm\+vocoder: has no path: .* best leaves vocoder"):
+        graph.valid_paths(of("image", "llm", "vocoder"))
+
+
+def test_a_path_against_the_order_of_the_model_is_no_path() -> None:
+    graph = ExecutorGraph(OMNI.components, OMNI.options, (Path(("L", "I")),))
+    with pytest.raises(InvalidInputError, match="has no path"):
+        graph.valid_paths(of("image", "llm"))

@@ -1,0 +1,133 @@
+"""Plans of problems whose best plan can be seen."""
+
+from __future__ import annotations
+
+from pathlib import Path as File
+
+import pytest
+
+from cornserve_planner.errors import InfeasibleError, InvalidInputError
+from cornserve_planner.graph import DeploymentOption
+from cornserve_planner.plan import Plan
+from cornserve_planner.problem import GpuType, Problem, Route
+from cornserve_planner.solve.budget import Budget
+from cornserve_planner.solve.engine import Engine, Solver
+from cornserve_planner.solve.milp import max_rate, min_dollars, min_gpus
+
+E = DeploymentOption("E", ("encoder",), gpus=1, gpu="small")
+L = DeploymentOption("L", ("llm",), gpus=1, gpu="large")
+EL = DeploymentOption("EL", ("encoder", "llm"), gpus=1, gpu="large")
+GPUS = {"small": GpuType("small", memory=24e9, price=0.5), "large": GpuType("large", memory=80e9, price=2.0)}
+
+
+def problem(memory: dict[str, float] | None = None) -> Problem:
+    """Images take 1 s of encoder and 1 s of language model, and 3 s of an executor that runs both; text, a little more
+    there than on a language model alone."""
+    return Problem(
+        options=(E, L, EL),
+        shares={"text": 0.5, "image": 0.5},
+        routes=(
+            Route("text", "L", {"L": 1.0}),
+            Route("text", "EL", {"EL": 1.2}),
+            Route("image", "E → L", {"E": 1.0, "L": 1.0}),
+            Route("image", "E → EL", {"E": 1.0, "EL": 1.2}),
+            Route("image", "EL", {"EL": 3.0}),
+        ),
+        gpus=GPUS,
+        memory=memory or {},
+    )
+
+
+@pytest.mark.parametrize("engine", Engine)
+def test_encoders_apart_are_taken_where_they_pay(engine: Engine) -> None:
+    plan = max_rate(problem(), Budget(gpus=3), Solver(engine))
+    assert plan.replicas == {"E": 1, "L": 2}
+    assert plan.rate == plan.bound == plan.value == pytest.approx(2.0)
+    assert plan.relaxation == pytest.approx(2.0)
+    assert (plan.proven, plan.gap, plan.gpus) == (True, 0, 3)
+    assert plan.dollars == pytest.approx(4.5)
+    assert sum(entry.rate for entry in plan.rates if entry.type == "image") == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("engine", Engine)
+def test_one_gpu_runs_the_monolith(engine: Engine) -> None:
+    plan = max_rate(problem(), Budget(gpus=1), Solver(engine))
+    assert plan.replicas == {"EL": 1}
+    assert plan.rate == pytest.approx(1 / 2.1)
+
+
+@pytest.mark.parametrize("engine", Engine)
+def test_a_rate_is_served_with_the_fewest_gpus(engine: Engine) -> None:
+    plan = min_gpus(problem(), 2.0, solver=Solver(engine))
+    assert (plan.gpus, plan.value, plan.bound, plan.replicas) == (3, 3, 3, {"E": 1, "L": 2})
+    assert plan.rate == 2.0
+    assert plan.shares_of("image") == {"E → L": 1.0}
+
+
+def test_dollars_and_gpus_are_different_objectives() -> None:
+    assert min_gpus(problem(), 0.4).replicas == {"EL": 1}
+    assert min_dollars(problem(), 0.9).replicas == {"E": 1, "L": 1}
+    assert min_dollars(problem(), 0.9).value == pytest.approx(2.5)
+
+
+def test_budgets_may_be_of_single_gpu_types_and_dollars() -> None:
+    assert max_rate(problem(), Budget(gpus_of={"large": 2, "small": 0})).replicas == {"EL": 2}
+    assert max_rate(problem(), Budget(dollars=2.6)).replicas == {"E": 1, "L": 1}
+
+
+def test_ties_go_to_fewer_gpus_and_then_to_fewer_kinds() -> None:
+    assert max_rate(problem(), Budget(gpus=4, dollars=4.6)).replicas == {"E": 1, "L": 2}
+    same = Problem(
+        options=tuple(DeploymentOption(name, ("llm",)) for name in "ABC"),
+        shares={"text": 1.0},
+        routes=tuple(Route("text", name, {name: 1.0}) for name in "ABC"),
+    )
+    assert len(max_rate(same, Budget(gpus=8)).replicas) == 1
+    assert len(min_gpus(same, 7.5).replicas) == 1
+
+
+def test_an_option_that_does_not_fit_its_gpus_is_excluded_with_the_reason() -> None:
+    tight = problem(memory={"EL": 90 * 2**30, "L": 60 * 2**30})
+    assert tight.excluded == {"EL": "EL needs 90.0 GiB on each of its 1 large, which have 74.5 GiB"}
+    assert max_rate(tight, Budget(gpus=2)).replicas == {"E": 1, "L": 1}
+
+
+def test_what_makes_it_infeasible_is_said_with_numbers() -> None:
+    with pytest.raises(InfeasibleError, match=r"type text \(50\.0% of the requests\) has no path: L needs 90\.0 GiB"):
+        max_rate(problem(memory={"EL": 90 * 2**30, "L": 90 * 2**30}), Budget(gpus=8))
+    with pytest.raises(InfeasibleError, match=r"budget of 1 GPU: .* at least 2 GPUs: one replica each of E \(1\), L"):
+        max_rate(problem(memory={"EL": 90 * 2**30}), Budget(gpus=1))
+    with pytest.raises(InfeasibleError, match=r"budget of 3 GPUs: 5 requests/s are asked for, and at most 2 can"):
+        min_gpus(problem(), 5.0, Budget(gpus=3))
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_rate_has_to_be_positive(rate: float) -> None:
+    with pytest.raises(InvalidInputError, match="rate: has to be a number above 0"):
+        min_gpus(problem(), rate)
+
+
+def test_a_plan_is_saved_and_read_again(tmp_path: File) -> None:
+    plan = max_rate(problem(), Budget(gpus=3))
+    plan.write(tmp_path / "plan.json")
+    assert Plan.read(tmp_path / "plan.json") == plan
+    (tmp_path / "plan.json").write_text(plan.dump().replace('"version": 1', '"version": 7'))
+    with pytest.raises(InvalidInputError, match=r"plan\.json: version: is 7, and this release reads only 1"):
+        Plan.read(tmp_path / "plan.json")
+
+
+@pytest.mark.parametrize(
+    ("shares", "seconds", "error"),
+    [
+        ({"text": 0.9}, 1.0, "types: their shares add up to 0.9, not to 1"),
+        ({"text": -0.1, "image": 1.1}, 1.0, r"types\.text\.share: has to be a number of at least 0, not -0\.1"),
+        ({"text": float("nan")}, 1.0, r"types\.text\.share: has to be a number of at least 0, not nan"),
+        ({}, 1.0, "types: there are none"),
+        ({"text": 1.0}, -1.0, "seconds of L for text on L: has to be a number above 0, not -1"),
+        ({"text": 1.0}, float("inf"), "seconds of L for text on L: has to be a number above 0, not inf"),
+        ({"image": 1.0}, 1.0, "'text' is no type of the workload"),
+    ],
+)
+def test_a_problem_that_makes_no_sense_is_refused(shares: dict[str, float], seconds: float, error: str) -> None:
+    with pytest.raises(InvalidInputError, match=error):
+        Problem(options=(L,), shares=shares, routes=(Route("text", "L", {"L": seconds}),))
