@@ -1,0 +1,78 @@
+"""Cells: the best plan in 1, 2, 4, … GPUs of one high-bandwidth domain [C §4.3, Algorithm 1]."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import takewhile
+
+from cornserve_planner.errors import InfeasibleError, InvalidInputError
+from cornserve_planner.plan import Plan
+from cornserve_planner.problem import Problem
+from cornserve_planner.solve.budget import Budget
+from cornserve_planner.solve.engine import Solver
+from cornserve_planner.solve.infeasible import require_routes
+from cornserve_planner.solve.milp import max_rate
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A complete instance of the model.
+
+    Args:
+        gpus: how many it takes; a power of two.
+        rate: requests per second that it serves; 0 if the model does not fit.
+        plan: what runs in it, where that is known.
+    """
+
+    gpus: int
+    rate: float
+    plan: Plan | None = None
+
+    def __post_init__(self) -> None:
+        if self.gpus < 1 or self.gpus & (self.gpus - 1):
+            raise InvalidInputError("cell.gpus", f"has to be a power of two, not {self.gpus}")
+        if not (math.isfinite(self.rate) and self.rate >= 0):
+            raise InvalidInputError(f"cell of {self.gpus} GPUs", f"its rate has to be at least 0, not {self.rate}")
+
+
+def solve_cells(
+    problem: Problem, largest: int = 64, solver: Solver | None = None, progress: Callable[[Cell], None] | None = None
+) -> tuple[Cell, ...]:
+    """The best plan for every size up to `largest`, smallest first.
+
+    Args:
+        progress: called with each cell when it is solved.
+
+    Raises `InfeasibleError` if the model fits on no size.
+    """
+    require_routes(problem)
+    cells: list[Cell] = []
+    too_small: InfeasibleError | None = None
+    for gpus in takewhile(lambda size: size <= largest, (1 << exponent for exponent in range(63))):
+        try:
+            plan = max_rate(problem, Budget(gpus=gpus), solver)
+            cells.append(Cell(gpus, plan.rate, plan))
+        except InfeasibleError as error:
+            too_small = error
+            cells.append(Cell(gpus, 0.0))
+        if progress:
+            progress(cells[-1])
+    if too_small and not any(cell.rate for cell in cells):
+        raise too_small
+    return tuple(cells)
+
+
+def efficient(cells: Iterable[Cell]) -> tuple[Cell, ...]:
+    """The cells that serve more than smaller ones on as many GPUs, smallest first [C Algorithm 1].
+
+    Beyond the paper: cells that serve nothing are dropped. It keeps the smallest even then, and its mixtures never end.
+    """
+    kept: list[Cell] = []
+    for cell in sorted(cells, key=lambda cell: cell.gpus):
+        if kept and cell.gpus == kept[-1].gpus:
+            raise InvalidInputError("cells", f"there are two of {cell.gpus} GPUs")
+        if cell.rate > (cell.gpus // kept[-1].gpus * kept[-1].rate if kept else 0.0):
+            kept.append(cell)
+    return tuple(kept)

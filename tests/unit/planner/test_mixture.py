@@ -1,0 +1,162 @@
+"""Mixtures of cells: exact, where the paper's greedy algorithm is not."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cornserve_planner.adapt import adapt
+from cornserve_planner.cells import Cell, efficient
+from cornserve_planner.errors import InfeasibleError, InvalidInputError
+from cornserve_planner.mixture import fewest_gpus, most_requests
+
+TWO = (Cell(1, 1.0), Cell(2, 2.9))
+QWEN_3_OMNI = (Cell(8, 1.0), Cell(16, 2.68))
+"""Relative rates of [C §7.2]."""
+
+
+def greedy(cells: tuple[Cell, ...], rate: float) -> int:
+    """The paper's Algorithm 2, for comparison: the GPUs that it takes."""
+    served, gpus = Fraction(), 0
+    while served < Fraction(rate):
+        fitting = [cell for cell in cells if Fraction(cell.rate) <= Fraction(rate) - served]
+        cell = max(fitting, key=lambda cell: cell.gpus) if fitting else cells[0]
+        served, gpus = served + Fraction(cell.rate), gpus + cell.gpus
+    return gpus
+
+
+def fewest_by_dynamic_programming(cells: tuple[Cell, ...], rate: int) -> int:
+    """The smallest number of GPUs on which some mixture serves `rate`, by trying all of them. Rates are whole."""
+    best = [0]
+    while best[-1] < rate:
+        gpus = len(best)
+        best.append(max([best[-1], *(best[gpus - cell.gpus] + int(cell.rate) for cell in cells if cell.gpus <= gpus)]))
+    return len(best) - 1
+
+
+def test_the_greedy_algorithm_takes_three_gpus_where_two_suffice() -> None:
+    assert greedy(TWO, 2.5) == 3
+    mixture = fewest_gpus(TWO, 2.5)
+    assert (mixture.gpus, mixture.counts, mixture.rate) == (2, {2: 1}, 2.9)
+
+
+@pytest.mark.parametrize("rate", [2.0001, 2.1, 2.5, 2.67, 2.6799])
+def test_cells_of_qwen_3_omni_need_16_gpus_where_the_greedy_algorithm_takes_24(rate: float) -> None:
+    assert greedy(QWEN_3_OMNI, rate) == 24
+    assert fewest_gpus(QWEN_3_OMNI, rate).counts == {16: 1}
+
+
+def test_a_cell_on_which_the_model_does_not_fit_is_not_used() -> None:
+    cells = (Cell(1, 0.0), Cell(2, 1.0), Cell(4, 2.5))
+    assert fewest_gpus(cells, 2.25).counts == {4: 1}
+    assert fewest_gpus(cells, 0.5).counts == {2: 1}
+    assert most_requests(cells, 7).counts == {2: 1, 4: 1}
+
+
+def test_only_cells_that_beat_smaller_ones_are_efficient() -> None:
+    cells = (Cell(1, 1.0), Cell(2, 2.0), Cell(4, 4.1), Cell(8, 8.1), Cell(16, 17.0))
+    assert [cell.gpus for cell in efficient(reversed(cells))] == [1, 4, 16]
+
+
+def test_rounding_does_not_cost_a_cell() -> None:
+    assert fewest_gpus([Cell(1, 0.3)], 0.1 + 0.2).gpus == 1
+
+
+def test_nothing_is_served_by_nothing() -> None:
+    assert fewest_gpus(TWO, 0.0).counts == {}
+
+
+def test_what_no_mixture_serves_is_infeasible() -> None:
+    with pytest.raises(InfeasibleError, match=r"none of them serves anything, and 1 requests/s"):
+        fewest_gpus([Cell(1, 0.0)], 1.0)
+    with pytest.raises(InfeasibleError, match=r"budget of 3 GPUs: no cell fits: the smallest that .* takes 8"):
+        most_requests(QWEN_3_OMNI, 3)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "rate", "error"),
+    [
+        (3, 1.0, "has to be a power of two, not 3"),
+        (0, 1.0, "has to be a power of two, not 0"),
+        (2, -1.0, "its rate has to be at least 0, not -1"),
+        (2, math.nan, "its rate has to be at least 0, not nan"),
+    ],
+)
+def test_a_cell_that_makes_no_sense_is_refused(gpus: int, rate: float, error: str) -> None:
+    with pytest.raises(InvalidInputError, match=error):
+        Cell(gpus, rate)
+
+
+def test_two_cells_of_a_size_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match="there are two of 2 GPUs"):
+        fewest_gpus([*TWO, Cell(2, 3.0)], 1.0)
+
+
+@pytest.mark.parametrize("rate", [-1.0, math.nan, math.inf])
+def test_a_target_that_makes_no_sense_is_refused(rate: float) -> None:
+    with pytest.raises(InvalidInputError, match="rate: has to be a number of at least 0"):
+        fewest_gpus(TWO, rate)
+
+
+@st.composite
+def cells_with_whole_rates(draw: st.DrawFn) -> tuple[Cell, ...]:
+    """Of some sizes of up to 32 GPUs, each serving about as much per GPU; some nothing, some more than they should."""
+    sizes = draw(st.lists(st.sampled_from([1, 2, 4, 8, 16, 32]), min_size=1, unique=True))
+    return tuple(Cell(size, float(draw(st.sampled_from([0, *range(5 * size, 15 * size)])))) for size in sorted(sizes))
+
+
+@given(st.lists(st.tuples(cells_with_whole_rates(), st.integers(1, 600)), min_size=20, max_size=20))
+@settings(derandomize=True, deadline=None, max_examples=150)
+def test_no_mixture_takes_fewer_gpus(instances: list[tuple[tuple[Cell, ...], int]]) -> None:
+    for cells, rate in instances:
+        if not any(cell.rate for cell in cells):
+            continue
+        mixture = fewest_gpus(cells, float(rate))
+        assert mixture.gpus == fewest_by_dynamic_programming(cells, rate)
+        assert mixture.rate >= rate
+        assert most_requests(cells, mixture.gpus).rate >= rate
+
+
+@given(cells_with_whole_rates(), st.integers(0, 1500), st.data())
+@settings(derandomize=True, deadline=None, max_examples=60)
+def test_a_new_target_costs_the_fewest_gpus_and_then_the_fewest_starts_and_stops(
+    cells: tuple[Cell, ...], rate: int, data: st.DataObject
+) -> None:
+    cells = tuple(cell for cell in cells if cell.gpus >= 4)
+    if not any(cell.rate for cell in cells):
+        return
+    running = {cell.gpus: data.draw(st.integers(0, 4)) for cell in cells}
+    way = adapt(cells, running, float(rate))
+    fewest = fewest_gpus(cells, float(rate)).gpus
+    assert way.mixture.gpus == fewest
+    assert way.mixture.rate >= rate
+    assert {
+        size: count + way.starts.get(size, 0) - way.stops.get(size, 0)
+        for size, count in running.items()
+        if count + way.starts.get(size, 0) != way.stops.get(size, 0)
+    } == way.mixture.counts
+    for counts in product(*(range(fewest // cell.gpus + 1) for cell in cells)):
+        if sum(cell.gpus * n for cell, n in zip(cells, counts, strict=True)) == fewest and rate <= sum(
+            cell.rate * n for cell, n in zip(cells, counts, strict=True)
+        ):
+            assert way.changes <= sum(abs(running[c.gpus] - n) for c, n in zip(cells, counts, strict=True))
+
+
+def test_what_runs_is_kept_where_it_can_be() -> None:
+    cells = (Cell(1, 1.0), Cell(2, 2.0), Cell(4, 4.0))
+    way = adapt(cells, {1: 4}, 6.0)
+    assert (way.starts, way.stops, way.mixture.gpus) == ({2: 1}, {}, 6)
+    assert adapt(cells, {4: 1, 1: 2}, 6.0).changes == 0
+    assert adapt(cells, {4: 1, 1: 2}, 0.0).stops == {1: 2, 4: 1}
+
+
+def test_what_runs_has_to_be_of_known_cells() -> None:
+    with pytest.raises(InvalidInputError, match=r"running\.8: is the size of no cell"):
+        adapt(TWO, {8: 1}, 1.0)
+    with pytest.raises(InvalidInputError, match=r"running\.2: has to be at least 0, not -1"):
+        adapt(TWO, {2: -1}, 1.0)
