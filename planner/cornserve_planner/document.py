@@ -48,7 +48,7 @@ class Document(BaseModel):
             # Through JSON: there, strictness tells 1 from "1" and true, but takes lists as tuples.
             return cls.model_validate_json(json.dumps(fields, default=str))
         except ValidationError as error:
-            raise _first(error, f"{FAMILY}/{cls.kind}").within(source) from error
+            raise complaint(error, f"{FAMILY}/{cls.kind}").within(source) from error
         except InvalidInputError as error:
             raise error.within(source) from error
 
@@ -120,7 +120,7 @@ _StrictLoader.add_implicit_resolver(
 )
 
 
-def _first(error: ValidationError, kind: str) -> InvalidInputError:
+def complaint(error: ValidationError, kind: str) -> InvalidInputError:
     """pydantic's first complaint, in our words: the others often follow from it."""
     found = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in found["loc"]) or "document"

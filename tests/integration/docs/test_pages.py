@@ -19,6 +19,7 @@ ON_MY_OWN = [
     "docs/how-to/send-images.md",
     "docs/reference/executor-contract.md",
     "docs/reference/transport.md",
+    "docs/reference/workloads.md",
 ]
 WITH_MODELS = ["docs/how-to/serve-a-multimodal-model.md"]
 WITH_AN_INSTANCE = ["docs/reference/task-api.md", "docs/reference/sdk.md"]
@@ -32,6 +33,8 @@ AFTER_THE_README = [
     "docs/reference/http-api.md",
 ]
 """Pages that go on with the model that the README deploys."""
+
+LANGUAGES = ("bash", "console", "csv", "json", "python", "text", "toml", "yaml")
 
 NOT_RUN_AT_ALL = [
     "docs/how-to/install-without-cuda.md",  # changes what is installed
@@ -61,7 +64,7 @@ def test_every_block_is_run_or_listed_as_an_exception() -> None:
         if (consoles := [block for block in found[page] if block.language == "console"])
     } == NOT_RUN
     for block in chain.from_iterable(found.values()):
-        assert block.language in ("bash", "console", "python", "text", "toml", "yaml"), f"{block}: {block.language}"
+        assert block.language in LANGUAGES, f"{block}: {block.language}"
         assert block.included is None or (ROOT / block.included).is_file(), f"{block} includes what is not there"
 
 

@@ -1,0 +1,137 @@
+"""Clients as ServeGen fits them: each with rates, burstiness and sizes of its own, that change over a day.
+
+A workload is the sum of its clients, and what the aggregate does over time follows from which of them are busy
+[ServeGen §4].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Annotated, Any, Self
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from cornserve_planner.document import Document
+from cornserve_planner.workload.curve import RateCurve
+from cornserve_planner.workload.gaps import Family, Gaps, Rng
+
+_FAMILIES: dict[str, Family] = {"g": "gamma", "w": "weibull", "-": "poisson"}
+
+NonNegative = Annotated[float, Field(ge=0)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Values(_Part):
+    """A distribution over a few values."""
+
+    values: tuple[NonNegative, ...] = Field(min_length=1)
+    weights: tuple[NonNegative, ...]
+
+    @model_validator(mode="after")
+    def _has_a_weight_for_each(self) -> Self:
+        if len(self.values) != len(self.weights):
+            raise ValueError(f"has {len(self.values)} values and {len(self.weights)} weights")
+        if not sum(self.weights):
+            raise ValueError("has no weight above 0")
+        return self
+
+    @property
+    def mean(self) -> float:
+        return float(np.average(self.values, weights=self.weights))
+
+    def draw(self, count: int, rng: Rng) -> Any:
+        """An array of `count` int64."""
+        chances = np.asarray(self.weights)
+        return np.rint(rng.choice(np.asarray(self.values), count, p=chances / chances.sum())).astype(np.int64)
+
+
+class Sizes(_Part):
+    """Of one client's requests in one part of the day; the fields are independent of each other, as in ServeGen."""
+
+    text: Values
+    images: Values
+    """In a request."""
+    image_tokens: Values
+    """Of one image."""
+    output: Values
+
+
+class Client(_Part):
+    name: str
+    rates: tuple[NonNegative, ...]
+    cvs: tuple[NonNegative, ...]
+    families: Annotated[str, Field(pattern="^[gw-]*$")]
+    windows: tuple[Sizes, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _knows_all_of_every_step(self) -> Self:
+        if not len(self.rates) == len(self.cvs) == len(self.families) > 0:
+            raise ValueError(
+                f"has {len(self.rates)} rates, {len(self.cvs)} cvs and {len(self.families)} families; "
+                "every step needs one of each"
+            )
+        return self
+
+    def gaps(self, step: int) -> Gaps:
+        place = step % len(self.rates)
+        family = _FAMILIES[self.families[place]]
+        return Gaps() if family == "poisson" else Gaps(family, self.cvs[place] or 1.0)
+
+
+class ClientPool(Document):
+    """`format: cornserve-planner/clients`."""
+
+    kind = "clients"
+
+    source: str
+    licence: str
+    step_seconds: Annotated[float, Field(gt=0)]
+    window_seconds: Annotated[float, Field(gt=0)]
+    clients: tuple[Client, ...] = Field(min_length=1)
+
+    @classmethod
+    def servegen_images(cls) -> Self:
+        """35 clients of ServeGen's multimodal image data, over a day (its source and licence are fields)."""
+        path = files("cornserve_planner.workload") / "data/servegen-mm-image.json"
+        return cls.parse(path.read_text(), path.name)
+
+    @property
+    def rate(self) -> RateCurve:
+        """Of all clients together, as recorded."""
+        steps = range(max(len(client.rates) for client in self.clients))
+        return RateCurve(
+            self.step_seconds,
+            tuple(sum(client.rates[step % len(client.rates)] for client in self.clients) for step in steps),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """Per request, over all that a pool's clients would send in a day at their recorded rates."""
+
+    text: float
+    images: float
+    image_tokens: float
+    """Of one image."""
+    output: float
+
+
+def means(pool: ClientPool) -> Means:
+    weights, found = [], []
+    for client in pool.clients:
+        for place, rate in enumerate(client.rates):
+            sizes = client.windows[window_of(pool, client, place * pool.step_seconds)]
+            weights.append(rate)
+            found.append((sizes.text.mean, sizes.images.mean, sizes.image_tokens.mean, sizes.output.mean))
+    text, images, _, output = (float(np.average(column, weights=weights)) for column in zip(*found, strict=True))
+    of_images = [weight * row[1] for weight, row in zip(weights, found, strict=True)]
+    return Means(text, images, float(np.average([row[2] for row in found], weights=of_images)), output)
+
+
+def window_of(pool: ClientPool, client: Client, second: float) -> int:
+    return int(second // pool.window_seconds) % len(client.windows)

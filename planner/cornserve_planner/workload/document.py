@@ -1,0 +1,91 @@
+"""The document that describes a workload: types of requests with their shares, or a file of requests."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from cornserve_planner.document import Document
+from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.graph import RequestType
+from cornserve_planner.model import Name
+from cornserve_planner.problem import SHARES_TOLERANCE
+from cornserve_planner.workload.classes import Modalities, shares
+from cornserve_planner.workload.files import read
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """
+    Args:
+        shares: of the request types; they add up to 1.
+        rate: requests per second, where it is known.
+    """
+
+    shares: Mapping[RequestType, float]
+    rate: float | None = None
+
+
+class TypeEntry(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+    components: tuple[Name, ...] = Field(min_length=1)
+    share: Annotated[float, Field(ge=0, le=1)]
+
+
+class WorkloadDocument(Document):
+    """`format: cornserve-planner/workload`.
+
+    rate: 10
+    types:
+      text: {components: [llm], share: 0.4}
+      image: {components: [vision_encoder, llm], share: 0.6}
+
+    or, with the path of a file of requests beside the document: `requests: day.jsonl`.
+    """
+
+    kind = "workload"
+
+    rate: Annotated[float, Field(gt=0)] | None = None
+    types: dict[Name, TypeEntry] = Field(default={})
+    requests: str | None = None
+
+    @model_validator(mode="after")
+    def _says_one_or_the_other(self) -> Self:
+        if bool(self.types) == bool(self.requests):
+            raise ValueError("give either types or requests")
+        total = math.fsum(entry.share for entry in self.types.values())
+        if self.types and abs(total - 1) > SHARES_TOLERANCE:
+            raise ValueError(f"types: their shares add up to {total:.6g}, not to 1")
+        return self
+
+
+def read_workload(path: Path, modalities: Modalities | None = None) -> Workload:
+    """From a document, or directly from a file of requests.
+
+    Args:
+        modalities: which components of the model requests need; a file of requests cannot be read without.
+    """
+    if path.suffix in (".jsonl", ".csv"):
+        return _of_requests(path, modalities)
+    document = WorkloadDocument.read(path)
+    if document.requests is not None:
+        found = _of_requests(path.parent / document.requests, modalities)
+        return Workload(found.shares, document.rate or found.rate)
+    types = {RequestType(name, frozenset(entry.components)): entry.share for name, entry in document.types.items()}
+    return Workload(types, document.rate)
+
+
+def _of_requests(path: Path, modalities: Modalities | None) -> Workload:
+    if modalities is None:
+        raise InvalidInputError(path.name, "the model does not say which components its modalities need")
+    requests = list(read(path))
+    if len(requests) < 2:
+        raise InvalidInputError(path.name, f"has {len(requests)} requests: too few to tell shares and a rate from")
+    span = requests[-1].arrival - requests[0].arrival
+    return Workload(shares(requests, modalities), (len(requests) - 1) / span if span else None)

@@ -1,0 +1,100 @@
+"""A request as far as planning cares: when it comes and how much of everything is in it. Never what it says."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Modality = Literal["text", "image", "video", "audio"]
+
+Seconds = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(gt=0)]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class _Medium(_Record):
+    """Of a medium its dimensions are known, or what became of it: the tokens that the model's encoder made of it."""
+
+    tokens: Positive | None = None
+
+    @model_validator(mode="after")
+    def _says_how_large_it_is(self) -> Self:
+        if not self.model_dump(exclude_none=True):
+            raise ValueError("says neither dimensions nor tokens")
+        return self
+
+
+class _Picture(_Medium):
+    width: Positive | None = None
+    """Pixels."""
+    height: Positive | None = None
+
+    @model_validator(mode="after")
+    def _has_both_sides(self) -> Self:
+        if (self.width is None) != (self.height is None):
+            raise ValueError("width and height come together")
+        return self
+
+
+class Image(_Picture):
+    pass
+
+
+class Video(_Picture):
+    seconds: Annotated[float, Field(gt=0)] | None = None
+    frames: Positive | None = None
+    """That the model looks at, after sampling."""
+
+
+class Audio(_Medium):
+    seconds: Annotated[float, Field(gt=0)] | None = None
+
+
+class Request(_Record):
+    """One line of a file of requests."""
+
+    arrival: Seconds
+    """Since the start of the workload."""
+    client: str = ""
+    """Whose it is: requests of one client resemble each other [ServeGen]."""
+    text_tokens: Count = 0
+    images: tuple[Image, ...] = ()
+    videos: tuple[Video, ...] = ()
+    audios: tuple[Audio, ...] = ()
+    output_modalities: Annotated[tuple[Modality, ...], Field(min_length=1)] = ("text",)
+    output_tokens: Count = 0
+    """Of text."""
+    output_images: tuple[Image, ...] = ()
+    output_audio_seconds: Seconds | None = None
+
+    @model_validator(mode="after")
+    def _has_an_input(self) -> Self:
+        if not (self.text_tokens or self.images or self.videos or self.audios):
+            raise ValueError("has no input: text_tokens is 0, and there are no images, videos or audios")
+        return self
+
+    @model_validator(mode="after")
+    def _puts_out_what_it_says(self) -> Self:
+        for modality, amount in (
+            ("image", self.output_images),
+            ("audio", self.output_audio_seconds),
+            ("text", self.output_tokens),
+        ):
+            if amount and modality not in self.output_modalities:
+                raise ValueError(f"puts out {modality}, which output_modalities lacks")
+        return self
+
+    @property
+    def input_modalities(self) -> tuple[Modality, ...]:
+        present: dict[Modality, object] = {
+            "text": self.text_tokens,
+            "image": self.images,
+            "video": self.videos,
+            "audio": self.audios,
+        }
+        return tuple(modality for modality, amount in present.items() if amount)
