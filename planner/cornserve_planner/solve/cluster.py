@@ -1,0 +1,47 @@
+"""Nodes with GPUs, and what passes between them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from cornserve_planner.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Nodes h in H of [C App. A].
+
+    Args:
+        gpus: of each node, |G_h|.
+        bandwidth: from each node (row) to each node (column) in bytes/s, B_{h,h'}; infinite where it never binds.
+            What is said of a node and itself is not looked at.
+    """
+
+    gpus: tuple[int, ...]
+    bandwidth: tuple[tuple[float, ...], ...]
+
+    def __post_init__(self) -> None:
+        if not self.gpus:
+            raise InvalidInputError("cluster.gpus", "there are no nodes")
+        for node, gpus in enumerate(self.gpus):
+            if gpus < 0:
+                raise InvalidInputError(f"cluster.gpus.{node}", f"has to be at least 0, not {gpus}")
+        nodes = len(self.gpus)
+        if len(self.bandwidth) != nodes or any(len(row) != nodes for row in self.bandwidth):
+            raise InvalidInputError("cluster.bandwidth", f"has to have {nodes} rows of {nodes}, as there are nodes")
+        for start, end in self.links:
+            if math.isnan(self.bandwidth[start][end]) or self.bandwidth[start][end] < 0:
+                where = f"cluster.bandwidth.{start}.{end}"
+                raise InvalidInputError(where, f"has to be at least 0, not {self.bandwidth[start][end]}")
+
+    @classmethod
+    def uniform(cls, nodes: int, gpus: int, bandwidth: float) -> Cluster:
+        """Equal nodes, with so many bytes/s from each to each other."""
+        return cls((gpus,) * nodes, ((float(bandwidth),) * nodes,) * nodes)
+
+    @property
+    def links(self) -> list[tuple[int, int]]:
+        """From one node to another."""
+        nodes = range(len(self.gpus))
+        return [(start, end) for start in nodes for end in nodes if start != end]

@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cornserve_planner.errors import InfeasibleError, InvalidInputError
+from cornserve_planner.graph import DeploymentOption
+from cornserve_planner.problem import Problem, Route
+from cornserve_planner.solve import milp, topology
+from cornserve_planner.solve.budget import Budget
+from cornserve_planner.solve.cluster import Cluster
+from cornserve_planner.solve.engine import Engine, Solver
+from cornserve_planner.solve.topology import PlacedPlan
+
+MB = 1e6
+ENCODER = DeploymentOption("E", ("encoder",))
+LLM = DeploymentOption("L", ("llm",))
+BOTH = DeploymentOption("EL", ("encoder", "llm"))
+
+APART = Problem((ENCODER, LLM), {"image": 1.0}, (Route("image", "E → L", {"E": 1.0, "L": 3.0}),))
+"""One encoder keeps three language models busy, at one request per second."""
+
+
+def one_megabyte(route: Route) -> Mapping[tuple[str, str], float]:
+    return dict.fromkeys(itertools.pairwise(route.seconds), MB)
+
+
+def problem(encode: float, generate: float, together: float, images: float) -> Problem:
+    """Seconds of a request with an image in E, L and EL, and the share of those with one."""
+    return Problem(
+        (ENCODER, LLM, BOTH),
+        {"image": images, "text": 1 - images},
+        (
+            Route("image", "E → L", {"E": encode, "L": generate}),
+            Route("image", "E → EL", {"E": encode, "EL": generate}),
+            Route("image", "EL", {"EL": together}),
+            Route("text", "L", {"L": generate}),
+            Route("text", "EL", {"EL": generate}),
+        ),
+    )
+
+
+problems = st.builds(
+    problem,
+    encode=st.sampled_from([0.2, 0.5, 1.0, 2.0]),
+    generate=st.sampled_from([0.3, 1.0, 1.5]),
+    together=st.sampled_from([1.0, 1.6, 2.5, 4.0]),
+    images=st.sampled_from([0.25, 0.5, 1.0]),
+)
+
+
+@pytest.mark.parametrize(
+    ("bandwidth", "rate"),
+    [
+        (math.inf, 1.0),
+        (2 / 3 * MB, 1.0),  # what the two language models on the other node take
+        (0.5 * MB, 1 / 3 + 0.5),
+        (0.25 * MB, 2 / 3),  # less than two nodes do that know nothing of each other
+        (0.0, 2 / 3),
+    ],
+)
+@pytest.mark.parametrize("engine", Engine)
+def test_bandwidth_binds_as_by_hand(bandwidth: float, rate: float, engine: Engine) -> None:
+    placed = topology.max_rate(APART, Cluster.uniform(2, 2, bandwidth), one_megabyte, Solver(engine))
+
+    assert placed.plan.rate == pytest.approx(rate)
+    assert placed.plan.bound == pytest.approx(rate)
+    assert placed.plan.proven
+    assert placed.unconstrained == pytest.approx(1.0)
+    assert placed.bytes_per_second(0, 1) <= bandwidth * (1 + 1e-9)
+    assert placed.bytes_per_second(1, 0) <= bandwidth * (1 + 1e-9)
+
+
+def test_a_link_binds_in_its_direction_only() -> None:
+    wide = Problem(
+        (ENCODER, DeploymentOption("L", ("llm",), gpus=3)),
+        {"image": 1.0},
+        (Route("image", "E → L", {"E": 1.0, "L": 1.0}),),
+    )
+    to_the_language_model = Cluster((1, 3), ((0.0, MB), (0.0, 0.0)))
+    from_it = Cluster((1, 3), ((0.0, 0.0), (MB, 0.0)))
+
+    assert topology.max_rate(wide, to_the_language_model, one_megabyte).plan.rate == pytest.approx(1.0)
+    with pytest.raises(InfeasibleError, match="some type cannot be served at all"):
+        topology.max_rate(wide, from_it, one_megabyte)
+
+
+def test_traffic_that_is_none_needs_no_link() -> None:
+    placed = topology.max_rate(APART, Cluster.uniform(2, 2, 0.0), lambda route: {})
+
+    assert placed.plan.rate == pytest.approx(1.0)
+    assert placed.flows == ()
+
+
+@settings(derandomize=True, deadline=None, max_examples=25)
+@given(problems, st.sampled_from([1, 2, 3]))
+def test_with_bandwidth_enough_nodes_are_as_good_as_one(instance: Problem, gpus: int) -> None:
+    free = milp.max_rate(instance, Budget(gpus=2 * gpus))
+    placed = topology.max_rate(instance, Cluster.uniform(2, gpus, math.inf), one_megabyte)
+
+    assert placed.plan.rate == pytest.approx(free.rate)
+    assert placed.plan.proven
+
+
+@settings(derandomize=True, deadline=None, max_examples=25)
+@given(problems)
+def test_without_a_network_the_best_placement_is_that_of_brute_force(instance: Problem) -> None:
+    placed = topology.max_rate(instance, Cluster.uniform(2, 2, 0.0), one_megabyte)
+
+    assert placed.plan.rate == pytest.approx(max(_rates_of_all_placements(instance, nodes=2, gpus=2)), rel=1e-6)
+
+
+def _rates_of_all_placements(instance: Problem, nodes: int, gpus: int) -> Iterator[float]:
+    """As if the same option were another one on another node, and routes stayed on theirs."""
+    options = [(option.name, node) for node in range(nodes) for option in instance.options]
+    apart = Problem(
+        tuple(DeploymentOption(f"{name}@{node}", ("any",)) for name, node in options),
+        instance.shares,
+        tuple(
+            Route(route.type, f"{route.path}@{node}", {f"{name}@{node}": it for name, it in route.seconds.items()})
+            for route in instance.routes
+            for node in range(nodes)
+        ),
+    )
+    for counts in itertools.product(range(gpus + 1), repeat=len(options)):
+        used = [
+            sum(count for count, (_, node) in zip(counts, options, strict=True) if node == it) for it in range(nodes)
+        ]
+        if used == [gpus] * nodes:
+            replicas = {f"{name}@{node}": it for it, (name, node) in zip(counts, options, strict=True) if it}
+            yield milp.capacity(apart, replicas)[0]
+
+
+@settings(derandomize=True, deadline=None, max_examples=25)
+@given(problems, st.lists(st.sampled_from([0.0, 0.1, 0.3, 1.0]), min_size=2, max_size=2))
+def test_no_replica_and_no_link_has_more_than_it_can(instance: Problem, bandwidths: list[float]) -> None:
+    there, back = (bandwidth * MB for bandwidth in bandwidths)
+    cluster = Cluster((2, 1), ((0.0, there), (back, 0.0)))
+    placed = topology.max_rate(instance, cluster, one_megabyte)
+
+    assert placed.bytes_per_second(0, 1) <= there * (1 + 1e-9)
+    assert placed.bytes_per_second(1, 0) <= back * (1 + 1e-9)
+    assert placed.plan.rate <= milp.capacity(instance, placed.plan.replicas)[0] * (1 + 1e-6)
+    assert placed.plan.rate <= placed.plan.bound <= placed.unconstrained * (1 + 1e-6)
+    for node, gpus in enumerate(cluster.gpus):
+        assert sum(counts[node] for counts in placed.replicas.values()) <= gpus
+    _check_shares(placed, instance)
+
+
+def _check_shares(placed: PlacedPlan, instance: Problem) -> None:
+    for name, share in instance.shares.items():
+        rate = sum(it.rate for it in placed.plan.rates if it.type == name)
+        assert rate == pytest.approx(share * placed.plan.rate, abs=1e-7)
+
+
+def test_fewest_gpus_are_found_for_a_rate() -> None:
+    near, far = Cluster.uniform(2, 4, math.inf), Cluster.uniform(2, 4, 0.0)
+
+    assert topology.min_gpus(APART, near, one_megabyte, 0.5).plan.gpus == 3  # one encoder, two language models
+    assert topology.min_gpus(APART, near, one_megabyte, 1.2).plan.gpus == 6  # two and four
+    assert topology.min_gpus(APART, far, one_megabyte, 1.2).plan.gpus == 6
+    assert topology.min_gpus(APART, far, one_megabyte, 4 / 3).plan.gpus == 6
+    spread = topology.min_gpus(APART, near, one_megabyte, 1.2)
+    assert spread.plan.rate == pytest.approx(1.2)
+    assert spread.plan.proven
+
+
+def test_a_rate_that_only_the_network_forbids_is_infeasible_with_what_it_allows() -> None:
+    with pytest.raises(
+        InfeasibleError, match=r"bandwidth: 0.9 requests/s are wanted.* 0.6667 are the most.* network 1$"
+    ):
+        topology.min_gpus(APART, Cluster.uniform(2, 2, 0.0), one_megabyte, 0.9)
+
+
+def test_a_rate_that_no_cluster_serves_is_infeasible_as_without_a_network() -> None:
+    with pytest.raises(InfeasibleError, match="4 GPUs"):
+        topology.min_gpus(APART, Cluster.uniform(2, 2, math.inf), one_megabyte, 5.0)
+
+
+def test_nodes_too_small_for_what_has_to_stay_together_are_infeasible() -> None:
+    with pytest.raises(InfeasibleError, match="some type cannot be served at all"):
+        topology.max_rate(APART, Cluster.uniform(2, 1, 0.0), one_megabyte)
+
+
+def test_replicas_do_not_span_nodes() -> None:
+    wide = Problem(
+        (DeploymentOption("EL", ("encoder", "llm"), gpus=2),), {"image": 1.0}, (Route("image", "EL", {"EL": 1.0}),)
+    )
+
+    assert topology.max_rate(wide, Cluster.uniform(2, 3, math.inf), one_megabyte).replicas == {"EL": (1, 1)}
+
+
+def test_a_gap_that_is_good_enough_is_reported() -> None:
+    instance = problem(0.2, 1.0, 1.6, 0.5)
+    placed = topology.max_rate(instance, Cluster.uniform(3, 3, 0.1 * MB), one_megabyte, Solver(gap=0.9))
+
+    assert placed.plan.rate <= placed.plan.bound
+    assert placed.plan.proven == (placed.plan.gap < 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "bandwidth", "field"),
+    [
+        ((), (), "cluster.gpus"),
+        ((-1,), ((0.0,),), "cluster.gpus.0"),
+        ((1, 1), ((0.0, 1.0),), "cluster.bandwidth"),
+        ((1, 1), ((0.0, -1.0), (1.0, 0.0)), "cluster.bandwidth.0.1"),
+        ((1, 1), ((0.0, 1.0), (math.nan, 0.0)), "cluster.bandwidth.1.0"),
+    ],
+)
+def test_a_cluster_that_is_none_is_refused(
+    gpus: tuple[int, ...], bandwidth: tuple[tuple[float, ...], ...], field: str
+) -> None:
+    with pytest.raises(InvalidInputError) as refusal:
+        Cluster(gpus, bandwidth)
+    assert refusal.value.where == field
