@@ -7,7 +7,9 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from cornserve_planner.document import Document
+from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.graph import Component, DeploymentOption, ExecutorGraph, Path
+from cornserve_planner.workload.classes import Modalities
 
 Name = Annotated[str, Field(min_length=1, max_length=100)]
 _STRICT = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
@@ -43,6 +45,9 @@ class ModelDocument(Document):
     paths:
       - [EL]
       - [E, EL]
+    modalities: # optional: what requests of a file need
+      always: [llm]
+      inputs: {image: [encoder]}
     """
 
     kind = "model"
@@ -52,6 +57,7 @@ class ModelDocument(Document):
     components: dict[Name, ComponentEntry] = Field(min_length=1)
     options: dict[Name, OptionEntry] = Field(min_length=1)
     paths: tuple[tuple[Name, ...], ...] = Field(min_length=1)
+    modalities: Modalities | None = None
 
     def graph(self) -> ExecutorGraph:
         """Raises `InvalidInputError`, as `read` and `parse` have done before."""
@@ -65,3 +71,5 @@ class ModelDocument(Document):
 
     def model_post_init(self, _: object) -> None:
         self.graph()
+        if self.modalities is not None and (unknown := self.modalities.components - self.components.keys()):
+            raise InvalidInputError("modalities", f"{', '.join(sorted(unknown))}: no component of the model")

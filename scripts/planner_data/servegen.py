@@ -61,16 +61,16 @@ def client(directory: Path, number: int) -> dict[str, object]:
 
 
 def condense(chances: dict[int, float]) -> Distribution:
-    values = sorted(chances)
+    values: list[float] = [*sorted(chances)]
     total = sum(chances.values())
-    weights = [chances[value] / total for value in values]
+    weights = [chances[int(value)] / total for value in values]
     if len(values) > KEPT:
         values, weights = binned(values, weights)
     return {"values": values, "weights": [digits(weight) for weight in weights]}
 
 
-def binned(values: list[int], weights: list[float]) -> tuple[list[float], list[float]]:
-    bins: dict[int, list[tuple[int, float]]] = {}
+def binned(values: list[float], weights: list[float]) -> tuple[list[float], list[float]]:
+    bins: dict[int, list[tuple[float, float]]] = {}
     for value, weight, reached in zip(values, weights, accumulate(weights), strict=True):
         bins.setdefault(bisect.bisect_left(EDGES, reached - weight / 2), []).append((value, weight))
     masses = [sum(weight for _, weight in members) for members in bins.values()]

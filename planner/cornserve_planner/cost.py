@@ -1,0 +1,72 @@
+"""When GPUs of two kinds are cheaper than of one: the closed form of [H §4.3].
+
+Encoders want arithmetic, language models memory bandwidth, and the price of a GPU follows its memory. The program in
+`solve` finds the best counts for any model; these formulas say when it is worth looking.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from cornserve_planner.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Of a request, in seconds [H Eq. 5]."""
+
+    vision: float
+    transfer: float
+    prefill: float
+    decode: float
+
+    def __post_init__(self) -> None:
+        for name in ("vision", "transfer", "prefill", "decode"):
+            _require(name, getattr(self, name), least=0)
+
+    @property
+    def total(self) -> float:
+        return self.vision + self.transfer + self.language
+
+    @property
+    def language(self) -> float:
+        """T_lang."""
+        return self.prefill + self.decode
+
+    @property
+    def vision_to_language(self) -> float:
+        """ρ."""
+        _require("language", self.language)
+        return self.vision / self.language
+
+
+def throughput(encoders: int, vision_seconds: float, language_models: int, language_seconds: float) -> float:
+    """Requests per second: the slower of the two pools' [H Eq. 6]."""
+    _require("vision_seconds", vision_seconds)
+    _require("language_seconds", language_seconds)
+    return min(encoders / vision_seconds, language_models / language_seconds)
+
+
+def cost_ratio(vision_to_language: float, price_ratio: float) -> float:
+    """Cost of two kinds of GPUs over that of one, at the same throughput and balanced [H Eq. 7].
+
+    Args:
+        vision_to_language: ρ, seconds of encoding per second of language.
+        price_ratio: γ, the price of the encoders' GPU over that of the language models'.
+    """
+    _require("vision_to_language", vision_to_language, least=0)
+    _require("price_ratio", price_ratio)
+    return (vision_to_language * price_ratio + 1) / (vision_to_language + 1)
+
+
+def cost_saving(vision_to_language: float, price_ratio: float) -> float:
+    """Which fraction is saved: ρ (1 - γ) / (ρ + 1) [H Eq. 8]. Negative if the encoders' GPU costs more."""
+    return 1 - cost_ratio(vision_to_language, price_ratio)
+
+
+def _require(name: str, value: float, least: float | None = None) -> None:
+    if not math.isfinite(value) or value < 0 or (value == 0 and least is None):
+        raise InvalidInputError(
+            name, f"has to be a number {'above 0' if least is None else 'of at least 0'}, not {value}"
+        )

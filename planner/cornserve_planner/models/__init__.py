@@ -1,0 +1,21 @@
+"""The models that the planner knows: their components, the deployment options worth considering, and paths."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.model import ModelDocument
+
+_HERE = files("cornserve_planner.models")
+
+
+def shipped_models() -> tuple[str, ...]:
+    return tuple(sorted(entry.name.removesuffix(".yaml") for entry in _HERE.iterdir() if entry.name.endswith(".yaml")))
+
+
+def shipped_model(name: str) -> ModelDocument:
+    """Raises `InvalidInputError` if there is none of that name."""
+    if name not in shipped_models():
+        raise InvalidInputError("model", f"{name!r} is not known; known are {', '.join(shipped_models())}")
+    return ModelDocument.parse((_HERE / f"{name}.yaml").read_text(encoding="utf-8"), f"{name}.yaml")

@@ -1,0 +1,62 @@
+"""What GPUs can do at most, and what they cost: from datasheets and price lists."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Annotated, Literal, Self
+
+from pydantic import Field
+
+from cornserve_planner.document import Document
+from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.model import Name
+from cornserve_planner.problem import GpuType
+from cornserve_planner.profiles.figure import Bandwidth, Compute, HourlyPrice, Part, PurchasePrice, Size
+
+Dtype = Literal["bf16", "fp8", "fp4"]
+
+
+class Gpu(Part):
+    """
+    Args:
+        flops: of the tensor cores, dense (vendors print twice as much, for sparse matrices), accumulated in FP32.
+        prices: per hour; several, if several were found. None is a quotation: use your own.
+    """
+
+    memory: Size
+    bandwidth: Bandwidth
+    flops: dict[Dtype, Compute] = Field(min_length=1)
+    prices: tuple[HourlyPrice, ...] = ()
+    purchase: PurchasePrice | None = None
+    note: str = ""
+
+    def peak(self, dtype: Dtype = "bf16") -> float:
+        """FLOP/s. Raises `InvalidInputError` for a type that the GPU does not compute in."""
+        if dtype not in self.flops:
+            raise InvalidInputError("dtype", f"the GPU computes in {', '.join(self.flops)}, not in {dtype}")
+        return self.flops[dtype].value
+
+
+class Gpus(Document):
+    """`format: cornserve-planner/gpus`."""
+
+    kind = "gpus"
+
+    gpus: Annotated[dict[Name, Gpu], Field(min_length=1)]
+
+    @classmethod
+    def shipped(cls) -> Self:
+        path = files("cornserve_planner.profiles") / "data/gpus.yaml"
+        return cls.parse(path.read_text(encoding="utf-8"), path.name)
+
+    def __getitem__(self, name: str) -> Gpu:
+        if name not in self.gpus:
+            raise InvalidInputError("gpu", f"{name!r} is not known; known are {', '.join(self.gpus)}")
+        return self.gpus[name]
+
+    def types(self) -> tuple[GpuType, ...]:
+        """As solvers take them; the price is the first that is given."""
+        return tuple(
+            GpuType(name, gpu.memory.value, gpu.prices[0].value if gpu.prices else None)
+            for name, gpu in self.gpus.items()
+        )

@@ -1,0 +1,137 @@
+"""The document that says what a model's deployment options can do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from importlib.resources import files
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from cornserve_planner.document import Document
+from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.model import Name
+from cornserve_planner.profiles.figure import Duration, Part, Rate, Size, Tag
+
+_SHARES_TOLERANCE = 1e-6
+
+Share = Annotated[float, Field(gt=0, le=1)]
+
+
+class MixEntry(Part):
+    """Requests of a mix that need the same components of the model."""
+
+    components: tuple[Name, ...] = Field(min_length=1)
+    share: Share
+
+
+class Throughput(Part):
+    """Of one replica, when it gets as much as it can take.
+
+    Args:
+        rate: requests of the mix per second, those that pass the option by included [C App. C].
+        mix: what it was measured with; without: every request needed all that the option runs.
+        requests: their sizes, in words.
+    """
+
+    rate: Rate
+    mix: tuple[MixEntry, ...] = ()
+    requests: str = ""
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> Self:
+        total = math.fsum(entry.share for entry in self.mix)
+        if self.mix and abs(total - 1) > _SHARES_TOLERANCE:
+            raise ValueError(f"mix: the shares add up to {total:.6g}, not to 1")
+        return self
+
+
+class BatchLatency(Part):
+    """How long batches take, at ascending sizes."""
+
+    batch: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1)
+    seconds: tuple[Annotated[float, Field(gt=0)], ...]
+    requests: str = ""
+    tag: Tag
+    source: Annotated[str, Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _is_a_curve(self) -> Self:
+        if len(self.batch) != len(self.seconds):
+            raise ValueError(f"has {len(self.batch)} batch sizes and {len(self.seconds)} durations")
+        if list(self.batch) != sorted(set(self.batch)):
+            raise ValueError("batch: the sizes do not ascend")
+        return self
+
+    def at(self, batch: int) -> float:
+        """Seconds. Between two sizes in proportion; beyond the largest, as from the two largest on."""
+        if batch < self.batch[0] or (batch > self.batch[-1] and len(self.batch) == 1):
+            raise InvalidInputError("batch", f"{batch} is outside of the curve, which has {self.batch}")
+        upper = next((place for place, size in enumerate(self.batch) if size >= batch), len(self.batch) - 1)
+        if self.batch[upper] == batch:
+            return self.seconds[upper]
+        below, above = self.batch[upper - 1], self.batch[upper]
+        slope = (self.seconds[upper] - self.seconds[upper - 1]) / (above - below)
+        return self.seconds[upper - 1] + slope * (batch - below)
+
+
+class OptionProfile(Part):
+    """Of a deployment option on GPUs of a type.
+
+    Args:
+        gpus: of a replica; with more than one, tensor parallelism unless the source says otherwise.
+        weights: that a replica holds on all of its GPUs together.
+        cache_per_request: that a request in flight takes: keys and values, or an encoder's outputs.
+        startup: until a replica takes requests; `startup_cached` when compiled kernels are kept.
+    """
+
+    option: Name
+    gpu: Name
+    gpus: Annotated[int, Field(ge=1)] = 1
+    throughput: tuple[Throughput, ...] = ()
+    weights: Size | None = None
+    cache_per_request: Size | None = None
+    startup: Duration | None = None
+    startup_cached: Duration | None = None
+    latency: tuple[BatchLatency, ...] = ()
+
+
+class Profile(Document):
+    """`format: cornserve-planner/profile`."""
+
+    kind = "profile"
+
+    model: Name
+    note: str = ""
+    options: tuple[OptionProfile, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _tells_each_once(self) -> Self:
+        seen: set[tuple[str, str, int]] = set()
+        for profile in self.options:
+            key = (profile.option, profile.gpu, profile.gpus)
+            if key in seen:
+                raise ValueError(f"options: {profile.option} on {profile.gpus} {profile.gpu} is given twice")
+            seen.add(key)
+        return self
+
+    @classmethod
+    def shipped(cls, model: str) -> Self:
+        """What papers print of a model. Raises `InvalidInputError` if there is nothing."""
+        if model not in (known := set(shipped_profiles())):
+            raise InvalidInputError(
+                "model", f"no profile of {model!r} is shipped; there are {', '.join(sorted(known))}"
+            )
+        return cls.parse((_DATA / f"{model}.json").read_text(encoding="utf-8"), f"{model}.json")
+
+    def of(self, option: str, gpu: str | None = None) -> tuple[OptionProfile, ...]:
+        return tuple(it for it in self.options if it.option == option and gpu in (None, it.gpu))
+
+
+_DATA = files("cornserve_planner.profiles") / "data/models"
+
+
+def shipped_profiles() -> Iterator[str]:
+    """Names of models."""
+    return (entry.name.removesuffix(".json") for entry in _DATA.iterdir() if entry.name.endswith(".json"))

@@ -1,0 +1,307 @@
+"""Writes the profiles that the planner ships: what [C] prints in Tables 1 and 4, and predictions for the rest.
+
+python scripts/planner_data/profiles.py
+
+Published rates stay as printed. What is not printed is predicted, and says how: options that run several components
+take the sum of their components' times (no interference, α = 1 in [C Algorithm 3]); a language model on two GPUs takes
+its published time on one, scaled by the roofline; prefill and decode share that time as the roofline does.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypedDict
+
+from cornserve_planner.profiles.architecture import Architectures
+from cornserve_planner.profiles.figure import Figure, Tag, Unit
+from cornserve_planner.profiles.gpus import Gpus
+from cornserve_planner.profiles.profile import MixEntry, OptionProfile, Profile, Throughput
+from cornserve_planner.profiles.roofline import Machine, decode_seconds, encode, generate_seconds, prefill
+from cornserve_planner.transfer import embedding_bytes, kv_cache_bytes
+
+OUT = Path(__file__).parents[2] / "planner/cornserve_planner/profiles/data/models"
+GPU = "A100-80GB"
+ARCHITECTURES = Architectures.shipped()
+ONE, TWO = (Machine(Gpus.shipped()[GPU], count) for count in (1, 2))
+
+TABLE_1 = "[C Table 1]"
+TABLE_4 = "[C Table 4]"
+SIZES = {
+    "image_encoder": "600 image tokens",
+    "video_encoder": "10,000 video tokens",
+    "audio_encoder": "200 audio tokens",
+}
+TEXT, OUTPUT = 1000, 100
+SUM = "sum of its components' times, without interference (α = 1)"
+RATES = {
+    "qwen2.5-omni-7b": {
+        "image_encoder": 15.64,
+        "video_encoder": 1.28,
+        "audio_encoder": 34.04,
+        "llm": 1.09,
+        "audio_generator": 0.28,
+    },
+    "qwen2.5-vl-32b": {"image_encoder": 12.04, "video_encoder": 0.89, "llm": 0.32},
+    "internvl3-38b": {"image_encoder": 1.13, "video_encoder": 0.74, "llm": 0.28},
+    "qwen-image": {"llm": 15.67, "image_generator": 0.20},
+}
+STARTUP: dict[str, dict[str, float | tuple[float, float]]] = {
+    "qwen2.5-omni-7b": {"encoder": 24.8, "llm": (115.2, 106.0), "talker": (146.7, 105.8), "generator": 17.2},
+    "qwen2.5-vl-32b": {"encoder": 21.7, "llm": (185.4, 137.9)},
+    "internvl3-38b": {"encoder": 37.9, "llm": (132.9, 123.3)},
+    "qwen-image": {"llm": (124.8, 93.5), "generator": 40.9},
+    "qwen3-omni-30b-a3b": {"encoder": 25.3, "llm": (212.6, 139.4), "talker": (145.5, 137.9), "generator": 49.5},
+}
+"""Seconds; of language models without and with compiled kernels kept."""
+
+
+def main() -> None:
+    OUT.mkdir(parents=True, exist_ok=True)
+    for profile in (omni(), vision("qwen2.5-vl-32b"), vision("internvl3-38b"), qwen_image(), omni_3()):
+        path = OUT / f"{profile.model}.json"
+        profile.write(path)
+        print(f"{path}: {len(profile.options)} entries, {path.stat().st_size} bytes")
+
+
+def omni() -> Profile:
+    model = "qwen2.5-omni-7b"
+    rates = RATES[model]
+    encoders = ("image_encoder", "video_encoder", "audio_encoder")
+    requests = (*(SIZES[name] for name in encoders), f"{TEXT} text tokens in, {OUTPUT} out")
+    sizes = {**SIZES, "llm": ", ".join(requests)}
+    prompt = 600 + 10_000 + 200 + TEXT
+    language = weights(model, "llm")
+    towers = {"image_encoder": "vision_encoder", "video_encoder": "vision_encoder", "audio_encoder": "audio_encoder"}
+    singles = [
+        OptionProfile(
+            option=name,
+            gpu=GPU,
+            throughput=(published(rates[name], sizes.get(name, "")),),
+            weights=weights(model, towers[name]) if name in towers else language if name == "llm" else None,
+            cache_per_request=cache(model, prompt) if name == "llm" else embeddings(model, name),
+            **startup(model, "encoder" if name in encoders else "llm" if name == "llm" else "generator"),
+        )
+        for name in rates
+    ]
+    together = {
+        "encoders": encoders,
+        "encoders+llm": (*encoders, "llm"),
+        "monolith": (*encoders, "llm", "audio_generator"),
+    }
+    colocated = [
+        OptionProfile(option=option, gpu=GPU, throughput=(summed(rates, parts, sizes["llm"]),))
+        for option, parts in together.items()
+    ]
+    note = (
+        "Rates of single components on one A100 as printed; of options that run several, none are. How long the speech "
+        "is that the audio generator makes is not said."
+    )
+    return Profile(model=model, note=note, options=(*singles, *colocated))
+
+
+def vision(model: str) -> Profile:
+    """A language model with a vision encoder: encoders on one GPU, whatever has the language model on two."""
+    rates = RATES[model]
+    decoder = ARCHITECTURES[model].decoder()
+    prompt = 600 + 10_000 + TEXT
+    requests = f"{SIZES['image_encoder']}, {SIZES['video_encoder']}, {TEXT} text tokens in, {OUTPUT} out"
+    unit = (1 / rates["llm"]) / generate_seconds(decoder, prompt, OUTPUT, ONE)
+    seconds = {
+        "image_encoder": 1 / rates["image_encoder"],
+        "video_encoder": 1 / rates["video_encoder"],
+        "prefill": unit * TWO.seconds(prefill(decoder, prompt)),
+        "decode": unit * decode_seconds(decoder, prompt, OUTPUT, TWO),
+    }
+    scaled = "roofline on two GPUs, scaled by its error on one [C Table 1]"
+    language = weights(model, "llm")
+    tower = weights(model, "vision_encoder")
+
+    def two(option: str, parts: tuple[str, ...], source: str) -> OptionProfile:
+        rate = figure(1 / sum(seconds[part] for part in parts), "requests/s", "predicted", source)
+        held = language.value + (tower.value if "image_encoder" in parts else 0)
+        return OptionProfile(
+            option=option,
+            throughput=(Throughput(rate=rate, requests=requests),),
+            weights=size(held),
+            gpu=GPU,
+            gpus=2,
+            cache_per_request=cache(model, prompt),
+            **startup(model, "llm"),
+        )
+
+    encoders = ("image_encoder", "video_encoder")
+    note = (
+        "Rates of single components on one A100 as printed; of a language model on two GPUs, of its phases, and of "
+        "options that run several components, none are."
+    )
+    return Profile(
+        model=model,
+        note=note + NOTES.get(model, ""),
+        options=(
+            OptionProfile(
+                option="encoder",
+                gpu=GPU,
+                throughput=tuple(
+                    published(rates[name], SIZES[name], mix=(MixEntry(components=(name,), share=1),))
+                    for name in encoders
+                ),
+                weights=tower,
+                cache_per_request=embeddings(model, "video_encoder"),
+                **startup(model, "encoder"),
+            ),
+            OptionProfile(option="llm", gpu=GPU, throughput=(published(rates["llm"], requests),), weights=language),
+            two("prefill", ("prefill",), f"{scaled}, its share of prefill"),
+            two("decode", ("decode",), f"{scaled}, its share of decode"),
+            two("llm", ("prefill", "decode"), scaled),
+            two("encoder+prefill", (*encoders, "prefill"), f"{scaled}; {SUM}"),
+            two("monolith", (*encoders, "prefill", "decode"), f"{scaled}; {SUM}"),
+        ),
+    )
+
+
+NOTES = {
+    "internvl3-38b": " The rate of videos cannot be of 10,000 tokens: InternViT-6B would exceed the peak of an A100. "
+    "That of images is rather of the 13 tiles of 1920 × 1080, which make 3,328 tokens, than of 600 tokens."
+}
+
+
+def qwen_image() -> Profile:
+    model = "qwen-image"
+    rates = RATES[model]
+    sizes = {"llm": f"{TEXT} text tokens in", "image_generator": "an image of 512 × 512 in 20 steps"}
+    dit = ARCHITECTURES[model].diffusion()
+    generator_weights = size(dit.parameters * 2)
+    return Profile(
+        model=model,
+        note="Rates of the components on one A100 as printed; the monolith's is not.",
+        options=(
+            OptionProfile(
+                option="llm",
+                gpu=GPU,
+                throughput=(published(rates["llm"], sizes["llm"]),),
+                weights=weights(model, "llm"),
+                **startup(model, "llm"),
+            ),
+            OptionProfile(
+                option="image_generator",
+                gpu=GPU,
+                throughput=(published(rates["image_generator"], sizes["image_generator"]),),
+                weights=generator_weights,
+                **startup(model, "generator"),
+            ),
+            OptionProfile(
+                option="monolith",
+                gpu=GPU,
+                throughput=(summed(rates, tuple(rates), ", ".join(sizes.values())),),
+                weights=size(weights(model, "llm").value + generator_weights.value),
+            ),
+        ),
+    )
+
+
+def omni_3() -> Profile:
+    model = "qwen3-omni-30b-a3b"
+    found = ARCHITECTURES[model]
+    tokens = {"image_encoder": 600, "video_encoder": 10_000, "audio_encoder": 200}
+    source = "roofline of {} at 50% of peak FLOP/s and 70% of peak bandwidth"
+    towers = tuple(
+        Throughput(
+            rate=figure(
+                1 / ONE.seconds(encode(found.encoder(tower), tokens[name])),
+                "requests/s",
+                "predicted",
+                source.format(SIZES[name]),
+            ),
+            mix=(MixEntry(components=(name,), share=1),),
+            requests=SIZES[name],
+        )
+        for name, tower in (
+            ("image_encoder", "vision_encoder"),
+            ("video_encoder", "vision_encoder"),
+            ("audio_encoder", "audio_encoder"),
+        )
+    )
+    prompt = sum(tokens.values()) + TEXT
+    requests = f"{prompt} tokens in, {OUTPUT} out"
+    language = 1 / generate_seconds(found.decoder(), prompt, OUTPUT, TWO)
+    return Profile(
+        model=model,
+        note="No rates of its components are published. Talker and vocoder have none at all: profile them.",
+        options=(
+            OptionProfile(option="encoders", gpu=GPU, throughput=towers, **startup(model, "encoder")),
+            OptionProfile(
+                option="llm",
+                gpu=GPU,
+                gpus=2,
+                throughput=(
+                    Throughput(
+                        rate=figure(language, "requests/s", "predicted", source.format(requests)), requests=requests
+                    ),
+                ),
+                weights=weights(model, "llm"),
+                cache_per_request=cache(model, prompt),
+                **startup(model, "llm"),
+            ),
+            OptionProfile(option="talker", gpu=GPU, **startup(model, "talker")),
+            OptionProfile(option="vocoder", gpu=GPU, **startup(model, "generator")),
+        ),
+    )
+
+
+def published(rate: float, requests: str, mix: tuple[MixEntry, ...] = ()) -> Throughput:
+    return Throughput(rate=figure(rate, "requests/s", "published", TABLE_1), mix=mix, requests=requests)
+
+
+def summed(rates: dict[str, float], parts: tuple[str, ...], requests: str) -> Throughput:
+    return Throughput(
+        rate=figure(1 / sum(1 / rates[part] for part in parts), "requests/s", "predicted", SUM), requests=requests
+    )
+
+
+class Startup(TypedDict, total=False):
+    startup: Figure
+    startup_cached: Figure
+
+
+def startup(model: str, part: str) -> Startup:
+    found = STARTUP[model].get(part)
+    if found is None:
+        return {}
+    if isinstance(found, tuple):
+        first, cached = found
+        return {
+            "startup": figure(first, "seconds", "published", TABLE_4),
+            "startup_cached": figure(cached, "seconds", "published", TABLE_4),
+        }
+    return {"startup": figure(found, "seconds", "published", TABLE_4)}
+
+
+def weights(model: str, component: str) -> Figure:
+    return size(ARCHITECTURES[model].components[component].parameters * 2)
+
+
+def cache(model: str, tokens: int) -> Figure:
+    decoder = ARCHITECTURES[model].decoder()
+    return figure(
+        kv_cache_bytes(decoder, tokens + OUTPUT), "bytes", "predicted", f"[H Eq. 1], {tokens + OUTPUT} tokens in BF16"
+    )
+
+
+def embeddings(model: str, component: str) -> Figure | None:
+    tokens = {"image_encoder": 600, "video_encoder": 10_000, "audio_encoder": 200}.get(component)
+    if tokens is None:
+        return None
+    hidden = ARCHITECTURES[model].decoder().hidden
+    return figure(embedding_bytes(hidden, tokens), "bytes", "predicted", f"embeddings of {tokens} tokens in BF16")
+
+
+def size(value: float) -> Figure:
+    return figure(value, "bytes", "predicted", "counted from the public configuration, in BF16")
+
+
+def figure(value: float, unit: Unit, tag: Tag, source: str) -> Figure:
+    return Figure(value=float(f"{value:.6g}"), unit=unit, tag=tag, source=source)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""Profiles: every figure has a unit, a tag and a source, and those of papers are as printed."""
+
+from __future__ import annotations
+
+import pytest
+
+from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.models import shipped_model, shipped_models
+from cornserve_planner.profiles.gpus import Gpus
+from cornserve_planner.profiles.profile import BatchLatency, Profile, shipped_profiles
+from cornserve_planner.profiles.published import PublishedFigures
+
+
+@pytest.mark.parametrize("name", shipped_models())
+def test_a_shipped_profile_is_about_options_of_the_shipped_model(name: str) -> None:
+    model, profile = shipped_model(name), Profile.shipped(name)
+
+    assert {entry.option for entry in profile.options} <= model.options.keys()
+    assert {entry.gpu for entry in profile.options} <= Gpus.shipped().gpus.keys()
+    for entry in profile.options:
+        for throughput in entry.throughput:
+            for part in throughput.mix:
+                assert set(part.components) <= set(model.options[entry.option].components)
+
+
+@pytest.mark.parametrize("name", sorted(set(shipped_models()) - {"qwen3-omni-30b-a3b"}))
+def test_every_option_of_a_model_with_published_rates_has_a_rate(name: str) -> None:
+    model, profile = shipped_model(name), Profile.shipped(name)
+
+    for option, entry in model.options.items():
+        assert any(found.throughput for found in profile.of(option, entry.gpu) if found.gpus == entry.gpus), option
+
+
+def test_rates_are_those_of_table_1() -> None:
+    omni = Profile.shipped("qwen2.5-omni-7b")
+
+    published = {
+        entry.option: entry.throughput[0].rate.value
+        for entry in omni.options
+        if entry.throughput and entry.throughput[0].rate.tag == "published"
+    }
+    assert published == {
+        "image_encoder": 15.64,
+        "video_encoder": 1.28,
+        "audio_encoder": 34.04,
+        "llm": 1.09,
+        "audio_generator": 0.28,
+    }
+
+
+def test_what_was_not_published_is_tagged_as_predicted_and_says_how() -> None:
+    (monolith,) = Profile.shipped("qwen2.5-omni-7b").of("monolith")
+
+    rate = monolith.throughput[0].rate
+    assert rate.tag == "predicted"
+    assert "α = 1" in rate.source
+    assert 1 / rate.value == pytest.approx(1 / 15.64 + 1 / 1.28 + 1 / 34.04 + 1 / 1.09 + 1 / 0.28, rel=1e-4)
+
+
+def test_start_up_is_that_of_table_4() -> None:
+    (language,) = (it for it in Profile.shipped("qwen2.5-omni-7b").of("llm") if it.startup)
+
+    assert language.startup is not None
+    assert language.startup_cached is not None
+    assert (language.startup.value, language.startup_cached.value) == (115.2, 106.0)
+
+
+def test_figure_2_is_as_printed() -> None:
+    figures = PublishedFigures.shipped().of("C", "Figure 2")
+
+    assert len(figures) == 4 * 8
+    assert [it.figure.value for it in figures][:8] == [4.4, 3.5, 2.8, 3.2, 4.4, 2.5, 2.4, 4.2]
+    assert all(it.gpus == {"A100-80GB": 8} for it in figures)
+
+
+def test_gpu_types_are_given_to_the_solver_with_memory_and_price() -> None:
+    types = {gpu.name: gpu for gpu in Gpus.shipped().types()}
+
+    assert types.keys() >= {"A100-80GB", "H100", "H200", "RTX-4090", "L4", "B200"}
+    assert types["A100-80GB"].memory == 80e9
+    assert types["A100-80GB"].price is not None
+    assert Gpus.shipped()["H100"].peak("fp8") == 1979e12
+
+
+def test_a_batch_latency_curve_goes_on_between_and_beyond_its_points() -> None:
+    curve = BatchLatency(batch=(1, 4, 8), seconds=(1.0, 2.5, 4.5), tag="measured", source="here")
+
+    assert [curve.at(batch) for batch in (1, 2, 4, 6, 10)] == [1.0, 1.5, 2.5, 3.5, 5.5]
+
+
+PROFILE = """
+format: cornserve-planner/profile
+version: 1
+model: tiny
+options:
+  - option: E
+    gpu: L4
+    throughput:
+      - rate: {value: 12, unit: requests/s, tag: measured, source: here}
+        mix: [{components: [encoder], share: 0.5}, {components: [encoder, llm], share: 0.5}]
+    weights: {value: 1e9, unit: bytes, tag: predicted, source: counted}
+    startup: {value: 20, unit: seconds, tag: measured, source: here}
+    latency:
+      - {batch: [1, 2], seconds: [0.1, 0.2], tag: measured, source: here}
+"""
+
+
+def test_a_profile_that_is_written_is_read_again() -> None:
+    profile = Profile.parse(PROFILE, "p.yaml")
+
+    assert Profile.parse(profile.dump(), "p.json") == profile
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "error"),
+    [
+        ("value: 12", "value: -12", "options.0.throughput.0.rate.value: has to be greater than 0, not -12"),
+        ("value: 12", "value: 0", "options.0.throughput.0.rate.value: has to be greater than 0, not 0"),
+        ("value: 12", "value: .nan", "options.0.throughput.0.rate.value: has to be a"),
+        ("requests/s", "seconds", "options.0.throughput.0.rate: has to be in requests/s, not in seconds"),
+        ("requests/s", "tokens/s", "options.0.throughput.0.rate: has to be in requests/s, not in tokens/s"),
+        ("requests/s", "requests/min", "options.0.throughput.0.rate.unit: has to be 'requests/s', 'tokens/s'"),
+        ("unit: bytes", "unit: GB", "options.0.weights.unit: has to be"),
+        ("unit: seconds", "unit: bytes", "options.0.startup: has to be in seconds, not in bytes"),
+        (
+            "tag: measured, source: here}\n        mix",
+            "tag: guessed, source: here}\n        mix",
+            "rate.tag: has to be",
+        ),
+        ("source: counted", "source: ''", "options.0.weights.source"),
+        ("share: 0.5}]", "share: 0.6}]", "options.0.throughput.0: mix: the shares add up to 1.1, not to 1"),
+        ("[0.1, 0.2]", "[0.1]", "options.0.latency.0: has 2 batch sizes and 1 durations"),
+        ("[1, 2]", "[2, 1]", "options.0.latency.0: batch: the sizes do not ascend"),
+        ("gpu: L4", "gpu: L4\n    colour: red", "options.0.colour: is no field of cornserve-planner/profile"),
+        ("version: 1", "version: 7", "version: is 7, and this release reads only 1"),
+        ("/profile", "/plan", "format: is 'cornserve-planner/plan', and has to be 'cornserve-planner/profile'"),
+        ("\noptions:", "\noptions:\n  - {option: E, gpu: L4}", "options: E on 1 L4 is given twice"),
+    ],
+)
+def test_a_wrong_profile_is_refused_with_the_field_and_the_reason(before: str, after: str, error: str) -> None:
+    assert before in PROFILE
+
+    with pytest.raises(InvalidInputError) as caught:
+        Profile.parse(PROFILE.replace(before, after, 1), "p.yaml")
+    assert "p.yaml: " in str(caught.value)
+    assert error in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda: Profile.shipped("gpt-2"), "model: no profile of 'gpt-2' is shipped; there are"),
+        (lambda: shipped_model("gpt-2"), "model: 'gpt-2' is not known; known are internvl3-38b"),
+        (lambda: Gpus.shipped()["TPU"], "gpu: 'TPU' is not known; known are A100-80GB"),
+        (lambda: Gpus.shipped()["A100-80GB"].peak("fp8"), "dtype: the GPU computes in bf16, not in fp8"),
+        (
+            lambda: BatchLatency(batch=(2, 4), seconds=(1.0, 2.0), tag="measured", source="here").at(1),
+            r"batch: 1 is outside of the curve, which has \(2, 4\)",
+        ),
+    ],
+)
+def test_what_is_not_there_is_named(make: object, error: str) -> None:
+    assert callable(make)
+    with pytest.raises(InvalidInputError, match=error):
+        make()
+
+
+def test_all_shipped_profiles_are_of_shipped_models_or_generators() -> None:
+    assert set(shipped_profiles()) >= set(shipped_models())

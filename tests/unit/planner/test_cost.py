@@ -1,0 +1,64 @@
+"""The closed-form costs of HeteroServe."""
+
+from __future__ import annotations
+
+import pytest
+
+from cornserve_planner.cost import Latency, cost_ratio, cost_saving, throughput
+from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.profiles.gpus import Gpus
+
+
+def test_the_papers_cluster_saves_31_4_percent() -> None:
+    """[H Eq. 8]: ρ = 0.63, γ = 3,000 / 16,000 dollars."""
+    gpus = Gpus.shipped()
+    consumer, datacenter = gpus["RTX-4090"].purchase, gpus["A100-80GB"].purchase
+    assert consumer is not None
+    assert datacenter is not None
+
+    assert cost_saving(0.63, consumer.value / datacenter.value) == pytest.approx(0.314, abs=5e-4)
+
+
+def test_the_latencies_of_table_6_have_the_papers_ratio() -> None:
+    latency = Latency(vision=6.82, transfer=0.45, prefill=1.24, decode=9.35)
+
+    assert latency.vision_to_language == pytest.approx(0.63, abs=0.02)
+    assert latency.total == pytest.approx(17.86)
+
+
+def test_the_slower_pool_limits_the_throughput() -> None:
+    assert throughput(2, 0.5, 4, 2.0) == 2
+    assert throughput(8, 0.5, 2, 2.0) == 1
+
+
+def test_balanced_pools_cost_what_the_closed_form_says() -> None:
+    vision, language, price, cheap = 0.6, 1.0, 16_000.0, 3000.0
+    language_models, encoders = 10, 6  # balanced: as much of each as its time
+
+    assert throughput(encoders, vision, language_models, language) == 10
+    homogeneous = (vision + language) * 10 * price
+    assert (encoders * cheap + language_models * price) / homogeneous == pytest.approx(
+        cost_ratio(vision / language, cheap / price)
+    )
+
+
+def test_savings_grow_with_encoding_and_with_the_price_gap() -> None:
+    assert cost_saving(0.2, 0.2) < cost_saving(0.9, 0.2) < cost_saving(0.9, 0.1)
+    assert cost_saving(0.5, 1) == 0
+    assert cost_saving(0.5, 2) < 0
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda: cost_ratio(-1, 0.5), "vision_to_language: has to be a number of at least 0, not -1"),
+        (lambda: cost_ratio(1, 0), "price_ratio: has to be a number above 0, not 0"),
+        (lambda: Latency(1, float("inf"), 1, 1), "transfer: has to be a number of at least 0, not inf"),
+        (lambda: Latency(1, 0, 0, 0).vision_to_language, "language: has to be a number above 0, not 0"),
+        (lambda: throughput(1, 0, 1, 1), "vision_seconds: has to be a number above 0, not 0"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(make: object, error: str) -> None:
+    assert callable(make)
+    with pytest.raises(InvalidInputError, match=error):
+        make()
