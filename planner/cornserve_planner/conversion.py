@@ -1,0 +1,255 @@
+"""From measured throughputs to the seconds that each type takes at each step of each path [C App. C, Algorithm 3].
+
+Rates of different request types do not add up, but seconds of a replica's time do. A component's seconds come from an
+executor that runs it alone. An executor that runs several takes their seconds times a colocation factor α, which is
+fitted to the mix that was measured; so only a second mix can show whether it holds.
+
+Beyond the paper, a component that was never measured alone is fitted by least squares, if one executor that runs it
+was measured at enough mixes to tell its components apart. Otherwise it is refused by name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.graph import DeploymentOption, ExecutorGraph, RequestType, Step
+from cornserve_planner.problem import SHARES_TOLERANCE
+
+INDEPENDENT = 1e-6
+"""Mixes whose smallest singular value is less than this fraction of the largest do not tell components apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What one replica of an option was measured to serve.
+
+    Args:
+        rate: requests per second, of all requests of the mix, whether they need the option or not.
+        mix: the share of each request type, by its name.
+    """
+
+    option: str
+    rate: float
+    mix: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A measurement beside what the conversion makes of its mix.
+
+    Args:
+        fitted: whether the measurement was itself fitted, among more than were needed; then the error is a residual.
+    """
+
+    measurement: Measurement
+    predicted: float
+    fitted: bool
+
+    @property
+    def error(self) -> float:
+        """By which fraction of the measured rate the predicted one is off."""
+        return self.predicted / self.measurement.rate - 1
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """Seconds of a replica's time. Calling it makes it what `Problem.of` asks for.
+
+    Args:
+        seconds: of each component on each option, with the option's factor.
+        factors: α of each option; 1 where it runs one component.
+    """
+
+    seconds: Mapping[tuple[str, str], float]
+    factors: Mapping[str, float]
+    checks: tuple[Check, ...] = ()
+
+    def __call__(self, request_type: RequestType, step: Step) -> float:
+        return math.fsum(self.seconds[step.option, component] for component in step.role)
+
+
+def convert(
+    graph: ExecutorGraph,
+    types: Iterable[RequestType],
+    measurements: Iterable[Measurement],
+    factors: Mapping[str, float] | None = None,
+) -> Conversion:
+    """Converts the measurements of all options that are on some path.
+
+    An option's first measurement fits its factor, and the others check it; only where a component was never measured
+    alone are all of them fitted.
+
+    Args:
+        factors: assumed for options that were not measured.
+
+    Raises `InvalidInputError` for measurements that make no sense, and if something was not measured.
+    """
+    return _Fit(graph, {kind.name: kind for kind in types}, tuple(measurements), dict(factors or {})).convert()
+
+
+class _Fit:
+    def __init__(
+        self,
+        graph: ExecutorGraph,
+        types: Mapping[str, RequestType],
+        measurements: tuple[Measurement, ...],
+        assumed: Mapping[str, float],
+    ) -> None:
+        self.types = types
+        self.options = [o for o in graph.options if any(o.name in path.options for path in graph.paths)]
+        self.measured: dict[str, list[Measurement]] = {}
+        for measurement in measurements:
+            _check(measurement, graph, types)
+            self.measured.setdefault(measurement.option, []).append(measurement)
+        self.assumed = assumed
+        self.alone: dict[tuple[str, str | None, int], float] = {}
+        """Seconds of a component by itself, by the type and number of the GPUs."""
+        self.seconds: dict[tuple[str, str], float] = {}
+        self.factors: dict[str, float] = {}
+        self.checks: list[Check] = []
+        self._check_assumed()
+
+    def convert(self) -> Conversion:
+        for option in self.options:
+            if len(option.components) == 1:
+                self._take_alone(option)
+        waiting = [option for option in self.options if option.name not in self.factors]
+        while waiting:
+            fitted = [option for option in waiting if self._fit(option)]
+            if not fitted:
+                raise self._never_told(waiting[0])
+            waiting = [option for option in waiting if option not in fitted]
+        return Conversion(self.seconds, self.factors, tuple(self.checks))
+
+    def _take_alone(self, option: DeploymentOption) -> None:
+        (component,) = option.components
+        if option.name not in self.measured:
+            raise InvalidInputError(f"options.{option.name}", "was not measured")
+        first = self.measured[option.name][0]
+        seconds = 1 / first.rate / self._needed(component, first)
+        self.alone.setdefault((component, option.gpu, option.gpus), seconds)
+        self._settle(option, 1.0, {component: seconds}, used=1)
+
+    def _fit(self, option: DeploymentOption) -> bool:
+        """Settles an option whose components are known, or can be told apart. False if that has to wait."""
+        known = {component: self._alone(option, component) for component in option.components}
+        unknown = [component for component, seconds in known.items() if seconds is None]
+        alone = {component: seconds for component, seconds in known.items() if seconds is not None}
+        measured = self.measured.get(option.name, [])
+        if not unknown:
+            if option.name in self.assumed:
+                factor = self.assumed[option.name]
+            elif measured:
+                factor = 1 / measured[0].rate / self._demand(option, alone, measured[0])
+            else:
+                raise InvalidInputError(f"options.{option.name}", "was not measured; measure it or assume its factor")
+            self._settle(option, factor, alone, used=min(1, len(measured)))
+            return True
+        return self._fit_unknown(option, alone, unknown, measured)
+
+    def _fit_unknown(
+        self, option: DeploymentOption, alone: Mapping[str, float], unknown: list[str], measured: list[Measurement]
+    ) -> bool:
+        """Least squares: the seconds measured at each mix are those of its components, weighted by their use."""
+        columns = [[self._use(component, m) for m in measured] for component in unknown]
+        if alone:
+            columns.insert(0, [sum(self._use(c, m) * seconds for c, seconds in alone.items()) for m in measured])
+        matrix = np.array(columns, dtype=float).reshape(len(columns), len(measured)).T
+        scale = np.linalg.norm(matrix, axis=0)
+        if len(measured) < len(columns) or not scale.all():
+            return False
+        if np.linalg.matrix_rank(matrix / scale, tol=INDEPENDENT) < len(columns):
+            return False
+        seconds = [1 / measurement.rate for measurement in measured]
+        found = [float(x) for x in np.linalg.lstsq(matrix / scale, seconds, rcond=None)[0] / scale]
+        if (least := min(found)) <= 0:
+            names = [f"the factor of {option.name}"] * bool(alone) + unknown
+            raise InvalidInputError(
+                f"measurements of {option.name}",
+                f"contradict each other: {names[found.index(least)]} would come to {least:.3g}",
+            )
+        factor = found.pop(0) if alone else 1.0
+        fitted = {component: value / factor for component, value in zip(unknown, found, strict=True)}
+        self.alone |= {(component, option.gpu, option.gpus): value for component, value in fitted.items()}
+        self._settle(option, factor, {**alone, **fitted}, used=len(measured), exact=len(measured) == len(columns))
+        return True
+
+    def _settle(
+        self, option: DeploymentOption, factor: float, times: Mapping[str, float], used: int, exact: bool = True
+    ) -> None:
+        self.factors[option.name] = factor
+        for component, seconds in times.items():
+            self.seconds[option.name, component] = factor * seconds
+        for index, measurement in enumerate(self.measured.get(option.name, [])):
+            if index >= used or not exact:
+                predicted = 1 / (factor * self._demand(option, times, measurement))
+                self.checks.append(Check(measurement, predicted, fitted=index < used))
+
+    def _alone(self, option: DeploymentOption, component: str) -> float | None:
+        """A component's seconds by itself on the same type of GPU, and as many of them if that is known; what other
+        numbers make of them goes into the factor."""
+        found = [
+            (gpus, seconds)
+            for (name, gpu, gpus), seconds in self.alone.items()
+            if (name, gpu) == (component, option.gpu)
+        ]
+        return min(found, key=lambda item: (abs(item[0] - option.gpus), item[0]))[1] if found else None
+
+    def _use(self, component: str, measurement: Measurement) -> float:
+        """The fraction of a mix's requests that need a component."""
+        return math.fsum(share for name, share in measurement.mix.items() if component in self.types[name].components)
+
+    def _needed(self, component: str, measurement: Measurement) -> float:
+        if not (use := self._use(component, measurement)):
+            raise InvalidInputError(f"measurements of {measurement.option}", f"no request of the mix needs {component}")
+        return use
+
+    def _demand(self, option: DeploymentOption, times: Mapping[str, float], measurement: Measurement) -> float:
+        """d_s: the seconds that a mean request of a mix takes of an option, without its factor."""
+        demand = math.fsum(self._use(component, measurement) * times[component] for component in option.components)
+        if not demand:
+            raise InvalidInputError(
+                f"measurements of {option.name}", f"no request of the mix needs any of {', '.join(option.components)}"
+            )
+        return demand
+
+    def _never_told(self, option: DeploymentOption) -> InvalidInputError:
+        unknown = [component for component in option.components if self._alone(option, component) is None]
+        needed = len(unknown) + (len(unknown) < len(option.components))
+        mixes = len(self.measured.get(option.name, []))
+        return InvalidInputError(
+            f"components.{unknown[0]}",
+            f"was never measured alone, and {option.name}, measured at {mixes} mix{'es' * (mixes != 1)}, does not tell "
+            f"it from others: measure it alone, or {option.name} at {needed} mixes that need them differently",
+        )
+
+    def _check_assumed(self) -> None:
+        names = {option.name for option in self.options}
+        for name, factor in self.assumed.items():
+            where = f"factors.{name}"
+            if name not in names:
+                raise InvalidInputError(where, "is no option on any path")
+            if name in self.measured:
+                raise InvalidInputError(where, "is assumed, but the option was measured")
+            if not (math.isfinite(factor) and factor > 0):
+                raise InvalidInputError(where, f"has to be a number above 0, not {factor}")
+
+
+def _check(measurement: Measurement, graph: ExecutorGraph, types: Mapping[str, RequestType]) -> None:
+    where = f"measurements of {measurement.option}"
+    if measurement.option not in graph.option:
+        raise InvalidInputError(where, "is no option of the model")
+    if not (math.isfinite(measurement.rate) and measurement.rate > 0):
+        raise InvalidInputError(f"{where}.rate", f"has to be a number above 0, not {measurement.rate}")
+    for name, share in measurement.mix.items():
+        if name not in types:
+            raise InvalidInputError(f"{where}.mix", f"{name!r} is no request type")
+        if not (math.isfinite(share) and share >= 0):
+            raise InvalidInputError(f"{where}.mix.{name}", f"has to be a number of at least 0, not {share}")
+    if abs((total := math.fsum(measurement.mix.values())) - 1) > SHARES_TOLERANCE:
+        raise InvalidInputError(f"{where}.mix", f"its shares add up to {total:.6g}, not to 1")

@@ -1,0 +1,143 @@
+"""From measured throughputs to seconds: Algorithm 3, its check on a second mix, and what cannot be told."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from cornserve_planner.conversion import Measurement, convert
+from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.graph import Component, DeploymentOption, ExecutorGraph, Path, RequestType
+from cornserve_planner.problem import Problem
+
+GRAPH = ExecutorGraph(
+    components=(Component("encoder"), Component("llm", after=("encoder",))),
+    options=(
+        DeploymentOption("E", ("encoder",)),
+        DeploymentOption("L", ("llm",)),
+        DeploymentOption("EL", ("encoder", "llm")),
+    ),
+    paths=(Path(("EL",)), Path(("E", "L")), Path(("E", "EL"))),
+)
+TEXT = RequestType("text", frozenset({"llm"}))
+IMAGE = RequestType("image", frozenset({"encoder", "llm"}))
+HALF = {"text": 0.5, "image": 0.5}
+ALONE = (Measurement("E", 4.0, HALF), Measurement("L", 2.0, HALF))
+"""Half of the requests have an image, which takes 0.5 s; the language model takes 0.5 s of each."""
+
+
+def test_seconds_of_a_component_come_from_the_requests_that_need_it() -> None:
+    seconds = convert(GRAPH, [TEXT, IMAGE], [*ALONE, Measurement("EL", 1.0, HALF)]).seconds
+    assert seconds["E", "encoder"] == pytest.approx(0.5)
+    assert seconds["L", "llm"] == pytest.approx(0.5)
+
+
+def test_the_factor_of_components_together_matches_the_measured_mix() -> None:
+    conversion = convert(GRAPH, [TEXT, IMAGE], [*ALONE, Measurement("EL", 1.0, HALF)])
+    assert conversion.factors == {"E": 1.0, "L": 1.0, "EL": pytest.approx(1 / 0.75)}
+    assert conversion.checks == ()
+    problem = Problem.of(GRAPH, {TEXT: 0.5, IMAGE: 0.5}, conversion)
+    whole = {route.type: route.seconds["EL"] for route in problem.routes if route.path == "EL"}
+    assert 0.5 * whole["text"] + 0.5 * whole["image"] == pytest.approx(1.0)
+    hybrid = next(route for route in problem.routes if route.path == "E → EL")
+    assert hybrid.seconds == {"E": pytest.approx(0.5), "EL": pytest.approx(0.5 / 0.75)}
+
+
+def test_a_second_mix_checks_the_factor_and_changes_nothing() -> None:
+    images = Measurement("EL", 0.6, {"image": 1.0})
+    conversion = convert(GRAPH, [TEXT, IMAGE], [*ALONE, Measurement("EL", 1.0, HALF), images])
+    assert conversion.factors["EL"] == pytest.approx(1 / 0.75)
+    (check,) = conversion.checks
+    assert (check.measurement, check.fitted) == (images, False)
+    assert check.predicted == pytest.approx(0.75)
+    assert check.error == pytest.approx(0.25)
+
+
+def test_a_factor_may_be_assumed_where_nothing_was_measured() -> None:
+    conversion = convert(GRAPH, [TEXT, IMAGE], ALONE, factors={"EL": 1.2})
+    assert conversion.seconds["EL", "llm"] == pytest.approx(0.6)
+
+
+def test_the_factor_is_relative_to_the_same_gpus() -> None:
+    graph = ExecutorGraph(
+        GRAPH.components,
+        (*GRAPH.options, DeploymentOption("L2", ("llm",), gpus=2), DeploymentOption("EL2", ("encoder", "llm"), gpus=2)),
+        (Path(("EL",)), Path(("E", "L")), Path(("E", "L2")), Path(("EL2",))),
+    )
+    conversion = convert(graph, [TEXT, IMAGE], [*ALONE, Measurement("L2", 4.0, HALF)], factors={"EL": 1.0, "EL2": 1.0})
+    assert conversion.seconds["EL2", "llm"] == pytest.approx(0.25)
+    assert conversion.seconds["EL2", "encoder"] == pytest.approx(0.5)
+
+
+def mixes(encoder: float, llm: float, *images: float) -> list[Measurement]:
+    """What a monolith that takes these seconds is measured to serve at these shares of images."""
+    return [Measurement("EL", 1 / (llm + share * encoder), {"text": 1 - share, "image": share}) for share in images]
+
+
+def test_components_that_were_never_measured_alone_are_told_apart_by_two_mixes() -> None:
+    graph = ExecutorGraph(GRAPH.components, GRAPH.options, (Path(("EL",)),))
+    conversion = convert(graph, [TEXT, IMAGE], mixes(0.3, 0.7, 0.2, 0.9))
+    assert conversion.seconds == {("EL", "encoder"): pytest.approx(0.3), ("EL", "llm"): pytest.approx(0.7)}
+    assert conversion.checks == ()
+
+
+def test_one_unknown_component_takes_two_mixes_since_the_factor_is_unknown_too() -> None:
+    graph = ExecutorGraph(GRAPH.components, GRAPH.options, (Path(("EL",)), Path(("E", "EL"))))
+    alone = Measurement("E", 4.0, HALF)
+    conversion = convert(graph, [TEXT, IMAGE], [alone, *mixes(0.6, 0.7, 0.2, 0.9)])
+    assert conversion.factors["EL"] == pytest.approx(1.2)
+    assert conversion.seconds["EL", "llm"] == pytest.approx(0.7)
+    with pytest.raises(
+        InvalidInputError, match=r"components\.llm: was never measured alone, and EL, measured at 1 mix"
+    ):
+        convert(graph, [TEXT, IMAGE], [alone, *mixes(0.6, 0.7, 0.5)])
+
+
+def test_more_mixes_than_needed_leave_residuals() -> None:
+    graph = ExecutorGraph(GRAPH.components, GRAPH.options, (Path(("EL",)),))
+    noisy = mixes(0.3, 0.7, 0.0, 1.0) + mixes(0.33, 0.7, 0.5)
+    conversion = convert(graph, [TEXT, IMAGE], noisy)
+    assert [check.fitted for check in conversion.checks] == [True] * 3
+    assert max(abs(check.error) for check in conversion.checks) < 0.02
+
+
+def test_mixes_that_are_the_same_tell_nothing_apart() -> None:
+    graph = ExecutorGraph(GRAPH.components, GRAPH.options, (Path(("EL",)),))
+    with pytest.raises(InvalidInputError, match=r"components\.encoder: .* measured at 3 mixes, does not tell it"):
+        convert(graph, [TEXT, IMAGE], mixes(0.3, 0.7, 0.5, 0.5, 0.5))
+
+
+def test_mixes_that_contradict_each_other_are_refused() -> None:
+    graph = ExecutorGraph(GRAPH.components, GRAPH.options, (Path(("EL",)),))
+    with pytest.raises(InvalidInputError, match=r"EL: contradict each other: encoder would come to -0\.2"):
+        convert(graph, [TEXT, IMAGE], mixes(-0.2, 0.7, 0.1, 0.9))
+
+
+@pytest.mark.parametrize(
+    ("measurements", "factors", "error"),
+    [
+        ([Measurement("X", 1.0, HALF)], {}, "measurements of X: is no option of the model"),
+        ([Measurement("E", -1.0, HALF)], {}, r"measurements of E\.rate: has to be a number above 0, not -1"),
+        ([Measurement("E", math.nan, HALF)], {}, r"measurements of E\.rate: has to be a number above 0, not nan"),
+        ([Measurement("E", 1.0, {"text": 0.5})], {}, r"measurements of E\.mix: its shares add up to 0\.5, not to 1"),
+        ([Measurement("E", 1.0, {})], {}, r"measurements of E\.mix: its shares add up to 0, not to 1"),
+        ([Measurement("E", 1.0, {"audio": 1.0})], {}, r"measurements of E\.mix: 'audio' is no request type"),
+        (
+            [Measurement("E", 1.0, {"text": -1, "image": 2})],
+            {},
+            r"E\.mix\.text: has to be a number of at least 0, not -1",
+        ),
+        ([Measurement("E", 1.0, {"text": 1.0})], {}, "measurements of E: no request of the mix needs encoder"),
+        ([ALONE[0]], {}, r"options\.L: was not measured"),
+        (ALONE, {}, r"options\.EL: was not measured; measure it or assume its factor"),
+        (ALONE, {"EL": 0.0}, r"factors\.EL: has to be a number above 0, not 0"),
+        (ALONE, {"X": 1.0}, r"factors\.X: is no option on any path"),
+        (ALONE, {"L": 1.0}, r"factors\.L: is assumed, but the option was measured"),
+    ],
+)
+def test_measurements_that_make_no_sense_are_refused(
+    measurements: list[Measurement], factors: dict[str, float], error: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=error):
+        convert(GRAPH, [TEXT, IMAGE], measurements, factors)
