@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from annotated_types import MaxLen
-from pydantic import BaseModel, Discriminator, Field, StringConstraints, Tag, field_validator, model_validator
-from pydantic_core import to_json
+from pydantic import BaseModel, Discriminator, Field, StringConstraints, Tag, model_validator
 
 from cornserve_tasklib.messages import FunctionName
 from cornserve_tasklib.sampling import STRICT
-
-MAX_SCHEMA_BYTES = 64 << 10
-"""A grammar is made of each schema before the first token."""
-
-
-def _small(schema: dict[str, Any] | None) -> dict[str, Any] | None:
-    size = 0 if schema is None else len(to_json(schema))
-    if size > MAX_SCHEMA_BYTES:
-        raise ValueError(f"a schema has at most {MAX_SCHEMA_BYTES} bytes, not {size}")
-    return schema
+from cornserve_tasklib.schema import Schema
 
 
 class Function(BaseModel):
@@ -27,11 +17,9 @@ class Function(BaseModel):
 
     name: FunctionName
     description: str | None = None
-    parameters: dict[str, Any] | None = None
-    """A JSON schema."""
+    parameters: Schema | None = None
+    """Of its arguments, which are an object. Without: it has none."""
     strict: bool | None = None
-
-    _parameters_are_small = field_validator("parameters")(_small)
 
 
 class Tool(BaseModel):
@@ -70,10 +58,8 @@ class JsonSchema(BaseModel):
 
     name: Annotated[str, StringConstraints(min_length=1, max_length=64)]
     description: str | None = None
-    json_schema: Annotated[dict[str, Any], Field(alias="schema")]
+    json_schema: Annotated[Schema, Field(alias="schema")]
     strict: bool | None = None
-
-    _schema_is_small = field_validator("json_schema")(_small)
 
 
 class ResponseFormat(BaseModel):

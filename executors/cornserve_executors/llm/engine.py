@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import aclosing
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 from vllm import RequestOutput
 from vllm.config.structured_outputs import StructuredOutputsConfig
 
 from cornserve.transport import Received
+from cornserve_executors.base import EngineDeadError, InvalidRequestError
 from cornserve_executors.llm import trace
 from cornserve_executors.llm.answer import Answer
 from cornserve_executors.llm.connector import EmbeddingsConnector
 from cornserve_executors.llm.generation import Generations
 from cornserve_executors.llm.parsing import check_parsers
+from cornserve_executors.llm.schemas import Schemas, schemas_of
 from cornserve_executors.llm.weights import Weights
 from cornserve_executors.vllm import settings
 from cornserve_executors.vllm.engine import VllmEngine, explained
@@ -28,11 +31,17 @@ NO_OTHERS = {"video": 0, "audio": 0}
 """Media that nobody can send. vLLM would keep memory free for them."""
 
 
+class GivenUpError(Exception):
+    """The engine has ended a request before it was done, and does not say why."""
+
+
 class Engine(VllmEngine):
     def __init__(self, config: LLMTask) -> None:
         check_parsers(config)
         super().__init__(engine_args(config))
-        self._generations = Generations(self._vllm.model_config, self._vllm.renderer, config)
+        renderer = self._vllm.renderer
+        self._generations = Generations(self._vllm.model_config, renderer, config)
+        self._schemas = Schemas(self._vllm.vllm_config, renderer.tokenizer)
 
     @property
     def encodes_images(self) -> bool:
@@ -57,7 +66,7 @@ class Engine(VllmEngine):
             delivered: what another executor has sent of this answer before it died; `send` gets what follows.
             received: the embeddings of the encoded images, in their order. The engine needs them until this returns.
         """
-        with explained():
+        async with self._schemas_explained(request):
             generation = await self._generations.of(request, received, stream=send is not None)
             if delivered:
                 generation = generation.after(delivered)
@@ -76,6 +85,23 @@ class Engine(VllmEngine):
                     if output.finished:
                         trace.tell(output)
             return answer.response()
+
+    @asynccontextmanager
+    async def _schemas_explained(self, request: LLMRequest) -> AsyncIterator[None]:
+        """An error that a schema of the request is to blame for names it."""
+        try:
+            with explained():
+                yield
+        except EngineDeadError:
+            raise
+        except Exception as error:
+            complaint = await asyncio.to_thread(self._schemas.complaint, request)
+            if complaint is None and isinstance(error, GivenUpError):
+                fields = ", ".join(field for field, _ in schemas_of(request))
+                complaint = fields and f"{fields}: the model came to a point from which nothing follows"
+            if not complaint:
+                raise
+            raise InvalidRequestError(complaint) from error
 
 
 def engine_args(config: LLMTask) -> dict[str, Any]:
@@ -103,3 +129,4 @@ def _check(output: RequestOutput, received: Sequence[Received]) -> None:
     if any(completion.finish_reason == "error" for completion in output.outputs):
         for tensor in received:
             tensor.check()
+        raise GivenUpError("vLLM has given the request up")

@@ -30,6 +30,8 @@ from cornserve_tasklib.chat import ChatRequest
 from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.llm import LLMRequest, LLMTask
 
+NO_PARAMETERS = {"type": "object", "properties": {}}
+
 
 @dataclass(frozen=True, slots=True)
 class Generation:
@@ -120,6 +122,8 @@ class Generations:
         self._check_tools(request)
         conversation = await conversation_of(request, received, self.images)
         fields = request.model_dump(exclude_defaults=True, exclude={"messages", "max_tokens", "max_completion_tokens"})
+        if request.tools is not None:
+            fields["tools"] = [_with_parameters(tool) for tool in fields["tools"]]
         fields |= {"messages": conversation.messages, "ec_transfer_params": conversation.embeddings, "stream": stream}
         vllm_request = ChatCompletionRequest.model_validate(fields)
         # Who has to call may not do so wrongly. Who may call does as the tool's `strict` says.
@@ -171,6 +175,12 @@ class Generations:
                 f"the prompt has {length} tokens, which leaves no room for an answer in a context of {context}"
             )
         return min(room if request.token_limit is None else request.token_limit, room)
+
+
+def _with_parameters(tool: dict[str, Any]) -> dict[str, Any]:
+    """As at OpenAI, a function that says nothing of parameters has none. vLLM would let the model make some up."""
+    function = tool["function"]
+    return {**tool, "function": {**function, "parameters": function.get("parameters") or NO_PARAMETERS}}
 
 
 def _reasoning(

@@ -146,6 +146,21 @@ async def test_a_named_tool_is_called(client: Client, stream: bool) -> None:
     assert response.finish_reason == "stop"
 
 
+@streams
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "look"}}])
+@pytest.mark.parametrize("parameters", [{}, {"parameters": {}}], ids=["without", "empty"])
+async def test_a_function_without_parameters_is_called_without_arguments(
+    client: Client, stream: bool, choice: object, parameters: dict[str, object]
+) -> None:
+    look = {"type": "function", "function": {"name": "look", **parameters}}
+    request = ask(tools=[look], tool_choice=choice, parallel_tool_calls=False, max_tokens=500)
+    response = (await client.ask(request, stream=stream)).response
+
+    assert response.tool_calls is not None
+    (call,) = response.tool_calls
+    assert json.loads(call.function.arguments) == {}
+
+
 async def test_tools_that_may_not_be_called_are_still_known(client: Client) -> None:
     without = (await client.ask(ask(max_tokens=1))).response.usage
     response = (await client.ask(ask(tools=[PICK], tool_choice="none", max_tokens=1))).response
@@ -218,15 +233,35 @@ async def test_an_echo_may_be_all(client: Client, stream: bool) -> None:
     assert len(response.logprobs) == 7
 
 
+PUZZLE: dict[str, object] = {
+    "type": "object",
+    "properties": {"a": {"type": "string", "pattern": "(a|b)*a(a|b){200}"}},
+    "required": ["a"],
+}
+"""Its automaton would have 2**200 states, which the engine finds out only once it compiles the grammar."""
+
+
+def answered_as(schema: dict[str, object]) -> ChatRequest:
+    return ask(response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": schema}})
+
+
+def called_with(schema: dict[str, object]) -> ChatRequest:
+    leap = {"type": "object", "properties": {"by": {"type": "integer", "multipleOf": 4}}}
+    functions = [{"name": "leap", "parameters": leap}, {"name": "broken", "parameters": schema}]
+    tools = [{"type": "function", "function": function} for function in functions]
+    return ask(tools=tools, tool_choice={"type": "function", "function": {"name": "broken"}})
+
+
 REFUSED = {
     "n-greedy": (ask(n=2), "n must be 1 when using greedy sampling"),
     "unknown-token-in-logit-bias": (ask(logit_bias={"99999": 1}), "99999"),
     "unknown-stop-token": (ask(stop_token_ids=[99999]), "99999"),
     "unknown-token-in-prompt": (complete([1, 99999]), "99999|vocabulary"),
-    "no-schema": (
-        ask(response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "nonsense"}}}),
-        "nonsense|[Ss]chema|grammar",
-    ),
+    "no-schema": (answered_as({"type": "nonsense"}), r'^response_format\.json_schema\.schema: .*"nonsense"$'),
+    "a-pattern-that-is-too-much": (answered_as(PUZZLE), r"^response_format\.json_schema\.schema: "),
+    "a-tool-with-such-a-pattern": (called_with(PUZZLE), r"^tools\[1\]\.function\.parameters: "),
+    "a-schema-that-nothing-follows": (answered_as({"$ref": "#"}), r"^response_format\.json_schema\.schema: "),
+    "a-tool-without-a-schema": (called_with({"type": "nonsense"}), r'^tools\[1\]\.function\.parameters: .*"nonsense"$'),
 }
 
 

@@ -128,6 +128,8 @@ NAMED = function({"name": "other"})
 CALL = {"id": "call-1", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
 USER = {"role": "user", "content": "x"}
 HUGE = {"type": "object", "description": "x" * 65536}
+COUNTED = {"type": "object", "minProperties": 1, "properties": {f"p{number}": {} for number in range(101)}}
+REPEATED = {"type": "object", "properties": {"a": {"pattern": "a{1000}"}, "b": {"patternProperties": {"b{1,2}": {}}}}}
 
 
 @pytest.mark.parametrize(
@@ -171,6 +173,12 @@ HUGE = {"type": "object", "description": "x" * 65536}
         ({"tools": [{"type": "function"}]}, "tools.0.function", "missing field"),
         ({"tools": [function({"name": "a b"})]}, "tools.0.function.name", "should match pattern"),
         ({"tools": [function({"name": "f", "parameters": HUGE})]}, "tools.0.function.parameters", "65536 bytes"),
+        ({"tools": [TOOL, function({"name": "f", "parameters": COUNTED})]}, "tools.1.function.parameters", "not 101"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "f", "schema": REPEATED}}},
+            "response_format.json_schema.schema",
+            "not 1002",
+        ),
         ({"response_format": {"type": "json_schema"}}, "response_format", "json_schema goes with"),
         ({"response_format": {"type": "xml"}}, "response_format.type", "not 'xml'"),
         ({"chat_template_kwargs": {"tools": []}}, "chat_template_kwargs", "'tools' cannot be given"),
