@@ -18,6 +18,7 @@ ON_MY_OWN = [
     "docs/how-to/put-it-on-a-network.md",
     "docs/how-to/send-images.md",
     "docs/reference/executor-contract.md",
+    "docs/reference/profiles.md",
     "docs/reference/transport.md",
     "docs/reference/workloads.md",
 ]

@@ -1,0 +1,182 @@
+"""Predictions: what they count is right, and how far off they are is said."""
+
+from __future__ import annotations
+
+import pytest
+
+from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.profiles.accuracy import accuracy, calibrated, comparisons
+from cornserve_planner.profiles.architecture import Architectures, Decoder
+from cornserve_planner.profiles.gpus import Gpus
+from cornserve_planner.profiles.roofline import (
+    Efficiency,
+    Machine,
+    Work,
+    batch_limit,
+    decode_seconds,
+    decode_step,
+    denoise,
+    encode,
+    generate_seconds,
+    predicted_rate,
+    prefill,
+)
+
+MODELS, GPUS = Architectures.shipped(), Gpus.shipped()
+A100 = Machine(GPUS["A100-80GB"])
+
+
+@pytest.mark.parametrize(
+    ("model", "billions"),
+    [
+        ("llava-1.5-7b", 6.74),
+        ("llava-1.5-13b", 13.02),
+        ("llava-34b", 34.39),
+        ("qwen2.5-vl-7b", 7.62),
+        ("qwen2.5-vl-32b", 32.76),
+        ("qwen2.5-vl-72b", 72.71),
+        ("qwen3-omni-30b-a3b", 30.53),
+    ],
+)
+def test_the_language_models_have_as_many_parameters_as_their_names_say(model: str, billions: float) -> None:
+    assert MODELS[model].decoder().parameters / 1e9 == pytest.approx(billions, abs=0.02)
+
+
+def test_the_vision_encoders_have_as_many_parameters_as_published() -> None:
+    assert MODELS["internvl3-38b"].encoder().parameters / 1e9 == pytest.approx(5.5, abs=0.05)
+    assert MODELS["llava-1.5-7b"].encoder().parameters / 1e9 == pytest.approx(0.30, abs=0.01)
+
+
+def test_a_sparse_model_computes_with_a_tenth_of_its_parameters() -> None:
+    omni = MODELS["qwen3-omni-30b-a3b"].decoder()
+
+    assert omni.active_parameters / 1e9 == pytest.approx(2.7, abs=0.1)
+
+
+def test_work_takes_as_long_as_the_slower_of_arithmetic_and_traffic() -> None:
+    machine = Machine(GPUS["A100-80GB"], efficiency=Efficiency(1, 1))
+
+    assert machine.seconds(Work(312e12, 1)) == pytest.approx(1)
+    assert machine.seconds(Work(1, 2.039e12)) == pytest.approx(1)
+    assert Machine(GPUS["A100-80GB"], count=2, efficiency=Efficiency(1, 1)).seconds(Work(312e12, 1)) == 0.5
+    assert machine.utilisation(Work(156e12, 0), 1.0) == 0.5
+
+
+def test_prefill_is_bound_by_arithmetic_and_decode_by_memory() -> None:
+    llm = MODELS["qwen2.5-vl-7b"].decoder()
+
+    def arithmetic(work: Work) -> bool:
+        return work.flops / A100.gpu.peak() > work.bytes / A100.gpu.bandwidth.value
+
+    assert arithmetic(prefill(llm, 1000))
+    assert not arithmetic(decode_step(llm, 1000, batch=32))
+    assert arithmetic(encode(MODELS["qwen2.5-vl-7b"].encoder(), 600))
+
+
+def test_windows_make_attention_linear_in_the_length_of_a_video() -> None:
+    internvl = MODELS["internvl3-38b"].encoder()
+
+    assert encode(internvl, 2560).flops == pytest.approx(10 * encode(internvl, 256).flops, rel=1e-6)
+
+
+def test_a_batch_is_as_large_as_the_cache_allows() -> None:
+    llm = MODELS["qwen2.5-vl-32b"].decoder()
+
+    assert batch_limit(llm, 11_700, A100) == 2
+    assert batch_limit(llm, 11_700, Machine(GPUS["A100-80GB"], count=2)) == 25
+    assert batch_limit(llm, 100, Machine(GPUS["H200"])) == 256
+    with pytest.raises(InvalidInputError, match=r"gpu: weights of 65.5 GB and a cache of 0.0 GB exceed 21.6 GB on 1"):
+        batch_limit(llm, 100, Machine(GPUS["L4"]))
+
+
+def test_a_second_gpu_helps_decoding_more_than_twice_when_memory_was_short() -> None:
+    llm = MODELS["qwen2.5-vl-32b"].decoder()
+
+    one, two = (decode_seconds(llm, 11_600, 100, Machine(GPUS["A100-80GB"], count)) for count in (1, 2))
+
+    assert one > 10 * two
+
+
+def test_fewer_bits_are_faster() -> None:
+    llm = MODELS["qwen2.5-vl-7b"].decoder()
+
+    seconds = [generate_seconds(llm, 1000, 100, Machine(GPUS["H100"], dtype=dtype)) for dtype in ("bf16", "fp8")]
+
+    assert seconds[0] == pytest.approx(2 * seconds[1], rel=0.2)
+
+
+def test_a_prediction_is_tagged_and_tells_its_assumptions() -> None:
+    figure = predicted_rate(0.25, A100, "an encoder")
+
+    assert (figure.value, figure.unit, figure.tag) == (4, "requests/s", "predicted")
+    assert figure.source == "roofline of an encoder at 50% of peak FLOP/s and 70% of peak bandwidth"
+
+
+def test_steps_and_passes_multiply() -> None:
+    qwen = MODELS["qwen-image"].diffusion()
+    positions = qwen.positions(512, 512)
+
+    assert positions == 1024
+    assert denoise(qwen, positions, 20).flops == pytest.approx(20 * denoise(qwen, positions, 1).flops)
+    assert MODELS["wan2.1-i2v-14b"].diffusion().positions(720, 544, 81) == 45 * 34 * 21
+
+
+def test_every_published_figure_that_can_be_is_predicted() -> None:
+    found = comparisons()
+
+    table_1 = [it for it in found if it.source == "[C Table 1]"]
+    assert len(table_1) == 12
+    assert {it.kind for it in found} == {"encoder", "language model", "diffusion", "diffusion on several GPUs"}
+    for comparison in found:
+        assert comparison.published > 0
+        assert comparison.predicted > 0
+
+
+def test_the_predictor_is_as_far_off_as_the_documentation_says() -> None:
+    """Factors, typical and worst. They may only become smaller."""
+    bounds = {
+        "language model": (1.76, 2.46),
+        "diffusion": (1.55, 2.9),
+        "encoder": (3.3, 9.0),
+        "diffusion on several GPUs": (2.5, 13.3),
+    }
+
+    for found in accuracy(comparisons()):
+        typical, worst = bounds.pop(found.kind)
+        assert found.typical < typical
+        assert found.worst < worst
+    assert not bounds
+
+
+def test_calibration_on_the_others_helps_on_average() -> None:
+    found = comparisons()
+
+    for before, after in zip(accuracy(found), accuracy(calibrated(found)), strict=True):
+        assert after.typical < before.typical, before.kind
+
+
+def test_internvls_video_rate_is_above_what_an_a100_can_compute() -> None:
+    (video,) = (it for it in comparisons() if it.model == "internvl3-38b" and "video encoder" in it.what)
+
+    assert video.utilisation > 1
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda: Efficiency(compute=1.5), "efficiency.compute: has to be above 0 and at most 1, not 1.5"),
+        (lambda: Efficiency(bandwidth=0), "efficiency.bandwidth: has to be above 0 and at most 1, not 0"),
+        (lambda: predicted_rate(0, A100, "nothing"), "seconds: has to be a number above 0, not 0"),
+    ],
+)
+def test_impossible_assumptions_are_refused(make: object, error: str) -> None:
+    assert callable(make)
+    with pytest.raises(InvalidInputError, match=error):
+        make()
+
+
+def test_heads_that_cannot_share_keys_are_refused() -> None:
+    fields = MODELS["llava-34b"].decoder().model_dump() | {"kv_heads": 5}
+
+    with pytest.raises(ValueError, match="56 heads cannot share 5 key-value heads evenly"):
+        Decoder(**fields)
