@@ -8,7 +8,7 @@ white. (transformers' own loader drops the transparency instead; it agrees on ev
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ import PIL.Image
 import PIL.ImageOps
 
 from cornserve_executors.base import InvalidRequestError
+from cornserve_executors.media import png
 from cornserve_tasklib.image import Image
 
 _SIDEWAYS = frozenset({5, 6, 7, 8})
@@ -37,12 +38,13 @@ class Size(NamedTuple):
 
 
 def size_of(image: Image) -> Size:
-    """As it will be opened. Reads the file's header only."""
-    with _read(image) as file:
+    """As it will be opened. Decodes nothing."""
+    with _read(image, png.without_pixels if image.format == "PNG" else None) as file:
         width, height = file.size
         sideways = False
         with suppress(Exception):
-            sideways = file.getexif().get(_ORIENTATION) in _SIDEWAYS
+            # A PNG file's own `getexif` would look for more behind the pixels, and decode them on the way.
+            sideways = PIL.Image.Image.getexif(file).get(_ORIENTATION) in _SIDEWAYS
     return Size(height, width) if sideways else Size(width, height)
 
 
@@ -53,19 +55,23 @@ def open_image(image: Image) -> PIL.Image.Image:
     """
     with _read(image) as file:
         file.load()
-        upright = file
+        if image.data is not None and file.format == "PNG" and png.lacks_rows(image.data.data, file):
+            raise ImageError(image.where, "the PNG image cannot be decoded: it is truncated, rows are missing")
         with suppress(Exception):  # Orientation is not worth an error: no viewer makes one of it.
-            upright = PIL.ImageOps.exif_transpose(file)
-        return _on_white(upright) if upright.has_transparency_data else upright.convert("RGB")
+            PIL.ImageOps.exif_transpose(file, in_place=True)
+        if file.has_transparency_data:
+            return _on_white(file)
+        return file if file.mode == "RGB" else file.convert("RGB")
 
 
 @contextmanager
-def _read(image: Image) -> Iterator[PIL.Image.Image]:
+def _read(image: Image, part: Callable[[bytes], bytes] | None = None) -> Iterator[PIL.Image.Image]:
     if image.data is None:
         raise ImageError(image.where, "the image came without its bytes")
     try:
+        data = image.data.data if part is None else part(image.data.data)
         # Of Pillow's decoders, an image meets the one that its gateway named, and no other.
-        with PIL.Image.open(io.BytesIO(image.data.data), formats=[image.format]) as file:
+        with PIL.Image.open(io.BytesIO(data), formats=[image.format]) as file:
             _check(image, file)
             yield file
     except ImageError:

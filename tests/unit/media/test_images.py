@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import zlib
+from contextlib import nullcontext
 
+import numpy as np
 import PIL.Image
 import pytest
 
@@ -58,6 +60,28 @@ def test_an_image_is_turned_upright(orientation: int, expected: PIL.Image.Image)
     assert size_of(upright(orientation)) == opened.size
 
 
+def behind_the_pixels(data: bytes) -> bytes:
+    """With the EXIF chunk moved there, which PNG allows."""
+    start = data.index(b"eXIf") - 4
+    end = start + 12 + int.from_bytes(data[start : start + 4])
+    return data[:start] + data[end:-12] + data[start:end] + data[-12:]
+
+
+def test_an_orientation_that_stands_behind_the_pixels_counts() -> None:
+    image = upright(6)
+    assert image.data is not None
+    image = image_of(behind_the_pixels(image.data.data), "PNG", 30, 20)
+
+    assert size_of(image) == open_image(image).size == (20, 30)
+
+
+def test_a_size_is_told_without_decoding() -> None:
+    image = image_of(wrong_checksum(PNG), "PNG", 30, 20)
+    assert size_of(image) == (30, 20)
+    with pytest.raises(ImageError):
+        open_image(image)
+
+
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
 def test_exif_data_that_is_broken_is_no_reason_to_refuse_an_image() -> None:
     image = sent(PICTURE, "JPEG", exif=b"Exif\0\0MM\0*\0\0\0\x08\xff\xff")
@@ -81,6 +105,15 @@ def wrong_checksum(data: bytes) -> bytes:
 
 
 PNG, JPEG = file_of(PICTURE), file_of(PICTURE, "JPEG")
+
+
+def with_rows(rows: int) -> bytes:
+    """Every chunk is whole, and so is each row that is there."""
+    packed = zlib.compress((b"\0" + bytes(range(90))) * rows)
+    chunk = b"IDAT" + packed
+    return PNG[:33] + len(packed).to_bytes(4) + chunk + zlib.crc32(chunk).to_bytes(4) + PNG[-12:]
+
+
 GIF = file_of(PICTURE.convert("P"), "GIF", save_all=True, append_images=[noise(1, 30, 20).convert("P")])
 WEBP = file_of(PICTURE, "WEBP", save_all=True, append_images=[noise(1, 30, 20)])
 HEADER = b"IHDR" + (60_000).to_bytes(4) + (60_000).to_bytes(4) + bytes([8, 0, 0, 0, 0])
@@ -93,6 +126,7 @@ BOMB = PNG[:12] + HEADER + zlib.crc32(HEADER).to_bytes(4) + PNG[33:]
         (image_of(truncated(PNG), "PNG", 30, 20), "the PNG image cannot be decoded: "),
         (image_of(truncated(JPEG), "JPEG", 30, 20), "the JPEG image cannot be decoded: image file is truncated"),
         (image_of(wrong_checksum(PNG), "PNG", 30, 20), "the PNG image cannot be decoded: "),
+        (image_of(with_rows(10), "PNG", 30, 20), "the PNG image cannot be decoded: it is truncated, rows are missing"),
         (image_of(PNG[:20], "PNG", 30, 20), "the PNG image cannot be decoded: |this is no PNG image"),
         (image_of(JPEG, "PNG", 30, 20), "this is no PNG image"),
         (image_of(b"<html>", "JPEG", 30, 20), "this is no JPEG image"),
@@ -113,6 +147,39 @@ def test_what_cannot_be_used_is_refused_by_name(image: Image, reason: str) -> No
     assert isinstance(caught.value, InvalidRequestError)
     assert re.match(reason, caught.value.reason), caught.value.reason
     assert str(caught.value) == f"messages[0].content[0]: {caught.value.reason}"
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "RGB", "RGBA", "I;16"])
+@pytest.mark.parametrize("rows", [19, 20])
+def test_only_rows_that_are_missing_are_missed_whatever_the_colours(mode: str, rows: int) -> None:
+    black = PIL.Image.new(mode, (30, 20))
+    data = file_of(black)
+    start = data.index(b"IDAT")
+    length = int.from_bytes(data[start - 4 : start])
+    raw = zlib.decompress(data[start + 4 : start + 4 + length])
+    packed = zlib.compress(raw[: len(raw) * rows // 20])
+    chunk = b"IDAT" + packed
+    cut = data[: start - 4] + len(packed).to_bytes(4) + chunk + zlib.crc32(chunk).to_bytes(4) + data[-12:]
+
+    with pytest.raises(ImageError, match="rows are missing") if rows < 20 else nullcontext():
+        open_image(image_of(cut, "PNG", 30, 20))
+
+
+def interlaced(picture: PIL.Image.Image, passes: int) -> bytes:
+    """Pillow reads such files, and writes none."""
+    pixels = np.asarray(picture)
+    steps = [(0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1)]
+    parts = [pixels[top::down, left::across] for top, left, down, across in steps[:passes]]
+    packed = zlib.compress(b"".join(b"\0" + row.tobytes() for part in parts for row in part))
+    header = b"IHDR" + picture.width.to_bytes(4) + picture.height.to_bytes(4) + bytes([8, 2, 0, 0, 1])
+    chunks = [header, b"IDAT" + packed, b"IEND"]
+    return PNG[:8] + b"".join((len(chunk) - 4).to_bytes(4) + chunk + zlib.crc32(chunk).to_bytes(4) for chunk in chunks)
+
+
+def test_an_interlaced_image_needs_all_of_its_passes() -> None:
+    assert open_image(image_of(interlaced(PICTURE, 7), "PNG", 30, 20)).tobytes() == PICTURE.tobytes()
+    with pytest.raises(ImageError, match="rows are missing"):
+        open_image(image_of(interlaced(PICTURE, 6), "PNG", 30, 20))
 
 
 def test_a_text_that_unpacks_to_gigabytes_is_not_unpacked() -> None:
