@@ -7,6 +7,11 @@ leaks would grow. What lies in shared memory counts for whoever has touched it, 
 again for its consumers.
 
     benchmarks/images.py MODEL --path e-l --requests 5000
+
+With --beside, it tells instead how long small images wait, one after the other, while the images of another request are
+encoded, which are as large as an instance takes them.
+
+    benchmarks/images.py MODEL --path e-l --beside 10
 """
 
 from __future__ import annotations
@@ -21,12 +26,15 @@ import sys
 import tempfile
 import time
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from io import BytesIO
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 import aiohttp
 import psutil
@@ -39,6 +47,7 @@ from benchmarks.harness.machine import Machine
 
 APP = "images"
 CHECKPOINTS = 10
+LARGE_SIDE = 8000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +62,18 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Beside:
+    """Latencies of small images."""
+
+    alone_ms: list[float]
+    beside_ms: list[float]
+    large_seconds: float
+    """How long the other request took."""
+    rss_mib: dict[str, float]
+    """At most, meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
     model: Path
     path: str
@@ -60,18 +81,27 @@ class Options:
     concurrency: int
     side: int
     tokens: int
+    beside: int
 
 
 def main() -> None:
     options, as_json = _options()
     with _instance(options) as home:
         url = json.loads((home / "instance.json").read_text())["url"]
-        checkpoints = asyncio.run(_measure(options, url, home))
+        report: dict[str, Any] = {"machine": asdict(Machine.here())}
+        show: Callable[[], None]
+        if options.beside:
+            beside = asyncio.run(_measure_beside(options, url, home))
+            report["beside"] = asdict(beside)
+            show = partial(_show_beside, options, beside)
+        else:
+            checkpoints = asyncio.run(_measure(options, url, home))
+            report["checkpoints"] = [asdict(one) for one in checkpoints]
+            show = partial(_show, options, checkpoints)
     if as_json:
-        report = {"machine": asdict(Machine.here()), "checkpoints": [asdict(one) for one in checkpoints]}
         print(json.dumps(report))
     else:
-        _show(options, checkpoints)
+        show()
 
 
 def _options() -> tuple[Options, bool]:
@@ -82,20 +112,23 @@ def _options() -> tuple[Options, bool]:
     parser.add_argument("--concurrency", type=int, default=16)
     parser.add_argument("--side", type=int, default=112, help="of an image, in pixels")
     parser.add_argument("--tokens", type=int, default=4, help="of an answer")
+    parser.add_argument("--beside", type=int, default=0, metavar="N", help="N large images of another request")
     parser.add_argument("--quick", action="store_true", help="few requests: shows that it runs")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     if given.requests < CHECKPOINTS:
         parser.error(f"--requests: at least {CHECKPOINTS}, one for each tenth")
     requests = 40 if given.quick else given.requests
-    return Options(given.model, given.path, requests, given.concurrency, given.side, given.tokens), given.json
+    options = Options(given.model, given.path, requests, given.concurrency, given.side, given.tokens, given.beside)
+    return options, given.json
 
 
 @contextmanager
 def _instance(options: Options) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="cornserve-benchmark-") as directory:
         home = Path(directory)
-        _cornserve(home, "up", "--detach", "--port", "0")
+        megapixels = max(128, options.beside * LARGE_SIDE**2 // 1_000_000)
+        _cornserve(home, "up", "--detach", "--port", "0", "--limit", f"request-megapixels={megapixels}")
         try:
             _cornserve(home, "deploy", str(options.model), "--name", APP, "--share", options.path)
             yield home
@@ -116,7 +149,7 @@ async def _measure(options: Options, url: str, home: Path) -> list[Checkpoint]:
         with Progress(console=Console(stderr=True)) as progress:
             bar = progress.add_task("asking", total=options.requests)
             for begin, end in pairwise(ends):
-                bodies = [_body(number, options) for number in range(begin, end)]
+                bodies = [_body([number], options.side, options) for number in range(begin, end)]
                 began = time.perf_counter()
                 latencies = await _ask_all(session, url, options, bodies)
                 seconds = time.perf_counter() - began
@@ -125,6 +158,26 @@ async def _measure(options: Options, url: str, home: Path) -> list[Checkpoint]:
                 rss = await asyncio.to_thread(_rss, home)
                 checkpoints.append(_checkpoint(end, seconds, latencies, rss, held))
     return checkpoints
+
+
+async def _measure_beside(options: Options, url: str, home: Path) -> Beside:
+    numbers = count()
+    large = _body([next(numbers) for _ in range(options.beside)], LARGE_SIDE, options)
+    async with aiohttp.ClientSession() as session:
+
+        async def ask(body: bytes) -> float:
+            (seconds,) = await _ask_all(session, url, options, [body])
+            return seconds
+
+        alone = [1000 * await ask(_body([next(numbers)], options.side, options)) for _ in range(20)]
+        asking = asyncio.create_task(ask(large))
+        beside: list[float] = []
+        rss: dict[str, float] = {}
+        while not asking.done():
+            beside.append(1000 * await ask(_body([next(numbers)], options.side, options)))
+            now = await asyncio.to_thread(_rss, home)
+            rss = {name: max(now[name], rss.get(name, 0)) for name in now}
+        return Beside(alone, beside, await asking, rss)
 
 
 async def _ask_all(session: aiohttp.ClientSession, url: str, options: Options, bodies: list[bytes]) -> list[float]:
@@ -147,15 +200,20 @@ async def _ask_all(session: aiohttp.ClientSession, url: str, options: Options, b
     return sorted(latencies)
 
 
-def _body(number: int, options: Options) -> bytes:
-    image = Image.new("RGB", (options.side, options.side), tuple(number.to_bytes(3, "big")))
-    file = BytesIO()
-    image.save(file, "PNG")
-    url = f"data:image/png;base64,{b64encode(file.getvalue()).decode()}"
-    content = [{"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": url}}]
+def _body(numbers: Sequence[int], side: int, options: Options) -> bytes:
+    """Asks about images that each have the colour of their number."""
+    images = [{"type": "image_url", "image_url": {"url": _url(number, side)}} for number in numbers]
+    content = [{"type": "text", "text": "What is this?"}, *images]
     messages = [{"role": "user", "content": content}]
     body = {"model": APP, "messages": messages, "max_tokens": options.tokens, "temperature": 0, "ignore_eos": True}
     return json.dumps(body).encode()
+
+
+def _url(number: int, side: int) -> str:
+    image = Image.new("RGB", (side, side), tuple(number.to_bytes(3, "big")))
+    file = BytesIO()
+    image.save(file, "PNG")
+    return f"data:image/png;base64,{b64encode(file.getvalue()).decode()}"
 
 
 def _checkpoint(
@@ -212,6 +270,15 @@ def _show(options: Options, checkpoints: list[Checkpoint]) -> None:
         held = f"{one.slab_held_mib:.1f}"
         table.add_row(str(one.requests), f"{rate:.1f}", f"{one.p50_ms:.0f}", f"{one.p99_ms:.0f}", *memory, held)
     Console().print(table)
+
+
+def _show_beside(options: Options, measured: Beside) -> None:
+    large = f"{options.beside} of {LARGE_SIDE}x{LARGE_SIDE} in {measured.large_seconds:.1f} s"
+    title = f"{options.path}: an image of {options.side}x{options.side} beside {large}, on {Machine.here()}"
+    table = Table("", "requests", "p50 ms", "max ms", title=title)
+    for name, latencies in (("alone", measured.alone_ms), ("beside", measured.beside_ms)):
+        table.add_row(name, str(len(latencies)), f"{median(latencies):.0f}", f"{max(latencies):.0f}")
+    Console().print(table, *(f"{name}: {mib:.0f} MiB at most" for name, mib in measured.rss_mib.items()), sep="\n")
 
 
 if __name__ == "__main__":

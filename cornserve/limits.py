@@ -34,9 +34,9 @@ class Limits:
     image_mib: int = 20
     """One image, as it comes."""
     image_megapixels: int = 64
-    """One image, when it is decoded: a million pixels take 3 MB."""
+    """One image, when it is decoded: a million pixels take 4 MB."""
     request_megapixels: int = 128
-    """Of all images of one request together, in millions: an executor may have them decoded at once."""
+    """Of all images of one request together, in millions: decoding takes up to a second for 64."""
     fetches: int = 128
     """Images that a gateway fetches at once."""
     fetch_seconds: int = 10

@@ -1,10 +1,22 @@
-"""Waiting for whatever comes first, with one owner for both."""
+"""Waiting for several things at once, with one owner for all of them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
-from typing import Any
+from collections.abc import Awaitable, Coroutine, Iterable
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+
+async def all_of(works: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
+    """Their results, in order. The first error ends the others, and is raised when they have ended."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(work) for work in works]
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return [task.result() for task in tasks]
 
 
 async def done_before(event: asyncio.Event, work: Awaitable[Any]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ from cornserve.gateway.media.errors import ImageError
 from cornserve.gateway.media.fetch import Fetcher
 from cornserve.gateway.media.inspection import MEGA, check_bytes, inspected
 from cornserve.task import Blob
+from cornserve.waiting import all_of
 from cornserve_tasklib.chat import ChatRequest
 from cornserve_tasklib.image import Image, ImagePart
 from cornserve_tasklib.messages import ImageUrlPart
@@ -68,12 +68,7 @@ class Media:
         if len(places) > self._limits.images:
             message = f"the request has {len(places)} images ({self._limits.remedy('images')})"
             raise ApiError(400, message, param="messages", code="too_many_images")
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for place in places:
-                    tasks.create_task(self._settle(place, take_bytes))
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None
+        await all_of(self._settle(place, take_bytes) for place in places)
         self._check_pixels(places)
 
     def _check_pixels(self, places: Sequence[Place]) -> None:

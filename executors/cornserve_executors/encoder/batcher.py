@@ -1,14 +1,13 @@
 """One task owns the device: it takes what waits, up to a budget, and encodes it together.
 
-Nobody waits for a batch to fill. While one batch is being encoded the next one gathers, so batches grow with the load,
-and no image waits for more than the batch before its own and those that fill up before it. Requests and apps are of no
-account: what waits is encoded.
+Nobody waits for a batch to fill. While one batch is being encoded the next one gathers, so batches grow with the load.
+Requests have turns, and so have images that take more than a batch: what one request sends, however much and however
+large, keeps another's image waiting for the batch that is being encoded, and for one that is all of a large image.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from typing import Generic, TypeVar
 
 from cornserve_executors.base import EngineDeadError
 from cornserve_executors.encoder.stats import Stats
+from cornserve_executors.media.turns import Turns
 
 Input = TypeVar("Input")
 Output = TypeVar("Output")
@@ -44,7 +44,10 @@ class Batcher(Generic[Input, Output]):
         self._device = device
         self._max_patches = max_patches
         self._stats = stats
-        self._waiting: deque[_Item[Input, Output]] = deque()
+        self._small = Turns[_Item[Input, Output]]()
+        self._large = Turns[_Item[Input, Output]]()
+        """Those that are a batch of their own."""
+        self._order = [self._large, self._small]
         self._arrived = asyncio.Event()
         self._death: EngineDeadError | None = None
 
@@ -56,7 +59,7 @@ class Batcher(Generic[Input, Output]):
         if self._death is not None:
             raise EngineDeadError(str(self._death))
         item: _Item[Input, Output] = _Item(input, patches, request_id)
-        self._waiting.append(item)
+        (self._large if patches > self._max_patches else self._small).add(item, request_id)
         self._arrived.set()
         return await item.output
 
@@ -70,21 +73,25 @@ class Batcher(Generic[Input, Output]):
                     await self._work(batch)
                 except EngineDeadError as error:
                     self._death = error
-                    self._fail([*batch, *self._waiting], error)
-                    self._waiting.clear()
+                    while batch:
+                        self._fail(batch, error)
+                        batch = self._take()
                     raise
 
     def _take(self) -> list[_Item[Input, Output]]:
+        """The next batch. Large and small images come first in turns."""
+        self._order.reverse()
         batch: list[_Item[Input, Output]] = []
         patches = 0
-        while self._waiting:
-            item = self._waiting[0]
-            if not item.output.done():  # Whoever waited for it may have left.
-                if batch and patches + item.patches > self._max_patches:
-                    break
-                batch.append(item)
-                patches += item.patches
-            self._waiting.popleft()
+        for waiting in self._order:
+            while waiting:
+                item = waiting.next()
+                if not item.output.done():  # Whoever waited for it may have left.
+                    if batch and patches + item.patches > self._max_patches:
+                        break
+                    batch.append(item)
+                    patches += item.patches
+                waiting.take()
         return batch
 
     async def _work(self, batch: Sequence[_Item[Input, Output]]) -> None:

@@ -16,15 +16,15 @@ from cornserve_executors.encoder.batcher import Batcher
 from cornserve_executors.encoder.families.family import Plan, Prepared
 from cornserve_executors.encoder.flights import Flights
 from cornserve_executors.encoder.loading import load
-from cornserve_executors.encoder.room import Room
 from cornserve_executors.encoder.stats import Stats
 from cornserve_executors.media.images import ImageError, Size, open_image, size_of
+from cornserve_executors.media.lanes import Lanes
 from cornserve_executors.tensors import copies
 from cornserve_tasklib.encoder import EncoderTask
 from cornserve_tasklib.image import Image
 
-BATCHES_AHEAD = 3
-"""One on the device, one that waits for it, one that gathers: any more decoded images would only take memory."""
+PATCH_PIXELS = 14 * 14
+"""In the families that are known here."""
 
 
 class Engine:
@@ -36,13 +36,13 @@ class Engine:
         self._family = loaded.family
         self._fingerprint = loaded.fingerprint
         cores = len(os.sched_getaffinity(0))
-        # Images are prepared side by side, so each of them is by one thread. On a CPU, one core is left to that.
+        # Images are prepared side by side, so each of them by one thread. On a CPU, one core is left to that.
         device_threads = min(torch.get_num_threads(), max(1, cores - 1))
         self._device_thread = ThreadPoolExecutor(1, "device", torch.set_num_threads, (device_threads,))
-        self._preparers = ThreadPoolExecutor(cores, "prepare", torch.set_num_threads, (1,))
+        # What is larger than a batch is large.
+        self._lanes = Lanes(config.max_batch_patches * PATCH_PIXELS, partial(torch.set_num_threads, 1))
         self._batcher = Batcher(self._encode, self._device_thread, config.max_batch_patches, stats)
         self._flights = Flights[torch.Tensor]()
-        self._room = Room(BATCHES_AHEAD * config.max_batch_patches)
 
     @property
     def dtype(self) -> str:
@@ -87,14 +87,15 @@ class Engine:
 
     def shutdown(self) -> None:
         """Blocks until what the device works on is done."""
-        self._preparers.shutdown(cancel_futures=True)
+        self._lanes.shutdown()
         self._device_thread.shutdown(cancel_futures=True)
 
     async def _make(self, image: Image, plan: Plan, request_id: str) -> torch.Tensor:
-        async with self._room.take(plan.patches):
+        # The more of those of the file, and those that the processor makes of them.
+        pixels = max(image.width * image.height, plan.patches * PATCH_PIXELS)
+        async with self._lanes.lane_of(pixels).enter(pixels, request_id) as lane:
             with self._stats.preparing():
-                loop = asyncio.get_running_loop()
-                prepared = await loop.run_in_executor(self._preparers, self._prepare, image, plan)
+                prepared = await lane.run(partial(self._prepare, image, plan))
             rows = await self._batcher.encode(prepared, plan.patches, request_id)
         self._stats.encoded(plan.rows)
         return rows

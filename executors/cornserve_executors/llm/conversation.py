@@ -2,50 +2,71 @@
 
 Where all images of a chat are raw, vLLM does everything. Where some are encoded it cannot: it does not mix the two, and
 of most models it knows an image by its pixels only. So its template shows each image by a mark, its processor tells of
-each image what a prompt has in the mark's place, and the prompt is assembled here.
+each image what a prompt has in the mark's place, and the prompt is assembled here. So are those with several large
+images, which are never open together.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from copy import copy
 from typing import Any
 
+import PIL.Image
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from vllm.renderers import BaseRenderer
 from vllm.renderers.online_renderer import OnlineRenderer
 
 from cornserve.transport import Received
+from cornserve.waiting import all_of
 from cornserve_executors.base import InvalidRequestError
 from cornserve_executors.llm.connector import reference_to
-from cornserve_executors.llm.images import ArrivedImage, Images, RawImage
-from cornserve_executors.llm.placeholders import assembled
+from cornserve_executors.llm.images import SMALL_PIXELS, ArrivedImage, Images, RawImage
+from cornserve_executors.llm.placeholders import Placeholder, assembled
 from cornserve_tasklib.chat import ChatRequest
 from cornserve_tasklib.image import ImagePart
 from cornserve_tasklib.messages import ChatMessage, ImageUrlPart, TextPart
 
 
-async def conversation_of(request: ChatRequest, received: Sequence[Received], images: Images) -> Conversation:
-    return Conversation(request, await images.of(request.image_parts, received), images)
-
-
 class Conversation:
-    def __init__(self, request: ChatRequest, found: Sequence[RawImage | ArrivedImage], images: Images) -> None:
+    """
+    Args:
+        owner: in whose turn its images are opened.
+    """
+
+    def __init__(self, request: ChatRequest, received: Sequence[Received], images: Images, owner: str) -> None:
         self._request = request
-        self._found = found
+        self._found = images.of(request.image_parts, received)
         self._images = images
-        self._is_raw = all(isinstance(image, RawImage) for image in found)
+        self._owner = owner
+        self._raw = [image for image in self._found if isinstance(image, RawImage)]
+        self._opened: list[PIL.Image.Image] = []
 
     @property
-    def messages(self) -> list[dict[str, Any]]:
-        marks = iter([self._mark(image) for image in self._found])
+    def _is_vllms(self) -> bool:
+        """Several large images are opened one after the other, so vLLM cannot have them together."""
+        is_little = len(self._raw) == 1 or sum(image.pixels for image in self._raw) <= SMALL_PIXELS
+        return len(self._raw) == len(self._found) and is_little
+
+    @asynccontextmanager
+    async def messages(self) -> AsyncIterator[list[dict[str, Any]]]:
+        """As vLLM takes them, for as long as the block lasts."""
+        if self._raw and self._is_vllms:
+            async with self._images.opened(self._raw, self._owner) as self._opened:
+                yield self._shown([self._picture(*one) for one in zip(self._raw, self._opened, strict=True)])
+        else:
+            yield self._shown([self._mark(image) for image in self._found])
+
+    def _shown(self, images: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        marks = iter(images)
         return [_message(message, marks) for message in self._request.messages]
 
+    def _picture(self, image: RawImage, picture: PIL.Image.Image) -> dict[str, Any]:
+        return {"type": "image_pil", "image_pil": picture, "uuid": image.identifier}
+
     def _mark(self, image: RawImage | ArrivedImage) -> dict[str, Any]:
-        if self._is_raw and isinstance(image, RawImage):
-            return {"type": "image_pil", "image_pil": image.pixels, "uuid": image.identifier}
         kind = "image_pil" if self._images.encodes else "image_embeds"
         return {"type": kind, kind: None, "uuid": image.identifier}
 
@@ -56,37 +77,40 @@ class Conversation:
         return {image.identifier: reference_to(image.received) for image in arrived} or None
 
     async def prompt(self, renderer: OnlineRenderer, request: ChatCompletionRequest) -> Any:
-        if not self._is_raw:
+        """While the block of `messages` lasts."""
+        if not self._is_vllms:
             renderer = copy(renderer)
-            renderer.renderer = AssemblingRenderer(renderer.renderer, self._found, self._images)
+            renderer.renderer = AssemblingRenderer(renderer.renderer, self._placeholders)
         try:
             # vLLM's cache would leave out what was sent to the engine before, or would have been, but for a cancel.
             result = await renderer.render_chat(request, skip_mm_cache=True)
         except InvalidRequestError:
             raise
         except ValueError:
-            for image in self._found:  # Whose fault it is, vLLM does not say.
-                await self._images.placeholder(image)
+            for image, picture in zip(self._raw, self._opened, strict=False):
+                await self._images.processed(image, picture)  # Whose fault it is, vLLM does not say.
             raise
         if isinstance(result, ErrorResponse):
             raise InvalidRequestError(result.error.message)
         _, (prompt,) = result
         return prompt
 
+    async def _placeholders(self) -> list[Placeholder]:
+        return await all_of(self._images.placeholder(image, self._owner) for image in self._found)
+
 
 class AssemblingRenderer:
-    """What vLLM's `OnlineRenderer` asks its renderer for, of a chat some of whose images are encoded."""
+    """What vLLM's `OnlineRenderer` asks its renderer for, of a chat that vLLM does not see whole."""
 
-    def __init__(self, renderer: BaseRenderer, found: Sequence[RawImage | ArrivedImage], images: Images) -> None:
+    def __init__(self, renderer: BaseRenderer, make_placeholders: Callable[[], Awaitable[list[Placeholder]]]) -> None:
         self._renderer = renderer
-        self._found = found
-        self._images = images
+        self._make_placeholders = make_placeholders
         self.tokenizer = renderer.tokenizer
         self.get_tokenizer = renderer.get_tokenizer
 
     async def render_chat_async(self, conversations: Any, chat_params: Any, tok_params: Any, **_: Any) -> Any:
         (messages,) = conversations
-        placeholders = await asyncio.gather(*(self._images.placeholder(image) for image in self._found))
+        placeholders = await self._make_placeholders()
         conversation, shown = await self._renderer.render_messages_async(messages, chat_params)
         del shown["multi_modal_data"], shown["multi_modal_uuids"]
         (tokens,) = await self._renderer.tokenize_prompts_async([shown], tok_params)

@@ -67,7 +67,7 @@ class Engine(VllmEngine):
             received: the embeddings of the encoded images, in their order. The engine needs them until this returns.
         """
         async with self._schemas_explained(request):
-            generation = await self._generations.of(request, received, stream=send is not None)
+            generation = await self._generations.of(request, received, stream=send is not None, owner=id)
             if delivered:
                 generation = generation.after(delivered)
             answer = Answer(generation)

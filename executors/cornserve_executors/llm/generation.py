@@ -22,7 +22,7 @@ from vllm.sampling_params import RequestOutputKind
 from cornserve.transport import Received
 from cornserve_executors.base import InvalidRequestError, StartError
 from cornserve_executors.llm.continuation import Continuation
-from cornserve_executors.llm.conversation import conversation_of
+from cornserve_executors.llm.conversation import Conversation
 from cornserve_executors.llm.images import Images
 from cornserve_executors.llm.parsing import Parsing
 from cornserve_tasklib.answer import ChatChunk
@@ -96,15 +96,18 @@ class Generations:
         except TypeError as error:  # A parser needs tokens that this tokenizer has not.
             raise StartError(f"tool_parser, reasoning_parser: {error}") from error
 
-    async def of(self, request: LLMRequest, received: Sequence[Received] = (), *, stream: bool) -> Generation:
+    async def of(
+        self, request: LLMRequest, received: Sequence[Received] = (), *, stream: bool, owner: str = ""
+    ) -> Generation:
         """Templates, tokenizers and processors of images run in threads.
 
         Args:
             received: the embeddings of the request's encoded images, in their order.
+            owner: in whose turn its other images are opened.
         """
         if isinstance(request, CompletionRequest):
             return await self._completion(request, stream)
-        return await self._chat(request, received, stream)
+        return await self._chat(request, received, stream, owner)
 
     async def _completion(self, request: CompletionRequest, stream: bool) -> Generation:
         fields = request.model_dump(exclude_defaults=True)
@@ -118,18 +121,19 @@ class Generations:
         sampling = vllm_request.to_sampling_params(self._max_tokens(request, prompt), {})
         return Generation(request, prompt, sampling, self._tokenizer)
 
-    async def _chat(self, request: ChatRequest, received: Sequence[Received], stream: bool) -> Generation:
+    async def _chat(self, request: ChatRequest, received: Sequence[Received], stream: bool, owner: str) -> Generation:
         self._check_tools(request)
-        conversation = await conversation_of(request, received, self.images)
+        conversation = Conversation(request, received, self.images, owner)
         fields = request.model_dump(exclude_defaults=True, exclude={"messages", "max_tokens", "max_completion_tokens"})
         if request.tools is not None:
             fields["tools"] = [_with_parameters(tool) for tool in fields["tools"]]
-        fields |= {"messages": conversation.messages, "ec_transfer_params": conversation.embeddings, "stream": stream}
-        vllm_request = ChatCompletionRequest.model_validate(fields)
         # Who has to call may not do so wrongly. Who may call does as the tool's `strict` says.
         has_to_call = request.tool_choice not in (None, "auto", "none")
         renderer = self._strict_renderer if has_to_call else self._renderer
-        prompt = await conversation.prompt(renderer, vllm_request)
+        async with conversation.messages() as messages:
+            fields |= {"messages": messages, "ec_transfer_params": conversation.embeddings, "stream": stream}
+            vllm_request = ChatCompletionRequest.model_validate(fields)
+            prompt = await conversation.prompt(renderer, vllm_request)
         # Rendering has made a grammar of the tools, and of the choice among them.
         sampling = vllm_request.to_sampling_params(self._max_tokens(request, prompt), {})
         parser_type = self._parser_type(request)

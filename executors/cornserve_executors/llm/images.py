@@ -1,29 +1,49 @@
-"""The images of a chat: opened where this engine encodes them, else what has arrived from their encoders."""
+"""The images of a chat: opened where this engine encodes them, else what has arrived from their encoders.
+
+Decoded images are bounded over all requests (`media/lanes.py`). vLLM's processor has one thread, and what it makes of
+an image replaces it: so an image is open while it waits for that thread, and no longer.
+"""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import PIL.Image
 from vllm.renderers import BaseRenderer
 
 from cornserve.transport import Received
+from cornserve.waiting import all_of
 from cornserve_executors.llm.connector import ENCODED
 from cornserve_executors.llm.placeholders import IMAGE, Placeholder, Placeholders
 from cornserve_executors.media.images import ImageError, open_image
+from cornserve_executors.media.lanes import Lanes
 from cornserve_executors.tensors.copies import dtype_name
 from cornserve_tasklib.image import EncodedImage, Image, ImagePart
+
+SMALL_PIXELS = 4_000_000
+"""What has no more than these does not wait for what has."""
 
 
 @dataclass(frozen=True, slots=True)
 class RawImage:
-    where: str
-    identifier: str
-    """Names its content, as vLLM wants it."""
-    pixels: PIL.Image.Image
+    image: Image
+
+    @property
+    def where(self) -> str:
+        return self.image.where
+
+    @property
+    def identifier(self) -> str:
+        """Names its content, as vLLM wants it."""
+        return self.image.digest
+
+    @property
+    def pixels(self) -> int:
+        return self.image.width * self.image.height
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,33 +65,41 @@ class Images:
         self._placeholders = Placeholders(model_config, renderer) if IMAGE in limits else None
         self.encodes: bool = limits.get(IMAGE, 0) > 0
         """Whether the engine has the model's encoder."""
+        self._lanes = Lanes(SMALL_PIXELS)
 
-    async def of(self, parts: Sequence[ImagePart], received: Sequence[Received]) -> list[RawImage | ArrivedImage]:
-        """Opens what is raw, off the event loop.
-
+    def of(self, parts: Sequence[ImagePart], received: Sequence[Received]) -> list[RawImage | ArrivedImage]:
+        """
         Args:
             received: of those that are encoded.
         """
         arrived = iter(received)
-        return list(
-            await asyncio.gather(
-                *(
-                    self._raw(part.image) if part.embedding is None else self._arrived(part.image, next(arrived))
-                    for part in parts
-                )
-            )
-        )
+        return [
+            self._raw(part.image) if part.embedding is None else self._arrived(part.image, next(arrived))
+            for part in parts
+        ]
 
-    async def _raw(self, image: Image) -> RawImage:
+    @asynccontextmanager
+    async def opened(self, images: Sequence[RawImage], owner: str) -> AsyncIterator[list[PIL.Image.Image]]:
+        """Decodes them, off the event loop and in the owner's turn. They are gone when the block ends."""
+        pixels = sum(image.pixels for image in images)
+        async with self._lanes.lane_of(pixels).enter(pixels, owner) as lane:
+            opened = await all_of(lane.run(partial(open_image, one.image)) for one in images)
+            try:
+                yield opened
+            finally:
+                for picture in opened:
+                    picture.close()
+
+    def _raw(self, image: Image) -> RawImage:
         if self._placeholders is None:
             raise ImageError(image.where, f"{self._model} is a model of text, it takes no images")
         if not self.encodes:
             raise ImageError(
                 image.where, "the language model has no encoder (with_enc: false), and this is not encoded"
             )
-        return RawImage(image.where, image.digest, await asyncio.to_thread(open_image, image))
+        return RawImage(image)
 
-    async def _arrived(self, image: Image, received: Received) -> ArrivedImage:
+    def _arrived(self, image: Image, received: Received) -> ArrivedImage:
         if self._placeholders is None:
             raise ImageError(image.where, f"{self._model} is a model of text, it takes no images")
         encoded = EncodedImage.model_validate_json(received.metadata)
@@ -80,15 +108,21 @@ class Images:
             raise RuntimeError(f"{image.where}: the encoder has sent {sent}, the language model takes {taken}")
         return ArrivedImage(image.where, f"{ENCODED}{encoded.key}", encoded, received)
 
-    async def placeholder(self, image: RawImage | ArrivedImage) -> Placeholder:
+    async def placeholder(self, image: RawImage | ArrivedImage, owner: str) -> Placeholder:
+        if isinstance(image, ArrivedImage):
+            return await self._of_arrived(image)
+        async with self.opened([image], owner) as (picture,):
+            return await self.processed(image, picture)
+
+    async def processed(self, image: RawImage, picture: PIL.Image.Image) -> Placeholder:
         assert self._placeholders is not None
-        if isinstance(image, RawImage):
-            try:
-                return await self._placeholders.raw(image.identifier, image.pixels)
-            except ValueError as error:
-                raise ImageError(
-                    image.where, f"the model's processor refuses it: {error.__cause__ or error}"
-                ) from error
+        try:
+            return await self._placeholders.raw(image.identifier, picture)
+        except ValueError as error:
+            raise ImageError(image.where, f"the model's processor refuses it: {error.__cause__ or error}") from error
+
+    async def _of_arrived(self, image: ArrivedImage) -> Placeholder:
+        assert self._placeholders is not None
         try:
             placeholder = await self._placeholders.encoded(image.identifier, image.encoded)
         except KeyError as error:

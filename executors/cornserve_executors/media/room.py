@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
+
+from cornserve_executors.media.turns import Turns
 
 
 class Room:
-    """Whoever comes first enters first, however large. What is larger than all of the room has it to itself."""
+    """Owners enter in turns, whatever the size. What is larger than all of the room has it to itself."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._taken = 0
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._waiting = Turns[tuple[int, asyncio.Future[None]]]()
 
     @asynccontextmanager
-    async def take(self, size: int) -> AsyncIterator[None]:
+    async def take(self, size: int, owner: Hashable) -> AsyncIterator[None]:
         size = min(size, self._size)
-        await self._enter(size)
+        await self._enter(size, owner)
         try:
             yield
         finally:
             self._leave(size)
 
-    async def _enter(self, size: int) -> None:
+    async def _enter(self, size: int, owner: Hashable) -> None:
         entered = asyncio.get_running_loop().create_future()
-        self._waiting.append((size, entered))
+        self._waiting.add((size, entered), owner)
         self._admit()
         try:
             await entered
@@ -44,10 +45,10 @@ class Room:
 
     def _admit(self) -> None:
         while self._waiting:
-            size, entered = self._waiting[0]
+            size, entered = self._waiting.next()
             if not entered.cancelled():
                 if self._taken + size > self._size:
                     return
                 self._taken += size
                 entered.set_result(None)
-            self._waiting.popleft()
+            self._waiting.take()

@@ -133,6 +133,13 @@ class Roles:
 
         assert raw == encoded
 
+    async def test_several_large_images_are_answered_as_when_another_has_encoded_them(
+        self, whole: Engine, encoder: Encoder
+    ) -> None:
+        content: list[Part] = [noise(400, 2100, 1000), "and", noise(401, 1000, 2100), "?"]
+
+        assert await answer(whole, content) == await answer(whole, content, "ee", encoder)
+
     async def test_an_answer_that_another_has_begun_goes_on(self, language_only: Engine, encoder: Encoder) -> None:
         content = CONTENTS["several of different sizes"]
         request, received = chat(content, "ee"), await encoder.all(images_in(content), "ee")

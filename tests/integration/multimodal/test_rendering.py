@@ -16,6 +16,7 @@ from cornserve_executors.llm.engine import engine_args
 from cornserve_executors.llm.generation import Generation, Generations
 from cornserve_executors.vllm import settings
 from cornserve_tasklib import ChatMessage, ChatRequest, LLMTask
+from cornserve_tasklib.image import ImagePart
 from cornserve_tasklib.tools import Tool
 from tests.images import noise
 from tests.integration.multimodal.chats import CONTENTS, Part, chat, images_in, kinds
@@ -58,6 +59,27 @@ async def test_a_prompt_is_that_of_transformers(model: Path, encoder: Encoder, n
             received = await encoder.all(images_in(content), kind)
             generation = await role.of(chat(content, kind), received, stream=False)
             assert generation.prompt_tokens == expected, (with_enc, kind)
+
+
+async def test_several_large_images_are_seen_one_after_the_other_as_transformers_sees_them_together(
+    model: Path,
+) -> None:
+    content: list[Part] = ["Compare ", noise(1, 2100, 1000), " with ", noise(2, 1000, 2100), noise(3, 60, 90)]
+
+    generation = await generations(model).of(chat(content), stream=False)
+
+    assert generation.prompt_tokens == Transformers(model).prompt(content)
+    assert len(places(generation)) == 3
+
+
+async def test_of_several_large_images_the_one_that_is_broken_is_named(model: Path) -> None:
+    request = chat([noise(1, 2100, 1000), noise(2, 1000, 2100)])
+    (first, second) = request.image_parts
+    broken = second.image.model_copy(update={"format": "JPEG", "where": "messages[0].content[1]"})
+    message = ChatMessage(role="user", content=[first, ImagePart(type="image", image=broken)])
+
+    with pytest.raises(InvalidRequestError, match=r"messages\[0\].content\[1\]: this is no JPEG image"):
+        await generations(model).of(ChatRequest(messages=[message]), stream=False)
 
 
 async def test_what_only_looks_like_an_image_is_taken_as_the_monolith_takes_it(model: Path, encoder: Encoder) -> None:

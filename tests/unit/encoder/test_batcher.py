@@ -89,7 +89,26 @@ async def test_a_batch_stays_within_its_budget(device: Device, stats: Stats) -> 
         )
         device.release()
         await asyncio.gather(*waiting)
-    assert device.batches == [[0], [1, 2], [3], [4], [5]]
+    assert device.batches == [[0], [4], [1, 2], [3, 5]]
+
+
+async def test_requests_have_turns_however_many_images_they_have(device: Device, stats: Stats) -> None:
+    async with batching(device, stats, max_patches=20) as batcher:
+        much = [(number, 10, "much") for number in range(1, 7)]
+        _, waiting = await occupied(batcher, device, *much, (7, 10, "little"), (8, 10, "other"))
+        device.release()
+        await asyncio.gather(*waiting)
+    assert device.batches == [[0], [1, 7], [8, 2], [3, 4], [5, 6]]
+
+
+async def test_images_that_are_a_batch_of_their_own_have_turns_with_the_others(device: Device, stats: Stats) -> None:
+    async with batching(device, stats, max_patches=20) as batcher:
+        large = [(number, 99, f"large-{number}") for number in range(1, 4)]
+        small = [(number, 10, f"small-{number}") for number in range(4, 10)]
+        _, waiting = await occupied(batcher, device, *large, *small)
+        device.release()
+        await asyncio.gather(*waiting)
+    assert sorted(map(len, device.batches[1:3])) == sorted(map(len, device.batches[3:5])) == [1, 2]
 
 
 async def test_who_has_left_is_not_encoded(device: Device, stats: Stats) -> None:
@@ -115,12 +134,12 @@ async def test_a_dead_device_ends_everything(device: Device, stats: Stats) -> No
     with ThreadPoolExecutor(1) as thread:
         batcher = Batcher(device.work, thread, 10, stats)
         owner = asyncio.create_task(batcher.run())
-        _, (bad, *others) = await occupied(batcher, device, (13, 1, "a"), (666, 5, "a"), (1, 4, "b"), (2, 10, "c"))
+        _, (bad, *others) = await occupied(batcher, device, (13, 1, "a"), (666, 5, "b"), (1, 4, "c"), (2, 10, "d"))
         device.release()
         async with asyncio.timeout(20):
             with pytest.raises(ValueError, match="13"):
                 await bad
-            for failed in (*others, owner, asyncio.create_task(batcher.encode(3, 1, "d"))):
+            for failed in (*others, owner, asyncio.create_task(batcher.encode(3, 1, "e"))):
                 with pytest.raises(EngineDeadError, match="the device is gone"):
                     await failed
     assert device.batches == [[0], [13, 666, 1], [13], [666]]

@@ -3,20 +3,20 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 
-from cornserve_executors.encoder.room import Room
+from cornserve_executors.media.room import Room
 from tests.waiting import until
 
 
 class Visitor:
     """Stays from `enters` until `leave`."""
 
-    def __init__(self, room: Room, size: int) -> None:
+    def __init__(self, room: Room, size: int, owner: str = "") -> None:
         self.is_in = False
         self._leave = asyncio.Event()
-        self.stay = asyncio.create_task(self._visit(room, size))
+        self.stay = asyncio.create_task(self._visit(room, size, owner))
 
-    async def _visit(self, room: Room, size: int) -> None:
-        async with room.take(size):
+    async def _visit(self, room: Room, size: int, owner: str) -> None:
+        async with room.take(size, owner):
             self.is_in = True
             await self._leave.wait()
         self.is_in = False
@@ -33,7 +33,7 @@ async def test_what_fits_enters_together() -> None:
     room = Room(10)
     async with AsyncExitStack() as stack, asyncio.timeout(1):
         for size in (3, 3, 4):
-            await stack.enter_async_context(room.take(size))
+            await stack.enter_async_context(room.take(size, ""))
 
 
 async def test_the_small_do_not_overtake_the_large() -> None:
@@ -48,6 +48,22 @@ async def test_the_small_do_not_overtake_the_large() -> None:
     await small.enters()
     await large.leave()
     await small.leave()
+
+
+async def test_who_comes_anew_enters_before_the_rest_of_those_who_have_much() -> None:
+    room = Room(10)
+    first, second, third = (Visitor(room, 10, "much") for _ in range(3))
+    await first.enters()
+    other = Visitor(room, 1, "little")
+    await first.leave()
+    await second.enters()
+    await second.leave()
+
+    await other.enters()
+    assert not third.is_in
+    await other.leave()
+    await third.enters()
+    await third.leave()
 
 
 async def test_what_is_larger_than_the_room_has_it_to_itself() -> None:
@@ -80,5 +96,5 @@ async def test_who_is_cancelled_while_entering_leaves_the_room_empty() -> None:
     second.stay.cancel()
     await asyncio.gather(second.stay, return_exceptions=True)
 
-    async with asyncio.timeout(1), room.take(10):
+    async with asyncio.timeout(1), room.take(10, ""):
         pass
