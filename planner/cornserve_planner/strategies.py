@@ -74,6 +74,7 @@ def fixed_strategies(problem: Problem) -> tuple[Strategy, ...]:
             )
     order = {option.name: index for index, option in enumerate(problem.options)}
     strategies = [Strategy(tuple(sorted(options, key=order.__getitem__))) for options in found]
+    strategies = [strategy for strategy in strategies if all(_load(problem, strategy).values())]
     return tuple(sorted(strategies, key=lambda strategy: (len(strategy.options), strategy.name)))
 
 

@@ -1,0 +1,98 @@
+"""Small planning problems, and what enumeration says of them.
+
+For fixed replicas, the highest rate is a linear program. Its dual is: the least worth of the replicas, at prices of the
+options' time at which the mean request, on its cheapest paths, costs 1. The vertices of that do not depend on the
+replicas, so that one list of prices gives the rates of all plans.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from cornserve_planner.graph import DeploymentOption
+from cornserve_planner.problem import GpuType, Problem, Route
+
+Array = Any  # numpy's types are not read: they take minutes
+CLOSE = 1e-7
+SECONDS = (0.125, 0.25, 0.3, 0.375, 0.5, 0.625, 0.7, 1.0, 1.1, 1.5, 2.5)
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    """Up to four options on two GPU types, up to three request types with up to three routes each."""
+    options = tuple(
+        DeploymentOption(f"option{index}", (f"part{index}",), gpus, gpu)
+        for index, (gpus, gpu) in enumerate(
+            draw(st.lists(st.tuples(st.sampled_from([1, 1, 2]), st.sampled_from(["A", "B"])), min_size=1, max_size=4))
+        )
+    )
+    weights = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3 if len(options) < 4 else 2))
+    step = st.tuples(st.sampled_from([option.name for option in options]), st.sampled_from(SECONDS))
+    routes = [
+        Route(f"type{kind}", f"path{kind}.{index}", dict(steps))
+        for kind in range(len(weights))
+        for index, steps in enumerate(
+            draw(st.lists(st.lists(step, min_size=1, max_size=3), min_size=1, max_size=3 if len(weights) < 3 else 2))
+        )
+    ]
+    shares = {f"type{kind}": weight / sum(weights) for kind, weight in enumerate(weights)}
+    return Problem(options, shares, tuple(routes), {"A": GpuType("A", price=2.0), "B": GpuType("B", price=0.9)})
+
+
+@dataclass(frozen=True)
+class BruteForce:
+    """All plans of at most `gpus` GPUs, and what each serves."""
+
+    problem: Problem
+    gpus: int
+
+    @cached_property
+    def replicas(self) -> Array:
+        """By plan and option."""
+        options = self.problem.options
+        grid = np.indices([self.gpus // option.gpus + 1 for option in options]).reshape(len(options), -1).T
+        return grid[grid @ [option.gpus for option in options] <= self.gpus]
+
+    @cached_property
+    def rates(self) -> Array:
+        """Requests per second, by plan."""
+        rates = (self.replicas @ self._prices().T).min(axis=1)
+        return np.where(rates < CLOSE, 0.0, rates)
+
+    @cached_property
+    def gpus_of(self) -> Array:
+        return self.replicas @ [option.gpus for option in self.problem.options]
+
+    @cached_property
+    def dollars_of(self) -> Array:
+        return self.replicas @ [self.problem.price(option) for option in self.problem.options]
+
+    @cached_property
+    def kinds_of(self) -> Array:
+        return (self.replicas > 0).sum(axis=1)
+
+    def serving(self, rate: float) -> Array:
+        """Which plans serve a rate."""
+        return self.rates >= rate * (1 - CLOSE)
+
+    def _prices(self) -> Array:
+        """The vertices: as many constraints hold with equality as there are variables."""
+        kinds, options, routes = list(self.problem.shares), self.problem.options, self.problem.routes
+        size = len(options) + len(kinds)
+        rows = np.zeros((len(routes) + len(options), size))
+        for row, route in zip(rows, routes, strict=False):
+            row[: len(options)] = [route.seconds.get(option.name, 0.0) for option in options]
+            row[len(options) + kinds.index(route.type)] = -1
+        rows[len(routes) :, : len(options)] = np.eye(len(options))
+        normal = np.array([0.0] * len(options) + [self.problem.shares[kind] for kind in kinds])
+        tight = np.array(list(combinations(range(len(rows)), size - 1)))
+        systems = np.concatenate([rows[tight], np.broadcast_to(normal, (len(tight), 1, size))], axis=1)
+        systems = systems[np.abs(np.linalg.det(systems)) > 1e-9]
+        found = np.linalg.solve(systems, np.eye(size)[-1][:, None])[..., 0]
+        return found[(found @ rows.T >= -1e-9).all(axis=1), : len(options)]

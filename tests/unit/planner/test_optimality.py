@@ -1,0 +1,96 @@
+"""Plans of thousands of small problems are what enumeration finds, ties included, and no fixed strategy beats them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cornserve_planner.errors import InfeasibleError
+from cornserve_planner.plan import Objective
+from cornserve_planner.problem import Problem
+from cornserve_planner.solve.budget import Budget
+from cornserve_planner.solve.engine import Engine, Solver
+from cornserve_planner.solve.milp import max_rate, min_dollars, min_gpus
+from cornserve_planner.strategies import costs_reached, rates_reached
+from tests.unit.planner.brute_force import CLOSE, Array, BruteForce, problems
+
+quickly = settings(derandomize=True, deadline=None, max_examples=500)
+GPUS = 6
+
+
+def least(values: Array, among: Array) -> Array:
+    """Which of some plans have the least."""
+    return among & (values <= values[among].min() + CLOSE)
+
+
+@given(problems(), st.integers(1, GPUS))
+@quickly
+def test_no_plan_within_a_budget_serves_more(problem: Problem, gpus: int) -> None:
+    every = BruteForce(problem, gpus)
+    if every.rates.max() == 0:
+        with pytest.raises(InfeasibleError, match="the budget of"):
+            max_rate(problem, Budget(gpus=gpus))
+        return
+    plan = max_rate(problem, Budget(gpus=gpus))
+    assert plan.proven
+    assert plan.rate == pytest.approx(every.rates.max(), rel=CLOSE)
+    assert plan.rate <= plan.bound <= plan.relaxation
+    best = least(every.gpus_of, every.serving(every.rates.max()))
+    assert plan.gpus == every.gpus_of[best].min()
+    assert len(plan.replicas) == every.kinds_of[best].min()
+    for reached in rates_reached(problem, Budget(gpus=gpus)):
+        assert reached.rate <= plan.rate * (1 + CLOSE)
+
+
+@given(problems(), st.integers(1, 64))
+@quickly
+def test_no_plan_serves_a_rate_with_fewer_gpus_or_dollars(problem: Problem, percent: int) -> None:
+    every = BruteForce(problem, GPUS)
+    rate = every.rates.max() * percent / 64
+    if rate == 0:
+        return
+    serving = every.serving(rate)
+    plan = min_gpus(problem, rate)
+    best = least(every.gpus_of, serving)
+    assert plan.gpus == every.gpus_of[best].min()
+    assert len(plan.replicas) == every.kinds_of[best].min()
+    assert plan.relaxation <= plan.bound <= plan.value == plan.gpus
+    assert plan.capacity >= plan.rate == rate
+    cheap = min_dollars(problem, rate, Budget(gpus=GPUS))
+    best = least(every.dollars_of, serving)
+    assert cheap.value == pytest.approx(every.dollars_of[best].min())
+    assert cheap.gpus == every.gpus_of[best].min()
+    for reached in costs_reached(problem, rate):
+        assert reached.value(Objective.GPUS) >= plan.gpus
+
+
+@given(problems(), st.integers(0, GPUS), st.integers(0, GPUS), st.sampled_from([None, 3.0, 6.5]))
+@settings(derandomize=True, deadline=None, max_examples=200)
+def test_budgets_of_gpu_types_and_dollars_are_kept(problem: Problem, a: int, b: int, dollars: float | None) -> None:
+    every = BruteForce(problem, a + b)
+    within: Array = np.ones(len(every.rates), dtype=bool)
+    for name, limit in (("A", a), ("B", b)):
+        used = every.replicas @ [option.gpus * (option.gpu == name) for option in problem.options]
+        within &= used <= limit
+    if dollars is not None:
+        within &= every.dollars_of <= dollars + CLOSE
+    budget = Budget(gpus_of={"A": a, "B": b}, dollars=dollars)
+    if every.rates[within].max() == 0:
+        with pytest.raises(InfeasibleError):
+            max_rate(problem, budget)
+    else:
+        assert max_rate(problem, budget).rate == pytest.approx(every.rates[within].max(), rel=CLOSE)
+
+
+@given(problems(), st.integers(2, 24))
+@settings(derandomize=True, deadline=None, max_examples=25)
+def test_highs_and_cbc_agree(problem: Problem, gpus: int) -> None:
+    plans = [max_rate(problem, Budget(gpus=gpus + 6), Solver(engine)) for engine in Engine]
+    assert plans[0].rate == pytest.approx(plans[1].rate, rel=CLOSE)
+    assert plans[0].gpus == plans[1].gpus
+    assert len(plans[0].replicas) == len(plans[1].replicas)
+    fewest = [min_gpus(problem, plans[0].rate * 0.9, solver=Solver(engine)) for engine in Engine]
+    assert fewest[0].gpus == fewest[1].gpus
+    assert len(fewest[0].replicas) == len(fewest[1].replicas)
