@@ -74,6 +74,7 @@ def _run_highs(program: pulp.LpProblem, solver: Solver, relaxed: bool) -> tuple[
             mip_feasibility_tolerance=TOLERANCE,
             primal_feasibility_tolerance=TOLERANCE,
             dual_feasibility_tolerance=TOLERANCE,
+            mip_heuristic_run_feasibility_jump=False,  # milliseconds, more than all else on small problems
         )
     )
     highs: Any = program.solverModel

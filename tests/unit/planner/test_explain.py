@@ -24,7 +24,7 @@ def role_sets() -> Problem:
         return Route("image", path, {s: sum(seconds[c] for c in names[s]) * (0.5 if s == "E" else 1) for s in steps})
 
     paths = ("EPD", "E → PD", "EP → D", "E → P → D", "E → EPD")
-    routes = [route(path) for path in paths[:4]] + [Route("image", "E → EPD", {"E": 0.5, "EPD": 3.0})]
+    routes = [route(path) for path in paths[:4]] + [Route("image", "E → EPD", {"E": 0.5, "EPD": 3.3})]
     return Problem(options, {"image": 1.0}, tuple(routes), {"gpu": GpuType("gpu", price=2.0)})
 
 
