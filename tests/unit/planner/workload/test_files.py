@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.workload import files
@@ -39,6 +42,35 @@ def test_what_is_written_is_read_again(tmp_path: Path, suffix: str) -> None:
 
     assert list(files.read(path)) == EVERYTHING
     assert files.check(path) == []
+
+
+media = st.lists(
+    st.one_of(
+        st.builds(Video, seconds=st.floats(1e-3, 1e6), frames=st.none() | st.integers(1, 10**6)),
+        st.builds(Video, width=st.integers(1, 10**5), height=st.just(7), tokens=st.none() | st.integers(1, 10**7)),
+    ),
+    max_size=3,
+).map(tuple)
+requests = st.builds(
+    Request,
+    arrival=st.floats(0, 1e9),
+    client=st.text("abc ,;\"'{}", max_size=5).map(str.strip),
+    text_tokens=st.integers(1, 10**6),
+    videos=media,
+    output_modalities=st.sampled_from([("text",), ("audio", "text"), ("video",)]),
+)
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(found=st.lists(requests, max_size=5), suffix=st.sampled_from(["jsonl", "csv"]))
+def test_any_requests_that_are_written_are_read_again(found: list[Request], suffix: str) -> None:
+    ordered = sorted(found, key=lambda request: request.arrival)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / f"requests.{suffix}"
+
+        files.write(path, ordered)
+
+        assert list(files.read(path)) == ordered
 
 
 def _file(folder: Path, name: str, text: str) -> Path:

@@ -1,0 +1,79 @@
+"""How many bytes a request sends along each edge of its path: what a placement on nodes has to carry [C App. A].
+
+It follows from the sizes of the model and of the request. Encoders hand on embeddings, a prefill keys and values of the
+whole prompt, a language model its hidden states to what generates from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.graph import ExecutorGraph, Step
+from cornserve_planner.problem import Route
+from cornserve_planner.profiles.architecture import Decoder
+from cornserve_planner.transfer import embedding_bytes, hidden_state_bytes, kv_cache_bytes
+
+Edge = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTokens:
+    """Of a request that needs everything; one that does not need an encoder lacks its tokens.
+
+    Args:
+        media: that an encoder makes, by component.
+    """
+
+    text: int
+    output: int
+    media: Mapping[str, int]
+
+    def prompt(self, components: frozenset[str]) -> int:
+        return self.text + sum(tokens for name, tokens in self.media.items() if name in components)
+
+
+CORNSERVE_TABLE_1 = RequestTokens(1000, 100, {"image_encoder": 600, "video_encoder": 10_000, "audio_encoder": 200})
+"""[C Table 1, footnote 2]."""
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeBytes:
+    """Calling it with a route makes it what planning with topology asks for.
+
+    Args:
+        decoder: the model's language model: its hidden dimension is that of what encoders make.
+        others: bytes that other components hand on, by name.
+    """
+
+    graph: ExecutorGraph
+    decoder: Decoder
+    tokens: RequestTokens
+    others: Mapping[str, float] = field(default_factory=dict)
+
+    def __call__(self, route: Route) -> dict[Edge, float]:
+        needed = frozenset(component for step in route.steps for component in step.role)
+        owner = {component: step.option for step in route.steps for component in step.role}
+        alone = tuple(Step(component, (component,)) for step in route.steps for component in step.role)
+        handed = {(producer, owner[consumer]) for producer, consumer in self.graph.transfers(alone)}
+        found: dict[Edge, float] = {}
+        for producer, consumer in sorted(handed):
+            if owner[producer] != consumer:
+                edge = (owner[producer], consumer)
+                found[edge] = found.get(edge, 0.0) + self._output(producer, needed)
+        return found
+
+    def _output(self, component: str, needed: frozenset[str]) -> float:
+        prompt = self.tokens.prompt(needed)
+        if component in self.others:
+            return self.others[component]
+        if component in self.tokens.media:
+            return embedding_bytes(self.decoder.hidden, self.tokens.media[component])
+        match component:
+            case "prefill":
+                return kv_cache_bytes(self.decoder, prompt)
+            case "llm" | "decode":
+                return hidden_state_bytes(self.decoder, prompt + self.tokens.output)
+            case _:
+                raise InvalidInputError(f"components.{component}", "hands on nobody knows what: say how many bytes")
