@@ -1,4 +1,4 @@
-"""Writes the profiles that the planner ships: what [C] prints in Tables 1 and 4, and predictions for the rest.
+"""Writes the profiles that the planner ships: what [C] and [H] print, and predictions for the rest.
 
 python scripts/planner_data/profiles.py
 
@@ -57,7 +57,7 @@ STARTUP: dict[str, dict[str, float | tuple[float, float]]] = {
 
 def main() -> None:
     OUT.mkdir(parents=True, exist_ok=True)
-    for profile in (omni(), vision("qwen2.5-vl-32b"), vision("internvl3-38b"), qwen_image(), omni_3()):
+    for profile in (omni(), vision("qwen2.5-vl-32b"), vision("internvl3-38b"), qwen_image(), omni_3(), llava()):
         path = OUT / f"{profile.model}.json"
         profile.write(path)
         print(f"{path}: {len(profile.options)} entries, {path.stat().st_size} bytes")
@@ -244,6 +244,53 @@ def omni_3() -> Profile:
             ),
             OptionProfile(option="talker", gpu=GPU, **startup(model, "talker")),
             OptionProfile(option="vocoder", gpu=GPU, **startup(model, "generator")),
+        ),
+    )
+
+
+def llava() -> Profile:
+    """[H Table 6]: a batch of 128, encoded on two RTX 4090, then prefilled and decoded on two A100."""
+    model = "llava-1.5-7b"
+    batch, gpus = 128, 2
+    encoding, language = 6.82, 1.24 + 9.35
+    cheap = batch / encoding / gpus
+    faster = 312 / 330
+    rates = {"image_encoder": cheap * faster, "llm": batch / language / gpus}
+    requests = "one image (576 tokens) and a short question, at most 128 tokens out"
+    source = "[H Table 6], 128 requests on 2 GPUs"
+    as_in_h = "[H Table 6] for an RTX 4090, scaled by the FLOP/s that [H §2] gives for both (312 / 330)"
+
+    def rate(value: float, tag: Tag, source: str) -> tuple[Throughput, ...]:
+        return (Throughput(rate=figure(value, "requests/s", tag, source), requests=requests),)
+
+    tower, decoder = weights(model, "vision_encoder"), weights(model, "llm")
+    return Profile(
+        model=model,
+        note="The phases of [H Table 6] contradict §2 of the same paper; their ratio is what its cost model uses (ρ).",
+        options=(
+            OptionProfile(
+                option="encoder-4090", gpu="RTX-4090", throughput=rate(cheap, "published", source), weights=tower
+            ),
+            OptionProfile(
+                option="encoder-A100",
+                gpu=GPU,
+                throughput=rate(cheap * faster, "predicted", as_in_h),
+                weights=tower,
+            ),
+            OptionProfile(
+                option="llm",
+                gpu=GPU,
+                throughput=rate(rates["llm"], "published", source),
+                weights=decoder,
+                cache_per_request=cache(model, 576 + 28),
+            ),
+            OptionProfile(
+                option="monolith",
+                gpu=GPU,
+                throughput=(summed(rates, tuple(rates), requests),),
+                weights=size(tower.value + decoder.value),
+                cache_per_request=cache(model, 576 + 28),
+            ),
         ),
     )
 

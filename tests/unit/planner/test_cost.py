@@ -6,7 +6,11 @@ import pytest
 
 from cornserve_planner.cost import Latency, cost_ratio, cost_saving, throughput
 from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.graph import RequestType
+from cornserve_planner.models import shipped_model
+from cornserve_planner.problem import GpuType, Problem
 from cornserve_planner.profiles.gpus import Gpus
+from cornserve_planner.solve.milp import min_dollars
 
 
 def test_the_papers_cluster_saves_31_4_percent() -> None:
@@ -46,6 +50,25 @@ def test_savings_grow_with_encoding_and_with_the_price_gap() -> None:
     assert cost_saving(0.2, 0.2) < cost_saving(0.9, 0.2) < cost_saving(0.9, 0.1)
     assert cost_saving(0.5, 1) == 0
     assert cost_saving(0.5, 2) < 0
+
+
+def test_the_solver_saves_what_the_closed_form_says() -> None:
+    """With the paper's prices, and encoders as fast on both GPUs; at a high rate whole replicas cost nothing."""
+    vision, language = 0.63, 1.0
+    model = shipped_model("llava-1.5-7b")
+    seconds = {"image_encoder": vision, "llm": language}
+    kind = RequestType("image", frozenset(seconds))
+    found = Problem.of(
+        model.graph(),
+        {kind: 1.0},
+        lambda _, step: sum(seconds[component] for component in step.role),
+        [GpuType("RTX-4090", price=3000), GpuType("A100-80GB", price=16_000)],
+    )
+
+    both = min_dollars(found, 1000).value
+    only_a100 = min_dollars(found.restricted_to(["encoder-A100", "llm", "monolith"]), 1000).value
+
+    assert 1 - both / only_a100 == pytest.approx(cost_saving(vision / language, 3000 / 16_000), abs=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,9 @@ def _servegen(modalities: Modalities | None) -> Workload:
     requests = generate(ClientPool.servegen_images(), 300, rate=10, seed=1)
     known_inputs, known_outputs = modalities.inputs.keys(), modalities.outputs.keys()
     added = AddedModalities(
-        audio=0.5 if "audio" in known_inputs else 0, audio_output=0.2 if "audio" in known_outputs else 0
+        video=0.5 if "video" in known_inputs else 0,
+        audio=0.5 if "audio" in known_inputs else 0,
+        audio_output=0.2 if "audio" in known_outputs else 0,
     )
     return Workload(shares(with_modalities(requests, added, seed=1), modalities))
 
@@ -45,7 +47,7 @@ def test_seconds_are_those_of_the_published_rates() -> None:
     assert all(factor == pytest.approx(1, rel=1e-5) for factor in found.factors.values())
 
 
-@pytest.mark.parametrize("name", ["qwen2.5-omni-7b", "qwen2.5-vl-32b", "internvl3-38b"])
+@pytest.mark.parametrize("name", ["qwen2.5-omni-7b", "qwen2.5-vl-32b", "internvl3-38b", "llava-1.5-7b"])
 def test_a_shipped_model_can_be_planned_for_the_generated_workload(name: str) -> None:
     plan = max_rate(_problem(name), Budget(gpus=8))
 
