@@ -28,7 +28,7 @@ from benchmarks.harness import peers
 from benchmarks.harness.gateway_report import Report, Row
 from benchmarks.harness.generator import Generator, settle
 from benchmarks.harness.instance import Instance, serving
-from benchmarks.harness.load.job import ANSWER, MODELS, PACE_SECONDS, WORDS, Job, Mode, Result
+from benchmarks.harness.load.job import MODELS, PACE_SECONDS, WORDS, Job, Mode, Result
 from benchmarks.harness.machine import Machine
 from benchmarks.harness.peers import Peer
 from benchmarks.harness.processes import Cores, resident_mib
@@ -44,7 +44,8 @@ class Count(Task[ChatRequest, ChatResponse]):
         self.echo = EchoTask()
 
     def invoke(self, request: ChatRequest) -> ChatResponse:
-        answer = self.echo.invoke(EchoRequest(text={ANSWER!r}, seconds=SECONDS))
+        words = {WORDS!r}[: request.max_tokens]
+        answer = self.echo.invoke(EchoRequest(text=" ".join(words), seconds=SECONDS))
         return ChatResponse(RESPONSE)
 
 app = App(name="NAME", paths=[Count()])

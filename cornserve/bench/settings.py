@@ -72,7 +72,8 @@ class Settings(BaseModel):
         return Requests(self.app, self._bodies(), self.request is None, self.stream, self.timeout)
 
     def _bodies(self) -> Iterator[Any]:
-        options = {"max_tokens": self.max_tokens} | ({"ignore_eos": True} if self.ignore_eos else {})
+        wanted = {"max_tokens": self.max_tokens, "ignore_eos": self.ignore_eos}
+        options = {name: value for name, value in wanted.items() if value}
         if self.request is not None:
             return requests.own(self.request)
         if self.dataset is not None:

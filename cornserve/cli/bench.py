@@ -46,7 +46,9 @@ def bench(
         Path | None,
         typer.Option("--request", help="The app's own request, a JSON file; or several, a line each (.jsonl)."),
     ] = None,
-    max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="Of one answer to a chat.")] = 64,
+    max_tokens: Annotated[
+        int, typer.Option("--max-tokens", min=0, help="Of one answer to a chat; 0: as the app likes.")
+    ] = 64,
     ignore_eos: Annotated[
         bool, typer.Option("--ignore-eos", help="Chats whose answers are as long as --max-tokens says.")
     ] = False,

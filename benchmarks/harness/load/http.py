@@ -47,7 +47,6 @@ def chat(mode: Mode) -> bytes:
                 {"role": "user", "content": "Count from one to sixteen in words, please."},
             ],
             "max_tokens": len(WORDS),
-            "temperature": 0,
             "stream": mode != "whole",
         }
     )

@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 from cornserve.gateway.apps import Deployed
 from cornserve.gateway.observe.meter import Meter
 from cornserve.gateway.request.dispatch import Dispatch
+from cornserve.gateway.request.heed import heeding
 from cornserve.gateway.request.replicas import Replicas
 from cornserve.task import Stream, TaskError
 from cornserve.task.base import Task
@@ -77,7 +78,7 @@ class Session:
 
         `render` runs as part of the task: where it reads a value that is not there yet, that value is awaited.
         """
-        return await self.play(lambda path: render(path.invoke(request)))
+        return await self.play(lambda path: render(heeding(path, request)))
 
     async def play(self, code: Callable[[Task[Any, Any]], T]) -> T:
         """What `code` makes of the app's path. It runs as often, and under the same rules, as a task's `invoke`."""

@@ -53,6 +53,8 @@ def test_a_streamed_chat_asks_how_many_tokens_there_were() -> None:
     chat = {"model": "a", "messages": [{"role": "user", "content": "Why?"}], "max_tokens": 5, "ignore_eos": True}
     assert body == {**chat, "stream": True, "stream_options": {"include_usage": True}}
     assert sent(Settings(app="a", prompt="Why?", max_tokens=5, ignore_eos=True, stream=False), 1) == [chat]
+    (unbounded,) = sent(Settings(app="a", prompt="Why?", max_tokens=0, stream=False), 1)
+    assert "max_tokens" not in unbounded
 
 
 def test_a_datasets_lines_take_turns_and_have_options_of_their_own(tmp_path: Path) -> None:

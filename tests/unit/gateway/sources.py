@@ -126,6 +126,7 @@ class Model(Task[LLMRequest, ChatResponse]):
         self.echo = EchoTask()
 
     def invoke(self, request: LLMRequest) -> ChatResponse:
+        request = request.model_copy()  # heeds all that is asked for
         told = request.prompt if hasattr(request, "prompt") else request.messages[-1].content
         if isinstance(told, list):
             told = " ".join(map(str, told))

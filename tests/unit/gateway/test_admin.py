@@ -128,13 +128,13 @@ async def test_what_has_failed_is_not_scaled(gateway: httpx.AsyncClient, store: 
 async def test_an_app_whose_import_takes_for_ever_is_refused_and_holds_up_nobody(
     gateway: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admin, "LOAD_SECONDS", 0.2)
     imported = threading.Event()
 
     def hang(name: str, spec: AppSpec, module: str) -> None:
         imported.wait()
 
     with monkeypatch.context() as patch:
+        patch.setattr(admin, "LOAD_SECONDS", 0.2)
         patch.setattr(admin, "load", hang)
         for _ in range(10):  # more than a pool of threads has
             response = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})

@@ -19,6 +19,7 @@ from cornserve.gateway.endpoints.openapi import takes
 from cornserve.gateway.endpoints.plain import PlainRoute
 from cornserve.gateway.entry.body import json_of
 from cornserve.gateway.request import sse
+from cornserve.gateway.request.heed import watched
 from cornserve.gateway.request.serving import Serving
 from cornserve.gateway.request.session import Session
 from cornserve.task import Stream
@@ -36,7 +37,7 @@ class ChatCompletionRequest(ChatRequest, Generating):
 
     @property
     def chat(self) -> ChatRequest:
-        return ChatRequest.model_construct(**vars(self))  # takes its own fields of them
+        return watched(ChatRequest, self)
 
 
 class Message(BaseModel):

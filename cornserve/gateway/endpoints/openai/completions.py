@@ -28,6 +28,7 @@ from cornserve.gateway.endpoints.openapi import takes
 from cornserve.gateway.endpoints.plain import PlainRoute
 from cornserve.gateway.entry.body import json_of
 from cornserve.gateway.request import sse
+from cornserve.gateway.request.heed import heeding, watched
 from cornserve.gateway.request.merge import merge
 from cornserve.gateway.request.serving import Serving
 from cornserve.gateway.request.session import Session
@@ -65,8 +66,7 @@ class TextCompletionRequest(CompletionRequest, Generating):
     @property
     def requests(self) -> list[CompletionRequest]:
         """One for each prompt."""
-        fields = {name: getattr(self, name) for name in CompletionRequest.model_fields}
-        return [CompletionRequest.model_construct(**fields | {"prompt": prompt}) for prompt in self.prompts]
+        return [watched(CompletionRequest, self, prompt=prompt) for prompt in self.prompts]
 
 
 class TextLogprobs(BaseModel):
@@ -122,7 +122,7 @@ class Exchange:
         """Where the next token of a choice begins in its text."""
 
     def _invoke(self, path: Task[Any, Any]) -> list[ChatResponse]:
-        return [path.invoke(request) for request in self._requests]
+        return [heeding(path, request) for request in self._requests]
 
     async def answer(self, session: Session) -> bytes:
         made = await session.play(lambda path: [answers.text(response) for response in self._invoke(path)])

@@ -17,6 +17,7 @@ from cornserve.gateway.endpoints.openai.body import Addressed, OneOrMany, Text, 
 from cornserve.gateway.endpoints.openapi import takes
 from cornserve.gateway.endpoints.plain import PlainRoute
 from cornserve.gateway.entry.body import json_of
+from cornserve.gateway.request.heed import watched
 from cornserve.gateway.request.serving import Serving
 from cornserve.gateway.request.session import Session
 from cornserve_tasklib.embedding import MAX_INPUTS, EmbeddingRequest, vector_of
@@ -37,7 +38,7 @@ class CreateEmbeddingRequest(EmbeddingRequest, Addressed):
 
     @property
     def request(self) -> EmbeddingRequest:
-        return EmbeddingRequest.model_construct(input=as_list(self.input), dimensions=self.dimensions)
+        return watched(EmbeddingRequest, self, input=as_list(self.input))
 
 
 class Embedding(BaseModel):

@@ -1,0 +1,91 @@
+"""What a client asks for has an effect, or is refused by name."""
+
+from __future__ import annotations
+
+import openai as openai_client
+import pytest
+from openai import AsyncOpenAI
+from openai.types.chat import ChatCompletionUserMessageParam
+
+from cornserve.gateway.request.heed import heeding, watched
+from cornserve.task.choice import Draws
+from cornserve.task.recording import Recording
+from cornserve_tasklib import Chat, ChatRequest
+from tests.unit.echo_executors import EchoExecutors
+from tests.unit.gateway.conftest import Deploy
+from tests.unit.gateway.sources import CHAT, VECTORS
+
+USER: ChatCompletionUserMessageParam = {"role": "user", "content": "one two"}
+
+LATE = """
+from cornserve import App, Task
+from cornserve_echo import EchoRequest, EchoTask
+from cornserve_tasklib import ChatRequest, ChatResponse
+
+class Late(Task[ChatRequest, ChatResponse]):
+    '''Says what is asked for as often as `n` says, which it looks at last.'''
+
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, request: ChatRequest) -> ChatResponse:
+        text = self.echo.invoke(EchoRequest(text=request.messages[-1].content)).text
+        return ChatResponse(text=text * request.n)
+
+app = App(name="late", paths=[Late()])
+"""
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_field_that_a_task_makes_no_use_of_is_refused_before_anything_runs(
+    openai: AsyncOpenAI, deploy: Deploy, executors: EchoExecutors, stream: bool
+) -> None:
+    await deploy(CHAT)
+
+    with pytest.raises(openai_client.BadRequestError) as caught:
+        await openai.chat.completions.create(
+            model="parrot", messages=[USER], temperature=0, seed=3, max_tokens=None, n=1, stream=stream
+        )
+
+    assert "this app makes no use of 'seed', 'temperature'" in caught.value.message
+    assert (caught.value.param, caught.value.code) == ("seed", "unused_field")
+    assert executors.total("cornserve_executor_invocations_total", {"code": "OK"}) == 0
+
+
+async def test_a_field_that_is_read_late_is_heeded_and_others_are_still_refused(
+    openai: AsyncOpenAI, deploy: Deploy
+) -> None:
+    await deploy(LATE)
+
+    completion = await openai.chat.completions.create(model="late", messages=[USER], n=2)
+
+    assert completion.choices[0].message.content == "one twoone two"
+    with pytest.raises(openai_client.BadRequestError, match="no use of 'stop'"):
+        await openai.chat.completions.create(model="late", messages=[USER], n=2, stop=["x"])
+
+
+async def test_all_that_a_call_lets_apps_do_is_watched(openai: AsyncOpenAI, deploy: Deploy) -> None:
+    await deploy(VECTORS.replace("request.dimensions or 2", "2"))
+
+    await openai.embeddings.create(model="lengths", input="four")
+    with pytest.raises(openai_client.BadRequestError, match="no use of 'dimensions'"):
+        await openai.embeddings.create(model="lengths", input="four", dimensions=3)
+
+
+def test_a_request_that_is_handed_on_is_heeded() -> None:
+    given = ChatRequest.model_validate(
+        {"messages": [USER], "n": 2, "tools": [{"type": "function", "function": {"name": "f"}}]}
+    )
+
+    recording = Recording(Draws("a request"))
+    recording.play("Chat", lambda: heeding(Chat(model_id="m"), watched(ChatRequest, given)))
+
+    assert ChatRequest.model_validate_json(recording.invocations[0].request) == given
+
+
+def test_a_copy_of_a_request_is_one_as_any_other() -> None:
+    given = ChatRequest.model_validate({"messages": [USER], "n": 2})
+
+    copy = watched(ChatRequest, given).model_copy(update={"n": 3})
+
+    assert (type(copy), copy.n, copy.messages) == (ChatRequest, 3, given.messages)
