@@ -25,6 +25,8 @@ class Tally:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._warm: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._counted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """An answer. The window stays open for the first, on a machine that has other things to do."""
         self._wrong: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._outside = job.concurrency
         self._warming = max(20 if job.mode == "paced" else 100, job.concurrency)
@@ -50,6 +52,8 @@ class Tally:
         if self._warming == 0 and not self._warm.done():
             self._warm.set_result(None)
         if self._counts:
+            if not self._latencies:
+                self._counted.set_result(None)
             self._latencies.append(time.perf_counter() - started)
             self._firsts.append(first - started)
 
@@ -64,6 +68,7 @@ class Tally:
         cpu, machine, started = self._cpu(), machine_cpu_seconds(), time.perf_counter()
         self._counts = True
         await self._unless_wrong(asyncio.ensure_future(asyncio.sleep(self._job.seconds)), PATIENCE_SECONDS)
+        await self._unless_wrong(self._counted, PATIENCE_SECONDS)
         self._counts = False
         seconds = time.perf_counter() - started
         spent = {name: now - cpu[name] for name, now in self._cpu().items()}

