@@ -22,9 +22,13 @@ from cornserve.cli.logs import logs
 from cornserve.cli.scale import scale
 from cornserve.cli.status import status
 from cornserve.cli.up import up
+from cornserve_planner.command import EXAMPLES as PLAN_EXAMPLES
+from cornserve_planner.command import plan
+from cornserve_planner.errors import PlannerError
 
 INSTANCE = "This machine"
 APPS = "Apps"
+PLANNING = "Planning"
 
 
 class Commands(TyperGroup):
@@ -43,7 +47,7 @@ class Commands(TyperGroup):
 def _is_expected(error: Exception) -> bool:
     from cornserve.client import ClientError  # only now: it takes long to import
 
-    return isinstance(error, Problem | ClientError)
+    return isinstance(error, Problem | PlannerError | ClientError)
 
 
 app = typer.Typer(
@@ -117,6 +121,7 @@ _COMMANDS: list[tuple[str, Callable[..., None], list[str]]] = [
     ),
     (APPS, logs, ["cornserve logs smollm2", "cornserve logs smollm2 --follow"]),
     (APPS, delete, ["cornserve delete smollm2"]),
+    (PLANNING, plan, PLAN_EXAMPLES),
 ]
 
 for panel, command, lines in _COMMANDS:

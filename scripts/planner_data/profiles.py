@@ -347,7 +347,7 @@ def size(value: float) -> Figure:
 
 
 def figure(value: float, unit: Unit, tag: Tag, source: str) -> Figure:
-    return Figure(value=float(f"{value:.6g}"), unit=unit, tag=tag, source=source)
+    return Figure(value=float(f"{value:.12g}"), unit=unit, tag=tag, source=source)
 
 
 if __name__ == "__main__":

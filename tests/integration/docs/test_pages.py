@@ -17,6 +17,7 @@ ON_MY_OWN = [
     "docs/how-to/limit-requests.md",
     "docs/how-to/put-it-on-a-network.md",
     "docs/how-to/send-images.md",
+    "docs/planner.md",
     "docs/reference/executor-contract.md",
     "docs/reference/profiles.md",
     "docs/reference/transport.md",

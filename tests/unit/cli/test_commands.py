@@ -14,10 +14,11 @@ from cornserve.app.record import MAX_REPLICAS, Balance
 from cornserve.cli.commands import app
 from tests.unit.http_server import Server, json_answer, serving
 
-COMMANDS = ["up", "down", "doctor", "deploy", "status", "chat", "invoke", "bench", "logs", "delete"]
+COMMANDS = ["up", "down", "doctor", "deploy", "status", "chat", "invoke", "bench", "logs", "delete", "plan"]
 
 NOWHERE = "http://127.0.0.1:9"
 HEAVY = {"pydantic", "httpx", "httpx2", "grpc", "fastapi", "asyncio", "psutil", "aiohttp", "uvloop", "rich"}
+HEAVY |= {"numpy", "pulp", "highspy", "matplotlib", "yaml"}
 
 
 @pytest.fixture

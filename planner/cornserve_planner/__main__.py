@@ -1,0 +1,48 @@
+"""`python -m cornserve_planner`: the planner alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from cornserve_planner.command import EXAMPLES, plan
+from cornserve_planner.errors import PlannerError
+
+
+class Commands(TyperGroup):
+    """What the planner refuses is told in one line."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except PlannerError as error:
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(1) from error
+
+
+app = typer.Typer(
+    cls=Commands,
+    name="python -m cornserve_planner",
+    help="Plans which components of a model to run together or apart, and how many replicas of each.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+alone = (line.replace("cornserve plan", "python -m cornserve_planner plan") for line in EXAMPLES)
+app.command(epilog="\n\n".join(alone))(plan)
+
+
+@app.command()
+def models() -> None:
+    """List the models that are shipped."""
+    from cornserve_planner.models import shipped_model, shipped_models
+
+    for name in shipped_models():
+        typer.echo(f"{name:<24} {shipped_model(name).description}")
+
+
+if __name__ == "__main__":
+    app()

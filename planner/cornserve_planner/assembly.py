@@ -1,0 +1,91 @@
+"""From what users write (a model, a workload, a profile) to the problem that is solved."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cornserve_planner import profiled
+from cornserve_planner.conversion import Conversion
+from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.graph import ExecutorGraph
+from cornserve_planner.model import ModelDocument
+from cornserve_planner.models import shipped_model, shipped_models
+from cornserve_planner.problem import Problem
+from cornserve_planner.profiles.figure import Tag
+from cornserve_planner.profiles.gpus import Gpus
+from cornserve_planner.profiles.profile import Profile
+from cornserve_planner.workload.document import Workload, read_workload
+from cornserve_planner.workload.shipped import shipped_workload
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """What there is to plan.
+
+    Args:
+        figures: how many of the profile's rates were come by in which way.
+    """
+
+    model: ModelDocument
+    graph: ExecutorGraph
+    workload: Workload
+    conversion: Conversion
+    problem: Problem
+    figures: Mapping[Tag, int]
+
+
+def assemble(
+    model: str,
+    workload: Path | None = None,
+    profile: Path | None = None,
+    gpus: Path | None = None,
+    factors: Mapping[str, float] | None = None,
+) -> Assembly:
+    """Reads what is in files, and takes what is shipped for the rest.
+
+    Args:
+        model: the name of a shipped model, or a file.
+        factors: colocation factors, in place of what the profile says of these options.
+
+    Raises `InvalidInputError` naming file, field and reason.
+    """
+    document = shipped_model(model) if model in shipped_models() else _read_model(model)
+    return build(
+        document,
+        shipped_workload(document) if workload is None else read_workload(workload, document.modalities),
+        Profile.shipped(document.name) if profile is None else Profile.read(profile),
+        Gpus.shipped() if gpus is None else Gpus.read(gpus),
+        factors,
+    )
+
+
+def build(
+    model: ModelDocument, workload: Workload, profile: Profile, gpus: Gpus, factors: Mapping[str, float] | None = None
+) -> Assembly:
+    """Raises `InvalidInputError` where the four do not go together."""
+    graph = model.graph()
+    used = {option.gpu for option in graph.options}
+    types = [gpu for gpu in gpus.types() if gpu.name in used]
+    try:
+        conversion = profiled.conversion(graph, profile, workload, factors)
+    except InvalidInputError as error:
+        raise error.within(f"profile of {profile.model}") from error
+    problem = profiled.problem(graph, profile, workload, types, factors)
+    figures = Counter(
+        throughput.rate.tag
+        for option in graph.options
+        for entry in profile.of(option.name, option.gpu)
+        for throughput in entry.throughput
+        if entry.gpus == option.gpus and option.name not in (factors or {})
+    )
+    return Assembly(model, graph, workload, conversion, problem, figures)
+
+
+def _read_model(model: str) -> ModelDocument:
+    if not Path(model).suffix:
+        known = ", ".join(shipped_models())
+        raise InvalidInputError("model", f"{model!r} is not known; known are {known}, and files: model.yaml")
+    return ModelDocument.read(Path(model))

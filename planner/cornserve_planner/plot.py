@@ -1,0 +1,190 @@
+"""Pictures: an executor graph with replicas and rates, and throughput against GPUs.
+
+The only module that loads matplotlib. It takes what is to be seen, not plans: `picture.py` says what that is.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+from matplotlib.path import Path as Outline
+from matplotlib.ticker import MaxNLocator
+
+from cornserve_planner.layout import Edge, Layout, Point, layout
+
+STYLE = {
+    "font.size": 9,
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "cornserve",  # the same plan gives the same file
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+
+LAYER_INCHES, ROW_INCHES = 2.5, 0.95
+BOX = (0.62, 0.66)
+"""Width in layers and height in rows."""
+
+INK, FAINT, FULL, FREE, FLOW = "#263238", "#78909c", "#ffb300", "#fff3d6", "#90a4ae"
+LINES = ("#d84315", "#1565c0", "#2e7d32", "#6a1b9a", "#00838f", "#9e9d24")
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """An executor group."""
+
+    title: str
+    lines: Sequence[str]
+    busy: float
+    """Of its replicas' time: 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphPicture:
+    title: str
+    boxes: Mapping[str, Box]
+    rates: Mapping[Edge, float]
+    """Requests per second on each arrow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    label: str
+    points: Sequence[Point]
+    """GPUs, and requests per second."""
+    marks_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RatePicture:
+    title: str
+    curves: Sequence[Curve]
+
+
+def draw(file: Path, graphs: Sequence[GraphPicture], rates: RatePicture | None = None) -> None:
+    """Writes one picture, above one another, in the format that the file's name ends with (.svg, .png, .pdf).
+
+    Raises:
+        OSError: it cannot be written.
+        ValueError: nothing draws that format.
+    """
+    layouts = [layout([*graph.boxes], [*graph.rates]) for graph in graphs]
+    sizes = [_inches(laid) for laid in layouts] + ([(7.0, 3.6)] if rates is not None else [])
+    width, height = max(width for width, _ in sizes), sum(height for _, height in sizes)
+    with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
+        figure = Figure(figsize=(width, height), layout="constrained")
+        rows = figure.subplots(len(sizes), 1, squeeze=False, height_ratios=[height for _, height in sizes])[:, 0]
+        for axes, graph, laid in zip(rows, graphs, layouts, strict=False):
+            _draw_graph(axes, graph, laid)
+        if rates is not None:
+            _draw_rates(rows[-1], rates)
+        figure.savefig(file, dpi=150, metadata={"Date": None} if file.suffix == ".svg" else None)
+
+
+def _inches(laid: Layout) -> tuple[float, float]:
+    return max(5.0, LAYER_INCHES * laid.layers), 0.6 + ROW_INCHES * max(1.5, laid.rows)
+
+
+def _draw_graph(axes: Any, graph: GraphPicture, laid: Layout) -> None:
+    axes.set_axis_off()
+    axes.set_title(graph.title, loc="left", color=INK, fontweight="bold")
+    heights = [y for _, y in laid.places.values()] + [y for route in laid.routes.values() for _, y in route]
+    axes.set_xlim(-BOX[0] / 2 - 0.05, laid.layers - 1 + BOX[0] / 2 + 0.05)
+    axes.set_ylim(min(heights) - 0.6, max(heights) + 0.6)
+    most = max(graph.rates.values(), default=1.0) or 1.0
+    ports = _ports(laid)
+    for edge, rate in graph.rates.items():
+        (x0, y0), *passed, (x1, y1) = laid.routes[edge]
+        start = (x0 + BOX[0] / 2, y0 + ports[edge, 0])
+        end = (x1 - BOX[0] / 2 - 0.02, y1 + ports[edge, -1])
+        _draw_arrow(axes, [start, *passed, end], rate, rate / most)
+    for name, box in graph.boxes.items():
+        _draw_box(axes, laid.places[name], box)
+
+
+def _draw_box(axes: Any, place: Point, box: Box) -> None:
+    (x, y), (width, height) = place, BOX
+    corner = (x - width / 2, y - height / 2)
+    style = "round,pad=0,rounding_size=0.06"
+    axes.add_patch(FancyBboxPatch(corner, width, height, boxstyle=style, fc=FREE, ec="none", zorder=3))
+    filled = FancyBboxPatch(corner, width, height, boxstyle=style, fc=FULL, ec="none", zorder=3, alpha=0.75)
+    filled.set_clip_path(Outline.unit_rectangle(), _share_of_box(axes, corner, box.busy))
+    axes.add_patch(filled)
+    axes.add_patch(FancyBboxPatch(corner, width, height, boxstyle=style, fc="none", ec=INK, lw=1, zorder=4))
+    text = [box.title, *box.lines]
+    for index, line in enumerate(text):
+        offset = ((len(text) - 1) / 2 - index) * height / (len(text) + 0.6)
+        weight = "bold" if index == 0 else "normal"
+        axes.text(x, y + offset, line, ha="center", va="center", color=INK, fontweight=weight, zorder=5)
+
+
+def _share_of_box(axes: Any, corner: Point, share: float) -> Any:
+    """From the unit square to the part of a box that is filled, from the left."""
+    from matplotlib.transforms import Affine2D
+
+    return Affine2D().scale(BOX[0] * min(1.0, share), BOX[1]).translate(*corner) + axes.transData
+
+
+def _ports(laid: Layout) -> dict[tuple[Edge, int], float]:
+    """How far from the middle of its boxes' sides an arrow begins (0) and ends (-1), in rows, so that none overlap."""
+    ports: dict[tuple[Edge, int], float] = {}
+    for end in (0, -1):
+        by_box: dict[str, list[Edge]] = {}
+        for edge in laid.routes:
+            by_box.setdefault(edge[end], []).append(edge)
+        for edges in by_box.values():
+            next_to_box = 1 if end == 0 else -2
+            edges.sort(key=lambda edge: -laid.routes[edge][next_to_box][1])
+            for index, edge in enumerate(edges):
+                ports[edge, end] = ((len(edges) - 1) / 2 - index) * min(0.16, 0.5 * BOX[1] / len(edges))
+    return ports
+
+
+def _draw_arrow(axes: Any, points: Sequence[Point], rate: float, share: float) -> None:
+    vertices, codes = [points[0]], [Outline.MOVETO]
+    for (x0, y0), (x1, y1) in itertools.pairwise(points):
+        bend = (x1 - x0) / 2
+        vertices += [(x0 + bend, y0), (x1 - bend, y1), (x1, y1)]
+        codes += [Outline.CURVE4] * 3
+    arrow = FancyArrowPatch(
+        path=Outline(vertices, codes),
+        arrowstyle="-|>,head_length=5,head_width=2.5",
+        lw=1 + 4 * share,
+        color=FLOW,
+        zorder=1,
+    )
+    axes.add_patch(arrow)
+    passed = points[1:-1]
+    (x0, y0), (x1, y1) = points[0], points[1]
+    where = passed[len(passed) // 2] if passed else ((x0 + x1) / 2, (y0 + y1) / 2)
+    axes.text(
+        *(*where, f"{rate:.3g}/s"),
+        ha="center",
+        va="center",
+        fontsize=8,
+        color=INK,
+        zorder=2,
+        bbox={"fc": "white", "ec": "none", "alpha": 0.85, "pad": 1},
+    )
+
+
+def _draw_rates(axes: Any, picture: RatePicture) -> None:
+    axes.set_title(picture.title, loc="left", color=INK, fontweight="bold")
+    for curve, color in zip(picture.curves, LINES, strict=False):
+        gpus, rates = zip(*curve.points, strict=True)
+        shape = {"ls": "none", "marker": "o", "ms": 5} if curve.marks_only else {"lw": 1.6, "drawstyle": "steps-post"}
+        axes.plot(gpus, rates, label=curve.label, color=color, **shape)
+    axes.set_xlabel("GPUs")
+    axes.set_ylabel("requests/s")
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(color="#eceff1")
+    axes.set_axisbelow(True)
+    axes.legend(frameon=False)

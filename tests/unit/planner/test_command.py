@@ -1,0 +1,202 @@
+"""`cornserve plan`, as users meet it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from cornserve.cli.commands import app
+from cornserve_planner.__main__ import app as alone
+from cornserve_planner.command import model_names
+from cornserve_planner.models import shipped_models
+from cornserve_planner.proposal import Proposal
+
+MODEL = """
+format: cornserve-planner/model
+version: 1
+name: tiny
+components: {encoder: {}, llm: {after: [encoder]}}
+options:
+  E: {components: [encoder], gpu: A100-80GB}
+  L: {components: [llm], gpu: A100-80GB}
+  EL: {components: [encoder, llm], gpu: A100-80GB}
+paths: [[EL], [E, L], [E, EL]]
+"""
+WORKLOAD = """
+format: cornserve-planner/workload
+version: 1
+types:
+  image: {components: [encoder, llm], share: 0.5}
+  text: {components: [llm], share: 0.5}
+"""
+RATES = {"E": 2.0, "L": 1.0, "EL": 0.5}
+RATE = "rate: {{value: {}, unit: requests/s, tag: measured, source: a test}}"
+OPTION = "- {{option: {}, gpu: A100-80GB, throughput: [{{" + RATE + "}}]}}"
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    """A model of one's own, as arguments: E takes 0.5 s for an image, L 1 s for every request, EL 4/3 of their sum."""
+    options = "\n".join(OPTION.format(name, rate) for name, rate in RATES.items())
+    profile = f"format: cornserve-planner/profile\nversion: 1\nmodel: tiny\noptions:\n{options}\n"
+    for name, text in (("model", MODEL), ("workload", WORKLOAD), ("profile", profile)):
+        (tmp_path / f"{name}.yaml").write_text(text)
+    at = [str(tmp_path / f"{name}.yaml") for name in ("model", "workload", "profile")]
+    return [at[0], "--workload", at[1], "--profile", at[2]]
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1"}).invoke(app, ["plan", *arguments])
+
+
+def document(*arguments: str) -> Any:
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_a_shipped_model_is_planned_without_any_file() -> None:
+    result = run("qwen2.5-omni-7b", "--gpus", "8", "--factor", "monolith=3")
+
+    assert result.exit_code == 0
+    for part in (
+        "8 request types",
+        "5 published and",
+        "8 GPUs serve 3.606 requests/s: 1 cell of 8",
+        "encoders+llm            5",
+        "Limited by the budget of 8 GPUs: all time of encoders+llm",
+        "Proven optimal by highs",
+        "If fractions of replicas could run",
+        "encoders+llm / audio_generator (5, 3)",
+        "100.0%",
+    ):
+        assert part in result.stdout
+
+
+def test_everything_is_told_when_asked_for() -> None:
+    result = run("qwen2.5-omni-7b", "--gpus", "8", "--factor", "monolith=3", "--explain")
+
+    assert "monolith 3" in result.stdout
+    assert "one more gives" in result.stdout
+    assert "monolith (8)" in result.stdout
+
+
+def test_files_of_ones_own_are_planned(files: list[str]) -> None:
+    found = document(*files, "--gpus", "5", "--whole")
+    (entry,) = found["instances"]
+
+    assert found["model"] == "tiny"
+    assert found["rate"] == pytest.approx(4.0)
+    assert (entry["count"], entry["plan"]["replicas"]) == (1, {"E": 1, "L": 4})
+    assert sum(it["rate"] for it in entry["plan"]["rates"] if it["type"] == "text") == pytest.approx(2.0)
+    assert found["explanations"][0]["gain"] == pytest.approx(1.0)
+
+
+def test_cells_and_their_mixture_are_told(files: list[str]) -> None:
+    found = document(*files, "--gpus", "5")
+
+    assert [cell["gpus"] for cell in found["cells"]] == [1, 2, 4]
+    assert found["cells"][0]["rate"] == pytest.approx(0.6)
+    assert [(entry["count"], entry["plan"]["gpus"]) for entry in found["instances"]] == [(1, 4), (1, 1)]
+    assert found["rate"] == pytest.approx(sum(entry["plan"]["rate"] for entry in found["instances"]))
+
+
+def test_a_rate_is_served_with_the_fewest_gpus_or_dollars(files: list[str]) -> None:
+    by_gpus = document(*files, "--rate", "2", "--whole")
+    by_dollars = document(*files, "--rate", "2", "--objective", "dollars")
+    of_cells = document(*files, "--rate", "2")
+
+    assert by_gpus["gpus"] == 3
+    assert by_dollars["dollars"] == pytest.approx(3 * 2.45)
+    assert by_dollars["cells"] == []
+    assert of_cells["rate"] >= 2
+    assert of_cells["direct"]["gpus"] == 3
+    assert of_cells["target"] == 2
+
+
+def test_both_solvers_find_the_same(files: list[str]) -> None:
+    rates = [document(*files, "--gpus", "7", "--solver", solver)["rate"] for solver in ("highs", "cbc")]
+
+    assert rates[0] == pytest.approx(rates[1])
+
+
+def test_what_is_saved_can_be_read_again(files: list[str], tmp_path: Path) -> None:
+    saved = tmp_path / "plan.json"
+    found = document(*files, "--gpus", "6", "--save", str(saved))
+    proposal = Proposal.read(saved)
+
+    assert proposal.rate == pytest.approx(found["rate"])
+    assert sum(entry.count * entry.plan.rate for entry in proposal.instances) == pytest.approx(proposal.rate)
+
+
+@pytest.mark.parametrize("name", ["plan.svg", "plan.png"])
+def test_a_plan_is_drawn(files: list[str], tmp_path: Path, name: str) -> None:
+    drawn = tmp_path / name
+    assert run(*files, "--gpus", "6", "--plot", str(drawn)).exit_code == 0
+
+    if drawn.suffix == ".svg":
+        text = drawn.read_text()
+        assert ">requests<" in text
+        assert "Throughput against GPUs" in text
+    else:
+        assert drawn.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_same_plan_gives_the_same_picture(files: list[str], tmp_path: Path) -> None:
+    pictures = [tmp_path / "a.svg", tmp_path / "b.svg"]
+    for picture in pictures:
+        run(*files, "--gpus", "2", "--plot", str(picture))
+
+    assert pictures[0].read_bytes() == pictures[1].read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["gpt-5", "--gpus", "8"], "error: model: 'gpt-5' is not known; known are internvl3-38b, "),
+        (["nowhere.yaml", "--gpus", "8"], "error: nowhere.yaml: cannot be read: No such file or directory"),
+        (["qwen2.5-omni-7b"], "error: --gpus, --rate: say one of them"),
+        (["qwen2.5-omni-7b", "--gpus", "8", "--rate", "2"], "error: --gpus, --rate: say one of them"),
+        (["qwen2.5-omni-7b", "--gpus", "8", "--objective", "dollars"], "error: --objective: dollars are for a --rate"),
+        (["qwen2.5-omni-7b", "--gpus", "8", "--factor", "monolith"], "error: --factor is OPTION=FACTOR"),
+        (["qwen2.5-omni-7b", "--gpus", "8", "--factor", "x=2"], "error: profile of qwen2.5-omni-7b: factors.x: "),
+        (
+            ["qwen3-omni-30b-a3b", "--gpus", "8"],
+            "error: profile of qwen3-omni-30b-a3b: options.talker: was not measured",
+        ),
+        (["internvl3-38b", "--gpus", "1"], "error: infeasible: "),
+        (
+            ["qwen-image", "--gpus", "1", "--save", "/nowhere/plan.json"],
+            "error: /nowhere/plan.json: cannot be written: ",
+        ),
+        (["qwen-image", "--gpus", "1", "--plot", "plan.xyz"], "error: plan.xyz: cannot be drawn: "),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(arguments: list[str], complaint: str) -> None:
+    result = run(*arguments)
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith(complaint)
+    assert len(result.stderr.splitlines()) == 1
+    assert result.stdout == ""
+
+
+def test_names_of_models_are_completed() -> None:
+    assert model_names("") == list(shipped_models())
+    assert model_names("qwen2.5-o") == ["qwen2.5-omni-7b"]
+
+
+def test_the_planner_is_a_program_of_its_own() -> None:
+    runner = CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1"})
+    listed = runner.invoke(alone, ["models"])
+    planned = runner.invoke(alone, ["plan", "qwen-image", "--gpus", "2"])
+    refused = runner.invoke(alone, ["plan", "gpt-5", "--gpus", "2"])
+
+    assert [line.split()[0] for line in listed.stdout.splitlines()] == list(shipped_models())
+    assert "2 GPUs serve 0.395 requests/s" in planned.stdout
+    assert (refused.exit_code, refused.stderr.splitlines()[0][:13]) == (1, "error: model:")
