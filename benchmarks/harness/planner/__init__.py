@@ -1,0 +1,1 @@
+"""What `benchmarks/planner.py` measures on, and how."""

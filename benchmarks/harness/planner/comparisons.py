@@ -1,0 +1,81 @@
+"""How good mixtures of cells are, beside the paper's greedy ones and beside plans without cells."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from dataclasses import dataclass
+
+from benchmarks.harness.planner.greedy import NeverEnds, greedy
+from benchmarks.harness.planner.instances import OMNI, random_problem
+from cornserve_planner.cells import Cell, efficient, solve_cells
+from cornserve_planner.mixture import fewest_gpus
+from cornserve_planner.problem import Problem
+from cornserve_planner.solve.milp import min_gpus
+
+LARGEST = 32
+MOST = 2.0
+"""Targets are spread evenly up to so many times what the largest cell serves."""
+DIRECT = 3
+"""Targets of each problem that are planned without cells, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class MixtureQuality:
+    targets: int
+    worse: float
+    mean_excess: float
+    """GPUs, where greedy takes more than needed."""
+    most_excess: int
+    worst_ratio: float
+    endless: float
+    direct_targets: int
+    mean_to_direct: float
+    worst_to_direct: float
+
+
+def mixtures(instances: int, targets: int) -> MixtureQuality:
+    excess, ratios, endless, direct = [], [], 0, []
+    for seed in range(100, 100 + instances):
+        problem = random_problem(seed, OMNI)
+        cells = solve_cells(problem, LARGEST)
+        rates = _targets(seed, cells, targets)
+        for rate in rates:
+            best, taken = fewest_gpus(cells, rate).gpus, _gpus(greedy(efficient(cells), rate))
+            excess.append(taken - best)
+            ratios.append(taken / best)
+            endless += _never_ends([cells[0], *efficient(cells[1:])], rate)
+        direct += [_beside_direct(problem, cells, rate) for rate in rates[:DIRECT]]
+    worse = [more for more in excess if more]
+    return MixtureQuality(
+        targets=len(excess),
+        worse=len(worse) / len(excess),
+        mean_excess=statistics.fmean(worse) if worse else 0.0,
+        most_excess=max(excess),
+        worst_ratio=max(ratios),
+        endless=endless / len(excess),
+        direct_targets=len(direct),
+        mean_to_direct=statistics.fmean(direct),
+        worst_to_direct=max(direct),
+    )
+
+
+def _targets(seed: int, cells: tuple[Cell, ...], count: int) -> list[float]:
+    rng = random.Random(seed)
+    return [rng.uniform(0.02, MOST) * cells[-1].rate for _ in range(count)]
+
+
+def _beside_direct(problem: Problem, cells: tuple[Cell, ...], rate: float) -> float:
+    return fewest_gpus(cells, rate).gpus / min_gpus(problem, rate).gpus
+
+
+def _gpus(counts: dict[int, int]) -> int:
+    return sum(gpus * count for gpus, count in counts.items())
+
+
+def _never_ends(cells: list[Cell], rate: float) -> bool:
+    try:
+        greedy(cells, rate)
+    except NeverEnds:
+        return True
+    return False

@@ -1,0 +1,109 @@
+"""Random planning problems that look like those of real models.
+
+Components in a chain, of which a request type needs the language model and some others; options that run one component,
+all, or a random set; for each type some of the ways to divide its components among options, those with the fewest
+executors always among them. Components differ by two orders of magnitude in seconds, as in [C Table 1]; colocated ones
+take 0.85 to 1.3 times the sum of their seconds (α of [C Algorithm 3]); some options take two GPUs, and are 2^0.9 times
+as fast.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from cornserve_planner.graph import DeploymentOption, Step
+from cornserve_planner.problem import Problem, Route
+
+_Split = tuple[frozenset[int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    name: str
+    components: int
+    types: int
+    options: int
+    paths: int
+
+
+MULTIMODAL_LLM = Size("two components", components=2, types=2, options=3, paths=6)
+OMNI = Size("four components", components=4, types=8, options=10, paths=32)
+LARGE = Size("six components", components=6, types=16, options=30, paths=60)
+
+
+def random_problem(seed: int, size: Size) -> Problem:
+    rng = random.Random(seed)
+    sets = _options(rng, size)
+    gpus = {option: 2 if rng.random() < 0.3 else 1 for option in sets}
+    alone = [10 ** rng.uniform(-1.5, 0.6) for _ in range(size.components)]
+    alpha = {option: 1.0 if len(option) == 1 else rng.uniform(0.85, 1.3) for option in sets}
+    kinds = _types(rng, size)
+    weights = [rng.random() ** 2 + 0.02 for _ in kinds]
+    routes = []
+    for kind in kinds:
+        for split in _some(rng, [*_splits(kind, sets)], max(2, size.paths // len(kinds))):
+            seconds, steps, left = {}, [], set(kind)
+            for option in split:
+                role = left & option
+                left -= role
+                together = alpha[option] * sum(alone[component] for component in role)
+                seconds[_name(option)] = together / gpus[option] ** 0.9
+                steps.append(Step(_name(option), tuple(f"c{component}" for component in sorted(role))))
+            routes.append(Route(_name(kind), " → ".join(seconds), seconds, tuple(steps)))
+    return Problem(
+        options=tuple(
+            DeploymentOption(_name(option), tuple(f"c{it}" for it in sorted(option)), gpus[option]) for option in sets
+        ),
+        shares={_name(kind): weight / sum(weights) for kind, weight in zip(kinds, weights, strict=True)},
+        routes=tuple(routes),
+    )
+
+
+def random_traffic(seed: int, problem: Problem) -> Mapping[tuple[str, str], float]:
+    """Bytes that a request sends from one option to another: embeddings of an image, of a video, or a KV cache."""
+    rng = random.Random(seed)
+    return {
+        edge: rng.choice((4.5e6, 50e6, 350e6))
+        for route in problem.routes
+        for edge in itertools.pairwise(step.option for step in route.steps)
+    }
+
+
+def _options(rng: random.Random, size: Size) -> list[frozenset[int]]:
+    every = range(size.components)
+    sets = [*(frozenset([component]) for component in every), frozenset(every)]
+    others = [frozenset(some) for count in every[2:] for some in itertools.combinations(every, count)]
+    rng.shuffle(others)
+    return sets + others[: max(0, size.options - len(sets))]
+
+
+def _types(rng: random.Random, size: Size) -> list[tuple[int, ...]]:
+    language_model = size.components // 2
+    found: dict[tuple[int, ...], None] = {}
+    while len(found) < min(size.types, 2 ** (size.components - 1)):
+        found[tuple(it for it in range(size.components) if it == language_model or rng.random() < 0.5)] = None
+    return [*found]
+
+
+def _splits(needed: Sequence[int], options: Sequence[frozenset[int]]) -> Iterator[_Split]:
+    """The ways to run components in their order, each option at most once."""
+    if not needed:
+        yield ()
+        return
+    for option in options:
+        if needed[0] in option:
+            left = [component for component in needed if component not in option]
+            yield from ((option, *rest) for rest in _splits(left, [other for other in options if other != option]))
+
+
+def _some(rng: random.Random, splits: list[_Split], count: int) -> list[_Split]:
+    rng.shuffle(splits)
+    splits.sort(key=len)
+    return splits[:1] + rng.sample(splits[1:], min(len(splits) - 1, count - 1))
+
+
+def _name(components: frozenset[int] | tuple[int, ...]) -> str:
+    return "".join(chr(ord("A") + component) for component in sorted(components))

@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""How long the planner takes, and how good its plans are beside what it is compared with.
+
+* one cell of 64 GPUs: random problems that look like those of real models, with HiGHS and with CBC;
+* the fewest GPUs for a rate, without cells;
+* all cells up to 64 GPUs for the models that are shipped;
+* mixtures for a million GPUs;
+* placements on nodes with a network between them;
+* the paper's greedy mixtures, and cells as such, beside the best.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from rich.table import Table
+
+from benchmarks.harness.machine import Machine
+from benchmarks.harness.planner import comparisons, speed
+from benchmarks.harness.planner.comparisons import MixtureQuality
+from benchmarks.harness.planner.speed import MixtureSpeed, ModelCells, Placement, Solves
+from benchmarks.harness.report import show, table_of
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    machine: Machine
+    time_limit: float
+    cells: list[Solves]
+    rates: list[Solves]
+    models: list[ModelCells]
+    mixtures: list[MixtureSpeed]
+    placements: list[Placement]
+    quality: MixtureQuality
+
+    def show(self) -> None:
+        note = f"seconds: median (longest); time limit of each solve {self.time_limit:g} s"
+        solves = _solves("One cell of 64 GPUs", self.cells), _solves("Fewest GPUs for a rate", self.rates)
+        others = _models(self.models), _mixtures(self.mixtures), _placements(self.placements)
+        show(self.machine, note, *solves, *others, _quality(self.quality))
+
+
+def main() -> None:
+    options = _options()
+    instances, largest, targets, limit = (2, 8, 5, 5.0) if options.quick else (options.instances, 64, 40, options.limit)
+    report = Report(
+        machine=Machine.here(),
+        time_limit=limit,
+        cells=speed.cells(instances, largest, limit),
+        rates=speed.rates(instances, largest, limit),
+        models=speed.shipped(largest, limit),
+        mixtures=speed.mixtures(),
+        placements=speed.placements(
+            1 if options.quick else instances // 5, (2,) if options.quick else (2, 4, 8), limit
+        ),
+        quality=comparisons.mixtures(instances, targets),
+    )
+    if options.json:
+        print(json.dumps(asdict(report)))
+    else:
+        report.show()
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--instances", type=int, default=20, help="random problems (default: %(default)s)")
+    parser.add_argument("--limit", type=float, default=60.0, help="seconds for each solve (default: %(default)s)")
+    parser.add_argument("--quick", action="store_true", help="only shows that it runs")
+    parser.add_argument("--json", action="store_true", help="prints JSON instead of tables")
+    return parser.parse_args()
+
+
+def _solves(title: str, rows: Sequence[Solves]) -> Table:
+    table = table_of(("problem", "solver"), ("solves", "wall s", "CPU s", "proven", "worst gap"), title)
+    for row in rows:
+        table.add_row(
+            *(row.size, row.engine, str(row.count)),
+            *(f"{timing.median:.2f} ({timing.longest:.2f})" for timing in (row.wall, row.cpu)),
+            *(f"{row.proven} of {row.count}", f"{row.worst_gap:.2%}"),
+        )
+    return table
+
+
+def _models(rows: Sequence[ModelCells]) -> Table:
+    table = table_of(("model",), ("types", "routes", "cells", "kept", "wall s", "CPU s"), "All cells of shipped models")
+    for row in rows:
+        kept = ", ".join(map(str, row.kept))
+        table.add_row(
+            row.model, str(row.types), str(row.routes), str(row.cells), kept, f"{row.wall:.2f}", f"{row.cpu:.2f}"
+        )
+    return table
+
+
+def _mixtures(rows: Sequence[MixtureSpeed]) -> Table:
+    table = table_of(("mixture",), ("GPUs", "µs", "counts"), "Mixtures of seven cells")
+    for row in rows:
+        counts = " + ".join(f"{count:,} × {gpus}" for gpus, count in row.counts.items())
+        table.add_row(row.what, f"{row.gpus:,}", f"{row.microseconds:.0f}", counts)
+    return table
+
+
+def _placements(rows: Sequence[Placement]) -> Table:
+    numbers = ("nodes", "network", "placements", "as without", "proven", "worst gap", "wall s", "CPU s")
+    table = table_of(("problem",), numbers, "Placements on nodes of 8 GPUs")
+    for row in rows:
+        table.add_row(
+            *(row.size, str(row.nodes), row.network, str(row.count), f"{row.unharmed} of {row.count}"),
+            *(f"{row.proven} of {row.count}", f"{row.worst_gap:.2%}"),
+            *(f"{timing.median:.1f} ({timing.longest:.1f})" for timing in (row.wall, row.cpu)),
+        )
+    return table
+
+
+def _quality(row: MixtureQuality) -> Table:
+    table = table_of(("mixtures for random rates",), ("",), "Beside the best")
+    table.add_row("targets", str(row.targets))
+    table.add_row("where greedy takes more GPUs than needed", f"{row.worse:.1%}")
+    table.add_row("  how many more, on average and at most", f"{row.mean_excess:.2f}, {row.most_excess}")
+    table.add_row("  worst ratio", f"{row.worst_ratio:.2f}")
+    table.add_row("where greedy never ends, if cells that serve nothing are not dropped", f"{row.endless:.1%}")
+    table.add_row(
+        "GPUs of the best mixture over those of one plan without cells, on average", f"{row.mean_to_direct:.3f}"
+    )
+    table.add_row("  at most", f"{row.worst_to_direct:.2f}")
+    return table
+
+
+if __name__ == "__main__":
+    main()
