@@ -78,7 +78,10 @@ class Invocation:
         self.ended = True
 
     def fail(self, code: str, message: str) -> None:
-        self.error = InvocationError(self.task.name, self.index, code, message)
+        self.fail_as(InvocationError(self.task.name, self.index, code, message))
+
+    def fail_as(self, error: InvocationError) -> None:
+        self.error = error
         self.ended = True
 
     @property

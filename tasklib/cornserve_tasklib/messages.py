@@ -37,7 +37,7 @@ class TextPart(BaseModel):
 class ImageUrl(BaseModel):
     model_config = STRICT
 
-    url: Annotated[str, MinLen(1)]
+    url: str
     """`data:image/…;base64,…`, or where to fetch it from."""
     detail: Literal["auto", "high"] = "auto"
     """The model's own processor decides how much of an image is looked at, which is much."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from cornserve.gateway.request.channel import Channel
+from cornserve.task.errors import InvocationError
 from cornserve.task.output import layout_of
 from cornserve.task.recording import Invocation
 from cornserve.v1 import executor_pb2 as pb
@@ -85,6 +86,12 @@ class Execution:
     def fail(self, code: str, message: str) -> None:
         self.cancel(code)
         self._fail(code, message)
+
+    def fail_as(self, error: InvocationError) -> None:
+        """As another invocation has failed, so that clients hear of the same error wherever a task splits its work."""
+        self.cancel(error.code)
+        self.invocation.fail_as(error)
+        self._close()
 
     def release(self) -> None:
         """Its tensors are needed no more."""

@@ -58,7 +58,7 @@ class Graph:
         for producer in self.producers_of(consumer):
             error = producer.invocation.error
             if error is not None and not consumer.is_over:
-                consumer.fail(error.code, f"{error.task} (invocation {error.invocation}): {error.message}")
+                consumer.fail_as(error)
 
     def remake(self, consumer: Execution, lost: Sequence[int]) -> list[Execution]:
         """Of the producers of the inputs that the consumer has found lost, those that have to run again."""

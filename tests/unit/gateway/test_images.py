@@ -137,6 +137,7 @@ async def test_native_invocations_have_images_too(gateway: httpx.AsyncClient) ->
         (data_url(picture("JPEG", mode="CMYK"), "image/jpeg"), "unsupported_image", "(CMYK has 4): save it as RGB"),
         ("file:///etc/passwd", "invalid_image_url", "begins with https:, http: or data:, not file:"),
         ("ftp://x/y", "invalid_image_url", "begins with https:, http: or data:, not ftp:"),
+        ("", "invalid_image_url", "begins with https:, http: or data:"),
         ("x", "invalid_image_url", "begins with https:, http: or data:"),
         ("http://169.254.169.254/latest/meta-data/", "invalid_image_url", "images are not fetched from there"),
         ("http://127.0.0.2:8000/", "invalid_image_url", "images are not fetched from there"),
@@ -162,7 +163,6 @@ async def test_a_bad_image_is_a_400_that_says_what_is_wrong_with_which(
         (part(data_url(PNG), detail="low"), "messages.0.content.0.image_url.detail", "'auto' or 'high', not 'low'"),
         ({"type": "image_url", "image_url": data_url(PNG)}, "messages.0.content.0.image_url", "Input should be"),
         ({"type": "image_url"}, "messages.0.content.0.image_url", "missing field"),
-        (part(""), "messages.0.content.0.image_url.url", "at least 1 character"),
         ({"type": "input_audio"}, "messages.0.content.0", "a part is of type 'text' or 'image_url'"),
         ({"type": ["text"]}, "messages.0.content.0", "a part is of type 'text' or 'image_url'"),
         (

@@ -141,7 +141,9 @@ async def test_the_error_of_a_producer_is_that_of_its_consumer(served: Post, exe
     response = await served.send("a", fail="out of ink", reading=LONG)
 
     assert response.status_code == 500
-    assert "NoteTask (invocation 0): RuntimeError: out of ink" in response.json()["error"]["message"]
+    assert response.json()["error"]["message"] == (
+        "NoteTask (invocation 0) failed with INTERNAL: RuntimeError: out of ink"
+    )
     await until(lambda: executors.running() == 0)
 
 
@@ -150,6 +152,7 @@ async def test_what_can_never_fit_is_refused_at_once(served: Post) -> None:
 
     assert response.status_code == 400
     assert "limit slab-mib" in response.json()["error"]["message"]
+    assert "invocation" not in response.json()["error"]["message"]
 
 
 async def test_requests_that_fill_the_slab_and_wait_for_more_do_not_block_each_other(served: Post) -> None:
