@@ -27,7 +27,7 @@ class EncoderTask(UnitTask[Image, Embeddings]):
     """A Hugging Face id, or a directory: of the whole model, of which only the encoder is loaded."""
     modality: Literal["image"] = "image"
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """The language model's, which takes the embeddings as they are."""
+    """The language model's: to equal answers, where it encodes images itself. Embeddings of another are converted."""
     max_batch_patches: int = Field(default=16384, ge=1)
     """Patches of the images that are encoded together: larger batches waste less of a GPU, and take longer."""
 

@@ -39,11 +39,6 @@ class Checkpoint:
                 for name in inside:
                     yield name, tensors.get_tensor(name)
 
-    def version(self, names: Iterable[str]) -> list[tuple[str, int, int]]:
-        """Changes when one of these tensors may have: name, size and time of the files that hold them."""
-        paths = {self._need(self._files[name]) for name in names}
-        return sorted((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in paths)
-
     def _by_tensor(self) -> dict[str, str]:
         index = self._find(INDEX)
         if index is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import Metric
 
+from cornserve.transport import Slot, TooLargeError
 from cornserve_executors.base import Call, Executor
 from cornserve_executors.base.executor import Report
 from cornserve_executors.encoder.stats import Stats
@@ -18,6 +19,7 @@ from cornserve_tasklib.image import EncodedImage, Image
 
 if TYPE_CHECKING:
     from cornserve_executors.encoder.engine import Engine
+    from cornserve_executors.encoder.families.family import Plan
 
 OUTPUT = "embeddings"
 
@@ -47,7 +49,7 @@ class EncoderExecutor(Executor[EncoderTask, Image, Embeddings]):
         with self._stats.waiting():
             plan = await self._engine.plan(request)
             # There has to be room for the embeddings before work goes into them.
-            slot = await call.allocate(OUTPUT, self._engine.nbytes(plan))
+            slot = await self._room_for(request, plan, call)
             if self._reuse(call, key):  # Another request's image has been encoded meanwhile.
                 slot.give_up()
                 return Embeddings()
@@ -56,6 +58,12 @@ class EncoderExecutor(Executor[EncoderTask, Image, Embeddings]):
         encoded = EncodedImage(key=key, rows=plan.rows, fields=plan.fields)
         slot.publish(self._engine.dtype, self._engine.shape(plan), encoded.model_dump_json().encode(), key)
         return Embeddings()
+
+    async def _room_for(self, image: Image, plan: Plan, call: Call) -> Slot:
+        try:
+            return await call.allocate(OUTPUT, self._engine.nbytes(plan))
+        except TooLargeError as error:
+            raise TooLargeError(f"{image.where}: with this image, the request", error.wanted, error.limit) from error
 
     def _reuse(self, call: Call, key: str) -> bool:
         found = call.reuse(OUTPUT, key)

@@ -7,6 +7,7 @@ from the checkpoint; the rest is dropped.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -19,6 +20,7 @@ from cornserve_executors.base import StartError
 from cornserve_executors.encoder.checkpoint import Checkpoint
 from cornserve_executors.encoder.families.family import Family
 from cornserve_executors.encoder.families.registry import FAMILIES
+from cornserve_executors.tensors.copies import bytes_of
 from cornserve_tasklib.encoder import EncoderTask
 
 
@@ -40,11 +42,17 @@ def load(settings: EncoderTask, device: str) -> Loaded:
     dtype = _dtype(settings, config, device)
     names = _encoder_names(checkpoint, family_type)
     model = _skeleton(config, family_type, dtype)
-    weights = {names[name]: tensor.to(device, dtype, copy=True) for name, tensor in checkpoint.read(names)}
+    weights, digests = {}, {}
+    with ThreadPoolExecutor() as threads:
+        for name, tensor in checkpoint.read(names):
+            # A file's name, size and time would tell nothing for certain, and differ between nodes.
+            digests[names[name]] = threads.submit(_digest, tensor)
+            weights[names[name]] = tensor.to(device, dtype, copy=True)
     _fill(settings.model_id, model, weights)
     model.to(device)  # What is no weight: the frequencies of rotary embeddings.
-    version = checkpoint.version(names)
-    fingerprint = sha256(repr((settings.model_id, version, config.to_dict(), processor.to_dict(), dtype)).encode())
+    contents = sorted((name, digest.result()) for name, digest in digests.items())
+    made_by = config.to_dict() | {"_name_or_path": ""}, processor.to_dict(), dtype
+    fingerprint = sha256(repr((contents, made_by)).encode())
     return Loaded(family_type(model, processor), fingerprint.hexdigest())
 
 
@@ -89,6 +97,12 @@ def _fill(model_id: str, model: Any, weights: Mapping[str, torch.Tensor]) -> Non
     if missing:
         raise StartError(f"{model_id} lacks weights of its encoder: {', '.join(missing)}")
     model.load_state_dict(weights, assign=True)
+
+
+def _digest(tensor: torch.Tensor) -> str:
+    digest = sha256(repr((tensor.dtype, tensor.shape)).encode())
+    digest.update(bytes_of(tensor))
+    return digest.hexdigest()
 
 
 def _first_line(error: Exception) -> str:

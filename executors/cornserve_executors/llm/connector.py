@@ -49,6 +49,7 @@ class EmbeddingsConnector(ECConnectorBase):  # type: ignore[misc]
         runs_here = vllm_config.parallel_config.world_size == 1
         self._copied_to = self._device if runs_here else "cpu"
         self._step_tokens = vllm_config.scheduler_config.max_num_batched_tokens
+        self._dtype = vllm_config.model_config.dtype
         self._segments = Segments()
         self._copies: dict[str, dict[str, torch.Tensor]] = {}
         """Of each request that is being read: what it needs next."""
@@ -77,7 +78,7 @@ class EmbeddingsConnector(ECConnectorBase):  # type: ignore[misc]
         location = Location(**fields["location"])
         copy = read(self._segments.view(location), fields["dtype"], fields["shape"], self._copied_to)
         self._segments.check(location)
-        return copy
+        return copy.to(self._dtype)
 
     def has_cache_item(self, identifier: str) -> bool:
         return identifier.startswith(ENCODED)

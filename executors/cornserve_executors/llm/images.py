@@ -21,7 +21,6 @@ from cornserve_executors.llm.connector import ENCODED
 from cornserve_executors.llm.placeholders import IMAGE, Placeholder, Placeholders
 from cornserve_executors.media.images import ImageError, open_image
 from cornserve_executors.media.lanes import Lanes
-from cornserve_executors.tensors.copies import dtype_name
 from cornserve_tasklib.image import EncodedImage, Image, ImagePart
 
 SMALL_PIXELS = 4_000_000
@@ -59,7 +58,6 @@ class Images:
 
     def __init__(self, model_config: Any, renderer: BaseRenderer) -> None:
         self._model = model_config.model
-        self._dtype = dtype_name(model_config.dtype)
         self._width = model_config.get_inputs_embeds_size()
         limits = renderer.get_mm_processor().info.allowed_mm_limits if model_config.supports_multimodal_inputs else {}
         self._placeholders = Placeholders(model_config, renderer) if IMAGE in limits else None
@@ -103,8 +101,9 @@ class Images:
         if self._placeholders is None:
             raise ImageError(image.where, f"{self._model} is a model of text, it takes no images")
         encoded = EncodedImage.model_validate_json(received.metadata)
-        sent, taken = (received.dtype, *received.shape), (self._dtype, encoded.rows, self._width)
-        if sent != taken:
+        taken = (encoded.rows, self._width)
+        if received.shape != taken:
+            sent = received.shape
             raise RuntimeError(f"{image.where}: the encoder has sent {sent}, the language model takes {taken}")
         return ArrivedImage(image.where, f"{ENCODED}{encoded.key}", encoded, received)
 

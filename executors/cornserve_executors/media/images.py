@@ -2,7 +2,7 @@
 
 An image that is encoded apart from the language model has to become the same pixels as one that vLLM encodes itself. So
 this does what vLLM does with a file: turns it upright as its EXIF orientation says, and lays what is transparent on
-white. (transformers' own loader drops the transparency instead; it agrees on everything else.)
+white. transformers' `load_image` agrees on everything but that: it drops the transparency, and shows what lies below.
 """
 
 from __future__ import annotations

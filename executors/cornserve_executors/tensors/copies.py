@@ -18,15 +18,20 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 def write(tensor: torch.Tensor, destination: memoryview) -> None:
     """Copies what has been computed. Blocks until it is there; any thread will do."""
-    destination[: tensor.nbytes] = _bytes(_on_host(tensor))
+    destination[: tensor.nbytes] = bytes_of(_on_host(tensor))
 
 
 def read(source: memoryview, dtype: str, shape: Sequence[int], device: str = "cpu") -> torch.Tensor:
     """A tensor of one's own, which outlives the source."""
     pinned = torch.device(device).type == "cuda"
     tensor = torch.empty(*shape, dtype=getattr(torch, dtype), pin_memory=pinned)
-    _bytes(tensor)[:] = source
+    bytes_of(tensor)[:] = source
     return tensor.to(device, non_blocking=True)
+
+
+def bytes_of(tensor: torch.Tensor) -> memoryview:
+    """Of one on the host: its own memory, unless it is not contiguous."""
+    return memoryview(tensor.contiguous().view(-1).view(torch.uint8).numpy())
 
 
 def _on_host(tensor: torch.Tensor) -> torch.Tensor:
@@ -38,7 +43,3 @@ def _on_host(tensor: torch.Tensor) -> torch.Tensor:
         staging.copy_(tensor, non_blocking=True)
     stream.synchronize()
     return staging
-
-
-def _bytes(tensor: torch.Tensor) -> memoryview:
-    return memoryview(tensor.contiguous().view(-1).view(torch.uint8).numpy())

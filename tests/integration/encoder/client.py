@@ -13,7 +13,7 @@ from tests import invoking
 
 
 class Caller:
-    """Sends images as a gateway does, all over one line, each with a request of its own."""
+    """Sends images as a gateway does, all over one line."""
 
     def __init__(self, name: str, endpoint: str, caller: invoking.Caller) -> None:
         self._name = name
@@ -22,14 +22,20 @@ class Caller:
         self._calls = 0
 
     def send(self, *images: Image) -> list[Source]:
-        """Returns where their embeddings will be."""
-        sources = []
-        for image in images:
-            self._calls += 1
-            request_id = f"{self._name}-{self._calls}"
-            self._caller.send(pb.Command(call=self._calls, start=_start(request_id, self._calls, image)))
-            sources.append(Source(self._endpoint, request_id, 0, 0, "embeddings"))
-        return sources
+        """Each with a request of its own. Returns where their embeddings will be."""
+        return [self._send(image, self._calls + 1, f"{self._name}-{self._calls + 1}", 0) for image in images]
+
+    def send_together(self, *images: Image) -> None:
+        """As one request."""
+        arrived = self._calls
+        for invocation, image in enumerate(images):
+            self._send(image, arrived, self._name, invocation)
+
+    def _send(self, image: Image, arrived_us: int, request_id: str, invocation: int) -> Source:
+        self._calls += 1
+        start = _start(request_id, invocation, arrived_us, image)
+        self._caller.send(pb.Command(call=self._calls, start=start))
+        return Source(self._endpoint, request_id, invocation, 0, "embeddings")
 
     async def ends(self, count: int) -> list[pb.End]:
         """Of so many invocations, in the order in which they were sent."""
@@ -60,8 +66,8 @@ async def read(transport: Transport, source: Source) -> tuple[bytes, EncodedImag
         return data, EncodedImage.model_validate_json(received.metadata)
 
 
-def _start(request_id: str, arrived_us: int, image: Image) -> pb.Start:
+def _start(request_id: str, invocation: int, arrived_us: int, image: Image) -> pb.Start:
     edges = Edges()
     request = image.model_dump_json(context=edges).encode()
     blobs = [pb.Input(inline=one.data) for one in edges.inputs if isinstance(one, Blob)]
-    return pb.Start(request_id=request_id, request=request, inputs=blobs, arrived_us=arrived_us)
+    return pb.Start(request_id=request_id, invocation=invocation, request=request, inputs=blobs, arrived_us=arrived_us)

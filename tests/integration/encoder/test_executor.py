@@ -8,6 +8,7 @@ from pathlib import Path
 
 import grpc
 import httpx2 as httpx
+import PIL.Image
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -21,6 +22,7 @@ from tests.integration.encoder.engine import encoding, rows_of
 from tests.integration.llm.process import ExecutorProcess, running
 from tests.waiting import until
 
+SLAB_MIB = 8
 _PROBES = count()
 
 
@@ -34,7 +36,8 @@ def executor(
     tiny_qwen25vl: Path, shared_memory: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ExecutorProcess]:
     task = EncoderTask(model_id=str(tiny_qwen25vl))
-    with running(task, tmp_path_factory.mktemp("executor"), "--shared-memory", str(shared_memory)) as executor:
+    options = ["--shared-memory", str(shared_memory), "--slab-mib", str(SLAB_MIB)]
+    with running(task, tmp_path_factory.mktemp("executor"), *options) as executor:
         executor.until_ready()
         yield executor
 
@@ -131,6 +134,19 @@ async def test_a_broken_image_is_refused_and_its_consumer_told(executor: Executo
     assert fine.code == pb.CODE_OK
     assert refused.code == pb.CODE_INVALID_ARGUMENT
     assert refused.message.startswith("messages[1].content[2]: the PNG image cannot be decoded")
+
+
+async def test_an_image_for_which_a_request_may_have_no_more_memory_is_named(executor: ExecutorProcess) -> None:
+    """Each is as much as the model takes: 256 rows of 128 numbers of 4 bytes. A request may have half of the slab."""
+    fitting = SLAB_MIB * 2**20 // 2 // (256 * 128 * 4)
+    data = [file_of(PIL.Image.new("RGB", (448, 448), (number, 0, 0))) for number in range(fitting + 1)]
+    async with calling("together", executor.endpoint) as caller:
+        caller.send_together(*(image_of(one, "PNG", 448, 448, f"image {place}") for place, one in enumerate(data)))
+        ends = await caller.ends(len(data))
+
+    ((place, refused),) = [(place, end) for place, end in enumerate(ends) if end.code != pb.CODE_OK]
+    assert refused.code == pb.CODE_INVALID_ARGUMENT
+    assert refused.message.startswith(f"image {place}: with this image, the request needs 4.1 MiB of tensors at once")
 
 
 async def test_a_caller_that_leaves_takes_its_images_from_the_queue(executor: ExecutorProcess) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -140,3 +142,22 @@ async def test_the_key_tells_images_and_encoders_apart(tiny_qwen25vl: Path, tiny
         assert len({qwen.key(image), qwen.key(other), internvl.key(image)}) == 3
     async with encoding(tiny_qwen25vl, dtype="bfloat16") as bfloat:
         assert bfloat.key(image) != qwen.key(image)
+
+
+async def test_the_key_tells_weights_apart_by_their_content(tiny_qwen25vl: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    copied, replaced = shutil.copytree(tiny_qwen25vl, tmp_path / "a"), shutil.copytree(tiny_qwen25vl, tmp_path / "b")
+    os.utime(copied / "model.safetensors", (0, 0))
+    weights = replaced / "model.safetensors"
+    before = weights.stat()
+    tensors = load_file(weights)
+    name = min(name for name in tensors if name.startswith("visual."))
+    save_file(tensors | {name: tensors[name] + 1}, weights, metadata={"format": "pt"})
+    os.utime(weights, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert weights.stat().st_size == before.st_size
+
+    image = sent(PICTURES[0])
+    async with encoding(tiny_qwen25vl) as one, encoding(copied) as same, encoding(replaced) as other:
+        assert one.key(image) == same.key(image)
+        assert one.key(image) != other.key(image)

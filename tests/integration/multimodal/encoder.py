@@ -54,9 +54,9 @@ class Encoder:
 
 
 @asynccontextmanager
-async def running_encoder(model: Path, folder: Path) -> AsyncIterator[Encoder]:
+async def running_encoder(model: Path, folder: Path, dtype: str = "auto") -> AsyncIterator[Encoder]:
     async with AsyncExitStack() as stack:
-        engine = await stack.enter_async_context(encoding(model))
+        engine = await stack.enter_async_context(encoding(model, dtype=dtype))
         transport = Transport(folder, slab_bytes=SLAB_BYTES, request_bytes=SLAB_BYTES // 4)
         server = grpc.aio.server()
         await transport.start(server, "127.0.0.1")

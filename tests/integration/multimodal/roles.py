@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from cornserve_tasklib import ChatChunk, ChatMessage, ChatRequest
 from cornserve_tasklib.image import ImagePart
 from tests.images import noise, sent
 from tests.integration.multimodal.chats import CONTENTS, TOKENS, Part, chat, images_in, kinds
-from tests.integration.multimodal.encoder import Encoder
+from tests.integration.multimodal.encoder import Encoder, running_encoder
 
 ROLES = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -108,6 +109,12 @@ class Roles:
             await language_only.generate(chat(content, "e"), new_id(), received=[received])
 
         assert await answer(language_only, content, "e", encoder) == expected["one image"]
+
+    async def test_embeddings_of_another_precision_are_converted(
+        self, language_only: Engine, model: Path, tmp_path: Path
+    ) -> None:
+        async with running_encoder(model, tmp_path, dtype="bfloat16") as encoder:
+            assert len(await answer(language_only, [noise(500, 112, 84), "?"], "e", encoder)) == TOKENS
 
     async def test_a_request_that_loses_its_place_reads_its_images_again(
         self, language_only: Engine, encoder: Encoder
