@@ -1,4 +1,4 @@
-"""The line between a gateway and an executor: one TCP connection that carries all invocations between the two.
+"""A line between two processes: one TCP connection that carries all messages of one kind between the two.
 
 A frame is a protobuf message behind its length in four bytes. Both ends begin with a greeting, so that neither takes a
 stranger for the other. An empty frame says that its sender has nothing more to say: when both have said so, the
@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
 from google.protobuf.message import DecodeError, EncodeError, Message
@@ -20,8 +21,6 @@ from cornserve import sockets
 
 Sent = TypeVar("Sent", bound=Message)
 Received = TypeVar("Received", bound=Message)
-
-GREETING = b"cornserve.v1.Executor\n"
 
 MAX_FRAME_BYTES = 1 << 30
 
@@ -35,28 +34,35 @@ _LENGTH = struct.Struct("!I")
 
 
 def address_of(endpoint: str) -> tuple[str, int]:
-    """Where an executor takes lines that serves gRPC at `endpoint`: at the port that follows."""
+    """Where a process takes lines that is known by `endpoint`: at the port that follows. An executor serves gRPC at the
+    endpoint itself."""
     host, _, port = endpoint.rpartition(":")
     return host.strip("[]"), int(port) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Side(Generic[Sent, Received]):
+    """What one of the two says, and hears."""
+
+    greeting: bytes
+    """The same for both."""
+    pack: Callable[[list[Sent]], Message]
+    """Makes a frame of messages that are sent."""
+    receives: type[Received]
+    """What the other side's frames are."""
 
 
 class Line(asyncio.Protocol, Generic[Sent, Received]):
     """One end of a line.
 
     Args:
-        pack: makes a frame of messages that are sent.
-        receives: what the other end's frames are.
-        take: is called with each of them, and with None when the other end has nothing more to say. It must not raise.
+        side: which of the two.
+        take: is called with each frame of the other's, and with None when it has nothing more to say. It must not
+            raise.
     """
 
-    def __init__(
-        self,
-        pack: Callable[[list[Sent]], Message],
-        receives: type[Received],
-        take: Callable[[Received | None], None],
-    ) -> None:
-        self._pack = pack
-        self._receives = receives
+    def __init__(self, side: Side[Sent, Received], take: Callable[[Received | None], None]) -> None:
+        self._side = side
         self._take = take
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -66,12 +72,16 @@ class Line(asyncio.Protocol, Generic[Sent, Received]):
         self._ends = self._has_ended = self._other_has_ended = False
         self._reason: str | None = None
         """Why the connection is over."""
-        self._greeted, self._closed, self._room = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._greeted, self._room = asyncio.Event(), asyncio.Event()
+        self.over = asyncio.Event()
+        """Set when the connection is no more."""
         self.waiting: list[Sent] = []
         """What has not been written yet."""
+        self.heard = 0
+        """How often the other end has said anything."""
 
     async def connect(self, endpoint: str) -> None:
-        """Raises `OSError` if no executor takes lines there."""
+        """Raises `OSError` if nobody takes such lines there."""
         await self._loop.create_connection(lambda: self, *address_of(endpoint))
         await self.greeted()
 
@@ -83,7 +93,7 @@ class Line(asyncio.Protocol, Generic[Sent, Received]):
 
     async def closed(self) -> str:
         """Returns when the connection is no more, and says why."""
-        await self._closed.wait()
+        await self.over.wait()
         assert self._reason is not None
         return self._reason
 
@@ -105,18 +115,23 @@ class Line(asyncio.Protocol, Generic[Sent, Received]):
         self._loop.call_soon(self._flush)
 
     def abort(self, reason: str) -> None:
+        """Ends the connection, also one that is yet to be made."""
         self._give_up(reason)
         if self._transport is None:
-            self._closed.set()
+            self.over.set()
         else:
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's own, which does not derive from it
+        if self._reason is not None:
+            self._transport.abort()
+            return
         sockets.notice_death(transport.get_extra_info("socket"))
-        self._transport.write(GREETING)
+        self._transport.write(self._side.greeting)
 
     def data_received(self, data: bytes) -> None:
+        self.heard += 1
         self._buffer += data
         position = 0 if self._greeted.is_set() else self._after_greeting()
         while self._greeted.is_set() and self._reason is None:
@@ -134,12 +149,12 @@ class Line(asyncio.Protocol, Generic[Sent, Received]):
 
     def _after_greeting(self) -> int:
         """Where the first frame begins."""
-        if self._buffer.startswith(GREETING):
+        if self._buffer.startswith(self._side.greeting):
             self._greeted.set()
             self._loop.call_soon(self._flush)
-            return len(GREETING)
-        if not GREETING.startswith(self._buffer):
-            self.abort("the other end does not speak the executors' protocol")
+            return len(self._side.greeting)
+        if not self._side.greeting.startswith(self._buffer):
+            self.abort(f"the other end does not say {self._side.greeting.decode().strip()}")
         return 0
 
     def _receive(self, frame: bytes) -> None:
@@ -149,7 +164,7 @@ class Line(asyncio.Protocol, Generic[Sent, Received]):
             self._flush()
             return
         try:
-            message = self._receives.FromString(frame)
+            message = self._side.receives.FromString(frame)
         except DecodeError as error:
             self.abort(f"the other end sent what cannot be read: {error}")
         else:
@@ -164,7 +179,7 @@ class Line(asyncio.Protocol, Generic[Sent, Received]):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._give_up(f"the connection broke: {exc}" if exc else "the other end closed the connection")
-        self._closed.set()
+        self.over.set()
 
     def _give_up(self, reason: str) -> None:
         if self._reason is None:
@@ -179,7 +194,7 @@ class Line(asyncio.Protocol, Generic[Sent, Received]):
             fitting = self._fitting()
             messages, self.waiting = self.waiting[:fitting], self.waiting[fitting:]
             try:
-                frame = self._pack(messages).SerializeToString()
+                frame = self._side.pack(messages).SerializeToString()
             except (EncodeError, ValueError) as error:  # more than protobuf can write
                 self.abort(f"this end cannot write a frame: {error}")
                 return

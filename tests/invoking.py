@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from cornserve.invocations import CALLER
 from cornserve.line import Line
 from cornserve.v1 import executor_pb2 as pb
 
@@ -15,7 +16,7 @@ class Caller:
 
     def __init__(self) -> None:
         self._frames: asyncio.Queue[pb.InvokeResponse | None] = asyncio.Queue()
-        self.line = Line(_frame_of, pb.InvokeResponse, self._frames.put_nowait)
+        self.line = Line(CALLER, self._frames.put_nowait)
 
     async def connect(self, endpoint: str) -> None:
         await self.line.connect(endpoint)
@@ -45,10 +46,6 @@ class Caller:
     def leave(self) -> None:
         """As one that dies."""
         self.line.abort("the caller has left")
-
-
-def _frame_of(commands: list[pb.Command]) -> pb.InvokeRequest:
-    return pb.InvokeRequest(commands=commands)
 
 
 @asynccontextmanager

@@ -6,24 +6,21 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from cornserve.transport.store import Block
+from cornserve.v1 import transfer_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
-    """A block that has been written, and what is in it."""
+class Published:
+    """A block that has been written, and what others are told of it."""
 
     block: Block
-    dtype: str
-    shape: tuple[int, ...]
-    metadata: bytes
-    arrived_us: int
-    published_us: int
+    ref: pb.TensorRef
 
 
 class Consumer(Protocol):
     """Whoever has subscribed to an output. None of the calls may block, or call back."""
 
-    def on_tensor(self, chunk: int, tensor: Tensor) -> None: ...
+    def on_tensor(self, chunk: int, tensor: pb.TensorRef) -> None: ...
 
     def on_end(self) -> None:
         """The stream is complete."""

@@ -36,8 +36,8 @@ class Arrivals:
         """The tensor, until the block ends."""
         way, arrival = self._way(incoming, offer)
         async with arrival as received:
-            since_us = max(offer.published_us, incoming.intake.asked_us)
-            self._meter.received(way, offer.nbytes, max(0, time.time_ns() // 1000 - since_us) / 1e6)
+            since_us = max(offer.tensor.published_us, incoming.intake.asked_us)
+            self._meter.received(way, offer.tensor.nbytes, max(0, time.time_ns() // 1000 - since_us) / 1e6)
             yield received
 
     def forget(self, peer: Peer) -> None:
@@ -52,26 +52,27 @@ class Arrivals:
     def _way(self, incoming: Incoming, offer: Offer) -> tuple[str, AbstractAsyncContextManager[Received]]:
         producer = incoming.producer
         if producer is None or producer.segment == self._slab.path.name:
-            return SAME_PROCESS, _mapped(offer, self._slab.path, self._slab.mapping)
+            return SAME_PROCESS, _mapped(offer.tensor, self._slab.path, self._slab.mapping)
         if mapping := self._neighbours.find(producer.segment, producer.token):
             path = self._slab.path.with_name(Path(producer.segment).name)
-            return SAME_NODE, _mapped(offer, path, mapping)
+            return SAME_NODE, _mapped(offer.tensor, path, mapping)
         return PULLED, self._pulled(incoming, producer, offer)
 
     @asynccontextmanager
     async def _pulled(self, incoming: Incoming, producer: pb.Producer, offer: Offer) -> AsyncIterator[Received]:
         """In our own slab, as if it were the request's own tensor. The producer's is released at once."""
-        account = self._admission.open(Age(offer.arrived_us, incoming.intake.source.request_id))
+        tensor = offer.tensor
+        account = self._admission.open(Age(tensor.arrived_us, incoming.intake.source.request_id))
         try:
-            block = await self._admission.take(account, offer.nbytes)
+            block = await self._admission.take(account, tensor.nbytes)
             try:
                 try:
-                    await self._pull(incoming, producer, offer, block)
+                    await self._pull(incoming, producer, tensor, block)
                 finally:
                     self._admission.store.seal(block)
                 incoming.link.release(offer.chunk)
                 yield _received(
-                    offer, self._slab.path, block.extent.offset, block.extent.generation, self._slab.mapping
+                    tensor, self._slab.path, block.extent.offset, block.extent.generation, self._slab.mapping
                 )
             finally:
                 self._admission.disown(account, block)
@@ -79,13 +80,13 @@ class Arrivals:
         finally:
             self._admission.close(account)
 
-    async def _pull(self, incoming: Incoming, producer: pb.Producer, offer: Offer, block: Block) -> None:
+    async def _pull(self, incoming: Incoming, producer: pb.Producer, tensor: pb.TensorRef, block: Block) -> None:
         intake, peer = incoming.intake, incoming.peer
         assert peer is not None
         if producer.puller != self._puller.name:
             theirs, ours = producer.puller, self._puller.name
             raise LostError(f"{intake.source} is on another node, which sends by {theirs!r}, and we pull by {ours!r}")
-        piece = Piece(producer.token, offer.offset, offer.nbytes, offer.generation)
+        piece = Piece(producer.token, tensor.offset, tensor.nbytes, tensor.generation)
         into = self._admission.store.buffer(block)
         try:
             pulling = self._puller.pull(peer.host, producer.address, piece, into)
@@ -99,11 +100,12 @@ class Arrivals:
 
 
 @asynccontextmanager
-async def _mapped(offer: Offer, path: Path, mapping: Mapping) -> AsyncIterator[Received]:
+async def _mapped(tensor: pb.TensorRef, path: Path, mapping: Mapping) -> AsyncIterator[Received]:
     """Where its producer has it."""
-    yield _received(offer, path, offer.offset, offer.generation, mapping)
+    yield _received(tensor, path, tensor.offset, tensor.generation, mapping)
 
 
-def _received(offer: Offer, path: Path, offset: int, generation: int, mapping: Mapping) -> Received:
-    location = Location(str(path), offset, offer.nbytes, generation)
-    return Received(offer.dtype, offer.shape, offer.metadata, mapping.view(offset, offer.nbytes), location, mapping)
+def _received(tensor: pb.TensorRef, path: Path, offset: int, generation: int, mapping: Mapping) -> Received:
+    location = Location(str(path), offset, tensor.nbytes, generation)
+    view = mapping.view(offset, tensor.nbytes)
+    return Received(tensor.dtype, tuple(tensor.shape), tensor.metadata, view, location, mapping)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cornserve.transport.announcement import Tensor
+from cornserve.transport.announcement import Published
 from cornserve.transport.store import Block, Store
 
 
@@ -12,7 +12,7 @@ class Contents:
     def __init__(self, store: Store, limit: int) -> None:
         self._store = store
         self._limit = limit
-        self._tensors: dict[str, Tensor] = {}
+        self._tensors: dict[str, Published] = {}
         self._keys: dict[Block, str] = {}
         self._idle: dict[Block, None] = {}
         """The longest unused first."""
@@ -20,14 +20,14 @@ class Contents:
         self.hits = 0
         self.misses = 0
 
-    def add(self, key: str, tensor: Tensor) -> None:
+    def add(self, key: str, tensor: Published) -> None:
         """A key has one tensor; a second one of the same content goes when nobody holds it."""
         if self._limit and key not in self._tensors:
             self._tensors[key] = tensor
             self._keys[tensor.block] = key
             self._store.keep(tensor.block, self)
 
-    def find(self, key: str) -> Tensor | None:
+    def find(self, key: str) -> Published | None:
         """The tensor, held once more."""
         tensor = self._tensors.get(key)
         if tensor is None:

@@ -5,26 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from cornserve.transport.errors import LostError
 from cornserve.transport.source import Source
+from cornserve.v1 import transfer_pb2 as pb
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """An announced tensor, and where its producer has it."""
+class Offer(NamedTuple):
+    """A tensor that has been announced."""
 
     chunk: int
-    dtype: str
-    shape: tuple[int, ...]
-    metadata: bytes
-    offset: int
-    nbytes: int
-    generation: int
-    arrived_us: int
-    published_us: int
+    tensor: pb.TensorRef
 
 
 class Link(Protocol):

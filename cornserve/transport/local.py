@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cornserve.transport.announcement import Tensor
 from cornserve.transport.board import Board, Name
 from cornserve.transport.intake import Intake, Offer
 from cornserve.transport.publication import Subscription
+from cornserve.v1 import transfer_pb2 as pb
 
 
 class LocalLink:
@@ -23,21 +23,8 @@ class LocalLink:
     def unsubscribe(self) -> None:
         self._board.unsubscribe(self._name, self._subscription)
 
-    def on_tensor(self, chunk: int, tensor: Tensor) -> None:
-        extent = tensor.block.extent
-        self._intake.offer(
-            Offer(
-                chunk,
-                tensor.dtype,
-                tensor.shape,
-                tensor.metadata,
-                extent.offset,
-                extent.nbytes,
-                extent.generation,
-                tensor.arrived_us,
-                tensor.published_us,
-            )
-        )
+    def on_tensor(self, chunk: int, tensor: pb.TensorRef) -> None:
+        self._intake.offer(Offer(chunk, tensor))
 
     def on_end(self) -> None:
         self._intake.complete()

@@ -1,4 +1,4 @@
-"""The consumer's end of the stream to one producing process."""
+"""The consumer's end of the line to one producing process."""
 
 from __future__ import annotations
 
@@ -7,41 +7,34 @@ import itertools
 import logging
 from collections.abc import Callable
 from contextvars import Context
+from typing import Final
 
-import grpc
-
+from cornserve.line import Line
 from cornserve.observe.discretion import outline
+from cornserve.transport.ends import BEATS_PER_LEASE, CONSUMER, silence
 from cornserve.transport.intake import Intake, Offer
-from cornserve.transport.outbox import Outbox
 from cornserve.v1 import transfer_pb2 as pb
-from cornserve.v1 import transfer_pb2_grpc
+from cornserve.waiting import done_before
 
 log = logging.getLogger(__name__)
 
-_CHANNEL_OPTIONS = [
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.max_send_message_length", -1),
-    # Notices a producer that hangs, or whose node died without a word.
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.use_local_subchannel_pool", 1),  # else it shares the connection of a former peer that is about to fail
-]
+PATIENCE_SECONDS: Final = 15.0
+"""How long a producer may be silent, or not answer at all."""
 
-RENEWALS = 4
-"""As often does a consumer show in the time of a lease that it is alive."""
+_Line = Line[pb.TransferCommand, pb.TransferResponse]
 
 
 class Peer:
-    """Everything that is subscribed at a process goes over one stream; what is held goes when it breaks."""
+    """Everything that is subscribed at a process goes over one line; what is held goes when it breaks."""
 
     def __init__(self, endpoint: str, lease_seconds: float, on_lost: Callable[[Peer], None]) -> None:
         self.endpoint = endpoint
         self.producer: pb.Producer | None = None
         """Who answers there, before anything is announced."""
-        self._outbox: Outbox[pb.TransferCommand] = Outbox()
+        self._line: _Line = Line(CONSUMER, self._read)
         self._intakes: dict[int, Intake] = {}
         self._numbers = itertools.count(1)
-        self._lease_seconds = lease_seconds
+        self._beat_seconds = lease_seconds / BEATS_PER_LEASE
         self._on_lost = on_lost
         # It outlives the request in which it may be made, whose name is not to stand in its logs.
         self._connection = asyncio.create_task(self._run(), name=f"transfer {endpoint}", context=Context())
@@ -54,7 +47,7 @@ class Peer:
         number = next(self._numbers)
         self._intakes[number] = intake
         source = intake.source
-        self._outbox.put(
+        self._line.put(
             pb.TransferCommand(
                 subscribe=pb.Subscribe(
                     subscription=number,
@@ -65,7 +58,7 @@ class Peer:
                 )
             )
         )
-        return _RemoteLink(number, self._intakes, self._outbox)
+        return _RemoteLink(number, self._intakes, self._line)
 
     async def close(self) -> None:
         self._connection.cancel()
@@ -74,78 +67,59 @@ class Peer:
     async def _run(self) -> None:
         reason = "this process ends"
         try:
-            async with grpc.aio.insecure_channel(self.endpoint, options=_CHANNEL_OPTIONS) as channel:
-                stream = transfer_pb2_grpc.TransferStub(channel).Exchange()
-                writing = [asyncio.create_task(work) for work in (self._write(stream), self._renew())]
-                try:
-                    await self._read(stream)
-                    reason = "its process has ended the connection"
-                finally:
-                    for task in writing:
-                        task.cancel()
-                    await asyncio.gather(*writing, return_exceptions=True)
-        except grpc.aio.AioRpcError as error:
-            reason = f"the connection to its process broke: {error.details() or error.code().name}"
-        except Exception as error:
-            log.error("cannot take what the producer at %s sent:\n%s", self.endpoint, outline(error))
-            reason = f"cannot take what its process sent: {error!r}"
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await self._line.connect(self.endpoint)
+            reason = await self._end_of_line()
+        except TimeoutError:
+            reason = "there is no connection to its process: nobody answers"
+        except OSError as error:
+            reason = f"there is no connection to its process: {error}"
         finally:
+            self._line.abort(reason)
             self._on_lost(self)
             for intake in self._intakes.values():
                 intake.lose(reason)
+            await self._line.closed()
 
-    async def _read(self, stream: grpc.aio.StreamStreamCall[pb.TransferRequest, pb.TransferResponse]) -> None:
-        async for frame in stream:
+    async def _end_of_line(self) -> str:
+        beats = max(2, round(PATIENCE_SECONDS / self._beat_seconds))
+        silent = silence(self._line, pb.TransferCommand(alive=pb.Alive()), self._beat_seconds, beats)
+        if await done_before(self._line.over, silent):
+            return f"its process hangs: nothing was heard on the connection for {beats * self._beat_seconds:g} s"
+        return f"the connection to its process is over: {await self._line.closed()}"
+
+    def _read(self, frame: pb.TransferResponse | None) -> None:
+        if frame is None:
+            self._line.abort("its process has ended")
+            return
+        try:
             for event in frame.events:
                 self._take(event)
+        except Exception as error:
+            log.error("cannot take what the producer at %s sent:\n%s", self.endpoint, outline(error))
+            self._line.abort(f"cannot take what its process sent: {error!r}")
 
     def _take(self, event: pb.TransferEvent) -> None:
         match event.WhichOneof("kind"):
             case "producer":
                 self.producer = event.producer
             case "announcement" if intake := self._intakes.get(event.announcement.subscription):
-                intake.offer(_offer(event.announcement))
+                intake.offer(Offer(event.announcement.chunk, event.announcement.tensor))
             case "end" if intake := self._intakes.get(event.end.subscription):
                 intake.complete()
             case "lost" if intake := self._intakes.get(event.lost.subscription):
                 intake.lose(event.lost.reason)
 
-    async def _write(self, stream: grpc.aio.StreamStreamCall[pb.TransferRequest, pb.TransferResponse]) -> None:
-        try:
-            while commands := await self._outbox.next():
-                await stream.write(pb.TransferRequest(commands=commands))
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            pass  # A stream that breaks is the reader's to report.
-
-    async def _renew(self) -> None:
-        while True:
-            await asyncio.sleep(self._lease_seconds / RENEWALS)
-            self._outbox.put(pb.TransferCommand(renew=pb.Renew()))
-
 
 class _RemoteLink:
-    def __init__(self, number: int, intakes: dict[int, Intake], outbox: Outbox[pb.TransferCommand]) -> None:
+    def __init__(self, number: int, intakes: dict[int, Intake], line: _Line) -> None:
         self._number = number
         self._intakes = intakes
-        self._outbox = outbox
+        self._line = line
 
     def release(self, chunk: int) -> None:
-        self._outbox.put(pb.TransferCommand(release=pb.ReleaseChunk(subscription=self._number, chunk=chunk)))
+        self._line.put(pb.TransferCommand(release=pb.ReleaseChunk(subscription=self._number, chunk=chunk)))
 
     def unsubscribe(self) -> None:
         if self._intakes.pop(self._number, None) is not None:
-            self._outbox.put(pb.TransferCommand(unsubscribe=pb.Unsubscribe(subscription=self._number)))
-
-
-def _offer(announcement: pb.Announcement) -> Offer:
-    return Offer(
-        announcement.chunk,
-        announcement.dtype,
-        tuple(announcement.shape),
-        announcement.metadata,
-        announcement.offset,
-        announcement.nbytes,
-        announcement.generation,
-        announcement.arrived_us,
-        announcement.published_us,
-    )
+            self._line.put(pb.TransferCommand(unsubscribe=pb.Unsubscribe(subscription=self._number)))

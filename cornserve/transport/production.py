@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import Final
 
 from cornserve.transport.admission import Account, Admission
-from cornserve.transport.announcement import Tensor
+from cornserve.transport.announcement import Published
 from cornserve.transport.board import Board, Name
 from cornserve.transport.content import Contents
 from cornserve.transport.errors import LostError
 from cornserve.transport.publication import Publication
 from cornserve.transport.store import Block
+from cornserve.v1 import transfer_pb2 as pb
 
 
 class Production:
@@ -45,10 +47,11 @@ class Production:
     def reuse(self, output: str, key: str) -> bool:
         """Announces the tensor that was published with this key, if it is still there."""
         self._check_open()
-        tensor = self._contents.find(key)
-        if tensor is None:
+        found = self._contents.find(key)
+        if found is None:
             return False
-        self._publish(output, tensor.block, tensor.dtype, tensor.shape, tensor.metadata, is_last=True)
+        ref = found.ref
+        self._publish(output, found.block, ref.dtype, ref.shape, ref.metadata, is_last=True)
         return True
 
     def stream(self, output: str) -> Writer:
@@ -92,32 +95,43 @@ class Production:
         """Publishes what has been written to the slot."""
         self._check_open()
         self._slots.remove(slot)
-        block = slot.close()
+        block = slot.block
         self._store.seal(block)
-        tensor = self._publish(slot.output, block, dtype, shape, metadata, is_last=not slot.is_chunk)
+        slot.close()
+        published = self._publish(slot.output, block, dtype, shape, metadata, is_last=not slot.is_chunk)
         if key is not None and block.region is self._admission.common:  # the reserve must be free again soon
-            self._contents.add(key, tensor)
+            self._contents.add(key, published)
 
     def _give_up(self, slot: Slot) -> None:
         if slot not in self._slots:
             return
         self._slots.remove(slot)
-        block = slot.close()
+        slot.close()
         if not slot.is_chunk:
-            self._charged.remove(block)
-            self._admission.disown(self._account, block)
-        self._store.drop(block)
+            self._charged.remove(slot.block)
+            self._admission.disown(self._account, slot.block)
+        self._store.drop(slot.block)
 
     def _publish(
-        self, output: str, block: Block, dtype: str, shape: tuple[int, ...], metadata: bytes, *, is_last: bool
-    ) -> Tensor:
+        self, output: str, block: Block, dtype: str, shape: Iterable[int], metadata: bytes, *, is_last: bool
+    ) -> Published:
         publication = self.publication(output)
         if publication.is_complete:
             self._store.drop(block)
             raise ValueError(f"the output {output!r} has been published already")
-        tensor = Tensor(block, dtype, shape, metadata, self._account.age.arrived_us, time.time_ns() // 1000)
-        publication.publish(tensor, is_last=is_last)
-        return tensor
+        ref = pb.TensorRef(
+            dtype=dtype,
+            shape=shape,
+            metadata=metadata,
+            offset=block.extent.offset,
+            nbytes=block.extent.nbytes,
+            generation=block.extent.generation,
+            arrived_us=self._account.age.arrived_us,
+            published_us=time.time_ns() // 1000,
+        )
+        published = Published(block, ref)
+        publication.publish(published, is_last=is_last)
+        return published
 
     def _check_open(self) -> None:
         if self._is_over:
@@ -127,7 +141,8 @@ class Production:
         self._is_over = True
         self._board.end(self._name)
         for slot in self._slots:
-            self._store.drop(slot.close())
+            slot.close()
+            self._store.drop(slot.block)
         self._slots.clear()
         self._disown()
         self._admission.close(self._account)
@@ -141,14 +156,14 @@ class Production:
 class Slot:
     """Room for one tensor. What has been written to it is there for others once it is published."""
 
-    __slots__ = ("_block", "_buffer", "_production", "is_chunk", "output")
+    __slots__ = ("_buffer", "_production", "block", "is_chunk", "output")
 
     def __init__(
         self, production: Production, output: str, block: Block, buffer: memoryview, *, is_chunk: bool
     ) -> None:
         self._production = production
-        self._block = block
         self._buffer: memoryview | None = buffer
+        self.block: Final = block
         self.output: Final = output
         self.is_chunk: Final = is_chunk
 
@@ -177,10 +192,9 @@ class Slot:
         """Instead of publishing it: others may have the room. Nothing happens if it is published, or given up."""
         self._production._give_up(self)
 
-    def close(self) -> Block:
+    def close(self) -> None:
         """Nothing is written to it any more, by us."""
         self._buffer = None
-        return self._block
 
 
 class Writer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cornserve.transport.announcement import Consumer, Tensor
+from cornserve.transport.announcement import Consumer, Published
 from cornserve.transport.store import Block, Store
 
 
@@ -34,14 +34,14 @@ class Publication:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._chunks: list[Tensor | None] = []
+        self._chunks: list[Published | None] = []
         """None: evicted."""
         self._owned: set[int] = set()
         self._subscriptions: set[Subscription] = set()
         self.is_stream = False
         self.is_complete = False
 
-    def publish(self, tensor: Tensor, *, is_last: bool) -> None:
+    def publish(self, tensor: Published, *, is_last: bool) -> None:
         """Takes over the caller's reference to the block."""
         chunk = len(self._chunks)
         self._chunks.append(tensor)
@@ -104,10 +104,10 @@ class Publication:
     def on_evicted(self, block: Block) -> None:
         self._chunks = [None if chunk is not None and chunk.block is block else chunk for chunk in self._chunks]
 
-    def _lease(self, subscription: Subscription, chunk: int, tensor: Tensor) -> None:
+    def _lease(self, subscription: Subscription, chunk: int, tensor: Published) -> None:
         self._store.hold(tensor.block)
         subscription.leases[chunk] = tensor.block
-        subscription.consumer.on_tensor(chunk, tensor)
+        subscription.consumer.on_tensor(chunk, tensor.ref)
 
     def _lose(self, reason: str) -> None:
         for subscription in list(self._subscriptions):

@@ -10,7 +10,7 @@ class Source:
     """An output of one attempt at one invocation, and the process where that runs."""
 
     endpoint: str
-    """`HOST:PORT` of its gRPC server."""
+    """`HOST:PORT` by which that process is known: it takes lines at the port that follows."""
     request_id: str
     invocation: int
     attempt: int

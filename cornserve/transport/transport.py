@@ -8,27 +8,27 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import grpc
 from prometheus_client import Metric
 
+from cornserve.reception import Answers
 from cornserve.transport import segment
 from cornserve.transport.admission import Admission, Age
 from cornserve.transport.arrivals import Arrivals
 from cornserve.transport.board import Board, Name
+from cornserve.transport.consumers import Consumers
 from cornserve.transport.content import Contents
+from cornserve.transport.ends import PRODUCER
 from cornserve.transport.errors import LostError
 from cornserve.transport.meter import Meter
 from cornserve.transport.production import Production
 from cornserve.transport.puller import Export, Piece, Puller
 from cornserve.transport.received import Received
 from cornserve.transport.segment import TOKEN_BYTES
-from cornserve.transport.service import TransferService
 from cornserve.transport.slab import Slab
 from cornserve.transport.source import Source
 from cornserve.transport.subscriptions import Subscriptions
 from cornserve.transport.tcp import TcpPuller
 from cornserve.v1 import transfer_pb2 as pb
-from cornserve.v1 import transfer_pb2_grpc
 
 
 class Transport:
@@ -60,15 +60,18 @@ class Transport:
         self._meter = Meter(self._admission, self._contents)
         self._board = Board()
         self._puller: Puller = TcpPuller()
+        self._consumers: Consumers | None = None
         self._arrivals = Arrivals(self._slab, self._admission, self._puller, self._meter)
         self._subscriptions = Subscriptions(self._board, self._token, lease_seconds, self._arrivals.forget, self._meter)
 
-    async def start(self, server: grpc.aio.Server, host: str) -> None:
-        """Serves consumers through `server`, which has not been started yet. Removes what dead processes have left.
+    async def start(self, host: str) -> Answers:
+        """Removes what dead processes have left.
 
         Args:
-            server: has the option `grpc.http2.max_ping_strikes` 0, because consumers ping it when nothing is said.
             host: the address on which other nodes may pull.
+
+        Returns:
+            what a `Reception` needs, so that others find us.
         """
         await asyncio.to_thread(segment.reap, self._directory)
         producer = pb.Producer(
@@ -77,11 +80,13 @@ class Transport:
             puller=self._puller.name,
             address=await self._puller.open(host, self._find),
         )
-        service = TransferService(self._board, producer, self._lease_seconds, self._meter)
-        transfer_pb2_grpc.add_TransferServicer_to_server(service, server)
+        self._consumers = Consumers(self._board, producer, self._lease_seconds, self._meter)
+        return {PRODUCER.greeting: self._consumers.answer}
 
     async def stop(self) -> None:
-        """Ends all connections to producers, and removes the slab. Whoever maps it may read on."""
+        """Ends all connections, and removes the slab. Whoever maps it may read on."""
+        if self._consumers is not None:
+            await self._consumers.close()
         await self._subscriptions.close()
         await self._arrivals.close()
         await self._puller.close()

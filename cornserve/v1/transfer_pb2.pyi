@@ -4,8 +4,9 @@ isort:skip_file
 The contract between processes that pass tensors on: who wants which, where they are, and that they are no longer
 needed. The tensors themselves are in shared memory, or are pulled (see docs/reference/transport.md).
 
-One bidirectional stream per consuming and producing process carries all of it. Whatever a consumer holds through a
-stream is leased: it is given back when the stream breaks, or is silent for too long.
+One connection per consuming and producing process carries all of it: `TransferRequest`s to the producer,
+`TransferResponse`s from it, each behind its length (cornserve/line.py). Whatever a consumer holds through a connection
+is leased: it is given back when the connection breaks, or the consumer is silent for too long.
 """
 
 from collections import abc as _abc
@@ -70,7 +71,7 @@ class TransferCommand(_message.Message):
     SUBSCRIBE_FIELD_NUMBER: _builtins.int
     RELEASE_FIELD_NUMBER: _builtins.int
     UNSUBSCRIBE_FIELD_NUMBER: _builtins.int
-    RENEW_FIELD_NUMBER: _builtins.int
+    ALIVE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def subscribe(self) -> Global___Subscribe: ...
     @_builtins.property
@@ -78,22 +79,20 @@ class TransferCommand(_message.Message):
     @_builtins.property
     def unsubscribe(self) -> Global___Unsubscribe: ...
     @_builtins.property
-    def renew(self) -> Global___Renew:
-        """Nothing but that the consumer is alive, as any command says, too."""
-
+    def alive(self) -> Global___Alive: ...
     def __init__(
         self,
         *,
         subscribe: Global___Subscribe | None = ...,
         release: Global___ReleaseChunk | None = ...,
         unsubscribe: Global___Unsubscribe | None = ...,
-        renew: Global___Renew | None = ...,
+        alive: Global___Alive | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "release", b"release", "renew", b"renew", "subscribe", b"subscribe", "unsubscribe", b"unsubscribe"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["alive", b"alive", "kind", b"kind", "release", b"release", "subscribe", b"subscribe", "unsubscribe", b"unsubscribe"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "release", b"release", "renew", b"renew", "subscribe", b"subscribe", "unsubscribe", b"unsubscribe"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alive", b"alive", "kind", b"kind", "release", b"release", "subscribe", b"subscribe", "unsubscribe", b"unsubscribe"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["subscribe", "release", "unsubscribe", "renew"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["subscribe", "release", "unsubscribe", "alive"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -107,9 +106,10 @@ class TransferEvent(_message.Message):
     ANNOUNCEMENT_FIELD_NUMBER: _builtins.int
     END_FIELD_NUMBER: _builtins.int
     LOST_FIELD_NUMBER: _builtins.int
+    ALIVE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def producer(self) -> Global___Producer:
-        """The first event of a stream, and of no other."""
+        """The first event of a connection, and no other."""
 
     @_builtins.property
     def announcement(self) -> Global___Announcement: ...
@@ -117,6 +117,8 @@ class TransferEvent(_message.Message):
     def end(self) -> Global___StreamEnd: ...
     @_builtins.property
     def lost(self) -> Global___Lost: ...
+    @_builtins.property
+    def alive(self) -> Global___Alive: ...
     def __init__(
         self,
         *,
@@ -124,12 +126,13 @@ class TransferEvent(_message.Message):
         announcement: Global___Announcement | None = ...,
         end: Global___StreamEnd | None = ...,
         lost: Global___Lost | None = ...,
+        alive: Global___Alive | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["announcement", b"announcement", "end", b"end", "kind", b"kind", "lost", b"lost", "producer", b"producer"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["alive", b"alive", "announcement", b"announcement", "end", b"end", "kind", b"kind", "lost", b"lost", "producer", b"producer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["announcement", b"announcement", "end", b"end", "kind", b"kind", "lost", b"lost", "producer", b"producer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alive", b"alive", "announcement", b"announcement", "end", b"end", "kind", b"kind", "lost", b"lost", "producer", b"producer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["producer", "announcement", "end", "lost"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["producer", "announcement", "end", "lost", "alive"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -147,7 +150,7 @@ class Subscribe(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     OUTPUT_FIELD_NUMBER: _builtins.int
     subscription: _builtins.int
-    """Chosen by the consumer, unique within the stream."""
+    """Chosen by the consumer, unique within the connection."""
     request_id: _builtins.str
     invocation: _builtins.int
     attempt: _builtins.int
@@ -215,7 +218,9 @@ class Unsubscribe(_message.Message):
 Global___Unsubscribe: _TypeAlias = Unsubscribe  # noqa: Y015
 
 @_typing.final
-class Renew(_message.Message):
+class Alive(_message.Message):
+    """Nothing but that the sender is alive, as any other message says, too."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -227,7 +232,7 @@ class Renew(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Renew: _TypeAlias = Renew  # noqa: Y015
+Global___Alive: _TypeAlias = Alive  # noqa: Y015
 
 @_typing.final
 class Producer(_message.Message):
@@ -270,6 +275,32 @@ class Announcement(_message.Message):
 
     SUBSCRIPTION_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
+    TENSOR_FIELD_NUMBER: _builtins.int
+    subscription: _builtins.int
+    chunk: _builtins.int
+    @_builtins.property
+    def tensor(self) -> Global___TensorRef: ...
+    def __init__(
+        self,
+        *,
+        subscription: _builtins.int = ...,
+        chunk: _builtins.int = ...,
+        tensor: Global___TensorRef | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["tensor", b"tensor"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "subscription", b"subscription", "tensor", b"tensor"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Announcement: _TypeAlias = Announcement  # noqa: Y015
+
+@_typing.final
+class TensorRef(_message.Message):
+    """What is in a tensor, and where in the producer's segment it is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
     DTYPE_FIELD_NUMBER: _builtins.int
     SHAPE_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
@@ -278,24 +309,20 @@ class Announcement(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     ARRIVED_US_FIELD_NUMBER: _builtins.int
     PUBLISHED_US_FIELD_NUMBER: _builtins.int
-    subscription: _builtins.int
-    chunk: _builtins.int
     dtype: _builtins.str
     metadata: _builtins.bytes
     offset: _builtins.int
     nbytes: _builtins.int
     generation: _builtins.int
     arrived_us: _builtins.int
-    """When the request arrived: its age where the consumer makes room for it."""
+    """When the request arrived, in microseconds since 1970: its age where the consumer makes room for it."""
     published_us: _builtins.int
-    """By the producer's clock."""
+    """In microseconds since 1970, by the producer's clock."""
     @_builtins.property
     def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
-        subscription: _builtins.int = ...,
-        chunk: _builtins.int = ...,
         dtype: _builtins.str = ...,
         shape: _abc.Iterable[_builtins.int] | None = ...,
         metadata: _builtins.bytes = ...,
@@ -307,11 +334,11 @@ class Announcement(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrived_us", b"arrived_us", "chunk", b"chunk", "dtype", b"dtype", "generation", b"generation", "metadata", b"metadata", "nbytes", b"nbytes", "offset", b"offset", "published_us", b"published_us", "shape", b"shape", "subscription", b"subscription"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrived_us", b"arrived_us", "dtype", b"dtype", "generation", b"generation", "metadata", b"metadata", "nbytes", b"nbytes", "offset", b"offset", "published_us", b"published_us", "shape", b"shape"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Announcement: _TypeAlias = Announcement  # noqa: Y015
+Global___TensorRef: _TypeAlias = TensorRef  # noqa: Y015
 
 @_typing.final
 class StreamEnd(_message.Message):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import grpc
 
+from cornserve.line import Line
 from cornserve.task.spec import ExecutorSpec, find_executor
 from cornserve.transport import Transport
 from cornserve.v1 import executor_pb2 as pb
@@ -48,19 +50,15 @@ class EchoExecutors:
         executor = executor_type(executor_type.config_type.model_validate(spec.config))
         server = grpc.aio.server()
         transport = Transport(Path(self._directory.name), slab_bytes=SLAB_BYTES, request_bytes=SLAB_BYTES // 2)
-        await transport.start(server, "127.0.0.1")
         metrics = Metrics(lambda: (*executor.metrics(), *transport.metrics()))
         service = ExecutorService(executor, state, metrics, transport)
         executor_pb2_grpc.add_ExecutorServicer_to_server(service, server)
         served = AsyncExitStack()
         served.push_async_callback(transport.stop)
 
-        def answer() -> asyncio.Protocol:
-            line = service.answer()
-            served.callback(line.abort, "killed")
-            return line
-
-        endpoint = await served.enter_async_context(listening(server, answer, "127.0.0.1:0"))
+        answers = {**service.answers, **await transport.start("127.0.0.1")}
+        lost = {greeting: partial(_until_killed, served, answer) for greeting, answer in answers.items()}
+        endpoint = await served.enter_async_context(listening(server, lost, "127.0.0.1:0"))
         served.push_async_callback(server.stop, grace=None)
         self.states[endpoint], self.services[endpoint], self._served[endpoint] = state, service, served
         self._metrics[endpoint] = metrics
@@ -81,3 +79,9 @@ class EchoExecutors:
         for endpoint in list(self._served):
             await self.kill(endpoint)
         self._directory.cleanup()
+
+
+def _until_killed(served: AsyncExitStack, answer: Callable[[], Line[Any, Any]]) -> Line[Any, Any]:
+    line = answer()
+    served.callback(line.abort, "killed")
+    return line

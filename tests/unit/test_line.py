@@ -6,10 +6,13 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
+from google.protobuf.message import Message
 
-from cornserve.line import FULL_FRAME_BYTES, GREETING, MAX_FRAME_BYTES, MAX_FRAME_MESSAGES, Line, address_of
+from cornserve.invocations import EXECUTOR
+from cornserve.line import FULL_FRAME_BYTES, MAX_FRAME_BYTES, MAX_FRAME_MESSAGES, Line, address_of
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_echo import EchoTask
 from tests.invoking import Caller, calling
@@ -59,9 +62,9 @@ async def answer(caller: Caller, text: str) -> list[bytes]:
         b"GET /metrics HTTP/1.1\r\nHost: executor\r\n\r\n",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-        GREETING[:-1] + b"!",
-        GREETING + (MAX_FRAME_BYTES + 1).to_bytes(4, "big"),
-        GREETING + b"\x00\x00\x00\x04\xff\xff\xff\xff",
+        EXECUTOR.greeting[:-1] + b"!",
+        EXECUTOR.greeting + (MAX_FRAME_BYTES + 1).to_bytes(4, "big"),
+        EXECUTOR.greeting + b"\x00\x00\x00\x04\xff\xff\xff\xff",
     ],
     ids=["HTTP", "gRPC", "TLS", "another greeting", "a frame too long", "no message"],
 )
@@ -88,7 +91,7 @@ async def _left(reader: asyncio.StreamReader) -> None:
 async def test_who_connects_and_says_nothing_is_no_caller(
     endpoint: str, executors: EchoExecutors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cornserve_executors.base.service.GREETING_SECONDS", 0.05)
+    monkeypatch.setattr("cornserve.reception.GREETING_SECONDS", 0.05)
     reader, writer = await asyncio.open_connection(*address_of(endpoint))
 
     await _left(reader)
@@ -100,13 +103,13 @@ async def test_who_connects_and_says_nothing_is_no_caller(
 async def test_frames_may_arrive_byte_by_byte(endpoint: str) -> None:
     frame = pb.InvokeRequest(commands=[echo("a")]).SerializeToString()
     reader, writer = await asyncio.open_connection(*address_of(endpoint))
-    for byte in GREETING + len(frame).to_bytes(4, "big") + frame + bytes(4):
+    for byte in EXECUTOR.greeting + len(frame).to_bytes(4, "big") + frame + bytes(4):
         writer.write(bytes([byte]))
         await writer.drain()
 
     received = await reader.read()
 
-    assert received.startswith(GREETING)
+    assert received.startswith(EXECUTOR.greeting)
     assert received.endswith(bytes(4))
     assert b'{"text":"a","words_sent":1}' in received
     writer.close()
@@ -120,15 +123,15 @@ async def test_a_message_of_fifty_megabytes_passes(caller: Caller) -> None:
 async def test_long_messages_share_no_frame_and_short_ones_do() -> None:
     frames: list[list[int]] = []
 
-    def packed(events: list[pb.Event]) -> pb.InvokeResponse:
+    def packed(events: list[pb.Event]) -> Message:
         frames.append([event.ByteSize() for event in events])
-        return _frame_of(events)
+        return EXECUTOR.pack(events)
 
-    line: Line[pb.Event, pb.InvokeRequest] = Line(packed, pb.InvokeRequest, lambda frame: None)
+    line: Line[pb.Event, pb.InvokeRequest] = Line(replace(EXECUTOR, pack=packed), lambda frame: None)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         await asyncio.get_running_loop().create_connection(lambda: line, *listener.getsockname())
         theirs, _ = await asyncio.to_thread(listener.accept)
-    theirs.sendall(GREETING)
+    theirs.sendall(EXECUTOR.greeting)
     await line.greeted()
     reading = asyncio.create_task(asyncio.to_thread(_read_all, theirs))
     sizes = [10, 20_000_000, 20_000_000, *[3_000_000] * 4, *[10] * 100]
@@ -144,12 +147,12 @@ async def test_long_messages_share_no_frame_and_short_ones_do() -> None:
 
 async def test_what_a_slow_reader_has_not_taken_stays_where_it_can_be_bounded() -> None:
     """Between sender and connection, where whoever sends can wait until there is room."""
-    line: Line[pb.Event, pb.InvokeRequest] = Line(_frame_of, pb.InvokeRequest, lambda frame: None)
+    line: Line[pb.Event, pb.InvokeRequest] = Line(EXECUTOR, lambda frame: None)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = listener.getsockname()
         transport, _ = await asyncio.get_running_loop().create_connection(lambda: line, *address)
         theirs, _ = await asyncio.to_thread(listener.accept)
-    theirs.sendall(GREETING)
+    theirs.sendall(EXECUTOR.greeting)
     await line.greeted()
     for call in range(1000):
         line.put(pb.Event(call=call, end=pb.End(values=bytes(100_000))))
@@ -169,7 +172,3 @@ async def test_what_a_slow_reader_has_not_taken_stays_where_it_can_be_bounded() 
 def _read_all(connection: socket.socket) -> int:
     with connection:
         return sum(len(data) for data in iter(lambda: connection.recv(1 << 20), b""))
-
-
-def _frame_of(events: list[pb.Event]) -> pb.InvokeResponse:
-    return pb.InvokeResponse(events=events)

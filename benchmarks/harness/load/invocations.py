@@ -11,6 +11,7 @@ from pydantic_core import from_json
 
 from benchmarks.harness.load.job import ANSWER, PACE_SECONDS, WORDS, Job
 from benchmarks.harness.load.tally import Tally
+from cornserve.invocations import CALLER
 from cornserve.line import Line
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_echo import EchoRequest
@@ -51,7 +52,7 @@ class _Calls:
         )
         self._flying: dict[int, _Progress] = {}
         self._next = 0
-        self._line = Line(_frame_of, pb.InvokeResponse, self._take)
+        self._line = Line(CALLER, self._take)
 
     async def begin(self) -> None:
         await self._line.connect(self._address)
@@ -91,7 +92,3 @@ class _Calls:
             return f"{progress.chunks} chunks instead of {self._chunks}"
         text = from_json(end.values)["text"]
         return None if text == ANSWER else f"another answer: {text!r}"
-
-
-def _frame_of(commands: list[pb.Command]) -> pb.InvokeRequest:
-    return pb.InvokeRequest(commands=commands)

@@ -22,9 +22,9 @@ from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any
 
-import grpc
 import uvloop
 
+from cornserve.reception import Reception
 from cornserve.transport import LostError, Source, Transport
 
 POLL_SECONDS = 0.001
@@ -200,18 +200,16 @@ def _held(transport: Transport) -> Callable[[], float]:
 
 async def main(directory: Path, host: str, nbytes: int, slab_bytes: int) -> None:
     transport = Transport(directory, slab_bytes=slab_bytes, request_bytes=nbytes, lease_seconds=_NO_LEASE_ENDS)
-    server = grpc.aio.server(options=[("grpc.http2.max_ping_strikes", 0)])
-    await transport.start(server, host)
-    port = server.add_insecure_port(f"{host}:0")
-    await server.start()
+    reception = Reception(await transport.start(host))
+    endpoint = await reception.open(f"{host}:0")
     side = Side(transport, host, nbytes)
-    say(f"{host}:{port}")
+    say(endpoint)
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         command = json.loads(line)
         say(await getattr(side, command.pop("do"))(**command))
+    reception.close()
     await transport.stop()
-    await server.stop(grace=None)
 
 
 if __name__ == "__main__":

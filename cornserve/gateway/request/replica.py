@@ -12,9 +12,13 @@ import logging
 import time
 from collections.abc import Sequence
 from contextvars import Context
+from dataclasses import replace
 from typing import Protocol
 
+from google.protobuf.message import Message
+
 from cornserve.gateway.observe.replica_metrics import ReplicaTally
+from cornserve.invocations import CALLER
 from cornserve.line import Line
 from cornserve.observe.discretion import outline
 from cornserve.v1 import executor_pb2 as pb
@@ -49,7 +53,7 @@ class Replica:
         self._tally = tally
         self.is_suspect = is_suspect
         """Until it is connected."""
-        self._line = Line(self._frame, pb.InvokeResponse, self._read)
+        self._line = Line(replace(CALLER, pack=self._frame), self._read)
         self._commands_since = 0.0
         self._listeners: dict[int, Listener] = {}
         self._started: dict[int, float] = {}
@@ -110,9 +114,9 @@ class Replica:
             self._commands_since = time.perf_counter()
         self._line.put(command)
 
-    def _frame(self, commands: list[pb.Command]) -> pb.InvokeRequest:
+    def _frame(self, commands: list[pb.Command]) -> Message:
         self._tally.dispatch_seconds.observe(time.perf_counter() - self._commands_since)
-        return pb.InvokeRequest(commands=commands)
+        return CALLER.pack(commands)
 
     async def _connect(self) -> None:
         reason = "the connection was closed"

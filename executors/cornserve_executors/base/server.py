@@ -88,9 +88,9 @@ class Server:
         server = grpc.aio.server(options=_OPTIONS)
         executor_pb2_grpc.add_ExecutorServicer_to_server(self._service, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        await self._transport.start(server, address.host)
+        answers = {**self._service.answers, **await self._transport.start(address.host)}
         await self._set_health(serving=False)
-        async with listening(server, self._service.answer, address.listen) as endpoint:
+        async with listening(server, answers, address.listen) as endpoint:
             announcement = [endpoint]
             if address.metrics_port is not None:
                 metrics, _ = start_http_server(address.metrics_port, address.host, registry=self._metrics.registry)

@@ -11,9 +11,11 @@ from typing import Any
 import grpc
 from pydantic import ValidationError
 
+from cornserve.invocations import EXECUTOR
 from cornserve.line import Line
 from cornserve.observe import logs
 from cornserve.observe.discretion import outline
+from cornserve.reception import Answers
 from cornserve.task.output import Output
 from cornserve.task.references import Blob, Given, Origin, Tensor
 from cornserve.transport import StaleError, TooLargeError, Transport
@@ -36,9 +38,6 @@ log = logging.getLogger(__name__)
 
 ABORT_SECONDS = 1.0
 """How long invocations may take to end once they are cancelled."""
-
-GREETING_SECONDS = 10.0
-"""How long who connects may take to say that it wants an executor."""
 
 LEAVE_SECONDS = 1.0
 """How long callers may take to read the last that is said to them."""
@@ -77,10 +76,14 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
         if self._calls:
             await asyncio.wait(self._calls, timeout=ABORT_SECONDS)
 
-    def answer(self) -> Line[pb.Event, pb.InvokeRequest]:
+    @property
+    def answers(self) -> Answers:
+        return {EXECUTOR.greeting: self._answer}
+
+    def _answer(self) -> Line[pb.Event, pb.InvokeRequest]:
         """Our end of a line that somebody opens."""
         frames: asyncio.Queue[pb.InvokeRequest | None] = asyncio.Queue()
-        line = Line(_frame_of, pb.InvokeRequest, frames.put_nowait)
+        line = Line(EXECUTOR, frames.put_nowait)
         caller = asyncio.create_task(self._serve(line, _until_none(frames)))
         self._callers[caller] = line
         caller.add_done_callback(self._callers.pop)
@@ -99,8 +102,6 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
     async def _serve(self, line: Line[pb.Event, pb.InvokeRequest], frames: AsyncIterator[pb.InvokeRequest]) -> None:
         """Until the caller leaves."""
         try:
-            async with asyncio.timeout(GREETING_SECONDS):
-                await line.greeted()
             with self._state.calling() as is_taken:
                 reader = asyncio.create_task(self._read(frames, Outbox(line), is_taken))
                 try:
@@ -108,8 +109,6 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
                 finally:
                     reader.cancel()
                     await asyncio.gather(reader, return_exceptions=True)
-        except (TimeoutError, ConnectionError):
-            pass  # whoever it was wanted something else
         finally:
             line.abort("the executor has left")
 
@@ -244,10 +243,6 @@ def _given(one: pb.Input) -> Blob | Tensor:
     if one.HasField("pending"):
         return Tensor(Origin(one.pending.invocation, one.pending.output))
     return Blob(one.inline)
-
-
-def _frame_of(events: list[pb.Event]) -> pb.InvokeResponse:
-    return pb.InvokeResponse(events=events)
 
 
 async def _until_none(frames: asyncio.Queue[pb.InvokeRequest | None]) -> AsyncIterator[pb.InvokeRequest]:

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Iterator
 from itertools import count
 from pathlib import Path
 
-import grpc
 import httpx2 as httpx
 import PIL.Image
 import pytest
@@ -60,11 +59,8 @@ async def at_rest(executor: ExecutorProcess) -> None:
 async def consumer(shared_memory: Path) -> AsyncIterator[Transport]:
     """Another process of the same node, as far as the data plane can tell."""
     transport = Transport(shared_memory, slab_bytes=1 << 20, request_bytes=1 << 19)
-    server = grpc.aio.server()
-    await transport.start(server, "127.0.0.1")
     yield transport
     await transport.stop()
-    await server.stop(grace=None)
 
 
 async def test_a_consumer_reads_what_the_encoder_has_made(

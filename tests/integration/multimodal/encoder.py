@@ -8,9 +8,9 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import grpc
 import PIL.Image
 
+from cornserve.reception import Reception
 from cornserve.transport import Production, Received, Source, Transport
 from cornserve_tasklib.image import EncodedImage
 from tests.images import sent
@@ -58,11 +58,9 @@ async def running_encoder(model: Path, folder: Path, dtype: str = "auto") -> Asy
     async with AsyncExitStack() as stack:
         engine = await stack.enter_async_context(encoding(model, dtype=dtype))
         transport = Transport(folder, slab_bytes=SLAB_BYTES, request_bytes=SLAB_BYTES // 4)
-        server = grpc.aio.server()
-        await transport.start(server, "127.0.0.1")
-        port = server.add_insecure_port("127.0.0.1:0")
-        await server.start()
-        stack.push_async_callback(server.stop, None)
         stack.push_async_callback(transport.stop)
+        reception = Reception(await transport.start("127.0.0.1"))
+        stack.callback(reception.close)
+        endpoint = await reception.open("127.0.0.1:0")
         held = await stack.enter_async_context(AsyncExitStack())
-        yield Encoder(engine, transport, f"127.0.0.1:{port}", held)
+        yield Encoder(engine, transport, endpoint, held)

@@ -11,9 +11,9 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-import grpc
 import uvloop
 
+from cornserve.reception import Reception
 from cornserve.transport import Production, Received, Source, Transport, TransportError
 
 MIB = 1 << 20
@@ -83,19 +83,16 @@ def _labels(labels: dict[str, str]) -> str:
 
 async def main(directory: Path, slab_bytes: int, lease_seconds: float) -> None:
     transport = Transport(directory, slab_bytes=slab_bytes, request_bytes=slab_bytes // 2, lease_seconds=lease_seconds)
-    server = grpc.aio.server(options=[("grpc.http2.max_ping_strikes", 0)])
-    await transport.start(server, "127.0.0.1")
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    print(json.dumps(f"127.0.0.1:{port}"), flush=True)
+    reception = Reception(await transport.start("127.0.0.1"))
+    print(json.dumps(await reception.open("127.0.0.1:0")), flush=True)
     worker = Worker(transport)
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         command = json.loads(line)
         do: Callable[..., Awaitable[Any]] = getattr(worker, command.pop("do"))
         print(json.dumps(await do(**command)), flush=True)
+    reception.close()
     await transport.stop()
-    await server.stop(grace=None)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import pytest
 
 from cornserve.gateway.observe.replica_metrics import ReplicaTally
 from cornserve.gateway.request.replica import Replica
+from cornserve.invocations import EXECUTOR
 from cornserve.line import Line
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_executors.base.ports import listening
@@ -20,7 +21,7 @@ class Scripted:
     """Answers each start with a chunk, and with the end whose code the request names."""
 
     def __init__(self) -> None:
-        self.line = Line(_frame_of, pb.InvokeRequest, self._take)
+        self.line = Line(EXECUTOR, self._take)
 
     def _take(self, frame: pb.InvokeRequest | None) -> None:
         for command in frame.commands if frame is not None else ():
@@ -28,10 +29,6 @@ class Scripted:
                 self.line.put(pb.Event(call=command.call, chunk=pb.OutputChunk(output="words", item=b"1")))
                 code = int(command.start.request)
                 self.line.put(pb.Event(call=command.call, end=pb.End(code=code)))  # type: ignore[arg-type]
-
-
-def _frame_of(events: list[pb.Event]) -> pb.InvokeResponse:
-    return pb.InvokeResponse(events=events)
 
 
 @dataclass
@@ -58,7 +55,7 @@ class Hearing:
 @pytest.fixture
 async def replica() -> AsyncIterator[Replica]:
     server = grpc.aio.server()
-    async with listening(server, lambda: Scripted().line, "127.0.0.1:0") as endpoint:
+    async with listening(server, {EXECUTOR.greeting: lambda: Scripted().line}, "127.0.0.1:0") as endpoint:
         replica = Replica(endpoint, ReplicaTally())
         yield replica
         await replica.close()

@@ -259,6 +259,7 @@ async def test_a_writer_that_is_scaled_away_keeps_its_notes_until_they_are_read(
     await until(lambda: post.executors.running(reader) == 1 and post.executors.running(leaving) == 0)
 
     await post.publish(writers=[staying], readers=[reader])
+    await until(lambda: post.executors.states[staying].callers == 1)  # the gateway has the new route
     (await post.send("another")).raise_for_status()
 
     assert (await sent).json()["text"] == "kept"

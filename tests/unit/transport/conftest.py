@@ -3,11 +3,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
-import grpc
 import pytest
 
+from cornserve.line import Line
+from cornserve.reception import Reception
 from cornserve.transport import Source, Transport
+from cornserve.transport.ends import PRODUCER
 
 MIB = 1 << 20
 REQUEST = "request-1"
@@ -38,12 +41,24 @@ class Site:
         )
         return await self._stack.enter_async_context(_serving(transport))
 
+    async def mute_endpoint(self) -> str:
+        """Of a process that stands still: somebody takes connections, and says no more than the greeting."""
+
+        def answer() -> Line[Any, Any]:
+            line = Line(PRODUCER, lambda frame: None)
+            self._stack.push_async_callback(line.closed)
+            self._stack.callback(line.abort, "the test is over")
+            return line
+
+        reception = Reception({PRODUCER.greeting: answer})
+        self._stack.callback(reception.close)
+        return await reception.open("127.0.0.1:0")
+
 
 class Process:
-    def __init__(self, transport: Transport, server: grpc.aio.Server, port: int) -> None:
+    def __init__(self, transport: Transport, endpoint: str) -> None:
         self.transport = transport
-        self.server = server
-        self.endpoint = f"127.0.0.1:{port}"
+        self.endpoint = endpoint
 
     def source(self, output: str = "embeddings", *, invocation: int = 0, attempt: int = 0) -> Source:
         return Source(self.endpoint, REQUEST, invocation, attempt, output)
@@ -64,15 +79,12 @@ def slab_bytes(transport: Transport) -> dict[str, float]:
 
 @asynccontextmanager
 async def _serving(transport: Transport) -> AsyncIterator[Process]:
-    server = grpc.aio.server(options=[("grpc.http2.max_ping_strikes", 0)])
-    await transport.start(server, "127.0.0.1")
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
+    reception = Reception(await transport.start("127.0.0.1"))
     try:
-        yield Process(transport, server, port)
+        yield Process(transport, await reception.open("127.0.0.1:0"))
     finally:
+        reception.close()
         await transport.stop()
-        await server.stop(grace=None)
 
 
 @pytest.fixture

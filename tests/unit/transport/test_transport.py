@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cornserve.transport import LostError, Production, Segments, Slot, StaleError, TooLargeError, Transport
+from cornserve.transport import LostError, Production, Segments, Slot, Source, StaleError, TooLargeError, Transport
 from tests.unit.transport.conftest import MIB, REQUEST, Process, Site
 from tests.waiting import until
 
@@ -178,10 +178,31 @@ async def test_a_producer_that_is_gone_loses_its_consumers_at_once(site: Site) -
     waiting = asyncio.create_task(received(consumer, producer))
     await subscriptions_have_arrived(producer, consumer)
 
-    await producer.server.stop(grace=None)
+    await producer.transport.stop()
 
     with pytest.raises(LostError, match="connection"):
         await waiting
+    with pytest.raises(LostError, match="connection"):
+        await received(consumer, producer)
+
+
+async def test_a_producer_that_hangs_loses_its_consumers(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says who it is, and then nothing, though the system keeps its connection."""
+    monkeypatch.setattr("cornserve.transport.peer.PATIENCE_SECONDS", 0.2)
+    consumer = await site.transport(lease_seconds=0.2)
+    endpoint = await site.mute_endpoint()
+
+    async with asyncio.timeout(10):
+        with pytest.raises(LostError, match="hangs"):
+            async with consumer.transport.consume(Source(endpoint, REQUEST, 0, 0, "embeddings")):
+                raise AssertionError("something has arrived")
+
+
+async def test_a_process_that_has_ended_its_transport_answers_that_it_has(site: Site) -> None:
+    producer, consumer = await site.transport(), await site.transport()
+
+    await producer.transport.stop()
+
     with pytest.raises(LostError, match="connection"):
         await received(consumer, producer)
 

@@ -1,0 +1,40 @@
+"""The two sides of a line over which one process consumes what another produces, and how each notices that the other
+hangs: both say all the time that they live, which a system does not do for a process that stands still."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, Final
+
+from cornserve.line import Line, Sent, Side
+from cornserve.v1 import transfer_pb2 as pb
+
+_GREETING = b"cornserve.v1.Transfer\n"
+
+BEATS_PER_LEASE: Final = 4
+
+
+def _request(commands: Iterable[pb.TransferCommand]) -> pb.TransferRequest:
+    return pb.TransferRequest(commands=commands)
+
+
+def _response(events: Iterable[pb.TransferEvent]) -> pb.TransferResponse:
+    return pb.TransferResponse(events=events)
+
+
+CONSUMER: Final = Side(_GREETING, _request, pb.TransferResponse)
+PRODUCER: Final = Side(_GREETING, _response, pb.TransferRequest)
+
+
+async def silence(line: Line[Sent, Any], alive: Sent, beat_seconds: float, beats: int) -> None:
+    """Says at each beat that we live, and returns when the other end has said nothing for so many of them.
+
+    It is beats that are counted, and not the time, so that a process that stood still does not blame the other.
+    """
+    silent = 0
+    while silent < beats:
+        heard = line.heard
+        line.put(alive)
+        await asyncio.sleep(beat_seconds)
+        silent = silent + 1 if line.heard == heard else 0
