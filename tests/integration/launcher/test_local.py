@@ -115,9 +115,10 @@ def runs(pid: int) -> bool:
         return False
 
 
-async def engine(launcher: Launcher, replica: Replica) -> int:
-    [line] = [line for line in await launcher.logs(replica.id, 100) if line.startswith("engine ")]
-    return int(line.removeprefix("engine "))
+async def engines(launcher: Launcher, replica: Replica) -> list[int]:
+    lines = [line for line in await launcher.logs(replica.id, 100) if line.startswith("engine ")]
+    assert len(lines) == 2
+    return [int(line.removeprefix("engine ")) for line in lines]
 
 
 class TestLocalLauncher(LauncherConformance):
@@ -128,29 +129,29 @@ class TestWhatOutlivesALeader:
     async def test_is_killed_before_a_replacement_starts(self, site: LocalSite, forsaking: None) -> None:
         async with site.open() as launcher:
             [dead] = await started(launcher, FORSAKING)
-            pid = await engine(launcher, dead)
+            pids = await engines(launcher, dead)
             await site.kill(dead.id)
             await observed(launcher, lambda replicas: dead.id not in ids(replicas))
-            assert not runs(pid)
+            assert not any(map(runs, pids))
             await observed(launcher, ready(1))
 
     async def test_is_killed_by_the_next_launcher(self, site: LocalSite, forsaking: None) -> None:
         async with site.open() as launcher:
             [dead] = await started(launcher, FORSAKING)
-            pid = await engine(launcher, dead)
+            pids = await engines(launcher, dead)
         await site.kill(dead.id)
-        assert runs(pid)
+        assert all(map(runs, pids))
         async with site.open() as launcher:
             await observed(launcher, none)
-        assert not runs(pid)
+        assert not any(map(runs, pids))
 
     async def test_is_killed_when_its_group_is_deleted(self, site: LocalSite, forsaking: None) -> None:
         async with site.open() as launcher:
             [replica] = await started(launcher, FORSAKING)
-            pid = await engine(launcher, replica)
+            pids = await engines(launcher, replica)
             await launcher.delete(replica.group)
             await observed(launcher, none)
-        assert not runs(pid)
+        assert not any(map(runs, pids))
 
 
 class TestSharedMemory:
@@ -180,7 +181,7 @@ class TestPids:
     async def test_a_process_that_got_the_pid_later_is_left_alone(
         self, site: LocalSite, stranger: psutil.Process
     ) -> None:
-        now = Leader.of(stranger.pid)
+        now = Leader.of(stranger.pid, "echo-found")
         leave_record(site, now.model_copy(update={"started": now.started - 10}))
         async with site.open() as launcher:
             await launcher.apply(Group(ECHO, 1))
@@ -190,8 +191,9 @@ class TestPids:
     async def test_a_session_of_another_boot_is_left_alone(
         self, site: LocalSite, stranger: psutil.Process, orphan: psutil.Process
     ) -> None:
+        now = Leader.of(stranger.pid, "echo-found")
         for pid in (stranger.pid, os.getsid(orphan.pid)):
-            leave_record(site, Leader.of(stranger.pid).model_copy(update={"pid": pid, "world": "before the reboot"}))
+            leave_record(site, now.model_copy(update={"pid": pid, "world": "before the reboot"}))
             async with site.open() as launcher:
                 await observed(launcher, none)
         assert runs(stranger.pid)

@@ -2,7 +2,9 @@
 
 A pid alone names nobody, because pids are used again; a pid and a start time name one process of one boot. A
 session's id is its leader's pid and is not used again while the session has members. So what is left when a leader has
-died, whatever it calls itself by now (vLLM's EngineCore renames itself), is found by its session.
+died, whatever it calls itself by now (vLLM's EngineCore renames itself), is found by its session. What has a session of
+its own is found by its environment, which it has inherited, and which names the replica; only what has cleared that,
+too, escapes.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from pydantic import BaseModel, ConfigDict
 
 from cornserve.control.launcher.local.shared_memory import mapped_by
 from cornserve.control.launcher.local.threads import finish_in_thread
+from cornserve.observe.logs import REPLICA_VARIABLE
 
 POLL_SECONDS = 0.02
 TRACKER_SECONDS = 1.0
@@ -34,10 +37,12 @@ class Leader(BaseModel):
     """Seconds from the boot to its start: unlike a date, the same after the clock has been set."""
     world: str
     """Within which boot (and container) the pid means something."""
+    replica: str
+    """What its environment says as `REPLICA_VARIABLE`."""
 
     @classmethod
-    def of(cls, pid: int) -> Leader:
-        return cls(pid=pid, started=_seconds_after_boot(psutil.Process(pid)), world=_world())
+    def of(cls, pid: int, replica: str) -> Leader:
+        return cls(pid=pid, started=_seconds_after_boot(psutil.Process(pid)), world=_world(), replica=replica)
 
     def alive(self) -> bool:
         """Zombies have ended."""
@@ -101,15 +106,18 @@ class Leader(BaseModel):
         return bool(members)
 
     def _members(self) -> list[psutil.Process]:
-        """The living processes of the session."""
-        if self.world != _world() or (self._process() is None and psutil.pid_exists(self.pid)):
-            return []  # The pid is somebody else's now, who got it after the last member had ended.
-        return [process for pid in psutil.pids() if (process := self._member(pid)) is not None]
+        """The living processes of the session, and of those that have come from it."""
+        # Else the pid is somebody else's now, who got it after the last member of the session had ended.
+        session = self.world == _world() and (self._process() is not None or not psutil.pid_exists(self.pid))
+        return [process for pid in psutil.pids() if (process := self._member(pid, session=session)) is not None]
 
-    def _member(self, pid: int) -> psutil.Process | None:
-        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError, PermissionError):
-            process = psutil.Process(pid)  # Before the look at its session: signals are refused if the pid is reused.
-            if os.getsid(pid) == self.pid and not _is_zombie(process):
+    def _member(self, pid: int, *, session: bool) -> psutil.Process | None:
+        with contextlib.suppress(psutil.Error, OSError):
+            process = psutil.Process(pid)  # Before the look at it: signals are refused if the pid is reused.
+            is_ours = (session and os.getsid(pid) == self.pid) or process.environ().get(
+                REPLICA_VARIABLE
+            ) == self.replica
+            if is_ours and not _is_zombie(process):
                 return process
         return None
 

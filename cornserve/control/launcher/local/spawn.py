@@ -16,6 +16,11 @@ from cornserve.task.spec import ExecutorSpec
 _GATE = 'read -r go && exec "$@" </dev/null'
 """Becomes the executor once it is told to. If we die before, its input ends, and so does it."""
 
+_ALWAYS = {
+    "PYTHONUNBUFFERED": "1",
+    "SPT_NOENV": "1",  # A process that gives itself another title does not write it over its environment.
+}
+
 
 def spawn(
     folder: Folder, spec: ExecutorSpec, slots: tuple[str, ...], environment: Mapping[str, str], machine: Machine
@@ -27,11 +32,11 @@ def spawn(
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
-            env={**os.environ, "PYTHONUNBUFFERED": "1", REPLICA_VARIABLE: folder.id, **environment},
+            env={**os.environ, **_ALWAYS, REPLICA_VARIABLE: folder.id, **environment},
             start_new_session=True,
         )
     try:
-        process = Process(spec=spec, slots=slots, leader=Leader.of(gated.pid))
+        process = Process(spec=spec, slots=slots, leader=Leader.of(gated.pid, folder.id))
         folder.write_process(process)
         _open_gate(gated)
     except BaseException:

@@ -1,4 +1,5 @@
-"""An executor whose engine is a process that outlives it: it has another name, and does not end when asked to."""
+"""An executor with engines that outlive it, one in a session of its own: they have another name, and do not end when
+asked to."""
 
 from __future__ import annotations
 
@@ -20,10 +21,13 @@ class Nothing(BaseModel):
 
 class ForsakingExecutor(Executor[Nothing, Nothing, Output]):
     async def start(self, report: Report) -> None:
-        engine = await asyncio.create_subprocess_exec("bash", "-c", ENGINE, stdout=asyncio.subprocess.PIPE)
-        assert engine.stdout is not None
-        await engine.stdout.readline()
-        print(f"engine {engine.pid}", flush=True)
+        for apart in (False, True):
+            engine = await asyncio.create_subprocess_exec(
+                "bash", "-c", ENGINE, stdout=asyncio.subprocess.PIPE, start_new_session=apart
+            )
+            assert engine.stdout is not None
+            await engine.stdout.readline()
+            print(f"engine {engine.pid}", flush=True)
         self.lock = multiprocessing.get_context("spawn").Lock()  # a file in /dev/shm while this process lives
 
     async def invoke(self, request: Nothing, call: Call) -> Output:
