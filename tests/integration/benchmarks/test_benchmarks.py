@@ -50,3 +50,20 @@ def test_hops_of_tensors_are_measured_beside_plain_copies() -> None:
     for row in report["rows"]:
         assert min(row[figure]["min"] for figure in ("hop", "own", "memcpy", "yardstick")) > 0
         assert len(row["loads"]) == 3
+
+
+def test_the_planner_is_timed_with_both_solvers_and_compared() -> None:
+    report = run("planner.py")
+
+    assert {(row["size"], row["engine"]) for row in report["cells"]} == {
+        (size, engine)
+        for size in ("two components", "four components", "six components")
+        for engine in ("highs", "cbc")
+    }
+    for row in (*report["cells"], *report["rates"]):
+        assert row["wall"]["longest"] >= row["wall"]["median"] > 0
+        assert row["worst_gap"] >= 0
+    assert "qwen2.5-omni-7b" in {row["model"] for row in report["models"]}
+    assert {row["nodes"] for row in report["placements"]} == {2}
+    assert report["mixtures"][0]["gpus"] == 1_000_000
+    assert report["quality"]["mean_to_direct"] >= 1

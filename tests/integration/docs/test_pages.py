@@ -41,6 +41,7 @@ LANGUAGES = ("bash", "console", "csv", "json", "python", "text", "toml", "yaml")
 NOT_RUN_AT_ALL = [
     "docs/how-to/install-without-cuda.md",  # changes what is installed
     "docs/performance.md",  # takes a machine that does nothing else
+    "docs/reproduction.md",  # checked by tests/integration/benchmarks
 ]
 NOT_RUN = {
     "README.md": ["make run", "make test"],

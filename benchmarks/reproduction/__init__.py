@@ -1,0 +1,1 @@
+"""What follows from the papers' own figures: `python -m benchmarks.reproduction` writes docs/reproduction.md."""

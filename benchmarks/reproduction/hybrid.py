@@ -1,0 +1,115 @@
+"""InternVL3, "Less text": four encoders and six monoliths [C §7.3.2, §7.4]."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchmarks.reproduction.markdown import prose, table
+from cornserve_planner.graph import DeploymentOption
+from cornserve_planner.problem import Problem, Route
+from cornserve_planner.solve.budget import Budget
+from cornserve_planner.solve.milp import capacity, max_rate
+
+GPUS = 16
+SHARES = (0.45, 0.5, 0.55, 0.6, 0.62, 0.65, 0.7, 0.75, 0.8)
+STEP = 0.001
+VIA_ENCODERS = 0.675
+"""Of the requests, in [C §7.4]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    encoders: int
+    monoliths: int
+
+    @property
+    def gpus(self) -> int:
+        return self.encoders + 2 * self.monoliths
+
+    def rate(self, encoder: float, language: float) -> float:
+        """In units of a monolith's; closed form."""
+        helped = self.monoliths + self.encoders * encoder * (1 - language)
+        return min(helped, self.monoliths / language)
+
+
+ALL = [Deployed(encoders, (GPUS - encoders) // 2) for encoders in range(GPUS - 1)]
+PRINTED = Deployed(4, 6)
+
+
+def section() -> str:
+    rows = [_row(language) for language in SHARES]
+    lowest, highest, gain = _with_share(VIA_ENCODERS)
+    return prose("hybrid").format(
+        ranges=table(["φ", "e from", "to", "gain from", "to", "through encoders"], rows),
+        most=max(_gains(language)[1] for language in SHARES if _encoder_range(language)),
+        low=lowest,
+        high=highest,
+        gain=gain,
+    )
+
+
+def best(encoder: float, language: float) -> Deployed:
+    """Of those with the same rate, the one with fewest GPUs, then with fewest encoders."""
+    return max(ALL, key=lambda it: (round(it.rate(encoder, language), 9), -it.gpus, -it.encoders))
+
+
+def solved(encoder: float, language: float) -> dict[str, int]:
+    """The same, by the solver."""
+    return max_rate(problem(encoder, language), Budget(gpus=GPUS)).replicas
+
+
+def problem(encoder: float, language: float) -> Problem:
+    return Problem(
+        (DeploymentOption("encoder", ("encoder",)), DeploymentOption("monolith", ("encoder", "llm"), gpus=2)),
+        {"image": 1.0},
+        (
+            Route("image", "monolith", {"monolith": 1.0}),
+            Route("image", "encoder → monolith", {"encoder": 1 / encoder, "monolith": language}),
+        ),
+    )
+
+
+def _encoder_range(language: float) -> tuple[float, float] | None:
+    """The rates of an encoder for which 4 + 6 is best."""
+    fitting = [index * STEP for index in range(1, 6000) if best(index * STEP, language) == PRINTED]
+    return (fitting[0], fitting[-1]) if fitting else None
+
+
+def _row(language: float) -> list[object]:
+    found = _encoder_range(language)
+    if found is None:
+        return [f"{language:g}", *["–"] * 5]
+    low, high = found
+    _check(language, low, high)
+    gains = _gains(language)
+    through = [min(1.0, PRINTED.encoders * it / PRINTED.rate(it, language)) for it in found]
+    shares = f"{through[0]:.0%} to {through[1]:.0%}"
+    return [f"{language:g}", f"{low:.2f}", f"{high:.2f}", *(f"{gain:+.1%}" for gain in gains), shares]
+
+
+def _gains(language: float) -> tuple[float, float]:
+    low, high = _encoder_range(language) or (1.0, 1.0)
+    return PRINTED.rate(low, language) / 8 - 1, PRINTED.rate(high, language) / 8 - 1
+
+
+def _check(language: float, low: float, high: float) -> None:
+    """Raises `AssertionError` if the solver says otherwise than the closed form."""
+    for encoder, is_best in (((low + high) / 2, True), (low - 5 * STEP, False), (high + 5 * STEP, False)):
+        served = capacity(problem(encoder, language), {"encoder": 4, "monolith": 6})[0]
+        most = max_rate(problem(encoder, language), Budget(gpus=GPUS))
+        replicas = {"encoder": 4, "monolith": 6}
+        assert abs(served - PRINTED.rate(encoder, language)) < 1e-6
+        assert (most.replicas == replicas) == is_best, (language, encoder, most.replicas)
+
+
+def _with_share(share: float) -> tuple[float, float, float]:
+    """The language model's lowest and highest share of time for which 4 + 6 is best while the encoders, always busy,
+    take `share` of the images; and the best gain."""
+    found = []
+    for index in range(1, 10_000):
+        language = index / 10_000
+        rate = PRINTED.monoliths / (1 - share * (1 - language))
+        encoder = share * rate / PRINTED.encoders
+        if best(encoder, language) == PRINTED:
+            found.append((language, rate / 8 - 1))
+    return found[0][0], found[-1][0], max(gain for _, gain in found)

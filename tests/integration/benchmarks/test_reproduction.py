@@ -1,0 +1,14 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_page_of_reproductions_is_what_the_command_writes() -> None:
+    command = [sys.executable, "-m", "benchmarks.reproduction", "--check"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=170, check=False)
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
