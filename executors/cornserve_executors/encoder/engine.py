@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from functools import partial
 
 import PIL.Image
@@ -73,12 +74,14 @@ class Engine:
         """What it will become, from its size alone."""
         return await asyncio.to_thread(self._plan, image)
 
-    async def encode(self, image: Image, plan: Plan, request_id: str) -> torch.Tensor:
-        """Its rows, on the device."""
+    @asynccontextmanager
+    async def encoded(self, image: Image, plan: Plan, request_id: str) -> AsyncIterator[torch.Tensor]:
+        """Its rows, on the device. Who asks for the same image while the block lasts shares them."""
         if image.digest in self._flights:
             self._stats.shared()
         try:
-            return await self._flights.join(image.digest, partial(self._make, image, plan, request_id))
+            async with self._flights.join(image.digest, partial(self._make, image, plan, request_id)) as rows:
+                yield rows
         except ImageError as error:  # Of the one who asked first.
             raise ImageError(image.where, error.reason) from error
 

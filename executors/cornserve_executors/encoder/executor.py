@@ -53,10 +53,11 @@ class EncoderExecutor(Executor[EncoderTask, Image, Embeddings]):
             if self._reuse(call, key):  # Another request's image has been encoded meanwhile.
                 slot.give_up()
                 return Embeddings()
-            rows = await self._engine.encode(request, plan, call.request_id)
-            await self._engine.write(rows, slot.buffer)
-        encoded = EncodedImage(key=key, rows=plan.rows, fields=plan.fields)
-        slot.publish(self._engine.dtype, self._engine.shape(plan), encoded.model_dump_json().encode(), key)
+            encoded = EncodedImage(key=key, rows=plan.rows, fields=plan.fields).model_dump_json().encode()
+            async with self._engine.encoded(request, plan, call.request_id) as rows:
+                await self._engine.write(rows, slot.buffer)
+                # Within the block, so that whoever asks for this image meanwhile finds it either here or there.
+                slot.publish(self._engine.dtype, self._engine.shape(plan), encoded, key)
         return Embeddings()
 
     async def _room_for(self, image: Image, plan: Plan, call: Call) -> Slot:

@@ -37,5 +37,6 @@ async def rows_of(engine: Engine, image: Image, request_id: str = "request") -> 
 
     plan = await engine.plan(image)
     slot = bytearray(engine.nbytes(plan))
-    await engine.write(await engine.encode(image, plan, request_id), memoryview(slot))
+    async with engine.encoded(image, plan, request_id) as rows:
+        await engine.write(rows, memoryview(slot))
     return torch.frombuffer(slot, dtype=getattr(torch, engine.dtype)).view(engine.shape(plan))

@@ -46,7 +46,8 @@ class Encoder:
         production = self._transport.produce(name, 0, 1, arrived_us=1)
         self._held.callback(production.release)
         slot = await production.allocate("embeddings", self._engine.nbytes(plan))
-        await self._engine.write(await self._engine.encode(image, plan, name), slot.buffer)
+        async with self._engine.encoded(image, plan, name) as made:
+            await self._engine.write(made, slot.buffer)
         encoded = EncodedImage(key=self._engine.key(image), rows=rows or plan.rows, fields=plan.fields)
         slot.publish(self._engine.dtype, self._engine.shape(plan), encoded.model_dump_json().encode())
         source = Source(self._endpoint, name, 0, 1, "embeddings")

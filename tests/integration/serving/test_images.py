@@ -43,6 +43,13 @@ def text(text: str) -> Part:
     return {"type": "text", "text": text}
 
 
+SCHEMA = {
+    "type": "object",
+    "properties": {"ok": {"type": "boolean"}},
+    "required": ["ok"],
+    "additionalProperties": False,
+}
+
 CHATS: dict[str, list[Part]] = {
     "text only": [text("Hello there")],
     "one image": [text("What is this?"), image(1)],
@@ -98,6 +105,29 @@ def test_all_paths_give_the_same_tokens(cornserve: Cornserve, apps: Mapping[str,
 def test_another_image_changes_the_tokens(cornserve: Cornserve, apps: Mapping[str, str]) -> None:
     for app in apps.values():
         assert ask(cornserve, app, CHATS["one image"]) != ask(cornserve, app, CHATS["another image"])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"n": 3, "temperature": 1.0, "seed": 7},
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": SCHEMA}}},
+    ],
+)
+def test_whatever_is_asked_for_all_paths_give_the_same(
+    client: OpenAI, apps: Mapping[str, str], options: dict[str, Any]
+) -> None:
+    def choices(app: str) -> list[Any]:
+        messages: Any = [{"role": "user", "content": CHATS["several images of different sizes"]}]
+        fields = {"temperature": 0, "max_tokens": TOKENS} | options
+        answer = client.chat.completions.create(model=app, messages=messages, **fields)
+        return [choice.model_dump() for choice in answer.choices]
+
+    answers = {path: choices(app) for path, app in apps.items()}
+
+    assert len(answers["monolith"]) == options.get("n", 1)
+    assert answers["e-l"] == answers["monolith"]
+    assert answers["e-el"] == answers["monolith"]
 
 
 def test_many_at_once_are_answered_as_each_alone(cornserve: Cornserve, apps: Mapping[str, str]) -> None:
@@ -180,7 +210,8 @@ def test_a_truncated_image_is_the_clients_fault(
     with pytest.raises(BadRequestError) as refused:
         client.chat.completions.create(model=apps[path], messages=[{"role": "user", "content": content}])
 
-    assert "messages[0].content[2]" in refused.value.message
+    told: Any = refused.value.body
+    assert told["message"].startswith("messages[0].content[2]: the PNG image cannot be decoded: ")
 
 
 def _with_broken_pixels(content: bytes) -> bytes:

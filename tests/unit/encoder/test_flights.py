@@ -25,9 +25,16 @@ class Kitchen:
             raise
 
 
+async def board(flights: Flights[str], kitchen: Kitchen, until_told: asyncio.Event | None = None) -> str:
+    async with flights.join("soup", kitchen.make) as soup:
+        if until_told is not None:
+            await until_told.wait()
+        return soup
+
+
 async def test_who_asks_at_the_same_time_shares_the_result() -> None:
     flights, kitchen = Flights[str](), Kitchen()
-    guests = [asyncio.create_task(flights.join("soup", kitchen.make)) for _ in range(3)]
+    guests = [asyncio.create_task(board(flights, kitchen)) for _ in range(3)]
     await until(lambda: kitchen.begun > 0)
     kitchen.ready.set_result("hot")
 
@@ -35,20 +42,34 @@ async def test_who_asks_at_the_same_time_shares_the_result() -> None:
     assert kitchen.begun == 1
 
 
+async def test_what_is_still_used_is_shared_too() -> None:
+    flights, kitchen, told = Flights[str](), Kitchen(), asyncio.Event()
+    kitchen.ready.set_result("hot")
+    slow = asyncio.create_task(board(flights, kitchen, told))
+    await until(lambda: kitchen.begun > 0)
+
+    assert await board(flights, kitchen) == "hot"
+    assert kitchen.begun == 1
+
+    told.set()
+    assert await slow == "hot"
+    assert "soup" not in flights
+
+
 async def test_who_comes_later_begins_anew() -> None:
     flights, kitchen = Flights[str](), Kitchen()
     kitchen.ready.set_result("hot")
 
-    await flights.join("soup", kitchen.make)
-    await flights.join("soup", kitchen.make)
+    await board(flights, kitchen)
+    await board(flights, kitchen)
 
     assert kitchen.begun == 2
 
 
 async def test_the_first_may_leave_without_harm_to_the_others() -> None:
     flights, kitchen = Flights[str](), Kitchen()
-    first = asyncio.create_task(flights.join("soup", kitchen.make))
-    other = asyncio.create_task(flights.join("soup", kitchen.make))
+    first = asyncio.create_task(board(flights, kitchen))
+    other = asyncio.create_task(board(flights, kitchen))
     await until(lambda: kitchen.begun > 0)
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
@@ -59,7 +80,7 @@ async def test_the_first_may_leave_without_harm_to_the_others() -> None:
 
 async def test_what_nobody_waits_for_is_broken_off_and_can_be_asked_for_again() -> None:
     flights, kitchen = Flights[str](), Kitchen()
-    guests = [asyncio.create_task(flights.join("soup", kitchen.make)) for _ in range(2)]
+    guests = [asyncio.create_task(board(flights, kitchen)) for _ in range(2)]
     await until(lambda: kitchen.begun > 0)
     for guest in guests:
         guest.cancel()
@@ -67,14 +88,14 @@ async def test_what_nobody_waits_for_is_broken_off_and_can_be_asked_for_again() 
     assert "soup" not in flights
 
     kitchen.ready.set_result("hot")
-    assert await flights.join("soup", kitchen.make) == "hot"
+    assert await board(flights, kitchen) == "hot"
     assert kitchen.begun == 2
     assert kitchen.broken_off == 1
 
 
 async def test_a_failure_is_everybodys() -> None:
     flights, kitchen = Flights[str](), Kitchen()
-    guests = [asyncio.create_task(flights.join("soup", kitchen.make)) for _ in range(2)]
+    guests = [asyncio.create_task(board(flights, kitchen)) for _ in range(2)]
     await until(lambda: kitchen.begun > 0)
     kitchen.ready.set_exception(ValueError("burnt"))
 
