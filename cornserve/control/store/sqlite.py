@@ -28,8 +28,8 @@ from cornserve.control.store.base import (
 from cornserve.control.store.sqlite_file import Connection, prepare
 from cornserve.control.store.sqlite_rows import Row, Write, changes_after, find, find_all, newest_version
 
-POLL_SECONDS = 0.03
-"""How often a watch looks for writes of other processes: SQLite does not tell. Looking takes 1–2 % of a core."""
+POLL_SECONDS = 0.1
+"""How often a watch looks for writes of other processes: SQLite does not tell. Looking takes 0.3 % of a core."""
 
 
 class SqliteStore:

@@ -25,6 +25,9 @@ class Cork:
             self._loop.call_soon(self._flush)
         self._written.append(data)
 
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
     def close(self) -> None:
         self._flush()
         self._transport.close()

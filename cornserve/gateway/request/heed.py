@@ -7,6 +7,7 @@ it is handed on to a unit task, copied or dumped.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from functools import cache
 from typing import Any, TypeVar
 
@@ -19,15 +20,18 @@ Model = TypeVar("Model", bound=BaseModel)
 
 EVERYTHING = "__dict__"
 
+_ALL = frozenset({EVERYTHING})
+"""Is read of a request that is not watched."""
+
 
 def watched(model: type[Model], given: BaseModel, **changes: object) -> Model:
     """A request of the fields that `model` has of what is `given`, which is one and may have more, and of `changes`."""
     fields = model.model_fields
+    values = given.__dict__
     request: Model = object.__new__(_watched_type(model))
-    values = {name: value for name, value in given.__dict__.items() if name in fields}
     for name, value in (
-        ("__dict__", values | changes),
-        ("__pydantic_fields_set__", given.model_fields_set & fields.keys()),
+        ("__dict__", {name: values[name] for name in fields} | changes),
+        ("__pydantic_fields_set__", given.__pydantic_fields_set__ & fields.keys()),
         ("__pydantic_extra__", None),
         ("__pydantic_private__", None),
         ("_read", set()),
@@ -39,21 +43,19 @@ def watched(model: type[Model], given: BaseModel, **changes: object) -> Model:
 def heeding(path: Task[Any, Any], request: Any) -> Any:
     """The path's response. Raises a 400 that names the fields of a watched request that it had no use for."""
     response = path.invoke(request)
-    if isinstance(request, BaseModel) and (unheeded := _unheeded(request)):
+    read = getattr(request, "_read", _ALL)
+    if EVERYTHING not in read and (unheeded := _chosen(request, request.model_fields_set - read)):
         names = ", ".join(map(repr, unheeded))
         raise ApiError(400, f"this app makes no use of {names}", param=unheeded[0], code="unused_field")
     return response
 
 
-def _unheeded(request: BaseModel) -> list[str]:
-    """Fields that the client has chosen a value of."""
-    read = getattr(request, "_read", {EVERYTHING})
-    if EVERYTHING in read:
-        return []
+def _chosen(request: BaseModel, names: Set[str]) -> list[str]:
+    """Those of these fields that the client need not have given, and has given another value than their default."""
     fields = type(request).model_fields
     return [
         name
-        for name in sorted(request.model_fields_set - read)
+        for name in sorted(names)
         if not fields[name].is_required()
         and object.__getattribute__(request, name) != fields[name].get_default(call_default_factory=True)
     ]

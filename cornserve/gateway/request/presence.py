@@ -36,13 +36,13 @@ class Departure:
 
 
 class WhilePresent:
-    """`async with WhilePresent(scope):` cancels what is inside at the departure, and raises its error."""
+    """`with WhilePresent(scope):` cancels what is inside at the departure, and raises its error."""
 
     def __init__(self, scope: Scope) -> None:
         self._departure: Departure = scope["state"][DEPARTURE]
         self._is_over = False
 
-    async def __aenter__(self) -> Self:
+    def __enter__(self) -> Self:
         if self._departure.error is not None:
             raise self._departure.error
         task = asyncio.current_task()
@@ -56,7 +56,7 @@ class WhilePresent:
             self._is_over = True
             self._task.cancel()
 
-    async def __aexit__(
+    def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._departure.listeners.discard(self._leave)

@@ -60,17 +60,26 @@ class Serving:
         self._begin()
         status = 499
         try:
-            async with WhilePresent(self._request.scope):
+            with WhilePresent(self._request.scope):
                 await self._resolve_images()
                 body = await self._body(answer)
             status = 200
-            return Response(body, media_type="application/json", headers={"x-request-id": self.id})
+            return _Sent(partial(self._send_whole, body))
         except Exception as error:
             api_error = self._explain(error)
             status = api_error.status
             raise api_error from error
         finally:
             self._done(status)
+
+    async def _send_whole(self, body: bytes, send: Send) -> None:
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+            (b"x-request-id", self.id.encode()),
+        ]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
 
     async def stream(self, events: Events) -> Response:
         """Server-sent events. What fails before the first one is a plain error response."""
@@ -81,11 +90,12 @@ class Serving:
         self._begin()
         status = 499
         try:
-            async with WhilePresent(self._request.scope):
+            with WhilePresent(self._request.scope):
                 await self._resolve_images()
-                async with self._session(streams=True) as session, aclosing(events(session)) as source:
-                    async for event in source:
-                        await answer.send(event)
+                with self._session(streams=True) as session:
+                    async with aclosing(events(session)) as source:
+                        async for event in source:
+                            await answer.send(event)
             status = 200
         except Exception as error:
             api_error = self._explain(error)
@@ -109,13 +119,13 @@ class Serving:
             raise ApiError(504, message, code="deadline_exceeded") from None
 
     async def _body(self, answer: Answer) -> bytes:
-        async with self._session(streams=False) as session:
+        with self._session(streams=False) as session:
             try:
                 return await answer(session)
             except StreamWantedError:
                 # Known only now, after a value of the same output was read: rare enough to run the request twice.
                 attempt = session.next_attempt
-        async with self._session(streams=True, attempt=attempt) as session:
+        with self._session(streams=True, attempt=attempt) as session:
             return await answer(session)
 
     def _session(self, *, streams: bool, attempt: int = 0) -> Session:

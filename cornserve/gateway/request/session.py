@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import nullcontext
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -27,7 +26,7 @@ class StreamWantedError(TaskError):
 
 
 class Session:
-    """`async with Session(...) as session:` serves one request; leaving it cancels what still runs.
+    """`with Session(...) as session:` serves one request; leaving it cancels what still runs.
 
     Args:
         streams: whether streams are going to be read; executors do not send what nobody reads.
@@ -59,10 +58,10 @@ class Session:
         self._path: Task[Any, Any] = deployed.app.paths[path]
         self._recording = Recording(draws, open_stream=self._open_stream, max_invocations=deployed.app.max_invocations)
 
-    async def __aenter__(self) -> Self:
+    def __enter__(self) -> Self:
         return self
 
-    async def __aexit__(
+    def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._dispatch.close()
@@ -83,15 +82,21 @@ class Session:
     async def play(self, code: Callable[[Task[Any, Any]], T]) -> T:
         """What `code` makes of the app's path. It runs as often, and under the same rules, as a task's `invoke`."""
         while True:
-            with nullcontext() if self._trace is None else self._trace.play(self._path.name):
-                outcome = self._recording.play(self._path.name, lambda: code(self._path))
+            outcome = self._play_once(code)
             self._streams = self._streams or _has_stream(outcome)
-            new = self._recording.invocations[len(self._dispatch.executions) :]
-            self._dispatch.send(new, streams=self._streams)
+            if new := self._recording.invocations[len(self._dispatch.executions) :]:
+                self._dispatch.send(new, streams=self._streams)
             if not isinstance(outcome, Suspension):
                 self._dispatch.complete()
                 return outcome
             await self._until(outcome)
+
+    def _play_once(self, code: Callable[[Task[Any, Any]], T]) -> T | Suspension:
+        path = self._path
+        if self._trace is None:
+            return self._recording.play(path.name, lambda: code(path))
+        with self._trace.play(path.name):
+            return self._recording.play(path.name, lambda: code(path))
 
     async def _until(self, suspension: Suspension) -> None:
         invocation = self._recording.invocations[suspension.invocation]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Literal, NotRequired
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import BaseModel
 from pydantic_core import to_json
+from typing_extensions import TypedDict
 
 from cornserve.gateway.context import Context
 from cornserve.gateway.endpoints.openai import answers
@@ -40,28 +41,31 @@ class ChatCompletionRequest(ChatRequest, Generating):
         return watched(ChatRequest, self)
 
 
-class Message(BaseModel):
-    role: Literal["assistant"] = "assistant"
+# What answers are made of is plain: a model is checked when it is made, and costs ten times as much.
+
+
+class Message(TypedDict):
+    role: Literal["assistant"]
     content: str | None
-    tool_calls: list[ToolCall] | None = None
-    reasoning_content: str | None = None
+    tool_calls: NotRequired[list[ToolCall]]
+    reasoning_content: NotRequired[str]
 
 
-class Logprobs(BaseModel):
+class Logprobs(TypedDict):
     content: list[TokenLogprobs]
 
 
-class Choice(BaseModel):
-    index: int = 0
+class Choice(TypedDict):
+    index: int
     message: Message
     finish_reason: FinishReason
-    logprobs: Logprobs | None = None
-    token_ids: list[int] | None = None
+    logprobs: Logprobs | None
+    token_ids: NotRequired[list[int]]
 
 
-class ChatCompletion(BaseModel):
+class ChatCompletion(TypedDict):
     id: str
-    object: Literal["chat.completion"] = "chat.completion"
+    object: Literal["chat.completion"]
     created: int
     model: str
     choices: list[Choice]
@@ -81,8 +85,6 @@ class CallDelta(BaseModel):
 
 
 class Delta(TypedDict, total=False):
-    """Plain, as is all that is made for each token: a model is checked when it is made, and costs ten times as much."""
-
     role: Literal["assistant"]
     content: str
     tool_calls: list[CallDelta]
@@ -116,8 +118,7 @@ class Exchange:
         self._created = created
         self._body = body
         self._chat = body.chat
-        chunk = {"id": id, "object": "chat.completion.chunk", "created": created, "model": body.model}
-        self._frame_head = to_json(chunk)[:-1] + b',"choices":'
+        self._frame_head = b""
         """What all chunks begin with."""
         self._greeted: set[int] = set()
         """The choices of which the client has a piece."""
@@ -127,29 +128,39 @@ class Exchange:
         if isinstance(rendered, Stream):
             text = await joined(rendered)
             rendered = await session.run(self._chat, lambda response: self._completion(response, text))
-        return rendered.model_dump_json(exclude=self._left_out(rendered)).encode()
+        return to_json(rendered)
 
     def _rendered(self, response: ChatResponse) -> ChatCompletion | Stream[ChatChunk]:
         text = answers.text(response)
         return text if isinstance(text, Stream) else self._completion(response, text)
 
     def _completion(self, response: ChatResponse, text: str) -> ChatCompletion:
-        choices = [_choice(index, choice) for index, choice in enumerate(response.choices)]
+        choices = [self._choice(index, choice) for index, choice in enumerate(response.choices)]
         if text:
-            choices[0].message.content = text
-        usage = CompletionUsage.of(response.usage)
-        return ChatCompletion(id=self._id, created=self._created, model=self._body.model, choices=choices, usage=usage)
+            choices[0]["message"]["content"] = text
+        return {
+            "id": self._id,
+            "object": "chat.completion",
+            "created": self._created,
+            "model": self._body.model,
+            "choices": choices,
+            "usage": CompletionUsage.of(response.usage),
+        }
 
-    def _left_out(self, completion: ChatCompletion) -> Any:
-        """What the client does not expect."""
-        choices: dict[int, Any] = {}
-        for choice in completion.choices:
-            message = choice.message
-            unset = {name for name in ("tool_calls", "reasoning_content") if getattr(message, name) is None}
-            choices[choice.index] = {"message": unset, **({} if self._body.return_token_ids else {"token_ids": True})}
-        return {"choices": choices}
+    def _choice(self, index: int, choice: ChatChoice) -> Choice:
+        made: Choice = {
+            "index": index,
+            "message": _message(choice),
+            "finish_reason": choice.finish_reason,
+            "logprobs": None if choice.logprobs is None else {"content": choice.logprobs},
+        }
+        if self._body.return_token_ids:
+            made["token_ids"] = choice.token_ids
+        return made
 
     async def events(self, session: Session) -> AsyncGenerator[bytes, None]:
+        head = {"id": self._id, "object": "chat.completion.chunk", "created": self._created, "model": self._body.model}
+        self._frame_head = to_json(head)[:-1] + b',"choices":'
         pieces = await session.run(self._chat, answers.pieces)
         if isinstance(pieces, Stream):
             async for chunks in pieces.batches():
@@ -190,7 +201,7 @@ class Exchange:
             delta["reasoning_content"] = chunk.reasoning
         choice: ChunkChoice = {"index": chunk.index, "delta": delta}
         if chunk.logprobs is not None:
-            choice["logprobs"] = Logprobs(content=chunk.logprobs)
+            choice["logprobs"] = {"content": chunk.logprobs}
         if self._body.return_token_ids:
             choice["token_ids"] = chunk.token_ids
         return self._frame([choice])
@@ -200,19 +211,13 @@ class Exchange:
         return sse.event(self._frame_head + to_json(choices, exclude_none=True) + tail)
 
 
-def _choice(index: int, choice: ChatChoice) -> Choice:
-    message = Message(
-        content=choice.text if choice.text or not choice.tool_calls else None,
-        tool_calls=choice.tool_calls,
-        reasoning_content=choice.reasoning or None,
-    )
-    return Choice(
-        index=index,
-        message=message,
-        finish_reason=choice.finish_reason,
-        logprobs=None if choice.logprobs is None else Logprobs(content=choice.logprobs),
-        token_ids=list(choice.token_ids),
-    )
+def _message(choice: ChatChoice) -> Message:
+    message: Message = {"role": "assistant", "content": choice.text if choice.text or not choice.tool_calls else None}
+    if choice.tool_calls is not None:
+        message["tool_calls"] = choice.tool_calls
+    if choice.reasoning:
+        message["reasoning_content"] = choice.reasoning
+    return message
 
 
 def _call(call: ToolCallDelta) -> CallDelta:
