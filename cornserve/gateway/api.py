@@ -59,7 +59,7 @@ def create_api(
     async def lifespan(api: FastAPI) -> AsyncIterator[None]:
         replicas = Replicas()
         apps = Apps(store, replicas, metrics)
-        metrics.registry.register(ReplicaMetrics(replicas, apps.replica_ids))
+        metrics.registry.register(ReplicaMetrics(replicas.tallies))
         api.state.shared = Shared(store, apps, replicas, metrics, logs, admission, media, controller_metrics)
         following = asyncio.create_task(apps.follow())
         try:

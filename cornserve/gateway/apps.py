@@ -109,11 +109,6 @@ class Apps:
         """The executors of each app, also of those that are not served yet."""
         return self._groups
 
-    def replica_ids(self) -> dict[str, str]:
-        """By endpoint."""
-        replicas = (replica for groups in self._groups.values() for group in groups for replica in group.replicas)
-        return {replica.endpoint: replica.id for replica in replicas if replica.endpoint is not None}
-
     def all(self) -> dict[str, Deployed]:
         return self._deployed
 
@@ -215,9 +210,15 @@ class Apps:
             unload_app(deployed.module)
         self._tell_replicas()
 
+    def _replica_ids(self) -> dict[str, str]:
+        """By endpoint."""
+        replicas = (replica for groups in self._groups.values() for group in groups for replica in group.replicas)
+        return {replica.endpoint: replica.id for replica in replicas if replica.endpoint is not None}
+
     def _tell_replicas(self) -> None:
         """Tells which replicas there are. Apps that share a group name the same ones, sooner or later."""
         served = (deployed.route for deployed in self._deployed.values())
         stored = (wanted.route for wanted in sorted(self._wanted.values(), key=lambda wanted: wanted.version))
-        self._replicas.update({key: group for route in (*served, *stored) for key, group in route.endpoints.items()})
+        endpoints = {key: group for route in (*served, *stored) for key, group in route.endpoints.items()}
+        self._replicas.update(endpoints, self._replica_ids())
         self._metrics.retain(set(self._wanted))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -13,33 +13,73 @@ from prometheus_client.registry import Collector
 
 from cornserve.observe.histogram import Histogram
 
-if TYPE_CHECKING:
-    from cornserve.gateway.request.replicas import Replicas
+KEPT_SECONDS = 600.0
+"""How long a replica that is gone is still told of: its last figures, the deaths of invocations among them, have to be
+scraped."""
 
 _LABELS = ["group", "replica"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ReplicaTally:
     """What has become of this gateway's invocations at one replica."""
 
+    group: str = ""
+    replica: str = ""
+    """Its id, or its endpoint where that is not known."""
+    gone_at: float | None = None
+    """When the routes have named it last, by the monotonic clock. None: they do."""
+    running: int = 0
     codes: Counter[str] = field(default_factory=Counter)
     seconds: Histogram = field(default_factory=Histogram)
     dispatch_seconds: Histogram = field(default_factory=Histogram)
 
+    def begin(self) -> None:
+        self.running += 1
+
     def end(self, code: str, seconds: float) -> None:
+        self.running -= 1
         self.codes[code] += 1
         self.seconds.observe(seconds)
 
 
-class ReplicaMetrics(Collector):
-    """Args:
-    ids: the replicas' ids, by endpoint.
-    """
+class Tallies:
+    """By endpoint, those of the replicas that the routes name, or have named a little while ago."""
 
-    def __init__(self, replicas: Replicas, ids: Callable[[], Mapping[str, str]]) -> None:
-        self._replicas = replicas
-        self._ids = ids
+    def __init__(self) -> None:
+        self._tallies: dict[str, ReplicaTally] = {}
+
+    def __iter__(self) -> Iterator[ReplicaTally]:
+        return iter([*self._tallies.values()])
+
+    def of(self, endpoint: str) -> ReplicaTally:
+        return self._tallies.setdefault(endpoint, ReplicaTally(replica=endpoint))
+
+    def update(self, endpoints: Mapping[str, Sequence[str]], ids: Mapping[str, str]) -> None:
+        """Takes what the routes say now.
+
+        Args:
+            endpoints: by group.
+            ids: of the replicas, by endpoint.
+        """
+        now = time.monotonic()
+        named = {endpoint: group for group, some in endpoints.items() for endpoint in some}
+        for endpoint, tally in self._tallies.items():
+            tally.gone_at = None if endpoint in named else tally.gone_at or now
+        for endpoint, group in named.items():
+            known, id = self._tallies.get(endpoint), ids.get(endpoint, endpoint)
+            if known is None or id not in (known.replica, endpoint):  # another may have got its port
+                self._tallies[endpoint] = ReplicaTally(group, id)
+        self._tallies = {
+            endpoint: tally
+            for endpoint, tally in self._tallies.items()
+            if tally.running or tally.gone_at is None or now - tally.gone_at < KEPT_SECONDS
+        }
+
+
+class ReplicaMetrics(Collector):
+    def __init__(self, tallies: Tallies) -> None:
+        self._tallies = tallies
 
     def collect(self) -> Iterator[Metric]:
         running = GaugeMetricFamily(
@@ -58,10 +98,10 @@ class ReplicaMetrics(Collector):
             "How long the first command of a frame waited until the connection took the frame.",
             labels=_LABELS,
         )
-        ids = self._ids()
-        for group, endpoint, in_flight, tally in self._replicas.tallies():
-            labels = [group, ids.get(endpoint, endpoint)]
-            running.add_metric(labels, in_flight)
+        for tally in self._tallies:
+            labels = [tally.group, tally.replica]
+            if tally.running or tally.gone_at is None:
+                running.add_metric(labels, tally.running)
             for code, count in tally.codes.items():
                 ended.add_metric([*labels, code], count)
             tally.seconds.add_to(seconds, labels)

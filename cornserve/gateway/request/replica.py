@@ -81,6 +81,7 @@ class Replica:
         self.last_start = next(_starts)
         self._listeners[call] = listener
         self._started[call] = time.perf_counter()
+        self._tally.begin()
         self._send(pb.Command(call=call, start=start))
         return call
 
@@ -162,7 +163,7 @@ class Replica:
 
     def _pass_on(self, event: pb.Event, listener: Listener) -> None:
         if event.HasField("end"):
-            code = _name_of(event.end.code)
+            code = _CODES.get(event.end.code, "INTERNAL")
             self._forget(event.call, code)
             if code == "INPUT_LOST":
                 listener.on_input_lost(event.end.lost_inputs, event.end.message)
@@ -178,6 +179,5 @@ class Replica:
             log.error("cannot end an invocation at %s:\n%s", self.endpoint, outline(error))
 
 
-def _name_of(code: pb.Code.ValueType) -> str:
-    """Without its prefix; an executor of a newer version may send a code that is not known here."""
-    return pb.Code.Name(code).removeprefix("CODE_") if code in pb.Code.values() else "INTERNAL"
+_CODES = {code: name.removeprefix("CODE_") for name, code in pb.Code.items()}
+"""An executor of a newer version may send one that is not known here."""

@@ -8,11 +8,12 @@ kept until the requests that began with such a route have ended.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
+from types import MappingProxyType
 
 from cornserve.app.record import Route
-from cornserve.gateway.observe.replica_metrics import ReplicaTally
+from cornserve.gateway.observe.replica_metrics import Tallies
 from cornserve.gateway.request.replica import Replica
 
 RECONNECT_SECONDS = 1.0
@@ -25,7 +26,7 @@ class Replicas:
     def __init__(self) -> None:
         self._endpoints: Mapping[str, Sequence[str]] = {}
         self._replicas: dict[str, Replica] = {}
-        self._tallies: dict[str, ReplicaTally] = {}
+        self.tallies = Tallies()
         self._held: dict[int, tuple[Route, int]] = {}
         """By identity, the routes that requests began with, and how many still run."""
         self._has_old = False
@@ -33,14 +34,12 @@ class Replicas:
         self._closing: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
 
-    def update(self, endpoints: Mapping[str, Sequence[str]]) -> None:
-        """Takes what all routes together say now."""
+    def update(self, endpoints: Mapping[str, Sequence[str]], ids: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Takes what all routes together say now; `ids` are the replicas', by endpoint."""
         self._endpoints = endpoints
+        self.tallies.update(endpoints, ids)
         self._leave_old()
-        named = self._named
-        known = named | self._replicas.keys()
-        self._tallies = {endpoint: tally for endpoint, tally in self._tallies.items() if endpoint in known}
-        for endpoint in named:
+        for endpoint in self._named:
             self._get(endpoint)
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
@@ -107,16 +106,9 @@ class Replicas:
     def _get(self, endpoint: str) -> Replica:
         replica = self._replicas.get(endpoint)
         if replica is None or (replica.lost_at is not None and _now() - replica.lost_at > RECONNECT_SECONDS):
-            tally = self._tallies.setdefault(endpoint, ReplicaTally())
+            tally = self.tallies.of(endpoint)
             replica = self._replicas[endpoint] = Replica(endpoint, tally, is_suspect=replica is not None)
         return replica
-
-    def tallies(self) -> Iterator[tuple[str, str, int, ReplicaTally]]:
-        """Of the replicas that the routes name and that have been used: group, endpoint, invocations in flight."""
-        for group, endpoints in self._endpoints.items():
-            for endpoint in endpoints:
-                if endpoint in self._tallies and endpoint in self._replicas:
-                    yield group, endpoint, self._replicas[endpoint].in_flight, self._tallies[endpoint]
 
     def _close(self, replica: Replica) -> None:
         closing = asyncio.create_task(replica.close())

@@ -30,9 +30,8 @@ from cornserve.gateway.endpoints.openai.completions import TextCompletionRequest
 from cornserve.gateway.endpoints.openai.embeddings import CreateEmbeddingRequest
 from cornserve.gateway.entry.admission import Admission
 from cornserve.gateway.observe.metrics import Metrics
-from cornserve.gateway.observe.replica_metrics import ReplicaMetrics, ReplicaTally
+from cornserve.gateway.observe.replica_metrics import ReplicaMetrics, Tallies
 from cornserve.gateway.replica_logs import Logs
-from cornserve.gateway.request.replicas import Replicas
 from cornserve.home import Home
 from cornserve.limits import Limits
 from cornserve.task import errors
@@ -124,16 +123,13 @@ def _metrics_of(registry: CollectorRegistry) -> Told:
     }
 
 
-class _OneReplica(Replicas):
-    def tallies(self) -> Iterator[tuple[str, str, int, ReplicaTally]]:
-        tally = ReplicaTally()
-        tally.end("OK", 1)
-        yield "group", "endpoint", 0, tally
-
-
 def test_every_metric_of_the_gateway_is_told() -> None:
     metrics = Metrics()
-    metrics.registry.register(ReplicaMetrics(_OneReplica(), dict))
+    tallies = Tallies()
+    tallies.update({"group": ["endpoint"]}, {})
+    tallies.of("endpoint").begin()
+    tallies.of("endpoint").end("OK", 1)
+    metrics.registry.register(ReplicaMetrics(tallies))
     metrics.registry.register(Admission())
     metrics.error(404, "model_not_found")
     meter = metrics.meter("app")

@@ -12,7 +12,7 @@ import pytest
 
 from cornserve.app.app import App
 from cornserve.app.load import load
-from cornserve.app.record import AppSpec, AppStatus, Phase, Route
+from cornserve.app.record import AppSpec, AppStatus, GroupStatus, Phase, ReplicaState, ReplicaStatus, Route
 from cornserve.app.source import unload_app
 from cornserve.control.store.base import APPS, AppRecord, Store
 from cornserve.task.spec import ExecutorSpec
@@ -85,7 +85,9 @@ class Group:
 
     async def publish(self, *endpoints: str) -> None:
         route = Route(generation=1, spec=self._record.spec, shares=[1.0], endpoints={self._key: list(endpoints)})
-        status = AppStatus(phase=Phase.SERVING, generation=1, route=route)
+        replicas = [ReplicaStatus(id=f"the-one-at-{it}", state=ReplicaState.READY, endpoint=it) for it in endpoints]
+        groups = [GroupStatus(key=self._key, wanted=len(replicas), replicas=replicas)]
+        status = AppStatus(phase=Phase.SERVING, generation=1, route=route, groups=groups)
         self._record = await self._store.update_status(APPS, "echo", status, self._record.version)
         await until(self._is_served)
 
@@ -250,6 +252,33 @@ async def test_a_task_that_catches_the_deaths_of_executors_gets_no_more_of_them(
     assert request is not None
     assert (await request).json()["text"] == "ABORTED ABORTED ABORTED"
     assert group.running(replicas[2]) == 0
+
+
+async def test_the_deaths_of_invocations_are_counted_when_their_replica_is_no_more(
+    group: Group, gateway: httpx.AsyncClient
+) -> None:
+    dying, living = await group.add(), await group.add()
+    await group.publish(dying)
+    request = group.ask("a", seconds=LONG)
+    await until(lambda: group.running(dying) == 1)
+    await group.publish(dying, living)
+    await group.kill(dying)
+    await until(lambda: group.running(living) == 1)
+
+    async def told_of_it() -> list[str]:
+        lines = (await gateway.get("/metrics")).text.splitlines()
+        return [line for line in lines if f'replica="the-one-at-{dying}"' in line]
+
+    async def it_is_gone() -> bool:
+        return not any(line.startswith("cornserve_gateway_invocations_running{") for line in await told_of_it())
+
+    await group.publish(living)
+    await until(it_is_gone)
+
+    [deaths] = [line for line in await told_of_it() if 'code="ABORTED"' in line]
+    assert deaths.startswith("cornserve_gateway_invocations_total{")
+    assert deaths.endswith(" 1.0")
+    request.cancel()
 
 
 async def test_who_began_with_a_version_that_has_ended_need_not_wait(group: Group, store: Store) -> None:
