@@ -14,7 +14,7 @@ from cornserve_planner.graph import ExecutorGraph
 from cornserve_planner.model import ModelDocument
 from cornserve_planner.models import shipped_model, shipped_models
 from cornserve_planner.problem import Problem
-from cornserve_planner.profiles.figure import Tag
+from cornserve_planner.profiles.figure import Figure, Tag
 from cornserve_planner.profiles.gpus import Gpus
 from cornserve_planner.profiles.profile import Profile
 from cornserve_planner.workload.document import Workload, read_workload
@@ -26,7 +26,7 @@ class Assembly:
     """What there is to plan.
 
     Args:
-        figures: how many of the profile's rates were come by in which way.
+        rates: of the profile that are used, by option.
     """
 
     model: ModelDocument
@@ -34,7 +34,12 @@ class Assembly:
     workload: Workload
     conversion: Conversion
     problem: Problem
-    figures: Mapping[Tag, int]
+    rates: tuple[tuple[str, Figure], ...]
+
+    @property
+    def tags(self) -> Counter[Tag]:
+        """How many of the rates were come by in which way."""
+        return Counter(rate.tag for _, rate in self.rates)
 
 
 def assemble(
@@ -74,14 +79,14 @@ def build(
     except InvalidInputError as error:
         raise error.within(f"profile of {profile.model}") from error
     problem = profiled.problem(graph, profile, workload, types, factors)
-    figures = Counter(
-        throughput.rate.tag
+    rates = tuple(
+        (option.name, throughput.rate)
         for option in graph.options
         for entry in profile.of(option.name, option.gpu)
         for throughput in entry.throughput
         if entry.gpus == option.gpus and option.name not in (factors or {})
     )
-    return Assembly(model, graph, workload, conversion, problem, figures)
+    return Assembly(model, graph, workload, conversion, problem, rates)
 
 
 def _read_model(model: str) -> ModelDocument:

@@ -21,6 +21,7 @@ EXAMPLES = [
     "cornserve plan internvl3-38b --rate 10 --explain",
     "cornserve plan model.yaml --workload day.jsonl --profile profile.yaml --gpus 8 --save plan.json --plot plan.svg",
     "cornserve plan qwen2.5-omni-7b --gpus 16 --factor monolith=3",
+    "cornserve plan llava-1.5-7b --gpus-of RTX-4090=2 --gpus-of A100-80GB=2",
 ]
 
 FILE_COLUMNS = 160
@@ -43,6 +44,12 @@ def plan(
         ),
     ],
     gpus: Annotated[int | None, typer.Option("--gpus", min=1, help="Serve as much as possible with so many.")] = None,
+    gpus_of: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--gpus-of", metavar="TYPE=N", help="At most so many of a type, in one plan; may be repeated."
+        ),
+    ] = None,
     rate: Annotated[
         float | None, typer.Option("--rate", min=0, help="Serve so many requests/s, as cheaply as possible.")
     ] = None,
@@ -100,11 +107,12 @@ def plan(
     wish = Wish(
         model=model,
         gpus=gpus,
+        gpus_of={name: int(count) for name, count in _settings("--gpus-of", "TYPE=N", gpus_of).items()},
         rate=rate,
         workload=workload,
         profile=profile,
         gpu_types=gpu_types,
-        factors=_factors(factor or []),
+        factors=_settings("--factor", "OPTION=FACTOR", factor),
         objective=objective,
         largest_cell=largest_cell,
         whole=whole,
@@ -116,15 +124,15 @@ def plan(
     _show(found, json=json, explain=explain)
 
 
-def _factors(settings: list[str]) -> dict[str, float]:
-    factors: dict[str, float] = {}
-    for setting in settings:
-        option, _, factor = setting.rpartition("=")
+def _settings(option: str, form: str, settings: list[str] | None) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for setting in settings or []:
+        name, _, number = setting.rpartition("=")
         try:
-            factors[option] = float(factor)
+            found[name] = float(number)
         except ValueError:
-            raise PlannerError(f"--factor is OPTION=FACTOR, a name and a number: not {setting!r}") from None
-    return factors
+            raise PlannerError(f"{option} is {form}, a name and a number: not {setting!r}") from None
+    return found
 
 
 def _find(wish: Wish, *, quiet: bool) -> Found:

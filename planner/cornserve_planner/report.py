@@ -18,6 +18,8 @@ from cornserve_planner.session import Found
 
 _UNITS = {Objective.RATE: "requests/s", Objective.GPUS: "GPUs", Objective.DOLLARS: "dollars an hour"}
 
+SMALL = 5e-4
+"""A factor that is not 1 by less is one that rounding has made."""
 STRATEGIES = 5
 """As many are shown, and the monolith, unless all are asked for."""
 
@@ -27,7 +29,7 @@ def report(found: Found, *, everything: bool = False) -> RenderableType:
     replica would give."""
     parts: list[RenderableType] = [_heading(found)]
     if everything:
-        parts += _sources(found)
+        parts += ["", *_sources(found)]
     if found.cells:
         parts += ["", _title("Cells"), _cells(found)]
     parts += ["", _result(found)]
@@ -44,7 +46,7 @@ def replicas_of(plan: Plan) -> str:
 def _heading(found: Found) -> Text:
     assembly = found.assembly
     gpus = sorted({option.gpu for option in assembly.graph.options if option.gpu})
-    figures = " and ".join(f"{count} {tag}" for tag, count in assembly.figures.items())
+    figures = " and ".join(f"{count} {tag}" for tag, count in assembly.tags.items())
     return Text.assemble(
         (assembly.model.name, "bold"),
         f"{' on ' + ', '.join(gpus) if gpus else ''}: {_count(len(assembly.problem.shares), 'request type')}, "
@@ -54,10 +56,16 @@ def _heading(found: Found) -> Text:
 
 
 def _sources(found: Found) -> Iterator[RenderableType]:
-    factors = {name: it for name, it in found.assembly.conversion.factors.items() if abs(it - 1) > 5e-4}
+    yield _title("Rates that are known")
+    table = _table(("requests/s",), text_first=("option",), text=("", "source"))
+    for option, rate in found.assembly.rates:
+        table.add_row(option, f"{rate.value:.4g}", rate.tag, rate.source)
+    yield table
+    yield ""
+    factors = {name: it for name, it in found.assembly.conversion.factors.items() if abs(it - 1) > SMALL}
     if factors:
         listed = ", ".join(f"{name} {factor:.3g}" for name, factor in factors.items())
-        yield f"Colocation factors (what it takes, over what its components take alone): {listed}"
+        yield f"Colocation factors (what an option takes, over what its components take alone), where not 1: {listed}"
     for check in found.assembly.conversion.checks:
         yield (
             f"Of another mix, {check.measurement.option} serves {check.measurement.rate:.4g} requests/s; "

@@ -28,10 +28,11 @@ DIRECT_GPUS = 64
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Args: as of the command; `rate` or `gpus`, or a workload that knows its rate."""
+    """As the command's options: a budget or a rate, which a workload may know."""
 
     model: str
     gpus: int | None = None
+    gpus_of: Mapping[str, int] = field(default_factory=dict)
     rate: float | None = None
     workload: Path | None = None
     profile: Path | None = None
@@ -97,18 +98,19 @@ def find(wish: Wish, advance: Advance = lambda done, total, what: None) -> Found
     """Raises `InvalidInputError`, `InfeasibleError` or `NoPlanFoundError`."""
     assembly = assemble(wish.model, wish.workload, wish.profile, wish.gpu_types, wish.factors)
     solver = Solver(Engine(wish.solver), wish.time_limit)
-    rate = None if wish.gpus is not None else wish.rate or assembly.workload.rate
-    if (wish.gpus is None) == (rate is None) or (wish.gpus is not None and wish.rate is not None):
+    has_budget = wish.gpus is not None or bool(wish.gpus_of)
+    rate = wish.rate if has_budget else wish.rate or assembly.workload.rate
+    if has_budget == (rate is not None):
         raise InvalidInputError("--gpus, --rate", "say one of them: a budget, or what is to be served")
     if wish.objective == "dollars" and rate is None:
         raise InvalidInputError("--objective", "dollars are for a --rate: a budget is given in GPUs")
-    if wish.whole or wish.objective == "dollars":
+    if wish.whole or wish.gpus_of or wish.objective == "dollars":
         return _whole(wish, assembly, rate, solver)
     return _of_cells(wish, assembly, rate, solver, advance)
 
 
 def _whole(wish: Wish, assembly: Assembly, rate: float | None, solver: Solver) -> Found:
-    problem, budget = assembly.problem, Budget(gpus=wish.gpus)
+    problem, budget = assembly.problem, Budget(wish.gpus, wish.gpus_of)
     if rate is None:
         found = max_rate(problem, budget, solver)
     else:

@@ -81,6 +81,7 @@ def test_everything_is_told_when_asked_for() -> None:
     result = run("qwen2.5-omni-7b", "--gpus", "8", "--factor", "monolith=3", "--explain")
 
     assert "monolith 3" in result.stdout
+    assert "published  [C Table 1]" in result.stdout
     assert "one more gives" in result.stdout
     assert "monolith (8)" in result.stdout
 
@@ -116,6 +117,25 @@ def test_a_rate_is_served_with_the_fewest_gpus_or_dollars(files: list[str]) -> N
     assert of_cells["rate"] >= 2
     assert of_cells["direct"]["gpus"] == 3
     assert of_cells["target"] == 2
+
+
+def test_gpus_of_several_types_are_a_budget() -> None:
+    found = document("llava-1.5-7b", "--gpus-of", "RTX-4090=1", "--gpus-of", "A100-80GB=2")
+    (entry,) = found["instances"]
+
+    assert entry["plan"]["replicas"].keys() >= {"encoder-4090"}
+    assert found["gpus"] == 3
+
+
+def test_a_file_of_requests_is_a_workload_and_its_rate(tmp_path: Path) -> None:
+    requests = tmp_path / "day.jsonl"
+    lines = ['{"format": "cornserve-planner/requests", "version": 1}']
+    lines += [f'{{"arrival": {second / 2}, "images": [{{"tokens": 600}}], "text_tokens": 9}}' for second in range(5)]
+    requests.write_text("\n".join(lines) + "\n")
+    found = document("qwen2.5-omni-7b", "--workload", str(requests))
+
+    assert found["shares"] == {"llm+image_encoder": 1.0}
+    assert found["target"] == pytest.approx(2.0)
 
 
 def test_both_solvers_find_the_same(files: list[str]) -> None:
@@ -163,6 +183,7 @@ def test_the_same_plan_gives_the_same_picture(files: list[str], tmp_path: Path) 
         (["qwen2.5-omni-7b", "--gpus", "8", "--rate", "2"], "error: --gpus, --rate: say one of them"),
         (["qwen2.5-omni-7b", "--gpus", "8", "--objective", "dollars"], "error: --objective: dollars are for a --rate"),
         (["qwen2.5-omni-7b", "--gpus", "8", "--factor", "monolith"], "error: --factor is OPTION=FACTOR"),
+        (["llava-1.5-7b", "--gpus-of", "L4"], "error: --gpus-of is TYPE=N"),
         (["qwen2.5-omni-7b", "--gpus", "8", "--factor", "x=2"], "error: profile of qwen2.5-omni-7b: factors.x: "),
         (
             ["qwen3-omni-30b-a3b", "--gpus", "8"],
