@@ -46,9 +46,7 @@ def plan(
     gpus: Annotated[int | None, typer.Option("--gpus", min=1, help="Serve as much as possible with so many.")] = None,
     gpus_of: Annotated[
         list[str] | None,
-        typer.Option(
-            "--gpus-of", metavar="TYPE=N", help="At most so many of a type, in one plan; may be repeated."
-        ),
+        typer.Option("--gpus-of", metavar="TYPE=N", help="At most so many of a type, in one plan; may be repeated."),
     ] = None,
     rate: Annotated[
         float | None, typer.Option("--rate", min=0, help="Serve so many requests/s, as cheaply as possible.")
