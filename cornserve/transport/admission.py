@@ -6,7 +6,9 @@ Requests hold one tensor while they wait for the next, so they could all wait fo
 * A part of the slab, the reserve, holds all that one request may have, and is only for the oldest of the requests that
   still produce here. Whatever the others hold, that one gets on, ends, and makes the next one the oldest.
 
-If a request comes that is older than the one that the reserve serves, it has to wait until that one has ended.
+A request may come when the reserve serves a younger one, and that one may wait elsewhere for the older: in another
+process, whose reserve the older one has. So what the reserve holds for the younger is asked back, unless somebody has
+begun to use it. What has been given back is made again.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import time
 from bisect import bisect_left, insort
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
@@ -23,6 +26,9 @@ from cornserve.transport.errors import TooLargeError
 from cornserve.transport.segment import PAGE, pages_of
 from cornserve.transport.slab import Slab
 from cornserve.transport.store import Block, Region, Store
+
+RECALL_SECONDS = 1.0
+"""How long an older request waits for the reserve before it is asked back. Most who hold it will be done by then."""
 
 
 class Age(NamedTuple):
@@ -40,6 +46,8 @@ class Account:
     openings: int = 0
     """Productions and pulls that may want more."""
     owned_pages: int = 0
+    recalls: set[Callable[[], None]] = field(default_factory=set)
+    """Each asks somebody for what it holds of the reserve."""
 
 
 @dataclass(order=True, slots=True)
@@ -72,6 +80,7 @@ class Admission:
         self._waiters: list[Waiter] = []
         self._numbers = count()
         self._serving: asyncio.Handle | None = None
+        self._recalling: asyncio.Handle | None = None
 
     @property
     def waiting(self) -> int:
@@ -155,6 +164,24 @@ class Admission:
             else:
                 self._waiters.remove(waiter)
                 waiter.room.set_result(block)
+        self._recall_later()
+
+    def _recall_later(self) -> None:
+        if self._recalling is None and self._serves_a_younger_one:
+            self._recalling = asyncio.get_running_loop().call_later(RECALL_SECONDS, self._recall)
+
+    def _recall(self) -> None:
+        self._recalling = None
+        if self._served is not None and self._serves_a_younger_one:
+            for recall in list(self._served.recalls):
+                recall()
+        self._recall_later()
+
+    @property
+    def _serves_a_younger_one(self) -> bool:
+        """Whether the oldest request waits while the reserve serves another."""
+        oldest_waits = bool(self._waiters) and self._waiters[0].age == self._ages[0]
+        return oldest_waits and self.reserve.held_pages > 0 and self._served is not self._waiters[0].account
 
     def _place(self, account: Account, nbytes: int) -> Block | None:
         return self.store.take(self.common, nbytes) or self._place_in_reserve(account, nbytes)

@@ -25,5 +25,8 @@ class Consumer(Protocol):
     def on_end(self) -> None:
         """The stream is complete."""
 
+    def on_recall(self) -> None:
+        """An older request needs the room: whoever has not begun to use the tensors is to give them back."""
+
     def on_lost(self, reason: str) -> None:
         """The last call."""

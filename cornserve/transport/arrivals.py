@@ -71,10 +71,13 @@ class Arrivals:
                 finally:
                     self._admission.store.seal(block)
                 incoming.link.release(offer.chunk)
+                if block.region is self._admission.reserve:
+                    account.recalls.add(incoming.intake.recall)
                 yield _received(
                     tensor, self._slab.path, block.extent.offset, block.extent.generation, self._slab.mapping
                 )
             finally:
+                account.recalls.discard(incoming.intake.recall)
                 self._admission.disown(account, block)
                 self._admission.store.drop(block)
         finally:

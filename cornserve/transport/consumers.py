@@ -120,5 +120,8 @@ class _Remote:
     def on_end(self) -> None:
         self._line.put(pb.TransferEvent(end=pb.StreamEnd(subscription=self._subscription)))
 
+    def on_recall(self) -> None:
+        self._line.put(pb.TransferEvent(recall=pb.Recall(subscription=self._subscription)))
+
     def on_lost(self, reason: str) -> None:
         self._line.put(pb.TransferEvent(lost=pb.Lost(subscription=self._subscription, reason=reason)))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
 
 from cornserve.transport.errors import LostError
 from cornserve.transport.source import Source
@@ -28,8 +29,13 @@ class Link(Protocol):
 
 
 class Intake:
-    def __init__(self, source: Source) -> None:
+    """Args:
+    recall: is called when an older request needs the room of what has been offered.
+    """
+
+    def __init__(self, source: Source, recall: Callable[[], None]) -> None:
         self.source = source
+        self.recall: Final = recall
         self._offers: deque[Offer] = deque()
         self._changed = asyncio.Event()
         self._is_complete = False

@@ -29,5 +29,8 @@ class LocalLink:
     def on_end(self) -> None:
         self._intake.complete()
 
+    def on_recall(self) -> None:
+        self._intake.recall()
+
     def on_lost(self, reason: str) -> None:
         self._intake.lose(reason)

@@ -107,6 +107,8 @@ class Peer:
                 intake.offer(Offer(event.announcement.chunk, event.announcement.tensor))
             case "end" if intake := self._intakes.get(event.end.subscription):
                 intake.complete()
+            case "recall" if intake := self._intakes.get(event.recall.subscription):
+                intake.recall()
             case "lost" if intake := self._intakes.get(event.lost.subscription):
                 intake.lose(event.lost.reason)
 

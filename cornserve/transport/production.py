@@ -33,6 +33,7 @@ class Production:
         """What counts as the request's."""
         self._is_over = False
         board.begin(name, self)
+        account.recalls.add(self._recall)
 
     async def allocate(self, output: str, nbytes: int) -> Slot:
         """Room for an output that is one tensor. Waits while there is none.
@@ -140,12 +141,21 @@ class Production:
     def _end(self) -> None:
         self._is_over = True
         self._board.end(self._name)
+        self._account.recalls.discard(self._recall)
         for slot in self._slots:
             slot.close()
             self._store.drop(slot.block)
         self._slots.clear()
         self._disown()
         self._admission.close(self._account)
+
+    def _recall(self) -> None:
+        """An older request needs the reserve. Who has subscribed is asked; what nobody has come for yet is taken."""
+        if not any(block.region is self._admission.reserve for block in self._charged):
+            return
+        asked = [publication.recall() for publication in self._publications.values()]
+        if not any(asked) and not self._slots:
+            self.revoke("an older request has needed its room")
 
     def _disown(self) -> None:
         for block in self._charged:

@@ -90,6 +90,13 @@ class Publication:
         self.is_complete = True
         self.release()
 
+    def recall(self) -> bool:
+        """Asks whoever has subscribed to give back what has been published, and says whether there is anybody."""
+        asked = list(self._subscriptions) if self._chunks else []
+        for subscription in asked:
+            subscription.consumer.on_recall()
+        return bool(asked)
+
     def take_back(self, chunk: int, block: Block) -> None:
         """A consumer has read it."""
         if self.is_stream and chunk in self._owned and block.references == 2:

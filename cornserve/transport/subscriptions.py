@@ -50,8 +50,8 @@ class Subscriptions:
         """Found out by asking there."""
 
     @asynccontextmanager
-    async def subscribed(self, source: Source) -> AsyncIterator[Incoming]:
-        incoming = self._subscribe(source)
+    async def subscribed(self, source: Source, recall: Callable[[], None]) -> AsyncIterator[Incoming]:
+        incoming = self._subscribe(Intake(source, recall))
         try:
             yield incoming
         finally:
@@ -61,8 +61,8 @@ class Subscriptions:
     async def close(self) -> None:
         await asyncio.gather(*(peer.close() for peer in list(self._peers.values())))
 
-    def _subscribe(self, source: Source) -> Incoming:
-        intake = Intake(source)
+    def _subscribe(self, intake: Intake) -> Incoming:
+        source = intake.source
         peer = self._peers.get(source.endpoint)
         if peer is not None and peer.producer is not None and peer.producer.token == self._token:
             self._own_endpoints.add(source.endpoint)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -29,6 +29,10 @@ from cornserve.transport.source import Source
 from cornserve.transport.subscriptions import Subscriptions
 from cornserve.transport.tcp import TcpPuller
 from cornserve.v1 import transfer_pb2 as pb
+
+
+def _ignore() -> None:
+    """A recall: whoever uses a tensor will be done with it."""
 
 
 class Transport:
@@ -103,15 +107,19 @@ class Transport:
         return Production(name, account, self._admission, self._contents, self._board)
 
     @asynccontextmanager
-    async def consume(self, source: Source) -> AsyncIterator[Received]:
+    async def consume(self, source: Source, on_recall: Callable[[], None] = _ignore) -> AsyncIterator[Received]:
         """A tensor, as soon as it is there, and held until the block ends.
 
         It may be asked for before it exists, or before the invocation that will produce it has started.
 
+        Args:
+            on_recall: is called when an older request waits for its room. Who holds it, and waits for another tensor,
+                leaves the block then, and has it made again: the older one may have what it waits for.
+
         Raises:
             LostError: it will not come.
         """
-        async with self._subscriptions.subscribed(source) as incoming:
+        async with self._subscriptions.subscribed(source, on_recall) as incoming:
             offer = await incoming.intake.next()
             if offer is None:
                 raise LostError(f"{source} is lost: it is a stream, and has ended before it began")
@@ -126,7 +134,7 @@ class Transport:
         Raises:
             LostError: there will be no more, and it was not complete.
         """
-        async with self._subscriptions.subscribed(source) as incoming:
+        async with self._subscriptions.subscribed(source, _ignore) as incoming:
             while (offer := await incoming.intake.next()) is not None:
                 async with self._arrivals.readable(incoming, offer) as received:
                     yield received

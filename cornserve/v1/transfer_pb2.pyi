@@ -107,6 +107,7 @@ class TransferEvent(_message.Message):
     END_FIELD_NUMBER: _builtins.int
     LOST_FIELD_NUMBER: _builtins.int
     ALIVE_FIELD_NUMBER: _builtins.int
+    RECALL_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def producer(self) -> Global___Producer:
         """The first event of a connection, and no other."""
@@ -119,6 +120,8 @@ class TransferEvent(_message.Message):
     def lost(self) -> Global___Lost: ...
     @_builtins.property
     def alive(self) -> Global___Alive: ...
+    @_builtins.property
+    def recall(self) -> Global___Recall: ...
     def __init__(
         self,
         *,
@@ -127,12 +130,13 @@ class TransferEvent(_message.Message):
         end: Global___StreamEnd | None = ...,
         lost: Global___Lost | None = ...,
         alive: Global___Alive | None = ...,
+        recall: Global___Recall | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["alive", b"alive", "announcement", b"announcement", "end", b"end", "kind", b"kind", "lost", b"lost", "producer", b"producer"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["alive", b"alive", "announcement", b"announcement", "end", b"end", "kind", b"kind", "lost", b"lost", "producer", b"producer", "recall", b"recall"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alive", b"alive", "announcement", b"announcement", "end", b"end", "kind", b"kind", "lost", b"lost", "producer", b"producer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alive", b"alive", "announcement", b"announcement", "end", b"end", "kind", b"kind", "lost", b"lost", "producer", b"producer", "recall", b"recall"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["producer", "announcement", "end", "lost", "alive"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["producer", "announcement", "end", "lost", "alive", "recall"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -360,6 +364,29 @@ class StreamEnd(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StreamEnd: _TypeAlias = StreamEnd  # noqa: Y015
+
+@_typing.final
+class Recall(_message.Message):
+    """An older request waits for the room: a consumer that has not begun to use the tensor gives it back, and has it made
+    again.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBSCRIPTION_FIELD_NUMBER: _builtins.int
+    subscription: _builtins.int
+    def __init__(
+        self,
+        *,
+        subscription: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["subscription", b"subscription"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Recall: _TypeAlias = Recall  # noqa: Y015
 
 @_typing.final
 class Lost(_message.Message):

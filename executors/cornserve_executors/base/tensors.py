@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
+from functools import partial
 
 from cornserve.task import Tensor
 from cornserve.task.references import Origin
 from cornserve.transport import LostError, Production, Received, Slot, Source, StaleError, Transport
 from cornserve.v1 import executor_pb2 as pb
+from cornserve.waiting import done_before
 from cornserve_executors.base.metrics import Metrics
 
 
@@ -33,6 +35,9 @@ class Tensors:
         self._awaited = 0
         """Inputs that have not arrived."""
         self._received: dict[int, Received] = {}
+        self._recalled: set[int] = set()
+        """Inputs that an older request waits for."""
+        self._recall = asyncio.Event()
         self._held = AsyncExitStack()
         self._production: Production | None = None
 
@@ -49,16 +54,22 @@ class Tensors:
 
     async def receive_all(self, tensors: Sequence[Tensor]) -> list[Received]:
         """Fails with the first that is lost. Others are likely lost with it, as their maker is gone: they are told
-        together, so that they are made again together."""
+        together, so that they are made again together.
+
+        Those that have arrived are given back when an older request needs their room, as it may have what we wait for.
+        """
         arriving = [asyncio.ensure_future(self._arrival_of(tensor)) for tensor in tensors]
+        arrival = asyncio.gather(*arriving)
         try:
             with self._waiting():
-                return await asyncio.gather(*arriving)
+                if await done_before(self._recall, arrival):
+                    return arrival.result()
+            raise InputLostError(sorted(self._recalled), "an older request has needed their room")
         except InputLostError as error:
             await asyncio.sleep(0)
             lost = [one.exception() for one in arriving if one.done() and not one.cancelled()]
-            inputs = sorted({index for loss in lost if isinstance(loss, InputLostError) for index in loss.inputs})
-            raise InputLostError(inputs, str(error)) from error
+            inputs = {index for loss in lost if isinstance(loss, InputLostError) for index in loss.inputs}
+            raise InputLostError(sorted(inputs | self._recalled), str(error)) from error
         finally:
             for one in arriving:
                 one.cancel()
@@ -68,11 +79,17 @@ class Tensors:
         index, pending = self._find(tensor)
         source = Source(pending.endpoint, self._start.request_id, pending.invocation, pending.attempt, pending.output)
         try:
-            received = await self._held.enter_async_context(self._transport.consume(source))
+            consuming = self._transport.consume(source, partial(self._on_recall, index))
+            received = await self._held.enter_async_context(consuming)
         except LostError as error:
             raise InputLostError([index], str(error)) from error
         self._received[index] = received
         return received
+
+    def _on_recall(self, index: int) -> None:
+        if self._awaited:  # else it is in use, and will be done with
+            self._recalled.add(index)
+            self._recall.set()
 
     def stale(self) -> list[int]:
         """The inputs that have been taken back since they came."""

@@ -49,7 +49,8 @@ def state(endpoint: str, executors: EchoExecutors) -> State:
 
 
 def start(call: int, request: str, **fields: object) -> pb.Command:
-    return pb.Command(call=call, start=pb.Start(request_id="r", request=request.encode(), **fields))  # type: ignore[arg-type]
+    named = {"request_id": "r", **fields}
+    return pb.Command(call=call, start=pb.Start(request=request.encode(), **named))  # type: ignore[arg-type]
 
 
 async def ends(caller: Caller, count: int) -> dict[int, pb.End]:

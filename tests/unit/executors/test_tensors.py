@@ -11,7 +11,7 @@ from cornserve.transport.meter import WAYS
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_echo.notes import NoteTask, ReadTask
 from tests.invoking import Caller, calling
-from tests.unit.echo_executors import EchoExecutors
+from tests.unit.echo_executors import SLAB_BYTES, EchoExecutors
 from tests.unit.executors.test_service import end_of, ends, start
 from tests.waiting import until
 
@@ -42,6 +42,11 @@ async def reader(executors: EchoExecutors) -> AsyncIterator[Caller]:
 
 def held(executors: EchoExecutors) -> float:
     return executors.total("cornserve_transport_slab_bytes", {"state": "held"})
+
+
+def received(executors: EchoExecutors) -> float:
+    """How many tensors have arrived."""
+    return sum(executors.total("cornserve_transport_hop_seconds_count", {"way": way}) for way in WAYS)
 
 
 def write(call: int, text: str, **fields: object) -> pb.Command:
@@ -100,13 +105,65 @@ async def test_a_tensor_that_is_taken_back_while_it_is_read_is_lost(
     note = pb.Pending(invocation=0, output="note", endpoint=writers)
     request = '{"notes": [{"$input": 0}], "seconds": 1}'
     reader.send(start(1, request, invocation=1, inputs=[pb.Input(pending=note)]))
-    received = "cornserve_transport_hop_seconds_count"
-    await until(lambda: sum(executors.total(received, {"way": way}) for way in WAYS) == 1)
+    await until(lambda: received(executors) == 1)
 
     writer.send(pb.Command(call=1, cancel=pb.Cancel()))
 
     end = (await ends(reader, 1))[1]
     assert (end.code, list(end.lost_inputs)) == (pb.CODE_INPUT_LOST, [0])
+
+
+async def test_two_requests_that_each_hold_one_slab_and_wait_for_the_other_both_end(
+    executors: EchoExecutors, writers: str, writer: Caller, reader: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The younger has the reserve of the first writer, and the older that of the second. We do as a gateway would."""
+    monkeypatch.setattr("cornserve.transport.admission.RECALL_SECONDS", 0.05)
+    large = json.dumps({"text": "news", "nbytes": SLAB_BYTES // 2})
+    others = await executors.replica(NoteTask().spec)
+    older, younger, youngest = (dict[str, object](request_id=name, arrived_us=age) for age, name in enumerate("abc"))
+    notes = [
+        pb.Input(pending=pb.Pending(invocation=number, output="note", endpoint=endpoint))
+        for number, endpoint in enumerate((writers, others))
+    ]
+    both = '{"notes": [{"$input": 0}, {"$input": 1}]}'
+    async with calling(others) as other:
+        for one, first in ((writer, younger), (other, older)):
+            await end_of(one, start(1, large, **youngest))  # all but the reserve
+            await end_of(one, start(2, large, invocation=int(one is other), **first))
+        reader.send(start(1, both, invocation=2, inputs=notes, **older))
+        reader.send(start(2, both, invocation=2, inputs=notes, **younger))
+        await until(lambda: received(executors) == 2)
+        writer.send(start(3, large, **older))
+        other.send(start(3, large, invocation=1, **younger))
+
+        ((call, lost),) = (await ends(reader, 1)).items()
+        assert (call, lost.code, list(lost.lost_inputs)) == (2, pb.CODE_INPUT_LOST, [0])
+        writer.send(pb.Command(call=2, release=pb.Release()))
+        writer.send(start(4, large, attempt=1, **younger))
+        notes[0].pending.attempt = 1
+        reader.send(start(3, both, invocation=2, inputs=notes, **younger))
+
+        ((call, read),) = (await ends(reader, 1)).items()
+        assert (call, read.code) == (1, pb.CODE_OK)
+        writer.send(pb.Command(call=3, release=pb.Release()))
+        other.send(pb.Command(call=2, release=pb.Release()))
+
+        ((call, read),) = (await ends(reader, 1)).items()
+        assert (call, read.code) == (3, pb.CODE_OK)
+
+
+async def test_what_nobody_has_come_for_makes_room_for_an_older_request(
+    executors: EchoExecutors, writers: str, writer: Caller, reader: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cornserve.transport.admission.RECALL_SECONDS", 0.05)
+    large = json.dumps({"text": "news", "nbytes": SLAB_BYTES // 2})
+    for call, name in ((3, "c"), (2, "b")):
+        assert (await end_of(writer, start(call, large, request_id=name, arrived_us=call))).code == pb.CODE_OK
+
+    assert (await end_of(writer, start(1, large, request_id="a", arrived_us=1))).code == pb.CODE_OK
+
+    lost = await end_of(reader, read(1, writers, request_id="b"))
+    assert (lost.code, list(lost.lost_inputs)) == (pb.CODE_INPUT_LOST, [0])
 
 
 async def test_a_call_that_is_cancelled_after_its_end_gives_its_tensors_back(
