@@ -84,11 +84,11 @@ def rates_reached(problem: Problem, budget: Budget) -> tuple[Reached, ...]:
     for strategy in fixed_strategies(problem):
         load = _load(problem, strategy)
         replicas = dict.fromkeys(strategy.options, 1)
-        if not _within(problem, budget, replicas):
+        if not budget.allows(problem, replicas):
             continue
         reached.append(_reached(problem, strategy, _fill(problem, budget, load, replicas), load))
         even = _even(problem, strategy, budget)
-        if len(even) > 1 and all(even.values()) and _within(problem, budget, even):
+        if len(even) > 1 and all(even.values()) and budget.allows(problem, even):
             reached.append(_reached(problem, strategy, even, load, even=True))
     return tuple(sorted(reached, key=lambda found: (-found.rate, found.gpus, len(found.replicas))))
 
@@ -133,7 +133,7 @@ def _fill(problem: Problem, budget: Budget, load: Mapping[str, float], replicas:
     while True:
         slowest = min(load, key=lambda name: filled[name] / load[name])
         filled[slowest] += 1
-        if not _within(problem, budget, filled):
+        if not budget.allows(problem, filled):
             filled[slowest] -= 1
             return filled
 
@@ -143,21 +143,6 @@ def _even(problem: Problem, strategy: Strategy, budget: Budget) -> dict[str, int
         return {}
     each = budget.gpus // len(strategy.options)
     return {name: each // problem.option[name].gpus for name in strategy.options}
-
-
-def _within(problem: Problem, budget: Budget, replicas: Mapping[str, int]) -> bool:
-    used: dict[str | None, int] = {}
-    for name, count in replicas.items():
-        option = problem.option[name]
-        used[option.gpu] = used.get(option.gpu, 0) + option.gpus * count
-    if budget.gpus is not None and sum(used.values()) > budget.gpus:
-        return False
-    if any(used.get(gpu, 0) > limit for gpu, limit in budget.gpus_of.items()):
-        return False
-    if budget.dollars is None:
-        return True
-    dollars = math.fsum(problem.price(problem.option[name]) * count for name, count in replicas.items())
-    return dollars <= budget.dollars * (1 + ROUNDING)
 
 
 def _reached(

@@ -7,6 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.problem import Problem
+
+ROUNDING = 1e-9
+"""Of a number of dollars: as much more counts as what is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,21 @@ class Budget:
         for where, limit in limits.items():
             if limit is not None and not (math.isfinite(limit) and limit >= 0):
                 raise InvalidInputError(f"budget.{where}", f"has to be a number of at least 0, not {limit}")
+
+    def allows(self, problem: Problem, replicas: Mapping[str, int]) -> bool:
+        """Whether replicas of these options, by name, stay within it."""
+        used: dict[str | None, int] = {}
+        for name, count in replicas.items():
+            option = problem.option[name]
+            used[option.gpu] = used.get(option.gpu, 0) + option.gpus * count
+        if self.gpus is not None and sum(used.values()) > self.gpus:
+            return False
+        if any(used.get(gpu, 0) > limit for gpu, limit in self.gpus_of.items()):
+            return False
+        if self.dollars is None:
+            return True
+        dollars = math.fsum(problem.price(problem.option[name]) * count for name, count in replicas.items())
+        return dollars <= self.dollars * (1 + ROUNDING)
 
     def __str__(self) -> str:
         """As errors tell it: `8 GPUs, of which 4 H100`."""

@@ -17,8 +17,11 @@ from cornserve_planner.solve.engine import Outcome, Solver, run
 from cornserve_planner.solve.infeasible import require_routes, why_nothing_is_served, why_rate_is_missed
 from cornserve_planner.solve.program import Program
 
-SLACK = 1e-9
-"""By which fraction a plan's rate may miss the best one when ties are broken: what solvers take for equal."""
+SLACK = 1e-7
+"""By which fraction a plan may miss a rate: what solvers take for equal."""
+TIE_NODES = 100
+"""Of the tree that is searched to break ties: more than problems with a dozen options have, and less than a second of
+those with thirty. A plan's value does not depend on it."""
 NEGLIGIBLE = 1e-9
 """Of a type's rate: paths with less are not used."""
 
@@ -33,12 +36,13 @@ def max_rate(problem: Problem, budget: Budget, solver: Solver | None = None) -> 
     if budget == Budget():
         raise InvalidInputError("budget", "has no limit, so that there is no highest rate")
     relaxed = Program(problem, budget)
-    run(relaxed.maximize_rate(), solver, relaxed=True)
+    run(relaxed.maximize_rate(), Solver(), relaxed=True)
     relaxation = relaxed.solved_rate()
     program = Program(problem, budget, ceiling=relaxation)
-    outcome = _found(run(program.maximize_rate(), solver), solver)
+    outcome = run(program.maximize_rate(), solver)
     first, _ = capacity(problem, program.solved_replicas())
     if first <= relaxation * SLACK:
+        _require_found(outcome.proven, solver)
         raise InfeasibleError(*why_nothing_is_served(problem, budget))
     replicas, spent = _break_ties(problem, budget, first, program.solved_replicas(), solver)
     best, rates = capacity(problem, replicas)
@@ -70,12 +74,12 @@ def _least(problem: Problem, objective: Objective, rate: float, budget: Budget, 
     if not (math.isfinite(rate) and rate > 0):
         raise InvalidInputError("rate", f"has to be a number above 0, not {rate}")
     relaxed, program = Program(problem, budget, rate=rate), Program(problem, budget, rate=rate)
-    if run(relaxed.minimize(objective), solver, relaxed=True).feasible is False:
+    if run(relaxed.minimize(objective), Solver(), relaxed=True).feasible is False:
         raise InfeasibleError(*why_rate_is_missed(problem, rate, budget, max_rate))
     outcome = run(program.minimize(objective), solver)
     if outcome.feasible is False:
         raise InfeasibleError(*why_rate_is_missed(problem, rate, budget, max_rate))
-    _found(outcome, solver)
+    _require_found(outcome.feasible, solver)
     value = program.cost(program.solved_replicas(), objective)
     replicas, spent = _break_ties(problem, _at_cost(budget, objective, value), rate, program.solved_replicas(), solver)
     reachable, rates = capacity(problem, replicas)
@@ -121,11 +125,15 @@ def _break_ties(
     problem: Problem, budget: Budget, rate: float, replicas: dict[str, int], solver: Solver
 ) -> tuple[dict[str, int], float]:
     """Fewest GPUs, then fewest kinds of executors, for a rate; and the seconds that took."""
-    program = Program(problem, budget, rate=rate * (1 - SLACK))
-    outcome = run(program.minimize_gpus_then_kinds(), solver)
-    if not outcome.feasible:
+    program = Program(problem, budget, rate=rate * (1 - SLACK / 2))
+    outcome = run(program.minimize_gpus_then_kinds(_size(problem, replicas)), solver, nodes=TIE_NODES)
+    if not outcome.feasible or capacity(problem, program.solved_replicas())[0] < rate * (1 - SLACK):
         return replicas, outcome.seconds
     return program.solved_replicas(), outcome.seconds
+
+
+def _size(problem: Problem, replicas: Mapping[str, int]) -> tuple[int, int]:
+    return sum(problem.option[name].gpus * count for name, count in replicas.items()), len(replicas)
 
 
 def _at_cost(budget: Budget, objective: Objective, value: float) -> Budget:
@@ -136,14 +144,9 @@ def _at_cost(budget: Budget, objective: Objective, value: float) -> Budget:
             return Budget(round(value), budget.gpus_of, budget.dollars)
 
 
-def _found(outcome: Outcome, solver: Solver) -> Outcome:
-    if outcome.feasible is None:
-        raise NoPlanFoundError(
-            f"{solver.engine} found no plan in {solver.time_limit:g} s; give it more time"
-            if solver.time_limit
-            else f"{solver.engine} gave up without a plan"
-        )
-    return outcome
+def _require_found(found: bool | None, solver: Solver) -> None:
+    if not found:
+        raise NoPlanFoundError(f"{solver.engine} found no plan in {solver.time_limit} s; give it more time")
 
 
 def _scaled(rates: tuple[PathRate, ...], factor: float) -> tuple[PathRate, ...]:

@@ -63,14 +63,21 @@ class Program:
         self.lp.setObjective(pulp.LpAffineExpression(terms))
         return self.lp
 
-    def minimize_gpus_then_kinds(self) -> pulp.LpProblem:
-        """GPUs weigh more than all kinds of executors together: both are whole, so that one solve finds both."""
+    def minimize_gpus_then_kinds(self, better_than: tuple[int, int] | None = None) -> pulp.LpProblem:
+        """GPUs weigh more than all kinds of executors together: both are whole, so that one solve finds both.
+
+        Args:
+            better_than: GPUs and kinds of a plan that is known. Without a better one, there is no solution.
+        """
         weight = float(len(self.replicas) + 1)
         terms = [(variable, weight * self.problem.option[name].gpus) for name, variable in self.replicas.items()]
         for index, variable in enumerate(self.replicas.values()):
             runs = self.lp.add_variable(f"k{index}", 0, 1, pulp.LpInteger)
             self._require([(variable, 1.0), (runs, -float(variable.upBound or 0))], pulp.LpConstraintLE, 0.0)
             terms.append((runs, 1.0))
+        if better_than is not None:
+            gpus, kinds = better_than
+            self._require(terms, pulp.LpConstraintLE, weight * gpus + kinds - 1)
         self.lp.setObjective(pulp.LpAffineExpression(terms))
         return self.lp
 

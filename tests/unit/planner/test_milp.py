@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path as File
+from random import Random
 
 import pytest
 
-from cornserve_planner.errors import InfeasibleError, InvalidInputError
+from cornserve_planner.errors import InfeasibleError, InvalidInputError, NoPlanFoundError
+from cornserve_planner.explain import utilisation
 from cornserve_planner.graph import DeploymentOption
 from cornserve_planner.plan import Plan
 from cornserve_planner.problem import GpuType, Problem, Route
@@ -99,6 +102,46 @@ def test_what_makes_it_infeasible_is_said_with_numbers() -> None:
         max_rate(problem(memory={"EL": 90 * 2**30}), Budget(gpus=1))
     with pytest.raises(InfeasibleError, match=r"budget of 3 GPUs: 5 requests/s are asked for, and at most 2 can"):
         min_gpus(problem(), 5.0, Budget(gpus=3))
+
+
+@pytest.mark.parametrize("engine", Engine)
+def test_a_search_that_is_stopped_tells_how_far_from_the_best_its_plan_may_be(engine: Engine) -> None:
+    plan = first_plan(engine)
+    assert plan.rate == plan.value <= plan.bound <= plan.relaxation * (1 + 1e-6)
+    assert plan.proven == (plan.gap == 0)
+    for name, fraction in utilisation(large(), plan).items():
+        assert fraction <= 1 + 1e-9, name
+
+
+def first_plan(engine: Engine) -> Plan:
+    """Of a search that is stopped as soon as there is one, on however slow a machine."""
+    for limit in (0.1 * 2**doubled for doubled in range(10)):
+        with suppress(NoPlanFoundError):
+            return max_rate(large(), Budget(gpus=64), Solver(engine, limit))
+    raise AssertionError("there is no plan")
+
+
+def large() -> Problem:
+    """Types that share options, each of which serves some well: it takes a search of seconds."""
+    draw = Random(4)
+    options = tuple(DeploymentOption(f"option{index}", ("part",), draw.choice([1, 1, 2])) for index in range(28))
+    routes = tuple(
+        Route(
+            f"type{kind}",
+            f"path{kind}.{index}",
+            {options[i].name: draw.uniform(0.1, 3.0) for i in draw.sample(range(28), draw.randint(1, 3))},
+        )
+        for kind in range(16)
+        for index in range(5)
+    )
+    return Problem(options, {f"type{kind}": 1 / 16 for kind in range(16)}, routes)
+
+
+def test_a_search_without_time_finds_no_plan() -> None:
+    with pytest.raises(NoPlanFoundError, match=r"highs found no plan in 0\.0 s; give it more time"):
+        max_rate(large(), Budget(gpus=64), Solver(time_limit=0.0))
+    with pytest.raises(NoPlanFoundError, match="highs found no plan"):
+        min_gpus(large(), 10.0, solver=Solver(time_limit=0.0))
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])

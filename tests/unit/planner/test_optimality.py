@@ -16,7 +16,7 @@ from cornserve_planner.solve.milp import max_rate, min_dollars, min_gpus
 from cornserve_planner.strategies import costs_reached, rates_reached
 from tests.unit.planner.brute_force import CLOSE, Array, BruteForce, problems
 
-quickly = settings(derandomize=True, deadline=None, max_examples=500)
+quickly = settings(derandomize=True, deadline=None, max_examples=700)
 GPUS = 6
 
 
@@ -67,7 +67,7 @@ def test_no_plan_serves_a_rate_with_fewer_gpus_or_dollars(problem: Problem, perc
 
 
 @given(problems(), st.integers(0, GPUS), st.integers(0, GPUS), st.sampled_from([None, 3.0, 6.5]))
-@settings(derandomize=True, deadline=None, max_examples=200)
+@settings(derandomize=True, deadline=None, max_examples=300)
 def test_budgets_of_gpu_types_and_dollars_are_kept(problem: Problem, a: int, b: int, dollars: float | None) -> None:
     every = BruteForce(problem, a + b)
     within: Array = np.ones(len(every.rates), dtype=bool)
