@@ -193,8 +193,13 @@ class Slot:
 
         Args:
             dtype: such as "bfloat16".
+            shape: of the tensor, whose bytes lie in the buffer in C order.
             metadata: whatever a consumer has to know besides.
             key: names the content: later productions may `reuse` it.
+
+        Raises:
+            LostError: the production is over.
+            ValueError: the output, which is not a stream, has been published already.
         """
         self._production._take(self, dtype, shape, metadata, key)
 

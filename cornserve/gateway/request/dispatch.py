@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 
 from cornserve.app.record import Route
@@ -11,10 +12,13 @@ from cornserve.gateway.request.execution import Execution
 from cornserve.gateway.request.graph import Graph
 from cornserve.gateway.request.replica import Replica
 from cornserve.gateway.request.replicas import Replicas
+from cornserve.observe.discretion import outline
 from cornserve.task import TaskError
 from cornserve.task.choice import Draws
 from cornserve.task.recording import Invocation
 from cornserve.v1 import executor_pb2 as pb
+
+log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.2
 """How soon replicas that could not be reached, or refused, are tried again."""
@@ -99,6 +103,8 @@ class Dispatch:
 
     def start(self, execution: Execution) -> None:
         """Now, or as soon as there is a replica for it."""
+        if not execution.waits_for_a_replica:  # it was started with its producers
+            return
         if self._fails_early(execution) or self._starts_now(execution):
             return
         if self._choose(execution) is None and self._replicas.is_abandoned(execution.invocation.task.key):
@@ -149,17 +155,25 @@ class Dispatch:
         waiting.add_done_callback(self._waiting.discard)
 
     async def _start_later(self, execution: Execution) -> None:
-        while execution.waits_for_a_replica:
-            await self._replicas.change(RETRY_SECONDS)
-            execution.refused_by.clear()
-            if self._starts_now(execution):
-                return
+        try:
+            while execution.waits_for_a_replica:
+                await self._replicas.change(RETRY_SECONDS)
+                execution.refused_by.clear()
+                if execution.waits_for_a_replica:
+                    self._starts_now(execution)
+        except Exception as error:
+            log.error("an invocation cannot be started:\n%s", outline(error))
+            execution.fail("INTERNAL", f"the gateway cannot start it: {error!r}")
 
     def _starts_now(self, execution: Execution) -> bool:
+        """With it those that have waited to hear where it runs."""
         replica = self._choose(execution) if self._graph.has_placed_producers_of(execution) else None
-        if replica is not None:
-            execution.start(replica, self._message(execution))
-        return replica is not None
+        if replica is None:
+            return False
+        execution.start(replica, self._message(execution))
+        for consumer in self._graph.unplaced_consumers_of(execution):
+            self._starts_now(consumer)
+        return True
 
     def _choose(self, execution: Execution) -> Replica | None:
         key = execution.invocation.task.key

@@ -42,6 +42,9 @@ class Graph:
     def has_placed_producers_of(self, consumer: Execution) -> bool:
         return all(producer.endpoint is not None for producer in self.producers_of(consumer))
 
+    def unplaced_consumers_of(self, producer: Execution) -> list[Execution]:
+        return [consumer for consumer in self._consumers_of(producer) if consumer.waits_for_a_replica]
+
     def inputs_of(self, consumer: Execution) -> list[pb.Input]:
         return [self._input(one) for one in consumer.invocation.inputs]
 

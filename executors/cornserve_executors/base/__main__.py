@@ -27,6 +27,12 @@ from cornserve_executors.base.server import Address, Server
 
 log = logging.getLogger("cornserve.executor")
 
+REQUEST_SHARE = 0.5
+"""Of the slab: what one request may have of it, and what is kept for the oldest one."""
+
+CACHE_SHARE = 0.25
+"""Of the slab: how much of it contents may keep that nobody needs at the moment."""
+
 
 def main() -> int:
     options = _options()
@@ -95,7 +101,10 @@ async def _serve(executor: Executor[Any, Any, Any], options: argparse.Namespace)
     address = Address(options.listen, options.announce, options.metrics_port)
     slab_bytes = options.slab_mib * MIB
     transport = Transport(
-        options.shared_memory, slab_bytes=slab_bytes, request_bytes=slab_bytes // 2, cache_bytes=slab_bytes // 4
+        options.shared_memory,
+        slab_bytes=slab_bytes,
+        request_bytes=int(slab_bytes * REQUEST_SHARE),
+        cache_bytes=int(slab_bytes * CACHE_SHARE),
     )
     await Server(executor, transport, options.queue).run(address, terminated, options.drain_seconds)
 

@@ -187,7 +187,6 @@ async def test_a_caller_that_leaves_gives_all_its_tensors_back(executors: EchoEx
 
 async def test_tensors_are_not_kept_beyond_the_deadline(executors: EchoExecutors, writer: Caller) -> None:
     await end_of(writer, write(1, "news", timeout_ms=100))
-    assert held(executors) > 0
 
     await until(lambda: held(executors) == 0)
 

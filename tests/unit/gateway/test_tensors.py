@@ -252,6 +252,22 @@ async def test_all_that_a_dead_writer_has_made_is_made_again_at_once(post: Post)
     assert (await sent).json()["text"] == " ".join(texts)
 
 
+async def test_a_reader_starts_anew_as_soon_as_it_is_known_where_its_notes_are_written(
+    post: Post, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cornserve.gateway.request.dispatch.RETRY_SECONDS", LONG)
+    doomed, heir, reader = await post.writer(), await post.writer(), await post.reader()
+    await post.publish(writers=[doomed], readers=[reader])
+    sent = post.send("kept", "lost", one_by_one=True, writing=0.5, timeout=30)
+    await until(lambda: post.executors.total("cornserve_executor_invocations_total", {"code": "OK"}, doomed) == 1)
+
+    await post.publish(writers=[doomed, heir], readers=[reader])
+    await until(lambda: post.executors.states[heir].callers == 1)
+    await post.executors.kill(doomed)
+
+    assert (await sent).json()["text"] == "kept lost"
+
+
 async def test_a_writer_that_is_scaled_away_keeps_its_notes_until_they_are_read(post: Post) -> None:
     leaving, staying, reader = await post.writer(), await post.writer(), await post.reader()
     await post.publish(writers=[leaving], readers=[reader])
