@@ -9,7 +9,7 @@ import pulp
 
 from cornserve_planner.cells import Cell
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.mixture import Mixture, fewest_gpus, lowest_accepted, total_rate
+from cornserve_planner.mixture import MISS, Mixture, fewest_gpus, lowest_accepted, total_rate
 from cornserve_planner.solve.engine import Solver, run
 
 
@@ -57,8 +57,10 @@ def _closest(cells: tuple[Cell, ...], running: Mapping[int, int], rate: float, g
         lp += count + changes[size] >= running.get(size, 0)
     lp += pulp.lpSum(size * count for size, count in counts.items()) == gpus
     if rate:
-        scale = 1e3 / rate  # solvers' tolerances are absolute
-        lp += pulp.lpSum(cell.rate * scale * counts[cell.gpus] for cell in cells if cell.rate) >= 1e3 * (1 - 1e-10)
+        scale = 1e4 / rate  # solvers' tolerances are absolute: 1e-6
+        lp += pulp.lpSum(cell.rate * scale * counts[cell.gpus] for cell in cells if cell.rate) >= 1e4 * float(
+            1 - MISS / 2
+        )
     run(lp, Solver())
     return {size: round(count.varValue or 0) for size, count in counts.items()}
 
