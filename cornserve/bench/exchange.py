@@ -86,12 +86,10 @@ class Exchanges:
 
 
 async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[Event]:
-    parser, rest = EventParser(), b""
+    parser = EventParser()
     async for data in response.content.iter_any():
-        *lines, rest = (rest + data).split(b"\n")
-        for line in lines:
-            if (event := parser.take(line.rstrip(b"\r").decode())) is not None:
-                yield event
+        for event in parser.take(data):
+            yield event
 
 
 def _says_something(choice: Any) -> bool:

@@ -175,10 +175,10 @@ class AsyncClient:
         response = await self._persistently(call, lambda: self._send(call))
         async with aclosing(response):
             with translated(self.url, call.patience):
-                async for line in response.aiter_lines():
+                async for data in response.aiter_bytes():
                     if deadline.is_over:
                         raise SilentError(self.url, deadline.seconds)
-                    if (event := parser.take(line)) is not None:
+                    for event in parser.take(data):
                         yield event
 
     async def _persistently(self, call: Call, attempt: Callable[[], Awaitable[T]]) -> T:

@@ -211,11 +211,10 @@ class Client:
         deadline, parser = Deadline(call.patience if call.timeout else None), EventParser()
         response = self._persistently(call, lambda: self._send(call))
         with closing(response), translated(self.url, call.patience):
-            for line in response.iter_lines():
+            for data in response.iter_bytes():
                 if deadline.is_over:
                     raise SilentError(self.url, deadline.seconds)
-                if (event := parser.take(line)) is not None:
-                    yield event
+                yield from parser.take(data)
 
     def _persistently(self, call: Call, attempt: Callable[[], T]) -> T:
         for pause in retries.pauses(self._retries):

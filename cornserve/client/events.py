@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 
@@ -15,13 +16,22 @@ class Event(NamedTuple):
 
 
 class EventParser:
-    """Takes lines, gives events. Comments count: they say that the other side is there, which libraries hide."""
+    """Takes bytes as they come, gives events. Comments count: they say that the other side is there, which libraries
+    hide."""
 
     def __init__(self) -> None:
+        self._rest = b""
+        """The begun line."""
         self._name = "message"
         self._data: list[str] = []
 
-    def take(self, line: str) -> Event | None:
+    def take(self, data: bytes) -> Iterator[Event]:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            if (event := self._take_line(line.removesuffix(b"\r").decode(errors="replace"))) is not None:
+                yield event
+
+    def _take_line(self, line: str) -> Event | None:
         field, _, value = line.partition(":")
         value = value.removeprefix(" ")
         match field:
