@@ -20,10 +20,10 @@ from cornserve.gateway.context import Context, Shared
 from cornserve.gateway.endpoints import admin, native
 from cornserve.gateway.endpoints.openai import chat, completions, embeddings, models
 from cornserve.gateway.endpoints.openapi import ERRORS
+from cornserve.gateway.endpoints.shortcut import Shortcut
 from cornserve.gateway.entry.admission import Admission
 from cornserve.gateway.entry.gate import Gate
 from cornserve.gateway.entry.guard import Guard
-from cornserve.gateway.entry.shortcut import Shortcut
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.media.fetch import Fetcher
 from cornserve.gateway.media.media import Media

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
-from pydantic import TypeAdapter
-
-from cornserve.app.app import App
-from cornserve.app.load import load
 from cornserve.app.record import GroupStatus, Route
 from cornserve.app.source import unload_app
 from cornserve.app.threads import in_own_thread
 from cornserve.control.store.base import APPS, AppRecord, Change, ChangeType, Listing, Store
 from cornserve.control.store.follow import follow
+from cornserve.gateway.deployed import Deployed
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.observe.metrics import Metrics
 from cornserve.gateway.request.replicas import Replicas
@@ -42,31 +38,6 @@ class Wanted(NamedTuple):
     """The name under which its code is imported."""
     version: int
     """Of the record that says so."""
-
-
-@dataclass(frozen=True, slots=True)
-class Deployed:
-    """A version of an app that is served."""
-
-    app: App
-    uid: str
-    module: str
-    route: Route
-    created: int
-    """Seconds since the epoch when this gateway first saw it."""
-    request: TypeAdapter[Any]
-    response: TypeAdapter[Any]
-
-    @classmethod
-    def load(cls, record: AppRecord, route: Route, module: str) -> Deployed:
-        """Slow and blocking, as loading an app is."""
-        app = load(record.name, route.spec, module)
-        try:
-            request, response = TypeAdapter(app.request_type), TypeAdapter(app.response_type)
-        except Exception:
-            unload_app(module)
-            raise
-        return cls(app, record.uid, module, route, int(time.time()), request, response)
 
 
 class Apps:

@@ -29,11 +29,11 @@ from cornserve.control.store.base import (
     UnavailableError,
 )
 from cornserve.gateway.context import Context
+from cornserve.gateway.endpoints import sse
 from cornserve.gateway.endpoints.openapi import takes
 from cornserve.gateway.entry.body import body_of
 from cornserve.gateway.errors import ApiError, of_validation
 from cornserve.gateway.observe.targets import Targets, scrape_targets
-from cornserve.gateway.request import sse
 from cornserve.task.errors import DefinitionError
 
 router = APIRouter(prefix="/admin/v1")

@@ -12,13 +12,13 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from cornserve.gateway.context import Context
+from cornserve.gateway.endpoints import sse
 from cornserve.gateway.endpoints.openapi import takes_any_json
 from cornserve.gateway.endpoints.plain import PlainRoute
+from cornserve.gateway.endpoints.serving import Serving
 from cornserve.gateway.entry.body import body_of
 from cornserve.gateway.errors import of_validation
-from cornserve.gateway.request import sse
 from cornserve.gateway.request.merge import merge
-from cornserve.gateway.request.serving import Serving
 from cornserve.gateway.request.session import Session
 from cornserve.task import Stream
 

@@ -15,12 +15,12 @@ from fastapi.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from cornserve.gateway.context import Shared
+from cornserve.gateway.endpoints import sse
 from cornserve.gateway.entry.admission import Held
+from cornserve.gateway.entry.presence import WhilePresent
 from cornserve.gateway.errors import ApiError, of_request
 from cornserve.gateway.media.media import Place, places_in
 from cornserve.gateway.observe import access_log
-from cornserve.gateway.request import sse
-from cornserve.gateway.request.presence import WhilePresent
 from cornserve.gateway.request.session import Session, StreamWantedError
 from cornserve.limits import Limits
 from cornserve.observe import logs, tracing

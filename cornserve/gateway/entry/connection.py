@@ -13,8 +13,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from cornserve.gateway.entry.cork import Cork
+from cornserve.gateway.entry.presence import DEPARTURE, Departure, client_left, gateway_stops
 from cornserve.gateway.errors import ApiError
-from cornserve.gateway.request.presence import DEPARTURE, Departure, client_left, gateway_stops
 from cornserve.limits import Limits
 
 MAX_HEAD_BYTES = 64 * 1024

@@ -1,5 +1,5 @@
 """One request's life, from the outside in.
 
-`serving` has the client, `session` the task that is recorded and replayed, `dispatch` the invocations it has recorded,
+`session` has the task that is recorded and replayed, `dispatch` the invocations it has recorded,
 `execution` the attempts of one of them, `replicas` and `replica` the executors' connections.
 """

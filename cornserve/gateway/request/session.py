@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from cornserve.gateway.apps import Deployed
+from cornserve.gateway.deployed import Deployed
 from cornserve.gateway.observe.meter import Meter
 from cornserve.gateway.request.dispatch import Dispatch
 from cornserve.gateway.request.heed import heeding

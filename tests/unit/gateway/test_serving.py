@@ -15,17 +15,18 @@ from cornserve.app.load import load
 from cornserve.app.record import AppSpec, Route
 from cornserve.app.source import unload_app
 from cornserve.control.store.base import Store
-from cornserve.gateway.apps import Apps, Deployed
+from cornserve.gateway.apps import Apps
 from cornserve.gateway.context import Shared
+from cornserve.gateway.deployed import Deployed
+from cornserve.gateway.endpoints.serving import Serving
 from cornserve.gateway.entry.admission import Admission
+from cornserve.gateway.entry.presence import DEPARTURE, Departure, client_left
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.media.fetch import Fetcher
 from cornserve.gateway.media.media import Media
 from cornserve.gateway.observe.metrics import Metrics
 from cornserve.gateway.request.merge import merge
-from cornserve.gateway.request.presence import DEPARTURE, Departure, client_left
 from cornserve.gateway.request.replicas import Replicas
-from cornserve.gateway.request.serving import Serving
 from cornserve.gateway.request.session import Session, StreamWantedError
 from cornserve.limits import Limits
 from cornserve.task import Stream
@@ -150,7 +151,7 @@ async def test_a_request_that_runs_twice_has_arrived_once(shared: Shared, monkey
             super().__init__(*request, arrived_us=arrived_us, **how)
             arrivals.append(arrived_us)
 
-    monkeypatch.setattr("cornserve.gateway.request.serving.Session", Watched)
+    monkeypatch.setattr("cornserve.gateway.endpoints.serving.Session", Watched)
 
     async def answer(session: Session) -> bytes:
         if len(arrivals) == 1:

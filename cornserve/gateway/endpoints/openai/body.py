@@ -8,7 +8,7 @@ from annotated_types import MaxLen, MinLen
 from pydantic import BaseModel, ConfigDict, Discriminator, Tag, ValidationError, model_validator
 
 from cornserve.app.app import App
-from cornserve.gateway.apps import Deployed
+from cornserve.gateway.deployed import Deployed
 from cornserve.gateway.errors import ApiError, of_validation
 from cornserve_tasklib.answer import ChatResponse, Usage
 from cornserve_tasklib.chat import ChatRequest

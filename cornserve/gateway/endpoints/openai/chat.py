@@ -13,15 +13,15 @@ from pydantic_core import to_json
 from typing_extensions import TypedDict
 
 from cornserve.gateway.context import Context
+from cornserve.gateway.endpoints import sse
 from cornserve.gateway.endpoints.openai import answers
 from cornserve.gateway.endpoints.openai.answers import joined
 from cornserve.gateway.endpoints.openai.body import CompletionUsage, Generating, check_app, parse
 from cornserve.gateway.endpoints.openapi import takes
 from cornserve.gateway.endpoints.plain import PlainRoute
+from cornserve.gateway.endpoints.serving import Serving
 from cornserve.gateway.entry.body import json_of
-from cornserve.gateway.request import sse
 from cornserve.gateway.request.heed import watched
-from cornserve.gateway.request.serving import Serving
 from cornserve.gateway.request.session import Session
 from cornserve.task import Stream
 from cornserve_tasklib.answer import ChatChoice, ChatChunk, ChatResponse, FinishReason, TokenLogprobs, ToolCallDelta

@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field, model_validator
 from pydantic_core import to_json
 
 from cornserve.gateway.context import Context
+from cornserve.gateway.endpoints import sse
 from cornserve.gateway.endpoints.openai import answers
 from cornserve.gateway.endpoints.openai.answers import joined
 from cornserve.gateway.endpoints.openai.body import (
@@ -26,11 +27,10 @@ from cornserve.gateway.endpoints.openai.body import (
 )
 from cornserve.gateway.endpoints.openapi import takes
 from cornserve.gateway.endpoints.plain import PlainRoute
+from cornserve.gateway.endpoints.serving import Serving
 from cornserve.gateway.entry.body import json_of
-from cornserve.gateway.request import sse
 from cornserve.gateway.request.heed import heeding, watched
 from cornserve.gateway.request.merge import merge
-from cornserve.gateway.request.serving import Serving
 from cornserve.gateway.request.session import Session
 from cornserve.task import Stream
 from cornserve.task.base import Task

@@ -7,8 +7,8 @@ from typing import Literal
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from cornserve.gateway.apps import Deployed
 from cornserve.gateway.context import Context
+from cornserve.gateway.deployed import Deployed
 
 router = APIRouter()
 
