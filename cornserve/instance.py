@@ -7,60 +7,42 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from json import dumps, loads
+
+from pydantic import ValidationError
 
 from cornserve.files import write_whole
 from cornserve.home import Home
-
-CLOCK_TOLERANCE = 2.0
-"""Linux tells the start of a process relative to the clock, which may have been adjusted since."""
+from cornserve.process_id import ProcessId
 
 
 class HomeTakenError(Exception):
     """Processes of another instance use the home."""
 
 
-@dataclass(frozen=True, slots=True)
-class Instance:
+class Instance(ProcessId):
     """A supervisor and the address of its gateway, as the home's instance file has them."""
 
-    pid: int
-    started: float
-    """Seconds since the epoch; with `pid`, it names the process uniquely."""
     url: str
 
     @classmethod
     def of_this_process(cls, url: str) -> Instance:
-        import psutil
-
-        return cls(os.getpid(), psutil.Process().create_time(), url)
+        return cls.of(os.getpid(), url=url)
 
     @classmethod
     def recorded(cls, home: Home) -> Instance | None:
         """What the file says, also if that instance was killed."""
         try:
-            return cls(**loads(home.instance.read_text()))
-        except (FileNotFoundError, ValueError, TypeError):
+            return cls.model_validate_json(home.instance.read_bytes())
+        except (FileNotFoundError, ValidationError):
             return None
 
     @classmethod
     def running(cls, home: Home) -> Instance | None:
         instance = cls.recorded(home)
-        return instance if instance is not None and instance.is_running() else None
+        return instance if instance is not None and instance.alive() else None
 
     def record(self, home: Home) -> None:
-        write_whole(home.instance, dumps(asdict(self)) + "\n")
-
-    def is_running(self) -> bool:
-        import psutil
-
-        try:
-            process = psutil.Process(self.pid)
-            same = abs(process.create_time() - self.started) < CLOCK_TOLERANCE
-            return same and process.status() != psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
-            return False
+        write_whole(home.instance, self.model_dump_json() + "\n")
 
 
 @contextmanager

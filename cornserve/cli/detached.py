@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from json import loads
 
 from cornserve.cli.console import Problem
 from cornserve.control.child import Program
@@ -47,5 +46,4 @@ def _ready(process: subprocess.Popen[bytes], program: Program) -> Instance:
     if not document:
         process.wait()
         raise Problem(program.last_line().removeprefix("error: ") or f"it ended with status {process.returncode}")
-    ready = loads(document)
-    return Instance(ready["pid"], ready["started"], ready["url"])
+    return Instance.model_validate_json(document)

@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -127,7 +126,7 @@ def _report(message: str) -> None:
 def _show_ready(instance: Instance, options: Options, json: bool, ending: str) -> None:
     home = options.home
     if json:
-        emit(asdict(instance) | {"home": str(home.path)}, lines=True)
+        emit(instance.model_dump() | {"home": str(home.path)}, lines=True)
         return
     say = stdout().print
     say(f"[bold green]Cornserve[/bold green] listens on [bold]{instance.url}[/bold]   [dim]{home.path}[/dim]")

@@ -60,7 +60,7 @@ def _stop(instance: Instance, report: Callable[[str], None]) -> None:
     deadline = time.monotonic() + STOP_SECONDS
     with suppress(ProcessLookupError):
         os.kill(instance.pid, signal.SIGTERM)
-        while instance.is_running():
+        while instance.alive():
             if time.monotonic() > deadline:
                 report(f"process {instance.pid} has not ended after {STOP_SECONDS:g} seconds and is killed")
                 os.kill(instance.pid, signal.SIGKILL)

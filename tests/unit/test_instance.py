@@ -31,9 +31,7 @@ def test_an_instance_runs_while_its_process_does(home: Home) -> None:
 
 def test_a_process_that_was_killed_is_no_running_instance(home: Home) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        import psutil
-
-        instance = Instance(process.pid, psutil.Process(process.pid).create_time(), URL)
+        instance = Instance.of(process.pid, url=URL)
         instance.record(home)
         assert Instance.running(home) == instance
         process.kill()
@@ -43,7 +41,7 @@ def test_a_process_that_was_killed_is_no_running_instance(home: Home) -> None:
 
 def test_another_process_with_the_same_id_is_another(home: Home) -> None:
     mine = Instance.of_this_process(URL)
-    Instance(mine.pid, mine.started - 1000, URL).record(home)
+    mine.model_copy(update={"started": mine.started - 1000}).record(home)
     assert Instance.running(home) is None
 
 

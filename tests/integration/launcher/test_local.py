@@ -181,7 +181,7 @@ class TestPids:
     async def test_a_process_that_got_the_pid_later_is_left_alone(
         self, site: LocalSite, stranger: psutil.Process
     ) -> None:
-        now = Leader.of(stranger.pid, "echo-found")
+        now = Leader.of(stranger.pid, replica="echo-found")
         leave_record(site, now.model_copy(update={"started": now.started - 10}))
         async with site.open() as launcher:
             await launcher.apply(Group(ECHO, 1))
@@ -191,7 +191,7 @@ class TestPids:
     async def test_a_session_of_another_boot_is_left_alone(
         self, site: LocalSite, stranger: psutil.Process, orphan: psutil.Process
     ) -> None:
-        now = Leader.of(stranger.pid, "echo-found")
+        now = Leader.of(stranger.pid, replica="echo-found")
         for pid in (stranger.pid, os.getsid(orphan.pid)):
             leave_record(site, now.model_copy(update={"pid": pid, "world": "before the reboot"}))
             async with site.open() as launcher:

@@ -49,7 +49,7 @@ def test_the_port_of_a_running_instance_is_its_own(cli: CliRunner, tmp_path: Pat
 
 def test_an_instance_that_was_killed_is_no_reason_to_fail(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    Instance(1, 0.0, "http://127.0.0.1:1").record(home)
+    Instance(pid=1, started=-100.0, world="another", url="http://127.0.0.1:1").record(home)
     finding = next(it for it in checks.examine(home, "127.0.0.1", int(free_port())) if it.name == "instance")
     assert (finding.ok, finding.is_essential) == (False, False)
     assert "cornserve up" in finding.remedy

@@ -1,10 +1,9 @@
 """The leader of a replica's session, and what may outlive it.
 
-A pid alone names nobody, because pids are used again; a pid and a start time name one process of one boot. A
-session's id is its leader's pid and is not used again while the session has members. So what is left when a leader has
-died, whatever it calls itself by now (vLLM's EngineCore renames itself), is found by its session. What has a session of
-its own is found by its environment, which it has inherited, and which names the replica; only what has cleared that,
-too, escapes.
+A session's id is its leader's pid and is not used again while the session has members. So what is left when a leader
+has died, whatever it calls itself by now (vLLM's EngineCore renames itself), is found by its session. What has a
+session of its own is found by its environment, which it has inherited, and which names the replica; only what has
+cleared that, too, escapes.
 """
 
 from __future__ import annotations
@@ -12,42 +11,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from functools import cache
 from pathlib import Path
 
 import psutil
-from pydantic import BaseModel, ConfigDict
 
 from cornserve.control.launcher.local.shared_memory import mapped_by
 from cornserve.control.launcher.local.threads import finish_in_thread
 from cornserve.observe.logs import REPLICA_VARIABLE
+from cornserve.process_id import ProcessId, current_world, is_zombie
 
 POLL_SECONDS = 0.02
 TRACKER_SECONDS = 1.0
 """How long multiprocessing's resource tracker may take to unlink what killed processes have left in /dev/shm."""
 _TRACKER = "multiprocessing.resource_tracker"
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-class Leader(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-    pid: int
-    started: float
-    """Seconds from the boot to its start: unlike a date, the same after the clock has been set."""
-    world: str
-    """Within which boot (and container) the pid means something."""
+class Leader(ProcessId):
     replica: str
     """What its environment says as `REPLICA_VARIABLE`."""
-
-    @classmethod
-    def of(cls, pid: int, replica: str) -> Leader:
-        return cls(pid=pid, started=_seconds_after_boot(psutil.Process(pid)), world=_world(), replica=replica)
-
-    def alive(self) -> bool:
-        """Zombies have ended."""
-        process = self._process()
-        return process is not None and not _is_zombie(process)
 
     async def ended(self) -> None:
         """Returns when the process has ended, whoever's child it is."""
@@ -70,14 +51,14 @@ class Leader(BaseModel):
 
     def terminate(self) -> None:
         """Asks it, and only it, to end: it knows in which order what it has started should."""
-        process = self._process()
+        process = self.find()
         if process is not None:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.terminate()
 
     def reap(self) -> int | None:
         """The exit status (negative: the signal), once, if it has ended and was our child."""
-        if self._process() is None:
+        if self.find() is None:
             return None
         try:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
@@ -108,7 +89,7 @@ class Leader(BaseModel):
     def _members(self) -> list[psutil.Process]:
         """The living processes of the session, and of those that have come from it."""
         # Else the pid is somebody else's now, who got it after the last member of the session had ended.
-        session = self.world == _world() and (self._process() is not None or not psutil.pid_exists(self.pid))
+        session = self.world == current_world() and (self.find() is not None or not psutil.pid_exists(self.pid))
         return [process for pid in psutil.pids() if (process := self._member(pid, session=session)) is not None]
 
     def _member(self, pid: int, *, session: bool) -> psutil.Process | None:
@@ -117,20 +98,9 @@ class Leader(BaseModel):
             is_ours = (session and os.getsid(pid) == self.pid) or process.environ().get(
                 REPLICA_VARIABLE
             ) == self.replica
-            if is_ours and not _is_zombie(process):
+            if is_ours and not is_zombie(process):
                 return process
         return None
-
-    def _process(self) -> psutil.Process | None:
-        """The process, or None if it is gone or its pid is another's."""
-        if self.world != _world():
-            return None
-        try:
-            process = psutil.Process(self.pid)
-            same = abs(_seconds_after_boot(process) - self.started) < 1.5  # The boot's date is known to the second.
-        except psutil.NoSuchProcess:
-            return None
-        return process if same else None
 
 
 async def _readable(descriptor: int) -> None:
@@ -143,25 +113,5 @@ async def _readable(descriptor: int) -> None:
         loop.remove_reader(descriptor)
 
 
-def _is_zombie(process: psutil.Process) -> bool:
-    try:
-        return process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
 def _is_tracker(process: psutil.Process) -> bool:
     return any(_TRACKER in argument for argument in process.cmdline())
-
-
-def _seconds_after_boot(process: psutil.Process) -> float:
-    return process.create_time() - psutil.boot_time()
-
-
-@cache
-def _world() -> str:
-    boot = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else ""
-    try:
-        return f"{boot}/{round(100 * _seconds_after_boot(psutil.Process(1)))}"
-    except psutil.Error:
-        return boot

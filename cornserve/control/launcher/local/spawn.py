@@ -36,7 +36,7 @@ def spawn(
             start_new_session=True,
         )
     try:
-        process = Process(spec=spec, slots=slots, leader=Leader.of(gated.pid, folder.id))
+        process = Process(spec=spec, slots=slots, leader=Leader.of(gated.pid, replica=folder.id))
         folder.write_process(process)
         _open_gate(gated)
     except BaseException:
