@@ -3,8 +3,8 @@
 An executor is a subclass of `Executor`; `python -m cornserve_executors.base` runs it.
 """
 
+from cornserve_executors.base.call import Call
 from cornserve_executors.base.executor import (
-    Call,
     EngineDeadError,
     Executor,
     InvalidRequestError,

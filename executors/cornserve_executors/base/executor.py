@@ -1,19 +1,18 @@
-"""The contract between an executor and the base that serves it: three hooks, and the call they are given."""
+"""The contract between an executor and the base that serves it: three hooks, and what they may raise."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from prometheus_client import Metric
 from pydantic import BaseModel, TypeAdapter
 
-from cornserve.task import Output, Tensor
+from cornserve.task import Output
 from cornserve.task.errors import DefinitionError
 from cornserve.task.output import layout_of
-from cornserve.transport import Received, Slot
-from cornserve_executors.base.tensors import Tensors
+from cornserve_executors.base.call import Call
 
 Config = TypeVar("Config", bound=BaseModel)
 Request = TypeVar("Request", bound=BaseModel)
@@ -39,69 +38,6 @@ class EngineDeadError(Exception):
 class Report(Protocol):
     def __call__(self, message: str) -> None:
         """Says what a start-up is busy with ("loading weights")."""
-
-
-class Call:
-    """One invocation, as the executor sees it."""
-
-    __slots__ = ("_send", "_tensors", "attempt", "delivered", "invocation", "outputs", "request_id")
-
-    def __init__(
-        self,
-        request_id: str,
-        invocation: int,
-        attempt: int,
-        outputs: frozenset[str],
-        send: Callable[[str, bytes], Awaitable[None]],
-        delivered: Mapping[str, Sequence[bytes]],
-        tensors: Tensors,
-    ) -> None:
-        self.request_id = request_id
-        self.invocation = invocation
-        self.attempt = attempt
-        self.outputs = outputs
-        self.delivered = delivered
-        """By output: the items that an executor has sent before it died, as JSON. Only for executors that continue."""
-        self._send = send
-        self._tensors = tensors
-
-    @property
-    def id(self) -> str:
-        """Names this attempt of this invocation, uniquely."""
-        return f"{self.request_id}/{self.invocation}/{self.attempt}"
-
-    def wants(self, output: str) -> bool:
-        """Whether anybody waits for this stream. What nobody wants need not be made."""
-        return output in self.outputs
-
-    async def send(self, output: str, item: bytes) -> None:
-        """Sends the next item of a stream, or a value ahead of the end, as JSON. Waits while the caller is behind."""
-        await self._send(output, item)
-
-    async def receive(self, tensor: Tensor) -> Received:
-        """The data of one of the request's tensors, as soon as it is there. It may be read until the invocation ends;
-        `check` it after the last read.
-
-        An invocation that waits here counts as one that has not begun: it must not hold what others need to go on.
-
-        Raises `InputLostError`, which the caller has to hear of: do not catch it.
-        """
-        return await self._tensors.receive(tensor)
-
-    async def receive_all(self, tensors: Sequence[Tensor]) -> list[Received]:
-        """Several, which may arrive in any order; in the order asked for."""
-        return await self._tensors.receive_all(tensors)
-
-    async def allocate(self, output: str, nbytes: int) -> Slot:
-        """Room for the tensor that becomes this output once it is published. Waits while there is none.
-
-        Raises `TooLargeError` if there can never be so much.
-        """
-        return await self._tensors.allocate(output, nbytes)
-
-    def reuse(self, output: str, key: str) -> bool:
-        """Publishes the tensor that an earlier invocation has published under this key, if it is still there."""
-        return self._tensors.reuse(output, key)
 
 
 class Executor(Generic[Config, Request, Result]):

@@ -3,38 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
 import grpc
-from pydantic import ValidationError
 
 from cornserve.invocations import EXECUTOR
 from cornserve.line import Line
 from cornserve.observe import logs
-from cornserve.observe.discretion import outline
 from cornserve.reception import Answers
-from cornserve.task.output import Output
-from cornserve.task.references import Blob, Given, Origin, Tensor
-from cornserve.transport import StaleError, TooLargeError, Transport
+from cornserve.transport import Transport
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.v1 import executor_pb2_grpc
-from cornserve_executors.base.executor import (
-    Call,
-    EngineDeadError,
-    Executor,
-    InvalidRequestError,
-    OverloadedError,
-)
+from cornserve_executors.base import invocation
+from cornserve_executors.base.call import Send
+from cornserve_executors.base.executor import EngineDeadError, Executor
 from cornserve_executors.base.metrics import Metrics
 from cornserve_executors.base.outbox import Outbox
 from cornserve_executors.base.state import State
-from cornserve_executors.base.tensors import InputLostError, Kept, Tensors
+from cornserve_executors.base.tensors import Kept, Tensors
 from cornserve_executors.base.trace import traced
-
-log = logging.getLogger(__name__)
 
 ABORT_SECONDS = 1.0
 """How long invocations may take to end once they are cancelled."""
@@ -153,64 +142,25 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
         if self._executor.makes_tensors:
             tensors.begin_production()
         with self._metrics.invocation() as observed, traced(executor, start, observed):
-            end = await self._outcome(call, start, outbox, tensors)
+            end = await self._outcome(start, tensors, partial(outbox.chunk, call))
             observed.code = pb.Code.Name(end.code).removeprefix("CODE_")
         production = tensors.take_production()
         if production is not None:
             if end.code == pb.CODE_OK:
-                kept.keep(call, production, _seconds(start))
+                kept.keep(call, production, invocation.seconds_of(start))
             else:
                 production.revoke()
         outbox.end(call, end)
         await tensors.let_go()
 
-    async def _outcome(self, call: int, start: pb.Start, outbox: Outbox, tensors: Tensors) -> pb.End:
+    async def _outcome(self, start: pb.Start, tensors: Tensors, send: Send) -> pb.End:
         try:
-            async with asyncio.timeout(_seconds(start)):
-                return pb.End(values=await self._invoke(call, start, outbox, tensors))
+            return await invocation.run(self._executor, start, tensors, send)
         except asyncio.CancelledError:
             return self._cancelled
-        except TimeoutError:
-            return pb.End(code=pb.CODE_DEADLINE_EXCEEDED, message="not done by the request's deadline")
-        except (InvalidRequestError, ValidationError) as error:
-            return pb.End(code=pb.CODE_INVALID_ARGUMENT, message=str(error))
-        except TooLargeError as error:
-            message = f"{error} (limit slab-mib, see `cornserve up --limit`)"
-            return pb.End(code=pb.CODE_INVALID_ARGUMENT, message=message)
-        except OverloadedError as error:
-            return pb.End(code=pb.CODE_RESOURCE_EXHAUSTED, message=str(error))
-        except InputLostError as error:
-            return pb.End(code=pb.CODE_INPUT_LOST, message=str(error), lost_inputs=error.inputs)
         except EngineDeadError as error:
             self._state.engine_died(str(error))
             return pb.End(code=pb.CODE_ABORTED, message=f"the engine died: {error}")
-        except Exception as error:
-            log.error("the invocation failed:\n%s", outline(error))
-            return pb.End(code=pb.CODE_INTERNAL, message=f"{type(error).__name__}: {error}")
-
-    async def _invoke(self, call: int, start: pb.Start, outbox: Outbox, tensors: Tensors) -> bytes:
-        if start.delivered and not self._executor.continues:
-            raise InvalidRequestError("this executor does not go on from what another has sent")
-        given = Given([_given(one) for one in start.inputs])
-        request = self._executor.request_adapter.validate_json(start.request, context=given)
-
-        has_begun = False
-
-        async def send(output: str, item: bytes) -> None:
-            nonlocal has_begun
-            has_begun = True
-            await outbox.chunk(call, output, item)
-
-        delivered = _by_output(start.delivered)
-        outputs = frozenset(start.outputs)
-        asked = Call(start.request_id, start.invocation, start.attempt, outputs, send, delivered, tensors)
-        try:
-            result: Output = await self._executor.invoke(request, asked)
-        except (InputLostError, StaleError) as error:
-            if has_begun:
-                raise RuntimeError(f"what it takes was lost after its output had begun: {error}") from error
-            raise error if isinstance(error, InputLostError) else InputLostError(tensors.stale(), str(error)) from error
-        return result.values_json()
 
     def _forget(
         self, calls: dict[int, asyncio.Task[None]], call: int, outbox: Outbox, task: asyncio.Task[None]
@@ -235,23 +185,6 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
             yield observation
 
 
-def _seconds(start: pb.Start) -> float | None:
-    return start.timeout_ms / 1000 or None
-
-
-def _given(one: pb.Input) -> Blob | Tensor:
-    if one.HasField("pending"):
-        return Tensor(Origin(one.pending.invocation, one.pending.output))
-    return Blob(one.inline)
-
-
 async def _until_none(frames: asyncio.Queue[pb.InvokeRequest | None]) -> AsyncIterator[pb.InvokeRequest]:
     while (frame := await frames.get()) is not None:
         yield frame
-
-
-def _by_output(chunks: Iterable[pb.OutputChunk]) -> dict[str, list[bytes]]:
-    items: dict[str, list[bytes]] = {}
-    for chunk in chunks:
-        items.setdefault(chunk.output, []).append(chunk.item)
-    return items

@@ -130,7 +130,7 @@ async def test_a_request_is_found_in_the_logs_by_its_id(instance: Instance) -> N
     assert (line["app"], line["status"], line["path"], line["client_request_id"]) == ("echo", 200, 0, "mine")
     id = failed.headers["x-request-id"]
     (line,) = [it for it in instance.lines("cornserve.access") if it["request_id"] == id]
-    (error,) = [it for it in instance.lines("cornserve_executors.base.service") if it["request_id"] == id]
+    (error,) = [it for it in instance.lines("cornserve_executors.base.invocation") if it["request_id"] == id]
     assert (failed.status_code, line["status"]) == (500, 500)
     assert (error["invocation"], error["attempt"], error["replica"].split("-")[0]) == (0, 0, "echo")
 
