@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
 
@@ -14,28 +13,9 @@ from google.protobuf.message import Message
 from cornserve.invocations import EXECUTOR
 from cornserve.line import FULL_FRAME_BYTES, MAX_FRAME_BYTES, MAX_FRAME_MESSAGES, Line, address_of
 from cornserve.v1 import executor_pb2 as pb
-from cornserve_echo import EchoTask
-from tests.invoking import Caller, calling
+from tests.invoking import Caller
 from tests.unit.echo_executors import EchoExecutors
 from tests.waiting import until
-
-
-@pytest.fixture
-async def executors() -> AsyncIterator[EchoExecutors]:
-    executors = EchoExecutors()
-    yield executors
-    await executors.close()
-
-
-@pytest.fixture
-async def endpoint(executors: EchoExecutors) -> str:
-    return await executors.endpoint(EchoTask().spec)
-
-
-@pytest.fixture
-async def caller(endpoint: str) -> AsyncIterator[Caller]:
-    async with calling(endpoint) as caller:
-        yield caller
 
 
 def echo(text: str) -> pb.Command:

@@ -10,7 +10,6 @@ import pytest
 
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.v1 import executor_pb2_grpc
-from cornserve_echo import EchoTask
 from cornserve_executors.base.state import State
 from tests.invoking import Caller, calling
 from tests.unit.echo_executors import EchoExecutors
@@ -20,27 +19,9 @@ WORDS = ["words"]
 
 
 @pytest.fixture
-async def executors() -> AsyncIterator[EchoExecutors]:
-    executors = EchoExecutors()
-    yield executors
-    await executors.close()
-
-
-@pytest.fixture
-async def endpoint(executors: EchoExecutors) -> str:
-    return await executors.endpoint(EchoTask().spec)
-
-
-@pytest.fixture
 async def stub(endpoint: str) -> AsyncIterator[executor_pb2_grpc.ExecutorAsyncStub]:
     async with grpc.aio.insecure_channel(endpoint) as channel:
         yield executor_pb2_grpc.ExecutorStub(channel)
-
-
-@pytest.fixture
-async def caller(endpoint: str) -> AsyncIterator[Caller]:
-    async with calling(endpoint) as caller:
-        yield caller
 
 
 @pytest.fixture

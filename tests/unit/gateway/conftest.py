@@ -33,13 +33,6 @@ Deploy = Callable[[str], Awaitable[None]]
 
 
 @pytest.fixture
-async def executors() -> AsyncIterator[EchoExecutors]:
-    executors = EchoExecutors()
-    yield executors
-    await executors.close()
-
-
-@pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
     store = await SqliteStore.open(tmp_path / "state.db")
     yield store
