@@ -35,8 +35,8 @@ from cornserve_planner.solve.cluster import Cluster
 from cornserve_planner.solve.engine import Engine, Solver, run
 from cornserve_planner.solve.placed_program import Edge, PlacedProgram, Placement, Traffic
 
-SLACK = 1e-7
-"""By which fraction a placed plan may miss a rate: the solver's tolerance, over several constraints."""
+SLACK = 1e-6
+"""By which fraction a placed plan may miss a rate: the tolerance to which solvers keep integers."""
 
 
 @dataclass(frozen=True, slots=True)
