@@ -2,9 +2,9 @@
 
 from cornserve.transport.errors import LostError, SlabError, StaleError, TooLargeError, TransportError
 from cornserve.transport.production import Production, Slot, Writer
+from cornserve.transport.reader import Reader
 from cornserve.transport.received import Received
 from cornserve.transport.segment import Location, reap
-from cornserve.transport.segments import Segments
 from cornserve.transport.source import Source
 from cornserve.transport.transport import Transport
 
@@ -12,8 +12,8 @@ __all__ = [
     "Location",
     "LostError",
     "Production",
+    "Reader",
     "Received",
-    "Segments",
     "SlabError",
     "Slot",
     "Source",

@@ -15,7 +15,7 @@ class Received:
     view: memoryview
     """Its bytes, read-only. In this process and on this node they are the producer's own memory."""
     location: Location
-    """Where another process of this node finds it (see `Segments`)."""
+    """Where another process of this node finds it (see `Reader`)."""
     mapping: Mapping
 
     def check(self) -> None:

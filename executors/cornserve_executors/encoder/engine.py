@@ -12,15 +12,15 @@ from functools import partial
 import PIL.Image
 import torch
 
+from cornserve_executors import copies
 from cornserve_executors.base import EngineDeadError, OverloadedError
 from cornserve_executors.encoder.batcher import Batcher
 from cornserve_executors.encoder.families.family import Plan, Prepared
 from cornserve_executors.encoder.flights import Flights
 from cornserve_executors.encoder.loading import load
 from cornserve_executors.encoder.stats import Stats
-from cornserve_executors.media.images import ImageError, Size, open_image, size_of
+from cornserve_executors.media.images import Size, UnusableImageError, open_image, size_of
 from cornserve_executors.media.lanes import Lanes
-from cornserve_executors.tensors import copies
 from cornserve_tasklib.encoder import EncoderTask
 from cornserve_tasklib.image import Image
 
@@ -82,8 +82,8 @@ class Engine:
         try:
             async with self._flights.join(image.digest, partial(self._make, image, plan, request_id)) as rows:
                 yield rows
-        except ImageError as error:  # Of the one who asked first.
-            raise ImageError(image.where, error.reason) from error
+        except UnusableImageError as error:  # Of the one who asked first.
+            raise UnusableImageError(image.where, error.reason) from error
 
     async def write(self, rows: torch.Tensor, destination: memoryview) -> None:
         await asyncio.to_thread(copies.write, rows, destination)
@@ -106,10 +106,10 @@ class Engine:
     def _plan(self, image: Image) -> Plan:
         try:
             return self._family.plan(size_of(image))
-        except ImageError:
+        except UnusableImageError:
             raise
         except ValueError as error:
-            raise ImageError(image.where, f"the model does not take it: {error}") from error
+            raise UnusableImageError(image.where, f"the model does not take it: {error}") from error
 
     def _prepare(self, image: Image, plan: Plan) -> Prepared:
         pixels = self._family.prepare(open_image(image))

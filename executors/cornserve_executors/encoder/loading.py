@@ -17,10 +17,10 @@ from accelerate import init_empty_weights
 from transformers import AutoConfig, AutoImageProcessor, AutoModel
 
 from cornserve_executors.base import StartError
+from cornserve_executors.copies import bytes_of
 from cornserve_executors.encoder.checkpoint import Checkpoint
 from cornserve_executors.encoder.families.family import Family
 from cornserve_executors.encoder.families.registry import FAMILIES
-from cornserve_executors.tensors.copies import bytes_of
 from cornserve_tasklib.encoder import EncoderTask
 
 

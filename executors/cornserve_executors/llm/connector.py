@@ -22,8 +22,8 @@ from vllm.platforms import current_platform
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
 
-from cornserve.transport import Location, Received, Segments, StaleError
-from cornserve_executors.tensors.copies import read
+from cornserve.transport import Location, Reader, Received, StaleError
+from cornserve_executors.copies import read
 
 ENCODED = "encoded/"
 """What the identifiers of images begin with that the engine does not encode itself."""
@@ -50,7 +50,7 @@ class EmbeddingsConnector(ECConnectorBase):  # type: ignore[misc]
         self._copied_to = self._device if runs_here else "cpu"
         self._step_tokens = vllm_config.scheduler_config.max_num_batched_tokens
         self._dtype = vllm_config.model_config.dtype
-        self._segments = Segments()
+        self._reader = Reader()
         self._copies: dict[str, dict[str, torch.Tensor]] = {}
         """Of each request that is being read: what it needs next."""
         self._loads = Loads()
@@ -76,8 +76,8 @@ class EmbeddingsConnector(ECConnectorBase):  # type: ignore[misc]
 
     def _copy(self, fields: dict[str, Any]) -> torch.Tensor:
         location = Location(**fields["location"])
-        copy = read(self._segments.view(location), fields["dtype"], fields["shape"], self._copied_to)
-        self._segments.check(location)
+        copy = read(self._reader.view(location), fields["dtype"], fields["shape"], self._copied_to)
+        self._reader.check(location)
         return copy.to(self._dtype)
 
     def has_cache_item(self, identifier: str) -> bool:

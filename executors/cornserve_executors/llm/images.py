@@ -19,7 +19,7 @@ from cornserve.transport import Received
 from cornserve.waiting import all_of
 from cornserve_executors.llm.connector import ENCODED
 from cornserve_executors.llm.placeholders import IMAGE, Placeholder, Placeholders
-from cornserve_executors.media.images import ImageError, open_image
+from cornserve_executors.media.images import UnusableImageError, open_image
 from cornserve_executors.media.lanes import Lanes
 from cornserve_tasklib.image import EncodedImage, Image, ImagePart
 
@@ -90,16 +90,16 @@ class Images:
 
     def _raw(self, image: Image) -> RawImage:
         if self._placeholders is None:
-            raise ImageError(image.where, f"{self._model} is a model of text, it takes no images")
+            raise UnusableImageError(image.where, f"{self._model} is a model of text, it takes no images")
         if not self.encodes:
-            raise ImageError(
+            raise UnusableImageError(
                 image.where, "the language model has no encoder (with_enc: false), and this is not encoded"
             )
         return RawImage(image)
 
     def _arrived(self, image: Image, received: Received) -> ArrivedImage:
         if self._placeholders is None:
-            raise ImageError(image.where, f"{self._model} is a model of text, it takes no images")
+            raise UnusableImageError(image.where, f"{self._model} is a model of text, it takes no images")
         encoded = EncodedImage.model_validate_json(received.metadata)
         taken = (encoded.rows, self._width)
         if received.shape != taken:
@@ -118,7 +118,9 @@ class Images:
         try:
             return await self._placeholders.raw(image.identifier, picture)
         except ValueError as error:
-            raise ImageError(image.where, f"the model's processor refuses it: {error.__cause__ or error}") from error
+            raise UnusableImageError(
+                image.where, f"the model's processor refuses it: {error.__cause__ or error}"
+            ) from error
 
     async def _of_arrived(self, image: ArrivedImage) -> Placeholder:
         assert self._placeholders is not None

@@ -24,7 +24,7 @@ _SIDEWAYS = frozenset({5, 6, 7, 8})
 _ORIENTATION = 0x0112
 
 
-class ImageError(InvalidRequestError):
+class UnusableImageError(InvalidRequestError):
     """An image cannot be used."""
 
     def __init__(self, where: str, reason: str) -> None:
@@ -51,12 +51,12 @@ def size_of(image: Image) -> Size:
 def open_image(image: Image) -> PIL.Image.Image:
     """Decodes it, to RGB. Blocks for as long as that takes.
 
-    Raises `ImageError`, an `InvalidRequestError`, for what is no whole still image in RGB, grey or a palette.
+    Raises `UnusableImageError`, an `InvalidRequestError`, for what is no whole still image in RGB, grey or a palette.
     """
     with _read(image) as file:
         file.load()
         if image.data is not None and file.format == "PNG" and png.lacks_rows(image.data.data, file):
-            raise ImageError(image.where, "the PNG image cannot be decoded: it is truncated, rows are missing")
+            raise UnusableImageError(image.where, "the PNG image cannot be decoded: it is truncated, rows are missing")
         with suppress(Exception):  # Orientation is not worth an error: no viewer makes one of it.
             PIL.ImageOps.exif_transpose(file, in_place=True)
         if file.has_transparency_data:
@@ -67,34 +67,34 @@ def open_image(image: Image) -> PIL.Image.Image:
 @contextmanager
 def _read(image: Image, part: Callable[[bytes], bytes] | None = None) -> Iterator[PIL.Image.Image]:
     if image.data is None:
-        raise ImageError(image.where, "the image came without its bytes")
+        raise UnusableImageError(image.where, "the image came without its bytes")
     try:
         data = image.data.data if part is None else part(image.data.data)
         # Of Pillow's decoders, an image meets the one that its gateway named, and no other.
         with PIL.Image.open(io.BytesIO(data), formats=[image.format]) as file:
             _check(image, file)
             yield file
-    except ImageError:
+    except UnusableImageError:
         raise
     except PIL.UnidentifiedImageError:
-        raise ImageError(image.where, f"this is no {image.format} image") from None
+        raise UnusableImageError(image.where, f"this is no {image.format} image") from None
     except MemoryError:
         raise
     except Exception as error:  # Pillow's decoders raise whatever their parsing stumbles over.
-        raise ImageError(image.where, f"the {image.format} image cannot be decoded: {error}") from error
+        raise UnusableImageError(image.where, f"the {image.format} image cannot be decoded: {error}") from error
 
 
 def _check(image: Image, file: PIL.Image.Image) -> None:
     if file.size != (image.width, image.height):
         declared = f"{image.width}×{image.height}"
-        raise ImageError(
+        raise UnusableImageError(
             image.where, f"the image has {file.width}×{file.height} pixels, and was said to have {declared}"
         )
     # Phones write further pictures behind the one that counts; Pillow calls such a JPEG file MPO.
     if getattr(file, "is_animated", False) and file.format != "MPO":
-        raise ImageError(image.where, f"the {image.format} image is animated; send one frame as a still image")
+        raise UnusableImageError(image.where, f"the {image.format} image is animated; send one frame as a still image")
     if file.mode in ("CMYK", "LAB", "HSV"):
-        raise ImageError(image.where, f"the image's colours are {file.mode}; convert it to RGB")
+        raise UnusableImageError(image.where, f"the image's colours are {file.mode}; convert it to RGB")
 
 
 def _on_white(image: PIL.Image.Image) -> PIL.Image.Image:

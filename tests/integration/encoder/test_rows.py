@@ -13,7 +13,7 @@ import PIL.Image
 import pytest
 
 from cornserve_executors.encoder.stats import Stats
-from cornserve_executors.media.images import ImageError
+from cornserve_executors.media.images import UnusableImageError
 from tests.images import file_of, image_of, noise, sent
 from tests.integration.encoder.engine import encoding, rows_of
 
@@ -126,12 +126,12 @@ async def test_what_is_wrong_with_an_image_is_said_with_its_own_place(engine: En
 
     assert str(first).startswith("messages[0].content[0]: the PNG image cannot be decoded"), first
     assert str(second).startswith("messages[1].content[0]: the PNG image cannot be decoded"), second
-    assert isinstance(first, ImageError)
+    assert isinstance(first, UnusableImageError)
 
 
 async def test_a_shape_that_the_model_does_not_take_is_refused_before_it_is_decoded(tiny_qwen25vl: Path) -> None:
     async with encoding(tiny_qwen25vl) as engine:
-        with pytest.raises(ImageError, match=r"messages.* the model does not take it: .* aspect ratio"):
+        with pytest.raises(UnusableImageError, match=r"messages.* the model does not take it: .* aspect ratio"):
             await engine.plan(sent(PIL.Image.new("RGB", (2000, 4))))
 
 

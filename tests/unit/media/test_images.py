@@ -11,7 +11,7 @@ import PIL.Image
 import pytest
 
 from cornserve_executors.base import InvalidRequestError
-from cornserve_executors.media.images import ImageError, open_image, size_of
+from cornserve_executors.media.images import UnusableImageError, open_image, size_of
 from cornserve_tasklib.image import Image
 from tests.images import file_of, image_of, noise, sent
 
@@ -78,7 +78,7 @@ def test_an_orientation_that_stands_behind_the_pixels_counts() -> None:
 def test_a_size_is_told_without_decoding() -> None:
     image = image_of(wrong_checksum(PNG), "PNG", 30, 20)
     assert size_of(image) == (30, 20)
-    with pytest.raises(ImageError):
+    with pytest.raises(UnusableImageError):
         open_image(image)
 
 
@@ -141,7 +141,7 @@ BOMB = PNG[:12] + HEADER + zlib.crc32(HEADER).to_bytes(4) + PNG[33:]
     ],
 )
 def test_what_cannot_be_used_is_refused_by_name(image: Image, reason: str) -> None:
-    with pytest.raises(ImageError) as caught:
+    with pytest.raises(UnusableImageError) as caught:
         open_image(image)
 
     assert isinstance(caught.value, InvalidRequestError)
@@ -161,7 +161,7 @@ def test_only_rows_that_are_missing_are_missed_whatever_the_colours(mode: str, r
     chunk = b"IDAT" + packed
     cut = data[: start - 4] + len(packed).to_bytes(4) + chunk + zlib.crc32(chunk).to_bytes(4) + data[-12:]
 
-    with pytest.raises(ImageError, match="rows are missing") if rows < 20 else nullcontext():
+    with pytest.raises(UnusableImageError, match="rows are missing") if rows < 20 else nullcontext():
         open_image(image_of(cut, "PNG", 30, 20))
 
 
@@ -178,7 +178,7 @@ def interlaced(picture: PIL.Image.Image, passes: int) -> bytes:
 
 def test_an_interlaced_image_needs_all_of_its_passes() -> None:
     assert open_image(image_of(interlaced(PICTURE, 7), "PNG", 30, 20)).tobytes() == PICTURE.tobytes()
-    with pytest.raises(ImageError, match="rows are missing"):
+    with pytest.raises(UnusableImageError, match="rows are missing"):
         open_image(image_of(interlaced(PICTURE, 6), "PNG", 30, 20))
 
 
@@ -188,5 +188,5 @@ def test_a_text_that_unpacks_to_gigabytes_is_not_unpacked() -> None:
     text = len(chunk[4:]).to_bytes(4) + chunk + zlib.crc32(chunk).to_bytes(4)
     data = PNG[:33] + text + PNG[33:]
 
-    with pytest.raises(ImageError):
+    with pytest.raises(UnusableImageError):
         open_image(image_of(data, "PNG", 30, 20))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cornserve.transport import Location, Segments, SlabError, StaleError, reap, segment
+from cornserve.transport import Location, Reader, SlabError, StaleError, reap, segment
 from cornserve.transport.segment import PAGE, TOKEN_BYTES, Layout
 from cornserve.transport.slab import Slab
 
@@ -97,7 +97,7 @@ def test_a_slab_that_cannot_be_made_says_why_and_leaves_nothing(tmp_path: Path) 
 
 def test_a_location_in_a_segment_that_is_gone_is_stale(tmp_path: Path) -> None:
     with pytest.raises(StaleError, match="is gone"):
-        Segments().view(Location(str(tmp_path / "gone.slab"), PAGE, 1, 1))
+        Reader().view(Location(str(tmp_path / "gone.slab"), PAGE, 1, 1))
 
 
 def test_segments_stay_readable_after_their_owner_has_removed_them(tmp_path: Path) -> None:
@@ -105,11 +105,11 @@ def test_segments_stay_readable_after_their_owner_has_removed_them(tmp_path: Pat
     mapping.generations[0] = 7
     path = tmp_path / segment.name_of(TOKEN)
     location = Location(str(path), mapping.layout.data, 10, 7)
-    segments = Segments()
-    view = segments.view(location)
+    reader = Reader()
+    view = reader.view(location)
 
     path.unlink()
     os.close(descriptor)
 
     assert bytes(view) == bytes(10)
-    segments.check(location)
+    reader.check(location)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cornserve.transport import LostError, Production, Segments, Slot, Source, StaleError, TooLargeError, Transport
+from cornserve.transport import LostError, Production, Reader, Slot, Source, StaleError, TooLargeError, Transport
 from tests.unit.transport.conftest import MIB, REQUEST, Process, Site
 from tests.waiting import until
 
@@ -116,18 +116,18 @@ async def test_what_is_revoked_is_taken_from_its_readers_who_find_out(site: Site
     producer, consumer = await site.transport(), await site.transport()
     production = produce(producer)
     await publish(production)
-    segments = Segments()
+    reader = Reader()
 
     async with consumer.transport.consume(producer.source()) as tensor:
-        assert bytes(segments.view(tensor.location)) == DATA
+        assert bytes(reader.view(tensor.location)) == DATA
         production.revoke()
         assert producer.held_bytes == 0
         with pytest.raises(StaleError):
             tensor.check()
         with pytest.raises(StaleError):
-            segments.check(tensor.location)
+            reader.check(tensor.location)
         with pytest.raises(StaleError):
-            segments.view(tensor.location)
+            reader.view(tensor.location)
 
 
 async def test_an_older_attempt_is_lost_when_a_later_one_starts(site: Site) -> None:

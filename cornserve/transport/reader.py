@@ -9,7 +9,7 @@ from cornserve.transport.errors import StaleError
 from cornserve.transport.segment import Location, Mapping
 
 
-class Segments:
+class Reader:
     """Maps each file once."""
 
     def __init__(self) -> None:

@@ -1,1 +1,0 @@
-"""Between torch and the data plane, which knows bytes, dtypes and shapes."""
