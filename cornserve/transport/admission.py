@@ -60,8 +60,13 @@ class Waiter:
 
 
 class Admission:
-    """Args:
-    request_bytes: what one request may have at once.
+    """Divides one slab among the requests that ask for room in it.
+
+    Args:
+        request_bytes: what one request may have at once; the reserve is as large.
+
+    Raises:
+        ValueError: the slab is smaller than that.
     """
 
     def __init__(self, slab: Slab, request_bytes: int) -> None:

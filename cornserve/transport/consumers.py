@@ -21,9 +21,11 @@ _Line = Line[pb.TransferEvent, pb.TransferRequest]
 
 
 class Consumers:
-    """Args:
-    producer: who we are; it is the first that a consumer hears.
-    lease_seconds: how long a consumer may be silent.
+    """Serves each consuming process until it leaves, or is silent for so long that it counts as dead.
+
+    Args:
+        producer: who we are; it is the first that a consumer hears.
+        lease_seconds: how long a consumer may be silent.
     """
 
     def __init__(self, board: Board, producer: pb.Producer, lease_seconds: float, meter: Meter) -> None:

@@ -29,8 +29,10 @@ class Link(Protocol):
 
 
 class Intake:
-    """Args:
-    recall: is called when an older request needs the room of what has been offered.
+    """Queues what a producer offers, in order, and remembers whether more is to come.
+
+    Args:
+        recall: is called when an older request needs the room of what has been offered.
     """
 
     def __init__(self, source: Source, recall: Callable[[], None]) -> None:

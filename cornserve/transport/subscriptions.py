@@ -32,9 +32,12 @@ class Incoming:
 
 
 class Subscriptions:
-    """Args:
-    token: this process's.
-    on_lost: called with a producing process whose connection has broken.
+    """Finds the way to each producer: no connection where it is this process, else one to each endpoint.
+
+    Args:
+        token: this process's.
+        lease_seconds: how long a producer may be silent.
+        on_lost: called with a producing process whose connection has broken.
     """
 
     def __init__(

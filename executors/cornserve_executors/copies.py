@@ -17,12 +17,27 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def write(tensor: torch.Tensor, destination: memoryview) -> None:
-    """Copies what has been computed. Blocks until it is there; any thread will do."""
+    """Copies what has been computed, of any shape, dtype and device. Blocks until it is there; any thread will do.
+
+    Args:
+        destination: has `tensor.nbytes` bytes at least; those behind are left as they are.
+
+    Raises:
+        ValueError: it has fewer.
+    """
     destination[: tensor.nbytes] = bytes_of(_on_host(tensor))
 
 
 def read(source: memoryview, dtype: str, shape: Sequence[int], device: str = "cpu") -> torch.Tensor:
-    """A tensor of one's own, which outlives the source."""
+    """A tensor of one's own, which outlives the source. A GPU may have it only later in its current stream.
+
+    Args:
+        source: its bytes in C order: as many as shape and dtype make.
+        dtype: as `dtype_name` spells it.
+
+    Raises:
+        ValueError: the source has another number of bytes.
+    """
     pinned = torch.device(device).type == "cuda"
     tensor = torch.empty(*shape, dtype=getattr(torch, dtype), pin_memory=pinned)
     bytes_of(tensor)[:] = source
@@ -30,7 +45,7 @@ def read(source: memoryview, dtype: str, shape: Sequence[int], device: str = "cp
 
 
 def bytes_of(tensor: torch.Tensor) -> memoryview:
-    """Of one on the host: its own memory, unless it is not contiguous."""
+    """Of one on the host, `nbytes` of them in C order: its own memory, or a copy's if it is not contiguous."""
     return memoryview(tensor.contiguous().view(-1).view(torch.uint8).numpy())
 
 

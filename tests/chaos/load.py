@@ -60,8 +60,10 @@ class Outcome:
 
 
 class Load:
-    """Args:
-    requests: makes the next request, given its number.
+    """So many clients, until the block of `running` ends.
+
+    Args:
+        requests: makes the next request, given its number.
     """
 
     def __init__(self, url: str, requests: Callable[[int], Request], *, clients: int) -> None:

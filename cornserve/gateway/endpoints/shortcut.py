@@ -16,7 +16,8 @@ from cornserve.gateway.errors import ApiError
 
 
 class Shortcut:
-    """
+    """Stands before an application, and runs its plain routes itself.
+
     Args:
         routes: the application's. Those that are plain, and have no parameters in their path, are run at once.
         explain: makes an answer of an error.

@@ -25,7 +25,8 @@ SMALL_BODY = 64 * 1024
 
 
 class Gate:
-    """
+    """Lets requests through to the application one by one, and answers those itself that it refuses.
+
     Args:
         count: is told of the status and code of each refusal.
     """

@@ -42,9 +42,11 @@ class Fetched(NamedTuple):
 
 
 class Fetcher:
-    """Args:
-    sources: by default, the public internet.
-    names: how names of hosts become addresses.
+    """Downloads within the limits, so many at once.
+
+    Args:
+        sources: by default, the public internet.
+        names: how names of hosts become addresses.
     """
 
     def __init__(self, limits: Limits, sources: MediaSources | None = None, names: Names | None = None) -> None:

@@ -44,8 +44,11 @@ _starts = itertools.count()
 
 
 class Replica:
-    """Args:
-    is_suspect: an earlier connection to it was lost.
+    """Connects as soon as it is made, and once only: when the connection is lost, another one is made for the endpoint.
+
+    Args:
+        endpoint: `HOST:PORT`.
+        is_suspect: an earlier connection to it was lost.
     """
 
     def __init__(self, endpoint: str, tally: ReplicaTally, *, is_suspect: bool = False) -> None:

@@ -50,18 +50,32 @@ class Call:
         return await self._tensors.receive(tensor)
 
     async def receive_all(self, tensors: Sequence[Tensor]) -> list[Received]:
-        """Several, which may arrive in any order; in the order asked for."""
+        """Several, which may arrive in any order; in the order asked for.
+
+        Raises one `InputLostError` for all that are lost together.
+        """
         return await self._tensors.receive_all(tensors)
 
     async def allocate(self, output: str, nbytes: int) -> Slot:
-        """Room for the tensor that becomes this output once it is published. Waits while there is none.
+        """Room in shared memory for the tensor that becomes this output. Waits while there is none: older requests
+        have theirs first.
 
-        Raises `TooLargeError` if there can never be so much.
+        Write to `Slot.buffer`, then say by `Slot.publish` which dtype and shape it has, or `Slot.give_up`.
+
+        Args:
+            nbytes: of the whole tensor.
+
+        Raises:
+            TooLargeError: no request may ever have so much. Where it is not caught, the client is told so.
+            SlabError: shared memory cannot be made.
+            LostError: what the invocation has published has been taken back.
+            TypeError: the executor's output has no `Tensor`.
         """
         return await self._tensors.allocate(output, nbytes)
 
     def reuse(self, output: str, key: str) -> bool:
-        """Publishes the tensor that an earlier invocation has published under this key, if it is still there."""
+        """Publishes the tensor that an earlier invocation has published under this key (`Slot.publish`). Returns
+        whether it is still there."""
         return self._tensors.reuse(output, key)
 
 

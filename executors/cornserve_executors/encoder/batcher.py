@@ -30,7 +30,8 @@ class _Item(Generic[Input, Output]):
 
 
 class Batcher(Generic[Input, Output]):
-    """
+    """Collects what is to be encoded, and encodes it batch by batch as long as it runs.
+
     Args:
         encode: encodes a batch, in the device's thread.
         device: that thread.

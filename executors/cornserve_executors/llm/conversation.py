@@ -31,8 +31,10 @@ from cornserve_tasklib.messages import ChatMessage, ImageUrlPart, TextPart
 
 
 class Conversation:
-    """
+    """One chat on its way into vLLM.
+
     Args:
+        received: the embeddings of those of its images that are encoded, in their order.
         owner: in whose turn its images are opened.
     """
 

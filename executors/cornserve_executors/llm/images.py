@@ -66,9 +66,14 @@ class Images:
         self._lanes = Lanes(SMALL_PIXELS)
 
     def of(self, parts: Sequence[ImagePart], received: Sequence[Received]) -> list[RawImage | ArrivedImage]:
-        """
+        """What is known of each part's image, in order. Decodes nothing.
+
         Args:
-            received: of those that are encoded.
+            received: the embeddings of those that are encoded, in their order.
+
+        Raises:
+            UnusableImageError: this engine takes no such image.
+            RuntimeError: what has arrived is not `(rows, hidden_size)` of this model.
         """
         arrived = iter(received)
         return [

@@ -52,7 +52,8 @@ class Lane:
 
 
 class Lanes:
-    """
+    """The lane of the small images, and that of the large ones.
+
     Args:
         small_pixels: what has no more than these is small.
         begin_thread: runs first in each thread.

@@ -18,9 +18,9 @@ class Plan:
     """What an image will become."""
 
     patches: int
-    """What the vision tower sees of it: how much work it is."""
+    """What the vision tower sees of it, after preprocessing: how much work it is."""
     rows: int
-    """Embeddings."""
+    """Embeddings, and so places that it takes in a prompt."""
     fields: dict[str, list[int]]
     """What the language model has to know besides, by vLLM's names."""
 
@@ -30,11 +30,13 @@ class Prepared:
     """An image as the vision tower takes it."""
 
     pixels: torch.Tensor
+    """On the host; patches or tiles, as the family has it, in the first dimension."""
     plan: Plan
 
 
 class Family(ABC):
-    """
+    """Prepares and encodes images for one model, just as transformers does.
+
     Args:
         model: transformers' model, of which nothing but `submodules` is there.
         processor: transformers' image processor.
@@ -54,17 +56,33 @@ class Family(ABC):
 
     @abstractmethod
     def plan(self, size: Size) -> Plan:
-        """Raises `ValueError` if the model takes no image of this shape."""
+        """What an image of so many pixels becomes.
+
+        Raises:
+            ValueError: the model takes no image of this shape.
+        """
 
     @abstractmethod
     def prepare(self, image: PIL.Image.Image) -> torch.Tensor:
-        """Its pixels, as the model's own processor makes them. Several threads do this at once."""
+        """Its pixels, as the model's own processor makes them, on the host. Blocks; several threads do this at once.
+
+        Args:
+            image: in RGB, upright.
+        """
 
     @abstractmethod
     def encode(self, images: Sequence[Prepared]) -> Sequence[torch.Tensor]:
-        """The rows of each, as transformers' `get_image_features` makes them."""
+        """The embeddings of each, as transformers' `get_image_features` makes them. Blocks; a GPU may still be
+        computing when this returns.
+
+        Returns:
+            for each image a tensor of shape `(plan.rows, hidden_size)`, on the model's device, in its dtype.
+
+        Raises:
+            torch.OutOfMemoryError: the device has no memory for the batch.
+        """
 
     def on_device(self, images: Sequence[Prepared]) -> torch.Tensor:
-        """The pixels of all of them, one after the other."""
+        """The pixels of all of them, one after the other in the first dimension."""
         pixels = torch.cat([image.pixels for image in images])
         return pixels.to(self.model.device, non_blocking=True)
