@@ -45,7 +45,8 @@ class Report:
 
 def main() -> None:
     options = _options()
-    instances, largest, targets, limit = (2, 8, 5, 5.0) if options.quick else (options.instances, 64, 40, options.limit)
+    instances, largest, targets = (2, 8, 5) if options.quick else (options.instances, 64, 40)
+    limit = options.limit
     report = Report(
         machine=Machine.here(),
         time_limit=limit,
