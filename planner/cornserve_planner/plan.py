@@ -13,7 +13,7 @@ NonNegative = Annotated[float, Field(ge=0)]
 
 
 class Objective(StrEnum):
-    """What is optimised. Ties go to fewer GPUs, then to fewer kinds of executors."""
+    """What is optimised. Ties go to fewer GPUs, then to fewer kinds of executors, where a search finds such a plan."""
 
     RATE = "rate"
     """Most requests per second within a budget."""
@@ -37,13 +37,16 @@ class Plan(Document):
     """`format: cornserve-planner/plan`. A solved problem: what to run, and how good it is known to be.
 
     Args:
-        rate: requests per second that the paths' rates add up to.
+        rate: requests per second that the paths' rates add up to. Where a rate was asked for, it is that one, or a few
+            millionths less: solvers take so much for equal. It is never more than the replicas can serve.
         capacity: requests per second that these replicas can serve at most; the rate, where rate was the objective.
         gpus: GPUs of all replicas together, and `dollars` their price per hour, where every option has one.
         value: what the objective comes to.
         bound: no plan has a better value than this.
         relaxation: the value if fractions of replicas could run: what is lost to whole replicas is the difference.
         proven: whether the solver closed the gap between value and bound.
+        ties_settled: whether it is known that no plan of this value has fewer GPUs, or as many and fewer kinds of
+            executors. The search for one is bounded; of placements on nodes it is not made.
     """
 
     kind = "plan"
@@ -59,6 +62,7 @@ class Plan(Document):
     bound: NonNegative
     relaxation: NonNegative
     proven: bool
+    ties_settled: bool
     solver: str
     solve_seconds: NonNegative
 

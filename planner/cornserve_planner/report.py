@@ -144,8 +144,11 @@ def _bound(plan: Plan) -> str:
         if plan.proven
         else f"Not proven within {plan.solve_seconds:.0f} s: the best has at {_limit(plan)} {plan.bound:.4g} {unit}."
     )
+    ties = (
+        "" if plan.ties_settled else " Fewer GPUs or kinds of executors may do the same: ties were not all looked at."
+    )
     return (
-        f"{proof} If fractions of replicas could run, it would be {plan.relaxation:.4g} {unit} "
+        f"{proof}{ties} If fractions of replicas could run, it would be {plan.relaxation:.4g} {unit} "
         f"({plan.integrality_gap:.1%} {'more' if plan.objective is Objective.RATE else 'less'})."
     )
 

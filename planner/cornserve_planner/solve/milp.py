@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from cornserve_planner.errors import InfeasibleError, InvalidInputError, NoPlanFoundError
 from cornserve_planner.plan import Objective, PathRate, Plan
@@ -18,7 +19,7 @@ from cornserve_planner.solve.infeasible import require_routes, why_nothing_is_se
 from cornserve_planner.solve.program import Program
 
 SLACK = 1e-7
-"""By which fraction a plan may miss a rate: what solvers take for equal."""
+"""By which fraction a rate may be missed by a plan that is taken because it breaks a tie."""
 TIE_NODES = 100
 """Of the tree that is searched to break ties: more than problems with a dozen options have, and less than a second of
 those with thirty. A plan's value does not depend on it."""
@@ -40,16 +41,16 @@ def max_rate(problem: Problem, budget: Budget, solver: Solver | None = None) -> 
     relaxation = relaxed.solved_rate()
     program = Program(problem, budget, ceiling=relaxation)
     outcome = run(program.maximize_rate(), solver)
-    first, _ = capacity(problem, program.solved_replicas())
-    if first <= relaxation * SLACK:
+    first = _serving(problem, program.solved_replicas())
+    if first.rate <= relaxation * SLACK:
         _require_found(outcome.proven, solver)
         raise InfeasibleError(*why_nothing_is_served(problem, budget))
-    replicas, spent = _break_ties(problem, budget, first, program.solved_replicas(), solver)
-    best, rates = capacity(problem, replicas)
+    ties = _break_ties(problem, budget, first.rate, first, solver)
+    best = ties.winner.rate
     bound = best if outcome.proven and not solver.gap else max(best, program.per_second(outcome.bound))
     return _plan(
-        problem, Objective.RATE, replicas, rates, rate=best, capacity=best, value=best, bound=bound,
-        relaxation=max(relaxation, best), outcome=outcome, solver=solver, seconds=outcome.seconds + spent,
+        problem, Objective.RATE, ties, rate=best, value=best, bound=bound, relaxation=max(relaxation, best),
+        outcome=outcome, solver=solver,
     )  # fmt: skip
 
 
@@ -81,14 +82,13 @@ def _least(problem: Problem, objective: Objective, rate: float, budget: Budget, 
         raise InfeasibleError(*why_rate_is_missed(problem, rate, budget, max_rate))
     _require_found(outcome.feasible, solver)
     value = program.cost(program.solved_replicas(), objective)
-    replicas, spent = _break_ties(problem, _at_cost(budget, objective, value), rate, program.solved_replicas(), solver)
-    reachable, rates = capacity(problem, replicas)
-    value = program.cost(replicas, objective)
+    first = _serving(problem, program.solved_replicas())
+    ties = _break_ties(problem, _at_cost(budget, objective, value), rate, first, solver)
+    value = program.cost(ties.winner.replicas, objective)
     bound = value if outcome.proven and not solver.gap else min(value, outcome.bound)
     return _plan(
-        problem, objective, replicas, _scaled(rates, rate / reachable), rate=rate, capacity=max(rate, reachable),
-        value=value, bound=bound, relaxation=min(value, relaxed.value()), outcome=outcome, solver=solver,
-        seconds=outcome.seconds + spent,
+        problem, objective, ties, rate=min(rate, ties.winner.rate), value=value, bound=bound,
+        relaxation=min(value, relaxed.value()), outcome=outcome, solver=solver,
     )  # fmt: skip
 
 
@@ -121,15 +121,38 @@ def _exactly(
     return reachable, tuple(PathRate(type=r.type, path=r.path, rate=share * reachable) for r, share in shares)
 
 
-def _break_ties(
-    problem: Problem, budget: Budget, rate: float, replicas: dict[str, int], solver: Solver
-) -> tuple[dict[str, int], float]:
-    """Fewest GPUs, then fewest kinds of executors, for a rate; and the seconds that took."""
+@dataclass(frozen=True, slots=True)
+class _Serving:
+    """Replicas, the most that they serve, and how."""
+
+    replicas: dict[str, int]
+    rate: float
+    rates: tuple[PathRate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ties:
+    """`settled`: whether it is known that no plan is as good with less."""
+
+    winner: _Serving
+    settled: bool
+    seconds: float
+
+
+def _serving(problem: Problem, replicas: dict[str, int]) -> _Serving:
+    return _Serving(replicas, *capacity(problem, replicas))
+
+
+def _break_ties(problem: Problem, budget: Budget, rate: float, first: _Serving, solver: Solver) -> _Ties:
+    """Fewest GPUs, then fewest kinds of executors, for a rate that `first` serves."""
     program = Program(problem, budget, rate=rate * (1 - SLACK / 2))
-    outcome = run(program.minimize_gpus_then_kinds(_size(problem, replicas)), solver, nodes=TIE_NODES)
-    if not outcome.feasible or capacity(problem, program.solved_replicas())[0] < rate * (1 - SLACK):
-        return replicas, outcome.seconds
-    return program.solved_replicas(), outcome.seconds
+    outcome = run(program.minimize_gpus_then_kinds(_size(problem, first.replicas)), solver, nodes=TIE_NODES)
+    if not outcome.feasible:
+        return _Ties(first, outcome.proven, outcome.seconds)
+    found = _serving(problem, program.solved_replicas())
+    if found.rate < rate * (1 - SLACK):
+        return _Ties(first, False, outcome.seconds)
+    return _Ties(found, outcome.proven, outcome.seconds)
 
 
 def _size(problem: Problem, replicas: Mapping[str, int]) -> tuple[int, int]:
@@ -149,37 +172,32 @@ def _require_found(found: bool | None, solver: Solver) -> None:
         raise NoPlanFoundError(f"{solver.engine} found no plan in {solver.time_limit} s; give it more time")
 
 
-def _scaled(rates: tuple[PathRate, ...], factor: float) -> tuple[PathRate, ...]:
-    return tuple(PathRate(type=entry.type, path=entry.path, rate=entry.rate * factor) for entry in rates)
-
-
 def _plan(
     problem: Problem,
     objective: Objective,
-    replicas: dict[str, int],
-    rates: tuple[PathRate, ...],
+    ties: _Ties,
     *,
     rate: float,
-    capacity: float,
     value: float,
     bound: float,
     relaxation: float,
     outcome: Outcome,
     solver: Solver,
-    seconds: float,
 ) -> Plan:
+    served = ties.winner
     return Plan(
         objective=objective,
-        replicas=replicas,
-        rates=rates,
+        replicas=served.replicas,
+        rates=tuple(it.model_copy(update={"rate": it.rate * (rate / served.rate)}) for it in served.rates),
         rate=rate,
-        capacity=capacity,
-        gpus=sum(problem.option[name].gpus * count for name, count in replicas.items()),
-        dollars=problem.dollars(replicas),
+        capacity=served.rate,
+        gpus=_size(problem, served.replicas)[0],
+        dollars=problem.dollars(served.replicas),
         value=value,
         bound=bound,
         relaxation=relaxation,
         proven=outcome.proven,
+        ties_settled=ties.settled,
         solver=solver.engine,
-        solve_seconds=seconds,
+        solve_seconds=outcome.seconds + ties.seconds,
     )

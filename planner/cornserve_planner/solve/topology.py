@@ -235,6 +235,7 @@ class _Search:
             bound=bound,
             relaxation=relaxation,
             proven=abs(bound - value) <= SLACK * max(bound, value),
+            ties_settled=False,
             solver=self._solver.engine,
             solve_seconds=perf_counter() - self._started,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path as File
 from random import Random
 
@@ -65,6 +66,26 @@ def test_a_rate_is_served_with_the_fewest_gpus(engine: Engine) -> None:
     assert (plan.gpus, plan.value, plan.bound, plan.replicas) == (3, 3, 3, {"E": 1, "L": 2})
     assert plan.rate == 2.0
     assert plan.shares_of("image") == {"E → L": 1.0}
+
+
+@pytest.mark.parametrize("engine", Engine)
+@pytest.mark.parametrize("excess", [1e-9, 1e-7, 1e-6, 3e-6])
+def test_a_plan_does_not_promise_what_its_replicas_cannot_serve(engine: Engine, excess: float) -> None:
+    asked = 2.0 * (1 + excess)
+    plan = min_gpus(problem(), asked, solver=Solver(engine))
+    assert sum(entry.rate for entry in plan.rates) == pytest.approx(plan.rate, rel=1e-12)
+    assert plan.rate <= plan.capacity
+    assert plan.rate == pytest.approx(asked, rel=1e-5)
+    assert max(utilisation(problem(), plan).values()) <= 1 + 1e-12
+
+
+def test_types_that_no_request_is_of_need_nothing() -> None:
+    kinds = {"text": 1.0, "image": 0.0}
+    without_images = replace(problem(), shares=kinds, routes=tuple(r for r in problem().routes if r.type == "text"))
+    for unused in (replace(problem(), shares=kinds), without_images):
+        assert max_rate(unused, Budget(gpus=3)).replicas == {"L": 3}
+        assert min_gpus(unused, 2.5).replicas == {"L": 3}
+        assert min_gpus(unused, 2.5).shares_of("image") == {}
 
 
 def test_dollars_and_gpus_are_different_objectives() -> None:
