@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from cornserve.invocations import CALLER
-from cornserve.line import Line
 from cornserve.v1 import executor_pb2 as pb
+from cornserve.wire.invocations import CALLER
+from cornserve.wire.line import Line
 
 
 class Caller:

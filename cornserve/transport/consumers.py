@@ -6,7 +6,6 @@ import asyncio
 import logging
 from contextvars import Context
 
-from cornserve.line import Line
 from cornserve.observe.discretion import outline
 from cornserve.transport.board import Board, Name
 from cornserve.transport.ends import BEATS_PER_LEASE, PRODUCER, silence
@@ -14,6 +13,7 @@ from cornserve.transport.meter import Meter
 from cornserve.transport.publication import Subscription
 from cornserve.v1 import transfer_pb2 as pb
 from cornserve.waiting import done_before
+from cornserve.wire.line import Line
 
 log = logging.getLogger(__name__)
 

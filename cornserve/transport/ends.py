@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, Final
 
-from cornserve.line import Line, Sent, Side
 from cornserve.v1 import transfer_pb2 as pb
+from cornserve.wire.line import Line, Sent, Side
 
 _GREETING = b"cornserve.v1.Transfer\n"
 

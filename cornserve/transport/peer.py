@@ -9,12 +9,12 @@ from collections.abc import Callable
 from contextvars import Context
 from typing import Final
 
-from cornserve.line import Line
 from cornserve.observe.discretion import outline
 from cornserve.transport.ends import BEATS_PER_LEASE, CONSUMER, silence
 from cornserve.transport.intake import Intake, Offer
 from cornserve.v1 import transfer_pb2 as pb
 from cornserve.waiting import done_before
+from cornserve.wire.line import Line
 
 log = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from contextlib import asynccontextmanager, suppress
 from contextvars import Context
 from typing import Final
 
-from cornserve import sockets
 from cornserve.transport.errors import LostError
 from cornserve.transport.puller import Export, Piece
+from cornserve.wire import sockets
 
 log = logging.getLogger(__name__)
 

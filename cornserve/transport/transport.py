@@ -10,7 +10,6 @@ from pathlib import Path
 
 from prometheus_client import Metric
 
-from cornserve.reception import Answers
 from cornserve.transport import segment
 from cornserve.transport.admission import Admission, Age
 from cornserve.transport.arrivals import Arrivals
@@ -29,6 +28,7 @@ from cornserve.transport.source import Source
 from cornserve.transport.subscriptions import Subscriptions
 from cornserve.transport.tcp import TcpPuller
 from cornserve.v1 import transfer_pb2 as pb
+from cornserve.wire.reception import Answers
 
 
 def _ignore() -> None:

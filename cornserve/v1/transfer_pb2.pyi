@@ -5,8 +5,8 @@ The contract between processes that pass tensors on: who wants which, where they
 needed. The tensors themselves are in shared memory, or are pulled (see docs/reference/transport.md).
 
 One connection per consuming and producing process carries all of it: `TransferRequest`s to the producer,
-`TransferResponse`s from it, each behind its length (cornserve/line.py). Whatever a consumer holds through a connection
-is leased: it is given back when the connection breaks, or the consumer is silent for too long.
+`TransferResponse`s from it, each behind its length (cornserve/wire/line.py). Whatever a consumer holds through a
+connection is leased: it is given back when the connection breaks, or the consumer is silent for too long.
 """
 
 from collections import abc as _abc

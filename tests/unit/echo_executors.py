@@ -11,11 +11,11 @@ from typing import Any
 
 import grpc
 
-from cornserve.line import Line
 from cornserve.task.spec import ExecutorSpec, find_executor
 from cornserve.transport import Transport
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.v1 import executor_pb2_grpc
+from cornserve.wire.line import Line
 from cornserve_executors.base import Executor
 from cornserve_executors.base.metrics import Metrics
 from cornserve_executors.base.ports import listening

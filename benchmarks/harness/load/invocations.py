@@ -11,9 +11,9 @@ from pydantic_core import from_json
 
 from benchmarks.harness.load.job import ANSWER, PACE_SECONDS, WORDS, Job
 from benchmarks.harness.load.tally import Tally
-from cornserve.invocations import CALLER
-from cornserve.line import Line
 from cornserve.v1 import executor_pb2 as pb
+from cornserve.wire.invocations import CALLER
+from cornserve.wire.line import Line
 from cornserve_echo import EchoRequest
 
 

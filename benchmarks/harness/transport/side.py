@@ -24,8 +24,8 @@ from typing import Any
 
 import uvloop
 
-from cornserve.reception import Reception
 from cornserve.transport import LostError, Source, Transport
+from cornserve.wire.reception import Reception
 
 POLL_SECONDS = 0.001
 REQUEST = "benchmark"

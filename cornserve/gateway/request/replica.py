@@ -18,10 +18,10 @@ from typing import Protocol
 from google.protobuf.message import Message
 
 from cornserve.gateway.observe.replica_metrics import ReplicaTally
-from cornserve.invocations import CALLER
-from cornserve.line import Line
 from cornserve.observe.discretion import outline
 from cornserve.v1 import executor_pb2 as pb
+from cornserve.wire.invocations import CALLER
+from cornserve.wire.line import Line
 
 log = logging.getLogger(__name__)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cornserve.line import Line
 from cornserve.v1 import executor_pb2 as pb
+from cornserve.wire.line import Line
 
 HIGH_WATER = 4096
 """Events that may wait before senders have to: a caller that reads too slowly slows what it asked for."""

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import grpc
 
-from cornserve.reception import Answers, Reception
+from cornserve.wire.reception import Answers, Reception
 
 
 @asynccontextmanager

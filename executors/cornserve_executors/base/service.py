@@ -9,13 +9,13 @@ from typing import Any
 
 import grpc
 
-from cornserve.invocations import EXECUTOR
-from cornserve.line import Line
 from cornserve.observe import logs
-from cornserve.reception import Answers
 from cornserve.transport import Transport
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.v1 import executor_pb2_grpc
+from cornserve.wire.invocations import EXECUTOR
+from cornserve.wire.line import Line
+from cornserve.wire.reception import Answers
 from cornserve_executors.base import invocation
 from cornserve_executors.base.call import Send
 from cornserve_executors.base.executor import EngineDeadError, Executor

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import PIL.Image
 
-from cornserve.reception import Reception
 from cornserve.transport import Production, Received, Source, Transport
+from cornserve.wire.reception import Reception
 from cornserve_tasklib.image import EncodedImage
 from tests.images import sent
 from tests.integration.encoder.engine import encoding

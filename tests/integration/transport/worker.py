@@ -13,8 +13,8 @@ from typing import Any
 
 import uvloop
 
-from cornserve.reception import Reception
 from cornserve.transport import Production, Received, Source, Transport, TransportError
+from cornserve.wire.reception import Reception
 
 MIB = 1 << 20
 PAUSE = 0.004

@@ -11,9 +11,9 @@ import pytest
 
 from cornserve.gateway.observe.replica_metrics import ReplicaTally
 from cornserve.gateway.request.replica import Replica
-from cornserve.invocations import EXECUTOR
-from cornserve.line import Line
 from cornserve.v1 import executor_pb2 as pb
+from cornserve.wire.invocations import EXECUTOR
+from cornserve.wire.line import Line
 from cornserve_executors.base.ports import listening
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from cornserve.line import Line
-from cornserve.reception import Reception
 from cornserve.transport import Source, Transport
 from cornserve.transport.ends import PRODUCER
+from cornserve.wire.line import Line
+from cornserve.wire.reception import Reception
 
 MIB = 1 << 20
 REQUEST = "request-1"

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from cornserve.line import Line, address_of
+from cornserve.wire.line import Line, address_of
 
 GREETING_SECONDS = 10.0
 """How long who connects may take to say what it wants."""

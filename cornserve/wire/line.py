@@ -17,7 +17,7 @@ from typing import Generic, TypeVar, cast
 
 from google.protobuf.message import DecodeError, EncodeError, Message
 
-from cornserve import sockets
+from cornserve.wire import sockets
 
 Sent = TypeVar("Sent", bound=Message)
 Received = TypeVar("Received", bound=Message)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from cornserve.line import Side
 from cornserve.v1 import executor_pb2 as pb
+from cornserve.wire.line import Side
 
 _GREETING = b"cornserve.v1.Executor\n"
 

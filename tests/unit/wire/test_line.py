@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 from google.protobuf.message import Message
 
-from cornserve.invocations import EXECUTOR
-from cornserve.line import FULL_FRAME_BYTES, MAX_FRAME_BYTES, MAX_FRAME_MESSAGES, Line, address_of
 from cornserve.v1 import executor_pb2 as pb
+from cornserve.wire.invocations import EXECUTOR
+from cornserve.wire.line import FULL_FRAME_BYTES, MAX_FRAME_BYTES, MAX_FRAME_MESSAGES, Line, address_of
 from tests.invoking import Caller
 from tests.unit.echo_executors import EchoExecutors
 from tests.waiting import until
@@ -71,7 +71,7 @@ async def _left(reader: asyncio.StreamReader) -> None:
 async def test_who_connects_and_says_nothing_is_no_caller(
     endpoint: str, executors: EchoExecutors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cornserve.reception.GREETING_SECONDS", 0.05)
+    monkeypatch.setattr("cornserve.wire.reception.GREETING_SECONDS", 0.05)
     reader, writer = await asyncio.open_connection(*address_of(endpoint))
 
     await _left(reader)
