@@ -15,6 +15,7 @@ from cornserve.app.load import load
 from cornserve.app.record import AppSpec, AppStatus, Phase, Route
 from cornserve.control.store.base import APPS, Store, UnavailableError
 from cornserve.gateway import apps as apps_module
+from cornserve.gateway import deployed
 from cornserve.gateway.apps import Apps
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.observe.metrics import Metrics
@@ -134,7 +135,7 @@ async def test_an_app_that_is_slow_to_import_holds_up_no_other_and_is_served_by_
             imported.wait()
         return load(name, spec, module)
 
-    monkeypatch.setattr(apps_module, "load", load_slowly)
+    monkeypatch.setattr(deployed, "load", load_slowly)
     monkeypatch.setattr(apps_module, "SYNC_SECONDS", 0.1)
     old, slow = ECHO, ECHO + "# slow"
     await serve(store, "echo", 1, old)
