@@ -7,6 +7,7 @@ A workload is the sum of its clients, and what the aggregate does over time foll
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.resources import files
 from typing import Annotated, Any, Self
 
@@ -100,7 +101,7 @@ class ClientPool(Document):
         path = files("cornserve_planner.workload") / "data/servegen-mm-image.json"
         return cls.parse(path.read_text(), path.name)
 
-    @property
+    @cached_property
     def rate(self) -> RateCurve:
         """Of all clients together, as recorded."""
         steps = range(max(len(client.rates) for client in self.clients))

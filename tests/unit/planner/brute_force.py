@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -23,26 +24,30 @@ CLOSE = 1e-7
 SECONDS = (0.125, 0.25, 0.3, 0.375, 0.5, 0.625, 0.7, 1.0, 1.1, 1.5, 2.5)
 
 
-@st.composite
-def problems(draw: st.DrawFn) -> Problem:
+def random_problem(seed: int) -> Problem:
     """Up to four options on two GPU types, up to three request types with up to three routes each."""
+    rng = Random(seed)
     options = tuple(
-        DeploymentOption(f"option{index}", (f"part{index}",), gpus, gpu)
-        for index, (gpus, gpu) in enumerate(
-            draw(st.lists(st.tuples(st.sampled_from([1, 1, 2]), st.sampled_from(["A", "B"])), min_size=1, max_size=4))
-        )
+        DeploymentOption(f"option{index}", (f"part{index}",), rng.choice([1, 1, 2]), rng.choice(["A", "B"]))
+        for index in range(rng.randint(1, 4))
     )
-    weights = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3 if len(options) < 4 else 2))
-    step = st.tuples(st.sampled_from([option.name for option in options]), st.sampled_from(SECONDS))
-    routes = [
-        Route(f"type{kind}", f"path{kind}.{index}", dict(steps))
+    weights = [rng.randint(1, 4) for _ in range(rng.randint(1, 3 if len(options) < 4 else 2))]
+    routes = tuple(
+        Route(f"type{kind}", f"path{kind}.{index}", _seconds(rng, options))
         for kind in range(len(weights))
-        for index, steps in enumerate(
-            draw(st.lists(st.lists(step, min_size=1, max_size=3), min_size=1, max_size=3 if len(weights) < 3 else 2))
-        )
-    ]
+        for index in range(rng.randint(1, 3 if len(weights) < 3 else 2))
+    )
     shares = {f"type{kind}": weight / sum(weights) for kind, weight in enumerate(weights)}
-    return Problem(options, shares, tuple(routes), {"A": GpuType("A", price=2.0), "B": GpuType("B", price=0.9)})
+    return Problem(options, shares, routes, {"A": GpuType("A", price=2.0), "B": GpuType("B", price=0.9)})
+
+
+def _seconds(rng: Random, options: tuple[DeploymentOption, ...]) -> dict[str, float]:
+    used = rng.sample(options, rng.randint(1, min(3, len(options))))
+    return {option.name: rng.choice(SECONDS) for option in used}
+
+
+problems = st.integers(0, 2**40).map(random_problem)
+"""Not drawn piece by piece, which would take longer than to plan them; they are small as they are."""
 
 
 @dataclass(frozen=True)

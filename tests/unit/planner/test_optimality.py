@@ -16,7 +16,7 @@ from cornserve_planner.solve.milp import max_rate, min_dollars, min_gpus
 from cornserve_planner.strategies import costs_reached, rates_reached
 from tests.unit.planner.brute_force import CLOSE, Array, BruteForce, problems
 
-quickly = settings(derandomize=True, deadline=None, max_examples=700)
+quickly = settings(derandomize=True, deadline=None, max_examples=800)
 GPUS = 6
 
 
@@ -25,7 +25,7 @@ def least(values: Array, among: Array) -> Array:
     return among & (values <= values[among].min() + CLOSE)
 
 
-@given(problems(), st.integers(1, GPUS))
+@given(problems, st.integers(1, GPUS))
 @quickly
 def test_no_plan_within_a_budget_serves_more(problem: Problem, gpus: int) -> None:
     every = BruteForce(problem, gpus)
@@ -45,7 +45,7 @@ def test_no_plan_within_a_budget_serves_more(problem: Problem, gpus: int) -> Non
         assert reached.rate <= plan.rate * (1 + CLOSE)
 
 
-@given(problems(), st.integers(1, 64))
+@given(problems, st.integers(1, 64))
 @quickly
 def test_no_plan_serves_a_rate_with_fewer_gpus_or_dollars(problem: Problem, percent: int) -> None:
     every = BruteForce(problem, GPUS)
@@ -68,8 +68,8 @@ def test_no_plan_serves_a_rate_with_fewer_gpus_or_dollars(problem: Problem, perc
         assert reached.value(Objective.GPUS) >= plan.gpus
 
 
-@given(problems(), st.integers(0, GPUS), st.integers(0, GPUS), st.sampled_from([None, 3.0, 6.5]))
-@settings(derandomize=True, deadline=None, max_examples=300)
+@given(problems, st.integers(0, GPUS), st.integers(0, GPUS), st.sampled_from([None, 3.0, 6.5]))
+@settings(derandomize=True, deadline=None, max_examples=400)
 def test_budgets_of_gpu_types_and_dollars_are_kept(problem: Problem, a: int, b: int, dollars: float | None) -> None:
     every = BruteForce(problem, a + b)
     within: Array = np.ones(len(every.rates), dtype=bool)
@@ -86,7 +86,7 @@ def test_budgets_of_gpu_types_and_dollars_are_kept(problem: Problem, a: int, b: 
         assert max_rate(problem, budget).rate == pytest.approx(every.rates[within].max(), rel=CLOSE)
 
 
-@given(problems(), st.integers(2, 24))
+@given(problems, st.integers(2, 24))
 @settings(derandomize=True, deadline=None, max_examples=25)
 def test_highs_and_cbc_agree(problem: Problem, gpus: int) -> None:
     plans = [max_rate(problem, Budget(gpus=gpus + 6), Solver(engine)) for engine in Engine]
