@@ -78,7 +78,7 @@ def build(
         conversion = profiled.conversion(graph, profile, workload, factors)
     except InvalidInputError as error:
         raise error.within(f"profile of {profile.model}") from error
-    problem = profiled.problem(graph, profile, workload, types, factors)
+    problem = Problem.of(graph, workload.shares, conversion, types, profiled.memory(graph, profile))
     rates = tuple(
         (option.name, throughput.rate)
         for option in graph.options

@@ -20,10 +20,14 @@ from cornserve_planner.errors import InvalidInputError
 FAMILY = "cornserve-planner"
 
 
-class Document(BaseModel):
-    """Base of the documents. Subclasses name their kind: `format: cornserve-planner/KIND`."""
+class Part(BaseModel):
+    """Of a document."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+
+class Document(Part):
+    """Base of the documents. Subclasses name their kind: `format: cornserve-planner/KIND`."""
 
     kind: ClassVar[str]
     version: ClassVar[int] = 1

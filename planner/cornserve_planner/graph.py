@@ -14,6 +14,9 @@ from cornserve_planner.errors import InvalidInputError
 
 ARROW = " → "
 
+Edge = tuple[str, str]
+"""From a deployment option to one that takes its output."""
+
 
 @dataclass(frozen=True, slots=True)
 class Component:
@@ -101,13 +104,13 @@ class ExecutorGraph:
         return {option.name: option for option in self.options}
 
     @cached_property
-    def edges(self) -> frozenset[tuple[str, str]]:
+    def edges(self) -> frozenset[Edge]:
         """Pairs of options of which the second takes data from the first, on some path."""
         return frozenset(
             edge for path in self.paths for edge in self.transfers(self._walk(path, self._components_of(path))[0])
         )
 
-    def transfers(self, steps: tuple[Step, ...]) -> tuple[tuple[str, str], ...]:
+    def transfers(self, steps: tuple[Step, ...]) -> tuple[Edge, ...]:
         """Between which options of a path data goes: where a component needs the output of another's role."""
         present = frozenset(component for step in steps for component in step.role)
         runs = {component: index for index, step in enumerate(steps) for component in step.role}

@@ -4,29 +4,24 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from cornserve_planner.document import Document
+from cornserve_planner.document import Document, Part
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.graph import Component, DeploymentOption, ExecutorGraph, Path
 from cornserve_planner.workload.classes import Modalities
 
 Name = Annotated[str, Field(min_length=1, max_length=100)]
-_STRICT = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
 
-class ComponentEntry(BaseModel):
+class ComponentEntry(Part):
     """`after`: the components whose output this one takes."""
-
-    model_config = _STRICT
 
     after: tuple[Name, ...] = ()
 
 
-class OptionEntry(BaseModel):
+class OptionEntry(Part):
     """`gpu` names the GPU type that a replica's GPUs are of; without it, any."""
-
-    model_config = _STRICT
 
     components: tuple[Name, ...] = Field(min_length=1)
     gpus: int = Field(default=1, ge=1)

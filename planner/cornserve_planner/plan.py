@@ -5,9 +5,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from cornserve_planner.document import Document
+from cornserve_planner.document import Document, Part
 
 NonNegative = Annotated[float, Field(ge=0)]
 
@@ -23,10 +23,8 @@ class Objective(StrEnum):
     """Fewest dollars per hour for a rate [H §4.3]."""
 
 
-class PathRate(BaseModel):
+class PathRate(Part):
     """Requests of a type per second on a path: x_{t,p} of [C App. B]."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
     type: str
     path: str

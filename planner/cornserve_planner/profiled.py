@@ -53,7 +53,7 @@ def problem(
 ) -> Problem:
     """Raises `InvalidInputError` naming what has not been profiled, or what does not fit together."""
     seconds = conversion(graph, profile, workload, factors)
-    return Problem.of(graph, workload.shares, seconds, gpus, _memory(graph, profile))
+    return Problem.of(graph, workload.shares, seconds, gpus, memory(graph, profile))
 
 
 def _entries(graph: ExecutorGraph, profile: Profile) -> Iterable[OptionProfile]:
@@ -69,7 +69,7 @@ def _mix(graph: ExecutorGraph, entry: OptionProfile, throughput: Throughput) -> 
     return [(frozenset(part.components), part.share) for part in throughput.mix]
 
 
-def _memory(graph: ExecutorGraph, profile: Profile) -> dict[str, float]:
+def memory(graph: ExecutorGraph, profile: Profile) -> dict[str, float]:
     """On each GPU of a replica: its part of the weights, and of what one request keeps."""
     return {
         entry.option: (entry.weights.value + (entry.cache_per_request.value if entry.cache_per_request else 0))

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from cornserve_planner.cells import Cell
-from cornserve_planner.document import Document
+from cornserve_planner.document import Document, Part
 from cornserve_planner.mixture import Mixture
 from cornserve_planner.model import Name
 from cornserve_planner.plan import NonNegative, Plan
 
 
-class Instances(BaseModel):
+class Instances(Part):
     """So many complete instances of the model, each with this plan."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
     count: Annotated[int, Field(ge=1)]
     plan: Plan

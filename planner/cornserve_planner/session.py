@@ -13,7 +13,7 @@ from cornserve_planner.cells import Cell, efficient, solve_cells
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.explain import Explanation, explain
 from cornserve_planner.mixture import fewest_gpus, most_requests
-from cornserve_planner.plan import Objective, Plan
+from cornserve_planner.plan import Plan
 from cornserve_planner.proposal import Proposal
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.engine import Engine, Solver
@@ -132,13 +132,11 @@ def _of_cells(wish: Wish, assembly: Assembly, rate: float | None, solver: Solver
     )
     mixture = fewest_gpus(cells, rate) if wish.gpus is None and rate else most_requests(cells, wish.gpus or 0)
     proposal = Proposal.of_mixture(assembly.model.name, assembly.problem.shares, mixture, cells, rate)
+    plans = {cell.gpus: cell.plan for cell in cells}
     explanations = tuple(
-        explain(assembly.problem, entry.plan, Budget(gpus=_size(entry.plan))) for entry in proposal.instances
+        explain(assembly.problem, plan, Budget(gpus=gpus))
+        for gpus in sorted(mixture.counts, reverse=True)
+        if (plan := plans[gpus]) is not None
     )
     direct = min_gpus(assembly.problem, rate, solver=solver) if rate and proposal.gpus <= DIRECT_GPUS else None
     return Found(assembly, cells, proposal, explanations, direct)
-
-
-def _size(plan: Plan) -> int:
-    """GPUs of the cell that a plan is of, all of which it may not need."""
-    return 1 << (plan.gpus - 1).bit_length() if plan.objective is Objective.RATE else plan.gpus

@@ -10,12 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.graph import ExecutorGraph, Step
+from cornserve_planner.graph import Edge, ExecutorGraph, Step
 from cornserve_planner.problem import Route
 from cornserve_planner.profiles.architecture import Decoder
 from cornserve_planner.transfer import embedding_bytes, hidden_state_bytes, kv_cache_bytes
-
-Edge = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from cornserve_planner.profiles.architecture import Architecture, Architectures,
 from cornserve_planner.profiles.gpus import Gpus
 from cornserve_planner.profiles.profile import Profile, Throughput
 from cornserve_planner.profiles.roofline import Machine, decode_seconds, denoise, encode, prefill
+from cornserve_planner.traffic import CORNSERVE_TABLE_1
 
 Kind = Literal["encoder", "language model", "diffusion", "diffusion on several GPUs"]
 
@@ -63,11 +64,6 @@ class Accuracy:
     figures: int
     typical: float
     worst: float
-
-
-TEXT_TOKENS, OUTPUT_TOKENS = 1000, 100
-MEDIA_TOKENS = {"image_encoder": 600, "video_encoder": 10_000, "audio_encoder": 200}
-"""Of the requests of [C Table 1], in its footnote 2."""
 
 
 def comparisons() -> tuple[Comparison, ...]:
@@ -118,9 +114,9 @@ def _of_table_1(name: str, model: Architecture, component: str, throughput: Thro
         source=throughput.rate.source,
     )
     kind: Kind
-    if component in MEDIA_TOKENS:
+    if component in CORNSERVE_TABLE_1.media:
         tower = model.encoder("audio_encoder" if component == "audio_encoder" else "vision_encoder")
-        kind, work = "encoder", encode(tower, MEDIA_TOKENS[component])
+        kind, work = "encoder", encode(tower, CORNSERVE_TABLE_1.media[component])
         seconds = machine.seconds(work)
     elif component == "image_generator":
         dit = model.diffusion()
@@ -128,11 +124,11 @@ def _of_table_1(name: str, model: Architecture, component: str, throughput: Thro
         seconds = machine.seconds(work)
     else:
         decoder = model.decoder()
-        prompt = TEXT_TOKENS + _media_tokens(throughput.requests)
+        prompt = CORNSERVE_TABLE_1.text + _media_tokens(throughput.requests)
         kind, work = "language model", prefill(decoder, prompt)
         seconds = machine.seconds(work)
         if name != "qwen-image":  # whose language model only embeds the prompt
-            seconds += decode_seconds(decoder, prompt, OUTPUT_TOKENS, machine)
+            seconds += decode_seconds(decoder, prompt, CORNSERVE_TABLE_1.output, machine)
     return compare(kind=kind, predicted=seconds, utilisation=machine.utilisation(work, published))
 
 

@@ -7,10 +7,9 @@ from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 
-from cornserve_planner.document import Document
+from cornserve_planner.document import Document, Part
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.model import Name
-from cornserve_planner.profiles.figure import Part
 
 T = TypeVar("T")
 

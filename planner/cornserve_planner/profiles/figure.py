@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
+
+from cornserve_planner.document import Part
 
 Tag = Literal["measured", "published", "predicted"]
 """Measured here; printed by others; computed from a model of the hardware."""
 
 Unit = Literal["requests/s", "tokens/s", "seconds", "bytes", "bytes/s", "flops/s", "dollars", "dollars/hour"]
 """Without prefixes: a figure in GB or ms would sooner or later be read as bytes or seconds."""
-
-
-class Part(BaseModel):
-    """Of a document."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
 
 class Figure(Part):

@@ -7,11 +7,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
-from cornserve_planner.document import Document
+from cornserve_planner.document import Document, Part
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.model import Name
 from cornserve_planner.problem import GpuType
-from cornserve_planner.profiles.figure import Bandwidth, Compute, HourlyPrice, Part, PurchasePrice, Size
+from cornserve_planner.profiles.figure import Bandwidth, Compute, HourlyPrice, PurchasePrice, Size
 
 Dtype = Literal["bf16", "fp8", "fp4"]
 

@@ -9,12 +9,11 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from cornserve_planner.document import Document
+from cornserve_planner.document import Document, Part
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.model import Name
-from cornserve_planner.profiles.figure import Duration, Part, Rate, Size, Tag
-
-_SHARES_TOLERANCE = 1e-6
+from cornserve_planner.problem import SHARES_TOLERANCE
+from cornserve_planner.profiles.figure import Duration, Rate, Size, Tag
 
 Share = Annotated[float, Field(gt=0, le=1)]
 
@@ -42,7 +41,7 @@ class Throughput(Part):
     @model_validator(mode="after")
     def _adds_up(self) -> Self:
         total = math.fsum(entry.share for entry in self.mix)
-        if self.mix and abs(total - 1) > _SHARES_TOLERANCE:
+        if self.mix and abs(total - 1) > SHARES_TOLERANCE:
             raise ValueError(f"mix: the shares add up to {total:.6g}, not to 1")
         return self
 

@@ -7,9 +7,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
-from cornserve_planner.document import Document
+from cornserve_planner.document import Document, Part
 from cornserve_planner.model import Name
-from cornserve_planner.profiles.figure import Figure, Part
+from cornserve_planner.profiles.figure import Figure
 
 Paper = Literal["C", "D", "H", "M", "T"]
 

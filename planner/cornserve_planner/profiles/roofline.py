@@ -41,9 +41,6 @@ class Work:
     bytes: float
     """Read from and written to the GPU's memory."""
 
-    def __add__(self, other: Work) -> Work:
-        return Work(self.flops + other.flops, self.bytes + other.bytes)
-
     def times(self, count: float) -> Work:
         return Work(self.flops * count, self.bytes * count)
 

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pulp
 
-from cornserve_planner.graph import DeploymentOption
+from cornserve_planner.graph import DeploymentOption, Edge
 from cornserve_planner.problem import Problem, Route
 from cornserve_planner.solve.cluster import Cluster
 
-Edge = tuple[str, str]
 Traffic = Callable[[Route], Mapping[Edge, float]]
 """The bytes that a request of the route's type sends from one option to another, b_{s,s'} of [C App. A]."""
 Placement = Mapping[str, Sequence[int]]

@@ -27,13 +27,14 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 
 from cornserve_planner.errors import InfeasibleError, NoPlanFoundError
+from cornserve_planner.graph import Edge
 from cornserve_planner.plan import Objective, PathRate, Plan
 from cornserve_planner.problem import Problem
 from cornserve_planner.solve import milp
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.cluster import Cluster
 from cornserve_planner.solve.engine import Engine, Solver, run
-from cornserve_planner.solve.placed_program import Edge, PlacedProgram, Placement, Traffic
+from cornserve_planner.solve.placed_program import PlacedProgram, Placement, Traffic
 
 SLACK = 1e-6
 """By which fraction a placed plan may miss a rate: the tolerance to which solvers keep integers."""

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
+from cornserve_planner.document import Part
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.graph import RequestType
 from cornserve_planner.workload.request import Modality, Request
 
 
-class Modalities(BaseModel):
+class Modalities(Part):
     """Which components a request needs for what it has and what it wants. Text needs none but those that run always."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
-
     always: tuple[str, ...] = ()
-    inputs: dict[Modality, tuple[str, ...]] = {}
-    outputs: dict[Modality, tuple[str, ...]] = {}
+    inputs: dict[Modality, tuple[str, ...]] = Field(default={})
+    outputs: dict[Modality, tuple[str, ...]] = Field(default={})
 
     @property
     def components(self) -> frozenset[str]:

@@ -12,9 +12,9 @@ from importlib.resources import files
 from typing import Annotated, Any, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from cornserve_planner.document import Document
+from cornserve_planner.document import Document, Part
 from cornserve_planner.workload.curve import RateCurve
 from cornserve_planner.workload.gaps import Family, Gaps, Rng
 
@@ -23,11 +23,7 @@ _FAMILIES: dict[str, Family] = {"g": "gamma", "w": "weibull", "-": "poisson"}
 NonNegative = Annotated[float, Field(ge=0)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Values(_Part):
+class Values(Part):
     """A distribution over a few values."""
 
     values: tuple[NonNegative, ...] = Field(min_length=1)
@@ -51,7 +47,7 @@ class Values(_Part):
         return np.rint(rng.choice(np.asarray(self.values), count, p=chances / chances.sum())).astype(np.int64)
 
 
-class Sizes(_Part):
+class Sizes(Part):
     """Of one client's requests in one part of the day; the fields are independent of each other, as in ServeGen."""
 
     text: Values
@@ -62,7 +58,7 @@ class Sizes(_Part):
     output: Values
 
 
-class Client(_Part):
+class Client(Part):
     name: str
     rates: tuple[NonNegative, ...]
     cvs: tuple[NonNegative, ...]

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from cornserve_planner.document import Document
+from cornserve_planner.document import Document, Part
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.graph import RequestType
 from cornserve_planner.model import Name
@@ -31,9 +31,7 @@ class Workload:
     rate: float | None = None
 
 
-class TypeEntry(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
-
+class TypeEntry(Part):
     components: tuple[Name, ...] = Field(min_length=1)
     share: Annotated[float, Field(ge=0, le=1)]
 
@@ -64,6 +62,11 @@ class WorkloadDocument(Document):
             raise ValueError(f"types: their shares add up to {total:.6g}, not to 1")
         return self
 
+    def of_types(self) -> Workload:
+        """Where it gives types."""
+        shares = {RequestType(name, frozenset(entry.components)): entry.share for name, entry in self.types.items()}
+        return Workload(shares, self.rate)
+
 
 def read_workload(path: Path, modalities: Modalities | None = None) -> Workload:
     """From a document, or directly from a file of requests.
@@ -77,8 +80,7 @@ def read_workload(path: Path, modalities: Modalities | None = None) -> Workload:
     if document.requests is not None:
         found = _of_requests(path.parent / document.requests, modalities)
         return Workload(found.shares, document.rate or found.rate)
-    types = {RequestType(name, frozenset(entry.components)): entry.share for name, entry in document.types.items()}
-    return Workload(types, document.rate)
+    return document.of_types()
 
 
 def _of_requests(path: Path, modalities: Modalities | None) -> Workload:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from cornserve_planner.document import Part
 
 Modality = Literal["text", "image", "video", "audio"]
 
@@ -13,11 +15,7 @@ Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(gt=0)]
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-
-class _Medium(_Record):
+class _Medium(Part):
     """Of a medium its dimensions are known, or what became of it: the tokens that the model's encoder made of it."""
 
     tokens: Positive | None = None
@@ -55,7 +53,7 @@ class Audio(_Medium):
     seconds: Annotated[float, Field(gt=0)] | None = None
 
 
-class Request(_Record):
+class Request(Part):
     """One line of a file of requests."""
 
     arrival: Seconds

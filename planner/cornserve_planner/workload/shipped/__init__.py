@@ -5,7 +5,6 @@ from __future__ import annotations
 from importlib.resources import files
 
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.graph import RequestType
 from cornserve_planner.model import ModelDocument
 from cornserve_planner.workload.document import Workload, WorkloadDocument
 
@@ -17,6 +16,4 @@ def shipped_workload(model: ModelDocument) -> Workload:
     file = _HERE / f"{model.name}.yaml"
     if not file.is_file():
         raise InvalidInputError("workload", f"none is shipped for {model.name!r}: give a file")
-    document = WorkloadDocument.parse(file.read_text(encoding="utf-8"), f"{model.name}.yaml")
-    types = {RequestType(name, frozenset(entry.components)): entry.share for name, entry in document.types.items()}
-    return Workload(types, document.rate)
+    return WorkloadDocument.parse(file.read_text(encoding="utf-8"), f"{model.name}.yaml").of_types()
