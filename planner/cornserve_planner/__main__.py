@@ -7,8 +7,9 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from cornserve_planner.command import EXAMPLES, plan
+from cornserve_planner.command import EXAMPLES, plan, require_libraries
 from cornserve_planner.errors import PlannerError
+from cornserve_planner.workload.command import app as workload
 
 
 class Commands(TyperGroup):
@@ -33,11 +34,13 @@ app = typer.Typer(
 )
 alone = (line.replace("cornserve plan", "python -m cornserve_planner plan") for line in EXAMPLES)
 app.command(epilog="\n\n".join(alone))(plan)
+app.add_typer(workload, name="workload")
 
 
 @app.command()
 def models() -> None:
     """List the models that are shipped."""
+    require_libraries()
     from cornserve_planner.models import shipped_model, shipped_models
 
     for name in shipped_models():

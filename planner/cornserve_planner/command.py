@@ -36,6 +36,12 @@ def model_names(incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
+def require_libraries() -> None:
+    """Cornserve can be installed without what the planner needs. Raises `PlannerError` saying what to do then."""
+    if missing := [name for name in LIBRARIES if find_spec(name) is None]:
+        raise PlannerError(f'{", ".join(missing)}: not installed; the planner needs: pip install "cornserve[planner]"')
+
+
 def plan(
     model: Annotated[
         str,
@@ -98,8 +104,7 @@ def plan(
 
     Needs no cluster and no GPU.
     """
-    if missing := [name for name in LIBRARIES if find_spec(name) is None]:
-        raise PlannerError(f"{', '.join(missing)}: not installed; the planner needs cornserve[planner]")
+    require_libraries()
     from cornserve_planner.session import Wish
 
     wish = Wish(

@@ -10,7 +10,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("package", ["cornserve/gateway", "cornserve/transport", "executors/cornserve_executors"])
+@pytest.mark.parametrize(
+    "package",
+    ["cornserve/gateway", "cornserve/transport", "executors/cornserve_executors", "planner/cornserve_planner"],
+)
 def test_a_map_names_every_file_and_none_that_is_not_there(package: str) -> None:
     folder = ROOT / package
     rows = [line.split("|")[1] for line in (folder / "README.md").read_text().splitlines() if line.startswith("| `")]

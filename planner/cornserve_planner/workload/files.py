@@ -51,13 +51,14 @@ def check(path: Path, most: int = 100) -> list[InvalidInputError]:
 
 
 def write(path: Path, requests: Iterable[Request]) -> None:
-    match path.suffix:
-        case ".jsonl":
-            _write_json_lines(path, requests)
-        case ".csv":
-            _write_csv(path, requests)
-        case _:
-            raise _unknown(path)
+    """Raises `InvalidInputError` if the file cannot be written, or is of neither kind."""
+    write_to = {".jsonl": _write_json_lines, ".csv": _write_csv}.get(path.suffix)
+    if write_to is None:
+        raise _unknown(path)
+    try:
+        write_to(path, requests)
+    except OSError as error:
+        raise InvalidInputError(str(path), f"cannot be written: {error.strerror}") from error
 
 
 def _outcomes(path: Path) -> Iterator[Outcome]:

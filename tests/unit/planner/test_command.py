@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer import Typer
 from typer.testing import CliRunner, Result
 
 from cornserve.cli.commands import app
@@ -204,6 +206,26 @@ def test_what_cannot_be_done_is_one_line(arguments: list[str], complaint: str) -
     assert result.stderr.startswith(complaint)
     assert len(result.stderr.splitlines()) == 1
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments"),
+    [
+        (app, ["plan", "qwen-image", "--gpus", "2"]),
+        (alone, ["plan", "qwen-image", "--gpus", "2"]),
+        (alone, ["models"]),
+        (alone, ["workload", "check", "requests.csv"]),
+        (alone, ["workload", "generate", "requests.csv"]),
+    ],
+)
+def test_what_is_not_installed_is_told_with_what_to_install(
+    program: Typer, arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "highspy", None)
+    result = CliRunner().invoke(program, arguments)
+
+    assert result.exit_code == 1
+    assert result.stderr == 'error: highspy: not installed; the planner needs: pip install "cornserve[planner]"\n'
 
 
 def test_names_of_models_are_completed() -> None:

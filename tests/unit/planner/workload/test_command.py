@@ -1,4 +1,4 @@
-"""`python -m cornserve_planner.workload`."""
+"""`python -m cornserve_planner workload`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
+from cornserve_planner.__main__ import app
 from cornserve_planner.workload import files
-from cornserve_planner.workload.__main__ import app
 
 
 def _run(*arguments: object) -> tuple[int, str]:
-    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    done = CliRunner().invoke(app, ["workload", *map(str, arguments)])
     return done.exit_code, done.output
 
 
@@ -42,6 +42,13 @@ def test_an_impossible_workload_is_refused_in_a_line(tmp_path: Path) -> None:
 
     assert status == 1
     assert said == "error: seconds: must be a positive number, is 0.0\n"
+
+
+def test_a_file_that_cannot_be_written_is_refused_in_a_line() -> None:
+    status, said = _run("generate", "/nowhere/r.csv", "--seconds", 1)
+
+    assert status == 1
+    assert said == "error: /nowhere/r.csv: cannot be written: No such file or directory\n"
 
 
 def test_an_empty_file_has_no_requests(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`python -m cornserve_planner.workload`: checks files of requests, and makes some."""
+"""`python -m cornserve_planner workload`: checks files of requests, and makes some."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from typing import Annotated
 
 import typer
 
-from cornserve_planner.errors import PlannerError
-from cornserve_planner.workload import files
-from cornserve_planner.workload.clients import ClientPool
-from cornserve_planner.workload.modalities import AddedModalities, with_modalities
-from cornserve_planner.workload.servegen import generate
-from cornserve_planner.workload.summary import summary
+from cornserve_planner.command import require_libraries
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+app = typer.Typer(no_args_is_help=True, help="Check files of requests, and make some.")
 
 
-@app.command("check")
-def check_file(
+@app.command()
+def check(
     file: Annotated[Path, typer.Argument(help="A .jsonl or .csv file of requests.")],
     most: Annotated[int, typer.Option(help="Show so many mistakes at most.", min=1)] = 20,
 ) -> None:
     """Say what is wrong with a file of requests, line by line, or else what is in it."""
+    require_libraries()
+    from cornserve_planner.workload import files
+    from cornserve_planner.workload.summary import summary
+
     mistakes = files.check(file, most)
     for mistake in mistakes:
         typer.echo(f"error: {mistake}", err=True)
@@ -31,8 +30,8 @@ def check_file(
     typer.echo(summary(list(files.read(file))))
 
 
-@app.command("generate")
-def generate_file(
+@app.command()
+def generate(
     file: Annotated[Path, typer.Argument(help="Where to write: a .jsonl or .csv file.")],
     seconds: Annotated[float, typer.Option(help="How long the workload lasts.")] = 600,
     rate: Annotated[float | None, typer.Option(help="Requests per second of all clients; else as recorded.")] = None,
@@ -43,16 +42,14 @@ def generate_file(
     seed: Annotated[int, typer.Option(help="Another gives another workload.")] = 0,
 ) -> None:
     """Make up requests in the manner of ServeGen's multimodal image clients."""
-    try:
-        requests = generate(ClientPool.servegen_images(), seconds, rate=rate, start=hour * 3600, seed=seed)
-        if any_to_any:
-            requests = list(with_modalities(requests, AddedModalities(), seed=seed))
-        files.write(file, requests)
-    except PlannerError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from error
+    require_libraries()
+    from cornserve_planner.workload import files, servegen
+    from cornserve_planner.workload.clients import ClientPool
+    from cornserve_planner.workload.modalities import AddedModalities, with_modalities
+    from cornserve_planner.workload.summary import summary
+
+    requests = servegen.generate(ClientPool.servegen_images(), seconds, rate=rate, start=hour * 3600, seed=seed)
+    if any_to_any:
+        requests = list(with_modalities(requests, AddedModalities(), seed=seed))
+    files.write(file, requests)
     typer.echo(summary(requests))
-
-
-if __name__ == "__main__":
-    app(prog_name="python -m cornserve_planner.workload")
