@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from matplotlib.path import Path as Outline
 from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import Affine2D
 
 from cornserve_planner.layout import Edge, Layout, Point, layout
 
@@ -126,8 +127,6 @@ def _draw_box(axes: Any, place: Point, box: Box) -> None:
 
 def _share_of_box(axes: Any, corner: Point, share: float) -> Any:
     """From the unit square to the part of a box that is filled, from the left."""
-    from matplotlib.transforms import Affine2D
-
     return Affine2D().scale(BOX[0] * min(1.0, share), BOX[1]).translate(*corner) + axes.transData
 
 

@@ -1,5 +1,8 @@
 """Predicts what has not been measured, from FLOPs, bytes and the GPU's datasheet.
 
+Every parameter costs two FLOPs at each position; attention costs 4 · hidden more for each pair of positions (queries
+with keys, weights with values), of which a causal mask leaves half.
+
 A piece of work takes as long as the slower of its arithmetic and its memory traffic, each at a fraction of the
 datasheet's peak. It knows nothing of kernels, scheduling, preprocessing on the CPU or communication between GPUs, so it
 is an estimate of what is possible rather than of what an implementation does: `accuracy` shows how far off it is.
@@ -15,6 +18,10 @@ from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.profiles.architecture import Decoder, DiffusionTransformer, Encoder
 from cornserve_planner.profiles.figure import Figure
 from cornserve_planner.profiles.gpus import Dtype, Gpu
+
+ACTIVATIONS = 10
+"""Values that a layer of an encoder or a diffusion transformer reads and writes for each position and hidden dimension:
+a guess, since it depends on which kernels are fused. It matters only where arithmetic does not bind."""
 
 _BYTES: dict[Dtype, float] = {"bf16": 2.0, "fp8": 1.0, "fp4": 0.5}
 
@@ -37,6 +44,8 @@ class Efficiency:
 
 @dataclass(frozen=True, slots=True)
 class Work:
+    """What one request costs, whatever computes it."""
+
     flops: float
     bytes: float
     """Read from and written to the GPU's memory."""
@@ -81,12 +90,13 @@ def encode(encoder: Encoder, tokens: float, batch: int = 8, bytes_per_value: flo
 
     Args:
         tokens: that come out of the encoder for it.
+        batch: media that share one reading of the weights.
     """
     positions = tokens * encoder.positions_per_token
     windowed = encoder.layers - encoder.full_layers if encoder.block else 0
     attended = windowed * min(positions, encoder.block or positions) + (encoder.layers - windowed) * positions
     flops = 2 * encoder.parameters * positions + 4 * positions * attended * encoder.hidden
-    activations = 10 * encoder.layers * positions * encoder.hidden
+    activations = ACTIVATIONS * encoder.layers * positions * encoder.hidden
     return Work(flops, bytes_per_value * (encoder.parameters / batch + activations))
 
 
@@ -105,13 +115,13 @@ def decode_step(decoder: Decoder, context: float, batch: float, bytes_per_value:
     return Work(batch * (2 * (decoder.active_parameters + head) + attention), bytes_per_value * read)
 
 
-def denoise(dit: DiffusionTransformer, positions: float, steps: int, batch: int = 1) -> Work:
-    """All steps of one image or video, as one of a batch."""
+def denoise(dit: DiffusionTransformer, positions: float, steps: int) -> Work:
+    """All steps of one image or video, alone."""
     joint = positions if dit.cross_attention else positions + dit.prompt
     weights = 4 * dit.hidden**2 + 2 * dit.hidden * dit.intermediate + (2 * dit.hidden**2 if dit.cross_attention else 0)
     attended = positions + (dit.prompt if dit.cross_attention else 0)
     flops = dit.layers * (2 * weights * joint + 4 * joint * (attended if dit.cross_attention else joint) * dit.hidden)
-    traffic = 2 * (dit.parameters / batch + 10 * dit.layers * joint * dit.hidden)
+    traffic = 2 * (dit.parameters + ACTIVATIONS * dit.layers * joint * dit.hidden)
     return Work(flops, traffic).times(steps * dit.passes)
 
 
