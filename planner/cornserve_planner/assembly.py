@@ -16,7 +16,8 @@ from cornserve_planner.models import shipped_model, shipped_models
 from cornserve_planner.problem import Problem
 from cornserve_planner.profiles.figure import Figure, Tag
 from cornserve_planner.profiles.gpus import Gpus
-from cornserve_planner.profiles.profile import Profile
+from cornserve_planner.profiles.matching import entries_of, unused
+from cornserve_planner.profiles.profile import OptionProfile, Profile
 from cornserve_planner.workload.document import Workload, read_workload
 from cornserve_planner.workload.shipped import shipped_workload
 
@@ -27,6 +28,7 @@ class Assembly:
 
     Args:
         rates: of the profile that are used, by option.
+        unused: what the profile knows beyond.
     """
 
     model: ModelDocument
@@ -35,6 +37,7 @@ class Assembly:
     conversion: Conversion
     problem: Problem
     rates: tuple[tuple[str, Figure], ...]
+    unused: tuple[OptionProfile, ...]
 
     @property
     def tags(self) -> Counter[Tag]:
@@ -61,7 +64,7 @@ def assemble(
     return build(
         document,
         shipped_workload(document) if workload is None else read_workload(workload, document.modalities),
-        Profile.shipped(document.name) if profile is None else Profile.read(profile),
+        Profile.shipped(document.name).only(document.options) if profile is None else Profile.read(profile),
         Gpus.shipped() if gpus is None else Gpus.read(gpus),
         factors,
     )
@@ -71,9 +74,18 @@ def build(
     model: ModelDocument, workload: Workload, profile: Profile, gpus: Gpus, factors: Mapping[str, float] | None = None
 ) -> Assembly:
     """Raises `InvalidInputError` where the four do not go together."""
+    if profile.model != model.name:
+        raise InvalidInputError("model", f"the profile is of {profile.model!r}, and the model is {model.name!r}")
     graph = model.graph()
     used = {option.gpu for option in graph.options}
     types = [gpu for gpu in gpus.types() if gpu.name in used]
+    for option in graph.options:
+        if option.gpu is not None and option.gpu not in gpus.gpus:
+            raise InvalidInputError(
+                f"options.{option.name}.gpu",
+                f"memory and price of {option.gpu!r} are not known, only of {', '.join(gpus.gpus)}; "
+                "--gpu-types takes a file with others",
+            )
     try:
         conversion = profiled.conversion(graph, profile, workload, factors)
     except InvalidInputError as error:
@@ -82,11 +94,11 @@ def build(
     rates = tuple(
         (option.name, throughput.rate)
         for option in graph.options
-        for entry in profile.of(option.name, option.gpu)
+        for entry in entries_of(option, profile)
         for throughput in entry.throughput
-        if entry.gpus == option.gpus and option.name not in (factors or {})
+        if option.name not in (factors or {})
     )
-    return Assembly(model, graph, workload, conversion, problem, rates)
+    return Assembly(model, graph, workload, conversion, problem, rates, unused(graph, profile))
 
 
 def _read_model(model: str) -> ModelDocument:

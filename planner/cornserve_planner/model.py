@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from cornserve_planner.document import Document, Part
 from cornserve_planner.errors import InvalidInputError
@@ -12,6 +12,17 @@ from cornserve_planner.graph import Component, DeploymentOption, ExecutorGraph, 
 from cornserve_planner.workload.classes import Modalities
 
 Name = Annotated[str, Field(min_length=1, max_length=100)]
+
+
+def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            raise ValueError(f"{name!r} is given twice")
+    return names
+
+
+Components = Annotated[tuple[Name, ...], Field(min_length=1), AfterValidator(_each_once)]
+"""Names of a model's, in no order, each once."""
 
 
 class ComponentEntry(Part):

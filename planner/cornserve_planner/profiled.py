@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from cornserve_planner.conversion import Conversion, Measurement, convert
 from cornserve_planner.graph import ExecutorGraph, RequestType
 from cornserve_planner.problem import GpuType, Problem
+from cornserve_planner.profiles.matching import check_names, entries_of
 from cornserve_planner.profiles.profile import OptionProfile, Profile, Throughput
 from cornserve_planner.workload.document import Workload
 
@@ -36,8 +37,9 @@ def conversion(
     Args:
         factors: α of options that have none; those of a profile count for nothing.
 
-    Raises `InvalidInputError` naming what has not been profiled.
+    Raises `InvalidInputError` naming what has not been profiled, or what the model does not have.
     """
+    check_names(graph, profile)
     assumed = dict(factors or {})
     measured, types = measurements(graph, profile)
     kept = tuple(it for it in measured if it.option not in assumed)
@@ -57,10 +59,7 @@ def problem(
 
 
 def _entries(graph: ExecutorGraph, profile: Profile) -> Iterable[OptionProfile]:
-    """Those of the model's options, on as many GPUs of the type as the model says."""
-    return (
-        entry for option in graph.options for entry in profile.of(option.name, option.gpu) if entry.gpus == option.gpus
-    )
+    return (entry for option in graph.options for entry in entries_of(option, profile))
 
 
 def _mix(graph: ExecutorGraph, entry: OptionProfile, throughput: Throughput) -> Iterable[tuple[frozenset[str], float]]:

@@ -71,6 +71,9 @@ def _sources(found: Found) -> Iterator[RenderableType]:
             f"Of another mix, {check.measurement.option} serves {check.measurement.rate:.4g} requests/s; "
             f"the conversion says {check.predicted:.4g} ({check.error:+.1%})"
         )
+    if found.assembly.unused:
+        listed = ", ".join(f"{entry.option} on {entry.gpus} × {entry.gpu}" for entry in found.assembly.unused)
+        yield f"Not used of the profile: {listed}"
     for reason in found.assembly.problem.excluded.values():
         yield f"Left out: {reason}"
 

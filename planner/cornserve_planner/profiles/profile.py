@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from importlib.resources import files
 from typing import Annotated, Self
 
@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from cornserve_planner.document import Document, Part
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.model import Name
+from cornserve_planner.model import Components, Name
 from cornserve_planner.problem import SHARES_TOLERANCE
 from cornserve_planner.profiles.figure import Duration, Rate, Size, Tag
 
@@ -21,7 +21,7 @@ Share = Annotated[float, Field(gt=0, le=1)]
 class MixEntry(Part):
     """Requests of a mix that need the same components of the model."""
 
-    components: tuple[Name, ...] = Field(min_length=1)
+    components: Components
     share: Share
 
 
@@ -123,6 +123,10 @@ class Profile(Document):
                 "model", f"no profile of {model!r} is shipped; there are {', '.join(sorted(known))}"
             )
         return cls.parse((_DATA / f"{model}.json").read_text(encoding="utf-8"), f"{model}.json")
+
+    def only(self, options: Collection[str]) -> Self:
+        """What it knows of these, for a model that leaves some out."""
+        return self.model_copy(update={"options": tuple(it for it in self.options if it.option in options)})
 
     def of(self, option: str, gpu: str | None = None) -> tuple[OptionProfile, ...]:
         return tuple(it for it in self.options if it.option == option and gpu in (None, it.gpu))

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from cornserve_planner.document import Document, Part
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.graph import RequestType
-from cornserve_planner.model import Name
+from cornserve_planner.model import Components, Name
 from cornserve_planner.problem import SHARES_TOLERANCE
 from cornserve_planner.workload.classes import Modalities, shares
 from cornserve_planner.workload.files import read
@@ -32,7 +32,7 @@ class Workload:
 
 
 class TypeEntry(Part):
-    components: tuple[Name, ...] = Field(min_length=1)
+    components: Components
     share: Annotated[float, Field(ge=0, le=1)]
 
 

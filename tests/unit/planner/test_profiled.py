@@ -120,3 +120,34 @@ def test_a_factor_that_is_given_counts_instead_of_the_profile() -> None:
 
 
 MODEL_TYPE = Modalities(always=("encoder", "llm")).request_type(frozenset({"encoder", "llm"}))
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "complaint"),
+    [
+        (
+            "[{components: [encoder, llm]",
+            "[{components: [encodr, llm]",
+            "options.2.throughput.0.mix.0.components: 'encodr' is no component of the model, which has encoder, llm",
+        ),
+        ("option: L,", "option: LL,", "options.1.option: 'LL' is no option of the model, which has E, L, EL"),
+        (
+            "  - {option: EL, gpu: L4, thr",
+            "  - {option: EL, gpu: H100, gpus: 2, thr",
+            "options.EL.gpu: is left open by the model, and the profile knows it on L4, H100: choose one",
+        ),
+    ],
+)
+def test_a_profile_that_is_not_about_the_model_is_refused(right: str, wrong: str, complaint: str) -> None:
+    assert right in PROFILE
+    profile = Profile.parse(PROFILE.replace(right, wrong), "p.yaml")
+
+    with pytest.raises(InvalidInputError) as refused:
+        conversion(MODEL.graph(), profile, Workload({MODEL_TYPE: 1.0}))
+
+    assert str(refused.value) == complaint
+
+
+def test_a_component_that_is_given_twice_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match=r"mix\.1\.components: 'llm' is given twice"):
+        Profile.parse(PROFILE.replace("{components: [llm]", "{components: [llm, llm]"), "p.yaml")
