@@ -138,13 +138,14 @@ class Replica:
     def _lose(self, reason: str) -> None:
         self.lost_at = asyncio.get_running_loop().time()
         unsent = {command.call for command in self._line.waiting}
-        lost = dict(self._listeners)
+        lost = list(self._listeners)
         if lost and not self.is_suspect:
             log.warning("lost the executor at %s with %d invocations: %s", self.endpoint, len(lost), reason)
-        for call, listener in lost.items():
+        for call in lost:
             code = "UNAVAILABLE" if call in unsent else "ABORTED"
-            self._forget(call, code)
-            self._end(listener, code, f"the executor at {self.endpoint} was lost: {reason}")
+            listener = self._forget(call, code)
+            if listener is not None:  # one that has heard of it before may have cancelled this one
+                self._end(listener, code, f"the executor at {self.endpoint} was lost: {reason}")
 
     def _read(self, frame: pb.InvokeResponse | None) -> None:
         if frame is None:

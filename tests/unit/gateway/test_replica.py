@@ -95,6 +95,20 @@ async def test_the_loss_of_a_replica_reaches_those_who_listen_after_one_that_rai
     assert [hearing.codes for hearing in hearings] == [["UNAVAILABLE"], ["UNAVAILABLE"]]
 
 
+async def test_who_is_cancelled_while_others_hear_of_the_loss_of_a_replica_hears_nothing(replica: Replica) -> None:
+    class Producer(Hearing):
+        def on_end(self, code: str, message: str, values: bytes) -> None:
+            super().on_end(code, message, values)
+            replica.cancel(consumer_call)
+
+    producer, consumer = Producer(), Hearing()
+    replica.start(pb.Start(request=b"0"), producer)
+    consumer_call = replica.start(pb.Start(request=b"0"), consumer)
+    await replica.close()
+
+    assert (producer.codes, consumer.codes) == (["UNAVAILABLE"], [])
+
+
 async def _serve(answer: bytes) -> asyncio.Server:
     """Whatever else may listen where an executor was."""
 
