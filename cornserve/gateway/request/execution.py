@@ -10,6 +10,7 @@ their consumers have them. Its values stay what they were.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
@@ -31,17 +32,25 @@ MAX_INPUT_LOSSES = 3
 """How often an invocation may find that its inputs are gone."""
 
 
+class State(Enum):
+    WAITING = auto()
+    """For a replica, to run there for the first time or once more."""
+    RUNNING = auto()
+    KEPT = auto()
+    """It has ended, and its executor keeps its tensors."""
+    OVER = auto()
+
+
 class Execution:
     """Takes what executors send for one invocation."""
 
     __slots__ = (
         "_call",
         "_dispatch",
-        "_holds_tensors",
         "_input_losses",
         "_replica",
-        "_runs",
         "_span",
+        "_state",
         "attempt",
         "channels",
         "inputs",
@@ -61,9 +70,7 @@ class Execution:
         self._call = 0
         self.inputs: Sequence[pb.Input] = ()
         """What the last attempt was given."""
-        self._runs = False
-        self._holds_tensors = False
-        """Whether its executor keeps them for it."""
+        self._state = State.WAITING
         self._input_losses = 0
         self._span: Span | None = None
         """Of the attempt, where requests are traced."""
@@ -71,15 +78,15 @@ class Execution:
     def start(self, replica: Replica, message: pb.Start) -> None:
         self._replica = replica
         self.inputs = message.inputs
-        self._runs = True
+        self._state = State.RUNNING
         trace = self._dispatch.meter.trace
         if trace is not None:
             self._span = trace.begin_attempt(self.invocation, replica.endpoint, message)
         self._call = replica.start(message, self)
 
     def cancel(self, code: str = "CANCELLED") -> None:
-        if self._replica is not None and self._runs:
-            self._runs = False
+        if self._replica is not None and self.runs:
+            self._state = State.OVER
             self._replica.cancel(self._call, code)
             self._end_span(code)
 
@@ -90,13 +97,14 @@ class Execution:
     def fail_as(self, error: InvocationError) -> None:
         """As another invocation has failed, so that clients hear of the same error wherever a task splits its work."""
         self.cancel(error.code)
+        self._state = State.OVER
         self.invocation.fail_as(error)
         self._close()
 
     def release(self) -> None:
         """Its tensors are needed no more."""
-        if self._replica is not None and self._holds_tensors:
-            self._holds_tensors = False
+        if self._replica is not None and self._state is State.KEPT:
+            self._state = State.OVER
             self._replica.release(self._call)
 
     def start_anew(self) -> None:
@@ -108,18 +116,18 @@ class Execution:
         """It has to be started again, as a new attempt."""
         self.release()
         self.attempt += 1
+        self._state = State.WAITING
         self._replica = None
         self._dispatch.meter.retry()
 
     @property
     def is_over(self) -> bool:
         """Whether nothing runs or has to be started for it."""
-        is_placed = self._replica is not None or self.invocation.error is not None
-        return self.invocation.ended and is_placed and not self._runs
+        return self._state in (State.KEPT, State.OVER)
 
     @property
     def waits_for_a_replica(self) -> bool:
-        return self._replica is None and not self.is_over
+        return self._state is State.WAITING
 
     @property
     def endpoint(self) -> str | None:
@@ -128,7 +136,7 @@ class Execution:
     @property
     def runs(self) -> bool:
         """At a replica, now."""
-        return self._runs
+        return self._state is State.RUNNING
 
     @property
     def has_output(self) -> bool:
@@ -165,7 +173,6 @@ class Execution:
             self._span = None
 
     def on_end(self, code: str, message: str, values: bytes) -> None:
-        self._runs = False
         self._end_span(code)
         if code == "OK":
             self._succeed(values)
@@ -179,7 +186,6 @@ class Execution:
 
     def on_input_lost(self, inputs: Sequence[int], message: str) -> None:
         """It has not begun, because tensors of other invocations are gone."""
-        self._runs = False
         self._end_span("INPUT_LOST")
         self._input_losses += 1
         if self._input_losses > MAX_INPUT_LOSSES:
@@ -189,8 +195,9 @@ class Execution:
         self._dispatch.restart(self, inputs)
 
     def _succeed(self, values: bytes) -> None:
+        self._state = State.OVER
         if self._replica is not None and layout_of(self.invocation.task.output_type).tensors:
-            self._holds_tensors = True
+            self._state = State.KEPT
             self._replica.keep(self._call)
         if not self.invocation.ended:
             try:
@@ -201,6 +208,7 @@ class Execution:
         self._close()
 
     def _fail(self, code: str, message: str) -> None:
+        self._state = State.OVER
         self.invocation.fail(code, message)
         self._close()
 
