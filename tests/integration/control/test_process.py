@@ -19,21 +19,8 @@ from cornserve.control.sweep import sweep_executors
 from cornserve.home import Home
 from cornserve.v1 import executor_pb2 as pb
 from tests.invoking import calling
+from tests.unit.gateway.sources import ECHO
 from tests.waiting import until
-
-SOURCE = """
-from cornserve import App, Task
-from cornserve_echo import EchoRequest, EchoResponse, EchoTask
-
-class Echo(Task[EchoRequest, EchoResponse]):
-    def post_init(self) -> None:
-        self.echo = EchoTask()
-
-    def invoke(self, request: EchoRequest) -> EchoResponse:
-        return self.echo.invoke(request)
-
-app = App(name="echo", paths=[Echo()])
-"""
 
 
 @pytest.fixture
@@ -76,7 +63,7 @@ async def test_executors_that_no_app_needs_may_finish_for_as_long_as_a_request_m
 ) -> None:
     endless = pb.Start(request_id="r", request=b'{"text": "a", "seconds": 1000}')
     async with controller(home, "--limit", "request-seconds=1"):
-        await store.create(APPS, "echo", AppSpec(source=SOURCE))
+        await store.create(APPS, "echo", AppSpec(source=ECHO))
         route = (await serves(store)).route
         assert route is not None
         ((endpoint,),) = route.endpoints.values()
@@ -92,6 +79,6 @@ async def test_executors_that_no_app_needs_may_finish_for_as_long_as_a_request_m
 async def test_a_metrics_port_that_another_has_taken_keeps_no_app_from_being_served(home: Home, store: Store) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         async with controller(home, "--metrics-port", str(other.getsockname()[1])):
-            await store.create(APPS, "echo", AppSpec(source=SOURCE))
+            await store.create(APPS, "echo", AppSpec(source=ECHO))
 
             await serves(store)
