@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import cache
 
 from benchmarks.reproduction.markdown import prose, table
 from cornserve_planner.graph import DeploymentOption
@@ -11,7 +13,7 @@ from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.milp import capacity, max_rate
 
 GPUS = 16
-SHARES = (0.45, 0.5, 0.55, 0.6, 0.62, 0.65, 0.7, 0.75, 0.8)
+SHARES = (0.1, 0.2, 0.3, 0.4, 0.45, 0.5, 0.55, 0.6, 0.62, 0.65, 0.7, 0.75, 0.8)
 STEP = 0.001
 VIA_ENCODERS = 0.675
 """Of the requests, in [C §7.4]."""
@@ -69,9 +71,11 @@ def problem(encoder: float, language: float) -> Problem:
     )
 
 
+@cache
 def _encoder_range(language: float) -> tuple[float, float] | None:
-    """The rates of an encoder for which 4 + 6 is best."""
-    fitting = [index * STEP for index in range(1, 6000) if best(index * STEP, language) == PRINTED]
+    """The rates of an encoder for which 4 + 6 is best: from 2/φ on, 3 encoders keep 6 monoliths as busy."""
+    most = math.ceil(2 / language / STEP)
+    fitting = [index * STEP for index in range(1, most + 1) if best(index * STEP, language) == PRINTED]
     return (fitting[0], fitting[-1]) if fitting else None
 
 

@@ -5,9 +5,10 @@ What it needs is imported when it runs, so that `--help` and shell completion an
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
 
@@ -105,17 +106,19 @@ def plan(
     Needs no cluster and no GPU.
     """
     require_libraries()
+    if save is not None and plot is not None and save.expanduser().resolve() == plot.expanduser().resolve():
+        raise PlannerError(f"--save, --plot: both would write {save}")
     from cornserve_planner.session import Wish
 
     wish = Wish(
         model=model,
         gpus=gpus,
-        gpus_of={name: int(count) for name, count in _settings("--gpus-of", "TYPE=N", gpus_of).items()},
+        gpus_of=_settings("--gpus-of", "TYPE=N, a type and a whole number", gpus_of, _count),
         rate=rate,
         workload=workload,
         profile=profile,
         gpu_types=gpu_types,
-        factors=_settings("--factor", "OPTION=FACTOR", factor),
+        factors=_settings("--factor", "OPTION=FACTOR, a name and a number", factor, float),
         objective=objective,
         largest_cell=largest_cell,
         whole=whole,
@@ -123,19 +126,31 @@ def plan(
         time_limit=time_limit,
     )
     found = _find(wish, quiet=json)
-    _write(found, save, plot)
     _show(found, json=json, explain=explain)
+    _write(found, save, plot)
 
 
-def _settings(option: str, form: str, settings: list[str] | None) -> dict[str, float]:
-    found: dict[str, float] = {}
+Number = TypeVar("Number", int, float)
+
+
+def _settings(option: str, form: str, settings: list[str] | None, read: Callable[[str], Number]) -> dict[str, Number]:
+    found: dict[str, Number] = {}
     for setting in settings or []:
         name, _, number = setting.rpartition("=")
+        if name in found:
+            raise PlannerError(f"{option}: {name!r} is given twice")
         try:
-            found[name] = float(number)
+            found[name] = read(number)
         except ValueError:
-            raise PlannerError(f"{option} is {form}, a name and a number: not {setting!r}") from None
+            raise PlannerError(f"{option} is {form}: not {setting!r}") from None
     return found
+
+
+def _count(text: str) -> int:
+    """Raises `ValueError` for anything but digits."""
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError(text)
+    return int(text)
 
 
 def _find(wish: Wish, *, quiet: bool) -> Found:

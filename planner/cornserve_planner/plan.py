@@ -71,8 +71,8 @@ class Plan(Document):
 
     @property
     def integrality_gap(self) -> float:
-        """Which fraction of the relaxation's value whole replicas cost."""
-        return abs(self.relaxation - self.value) / max(abs(self.relaxation), 1e-12)
+        """By which fraction of its value the plan could be better if fractions of replicas could run."""
+        return abs(self.relaxation - self.value) / max(abs(self.value), 1e-12)
 
     def shares_of(self, request_type: str) -> dict[str, float]:
         """With which probability requests of a type take which path [C §5.3]."""

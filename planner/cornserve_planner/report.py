@@ -91,13 +91,18 @@ def _cells(found: Found) -> Table:
 
 def _result(found: Found) -> Text:
     proposal = found.proposal
+    serving = f"{_count(proposal.gpus, 'GPU')} serve{'s' * (proposal.gpus == 1)}"
     asked = "" if proposal.target is None else f" ({proposal.target:.4g} are asked for)"
     price = "" if proposal.dollars is None else f", ${proposal.dollars:.2f} an hour"
     of = f": {' + '.join(_cell(entry, found) for entry in proposal.instances)}" if found.cells else ", as one plan"
     direct = found.direct
     beside = "" if direct is None else f"\nAs one plan, without cells, {_count(direct.gpus, 'GPU')} would do (--whole)."
     return Text.assemble(
-        (f"{_count(proposal.gpus, 'GPU')} serve {proposal.rate:.4g} requests/s", "bold"), asked, of, price, beside
+        (f"{serving} {proposal.rate:.4g} requests/s", "bold"),
+        asked,
+        of,
+        price,
+        beside,
     )
 
 

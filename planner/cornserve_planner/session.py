@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -96,10 +96,13 @@ class Found:
 
 def find(wish: Wish, advance: Advance = lambda done, total, what: None) -> Found:
     """Raises `InvalidInputError`, `InfeasibleError` or `NoPlanFoundError`."""
+    if wish.rate is not None and not (math.isfinite(wish.rate) and wish.rate > 0):
+        raise InvalidInputError("--rate", f"has to be a number above 0, not {wish.rate:g}")
     assembly = assemble(wish.model, wish.workload, wish.profile, wish.gpu_types, wish.factors)
     solver = Solver(Engine(wish.solver), wish.time_limit)
     has_budget = wish.gpus is not None or bool(wish.gpus_of)
-    rate = wish.rate if has_budget else wish.rate or assembly.workload.rate
+    _check_types(wish.gpus_of, assembly)
+    rate = wish.rate if has_budget or wish.rate else assembly.workload.rate
     if has_budget == (rate is not None):
         raise InvalidInputError("--gpus, --rate", "say one of them: a budget, or what is to be served")
     if wish.objective == "dollars" and rate is None:
@@ -107,6 +110,14 @@ def find(wish: Wish, advance: Advance = lambda done, total, what: None) -> Found
     if wish.whole or wish.gpus_of or wish.objective == "dollars":
         return _whole(wish, assembly, rate, solver)
     return _of_cells(wish, assembly, rate, solver, advance)
+
+
+def _check_types(wished: Iterable[str], assembly: Assembly) -> None:
+    known = sorted({option.gpu for option in assembly.graph.options if option.gpu})
+    for name in wished:
+        if name not in known:
+            runs = f"on {', '.join(known)}" if known else "on any GPU, of no type"
+            raise InvalidInputError("--gpus-of", f"nothing of {assembly.model.name} runs on {name!r}: it runs {runs}")
 
 
 def _whole(wish: Wish, assembly: Assembly, rate: float | None, solver: Solver) -> Found:

@@ -186,17 +186,24 @@ def test_the_same_plan_gives_the_same_picture(files: list[str], tmp_path: Path) 
         (["qwen2.5-omni-7b", "--gpus", "8", "--objective", "dollars"], "error: --objective: dollars are for a --rate"),
         (["qwen2.5-omni-7b", "--gpus", "8", "--factor", "monolith"], "error: --factor is OPTION=FACTOR"),
         (["llava-1.5-7b", "--gpus-of", "L4"], "error: --gpus-of is TYPE=N"),
+        *(
+            (["llava-1.5-7b", "--gpus-of", f"RTX-4090={count}"], "error: --gpus-of is TYPE=N, a type and a whole ")
+            for count in ("1.7", "nan", "inf", "-1", "")
+        ),
+        (["llava-1.5-7b", "--gpus-of", "L4=1", "--gpus-of", "L4=2"], "error: --gpus-of: 'L4' is given twice"),
+        (
+            ["llava-1.5-7b", "--gpus-of", "RTX4090=2"],
+            "error: --gpus-of: nothing of llava-1.5-7b runs on 'RTX4090': it runs on A100-80GB, RTX-4090",
+        ),
+        (["qwen-image", "--rate", "0"], "error: --rate: has to be a number above 0, not 0"),
+        (["qwen-image", "--rate", "inf"], "error: --rate: has to be a number above 0, not inf"),
+        (["qwen-image", "--gpus", "1", "--save", "a", "--plot", "./a"], "error: --save, --plot: both would write a"),
         (["qwen2.5-omni-7b", "--gpus", "8", "--factor", "x=2"], "error: profile of qwen2.5-omni-7b: factors.x: "),
         (
             ["qwen3-omni-30b-a3b", "--gpus", "8"],
             "error: profile of qwen3-omni-30b-a3b: options.talker: was not measured",
         ),
         (["internvl3-38b", "--gpus", "1"], "error: infeasible: "),
-        (
-            ["qwen-image", "--gpus", "1", "--save", "/nowhere/plan.json"],
-            "error: /nowhere/plan.json: cannot be written: ",
-        ),
-        (["qwen-image", "--gpus", "1", "--plot", "plan.xyz"], "error: plan.xyz: cannot be drawn: "),
     ],
 )
 def test_what_cannot_be_done_is_one_line(arguments: list[str], complaint: str) -> None:
@@ -226,6 +233,18 @@ def test_what_is_not_installed_is_told_with_what_to_install(
 
     assert result.exit_code == 1
     assert result.stderr == 'error: highspy: not installed; the planner needs: pip install "cornserve[planner]"\n'
+
+
+@pytest.mark.parametrize(
+    ("option", "file", "complaint"),
+    [("--save", "/nowhere/plan.json", "cannot be written: "), ("--plot", "plan.xyz", "cannot be drawn: ")],
+)
+def test_a_plan_that_cannot_be_written_down_is_printed_all_the_same(option: str, file: str, complaint: str) -> None:
+    result = run("qwen-image", "--gpus", "1", option, file)
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"error: {file}: {complaint}")
+    assert "1 GPU serves 0.1975 requests/s" in result.stdout
 
 
 def test_names_of_models_are_completed() -> None:

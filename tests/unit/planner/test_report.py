@@ -32,5 +32,14 @@ def test_ties_are_mentioned_where_they_were_not_settled(found: Found) -> None:
     assert "Fewer GPUs or kinds of executors may do the same: ties were not" in printed(found, ties_settled=False)
 
 
+@pytest.mark.parametrize(("relaxation", "beyond"), [(3.0, "200.0% more"), (1.0, "0.0% more")])
+def test_what_fractions_of_replicas_would_bring_is_told_of_what_the_plan_does(
+    found: Found, relaxation: float, beyond: str
+) -> None:
+    value = found.proposal.instances[0].plan.value
+
+    assert f"({beyond})" in printed(found, relaxation=relaxation * value)
+
+
 def test_a_plan_that_is_not_proven_tells_how_good_it_is_known_to_be(found: Found) -> None:
     assert "the best has at most 0.5 requests/s" in printed(found, proven=False, bound=0.5)
