@@ -15,6 +15,9 @@ from cornserve_planner.solve.engine import Solver
 from cornserve_planner.solve.infeasible import require_routes
 from cornserve_planner.solve.milp import max_rate
 
+ROUNDING = 1e-9
+"""Of a rate: a cell that serves more than its halves by less than this serves as much."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cell:
@@ -73,6 +76,6 @@ def efficient(cells: Iterable[Cell]) -> tuple[Cell, ...]:
     for cell in sorted(cells, key=lambda cell: cell.gpus):
         if kept and cell.gpus == kept[-1].gpus:
             raise InvalidInputError("cells", f"there are two of {cell.gpus} GPUs")
-        if cell.rate > (cell.gpus // kept[-1].gpus * kept[-1].rate if kept else 0.0):
+        if cell.rate > (cell.gpus // kept[-1].gpus * kept[-1].rate * (1 + ROUNDING) if kept else 0.0):
             kept.append(cell)
     return tuple(kept)

@@ -79,12 +79,13 @@ def fixed_strategies(problem: Problem) -> tuple[Strategy, ...]:
 
 
 def rates_reached(problem: Problem, budget: Budget) -> tuple[Reached, ...]:
-    """What each strategy serves within a budget, best first; those that do not fit are left out."""
+    """What each strategy serves within a budget, best first. Those that do not fit are left out, and so are those that
+    the budget does not limit."""
     reached = []
     for strategy in fixed_strategies(problem):
         load = _load(problem, strategy)
         replicas = dict.fromkeys(strategy.options, 1)
-        if not budget.allows(problem, replicas):
+        if not budget.allows(problem, replicas) or not budget.limits(problem, strategy.options):
             continue
         reached.append(_reached(problem, strategy, _fill(problem, budget, load, replicas), load))
         even = _even(problem, strategy, budget)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cornserve_planner.errors import InvalidInputError
@@ -32,6 +32,8 @@ class Budget:
         for where, limit in limits.items():
             if limit is not None and not (math.isfinite(limit) and limit >= 0):
                 raise InvalidInputError(f"budget.{where}", f"has to be a number of at least 0, not {limit}")
+            if where != "dollars" and not (limit is None or type(limit) is int):
+                raise InvalidInputError(f"budget.{where}", f"has to be a whole number, not {limit}")
 
     def allows(self, problem: Problem, replicas: Mapping[str, int]) -> bool:
         """Whether replicas of these options, by name, stay within it."""
@@ -47,6 +49,11 @@ class Budget:
             return True
         dollars = math.fsum(problem.price(problem.option[name]) * count for name, count in replicas.items())
         return dollars <= self.dollars * (1 + ROUNDING)
+
+    def limits(self, problem: Problem, options: Iterable[str]) -> bool:
+        """Whether there cannot be any number of replicas of all these options."""
+        has_total = self.gpus is not None or self.dollars is not None
+        return has_total or any(problem.option[name].gpu in self.gpus_of for name in options)
 
     def __str__(self) -> str:
         """As errors tell it: `8 GPUs, of which 4 H100`."""

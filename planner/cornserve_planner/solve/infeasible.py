@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 import pulp
 
@@ -32,12 +34,40 @@ def require_routes(problem: Problem) -> None:
 
 def why_nothing_is_served(problem: Problem, budget: Budget) -> tuple[str, str]:
     """For a budget in which not one replica of each option that some path needs can run."""
-    fewest, replicas = _smallest(problem)
-    listed = ", ".join(f"{name} ({problem.option[name].gpus})" for name in replicas)
-    return (
-        f"the budget of {budget}",
-        f"to serve every type once takes at least {fewest} GPU{'s' * (fewest != 1)}: one replica each of {listed}",
-    )
+    needs = []
+    for limit in _limits(problem, budget):
+        least, names = _smallest(problem, limit.of)
+        if least > limit.most:
+            each = ", ".join(f"{name} ({limit.told(limit.of(name))})" for name in names)
+            needs.append(f"{limit.told(least)}: one replica each of {each}")
+    why = "; or ".join(needs) or f"more than {budget} together, whichever options are taken"
+    return f"the budget of {budget}", f"to serve every type once takes at least {why}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    """One of a budget's.
+
+    Args:
+        of: what a replica of an option takes of it.
+        told: as errors say so much of it.
+    """
+
+    most: float
+    of: Callable[[str], float]
+    told: Callable[[float], str]
+
+
+def _limits(problem: Problem, budget: Budget) -> list[_Limit]:
+    option = problem.option
+    limits = []
+    if budget.gpus is not None:
+        limits.append(_Limit(budget.gpus, lambda name: option[name].gpus, lambda n: f"{n:g} GPU{'s' * (n != 1)}"))
+    for gpu, most in budget.gpus_of.items():
+        limits.append(_Limit(most, partial(_gpus_of, problem, gpu), f"{{:g}} {gpu}".format))
+    if budget.dollars is not None:
+        limits.append(_Limit(budget.dollars, lambda name: problem.price(option[name]), "${:g} an hour".format))
+    return limits
 
 
 def why_rate_is_missed(
@@ -48,13 +78,18 @@ def why_rate_is_missed(
     return f"the budget of {budget}", f"{rate:g} requests/s are asked for, and at most {best.bound:.4g} can be served"
 
 
-def _smallest(problem: Problem) -> tuple[int, list[str]]:
-    """The fewest GPUs on which every type has a path, and the options that run on them, once each."""
+def _gpus_of(problem: Problem, gpu: str, name: str) -> int:
+    option = problem.option[name]
+    return option.gpus if option.gpu == gpu else 0
+
+
+def _smallest(problem: Problem, weight: Callable[[str], float]) -> tuple[float, list[str]]:
+    """The least with which every type has a path, and the options that take it, once each."""
     lp = pulp.LpProblem("smallest", pulp.LpMinimize)
     routes = [route for route in undominated(problem.usable) if problem.shares[route.type] > 0]
     names = dict.fromkeys(name for route in routes for name in route.seconds)
     runs = {name: lp.add_variable(f"r{index}", 0, 1, pulp.LpInteger) for index, name in enumerate(names)}
-    lp.setObjective(pulp.lpSum(problem.option[name].gpus * variable for name, variable in runs.items()))
+    lp.setObjective(pulp.lpSum(weight(name) * variable for name, variable in runs.items()))
     taken = [lp.add_variable(f"x{index}", 0, 1, pulp.LpInteger) for index in range(len(routes))]
     for kind in {route.type for route in routes}:
         lp += pulp.lpSum(x for x, route in zip(taken, routes, strict=True) if route.type == kind) >= 1
@@ -65,4 +100,4 @@ def _smallest(problem: Problem) -> tuple[int, list[str]]:
     needed = [
         option.name for option in problem.options if option.name in runs and round(runs[option.name].varValue or 0)
     ]
-    return sum(problem.option[name].gpus for name in needed), needed
+    return sum(map(weight, needed)), [name for name in needed if weight(name)]

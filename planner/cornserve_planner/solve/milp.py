@@ -14,12 +14,15 @@ from cornserve_planner.errors import InfeasibleError, InvalidInputError, NoPlanF
 from cornserve_planner.plan import Objective, PathRate, Plan
 from cornserve_planner.problem import Problem, Route
 from cornserve_planner.solve.budget import Budget
-from cornserve_planner.solve.engine import Outcome, Solver, run
+from cornserve_planner.solve.engine import Solver, run
 from cornserve_planner.solve.infeasible import require_routes, why_nothing_is_served, why_rate_is_missed
 from cornserve_planner.solve.program import Program
+from cornserve_planner.strategies import costs_reached, rates_reached
 
 SLACK = 1e-7
 """By which fraction a rate may be missed by a plan that is taken because it breaks a tie."""
+TOLERATED = 1e-5
+"""By which fraction a rate may be missed by what a solver takes for a solution."""
 TIE_NODES = 100
 """Of the tree that is searched to break ties: more than problems with a dozen options have, and less than a second of
 those with thirty. A plan's value does not depend on it."""
@@ -36,21 +39,27 @@ def max_rate(problem: Problem, budget: Budget, solver: Solver | None = None) -> 
     require_routes(problem)
     if budget == Budget():
         raise InvalidInputError("budget", "has no limit, so that there is no highest rate")
-    relaxed = Program(problem, budget)
-    run(relaxed.maximize_rate(), Solver(), relaxed=True)
+    relaxed = Program(problem, budget, whole=False)
+    if not run(relaxed.maximize_rate(), Solver(), relaxed=True).proven:
+        raise InvalidInputError("budget", f"{budget}, and others without a limit, so that there is no highest rate")
     relaxation = relaxed.solved_rate()
     program = Program(problem, budget, ceiling=relaxation)
     outcome = run(program.maximize_rate(), solver)
     first = _serving(problem, program.solved_replicas())
+    if not outcome.proven:
+        fixed = [_serving(problem, dict(it.replicas)) for it in rates_reached(problem, budget)[:1]]
+        first = max([first, *fixed], key=lambda it: it.rate)
     if first.rate <= relaxation * SLACK:
         _require_found(outcome.proven, solver)
         raise InfeasibleError(*why_nothing_is_served(problem, budget))
     ties = _break_ties(problem, budget, first.rate, first, solver)
     best = ties.winner.rate
-    bound = best if outcome.proven and not solver.gap else max(best, program.per_second(outcome.bound))
+    proven = outcome.proven and best >= program.solved_rate() * (1 - TOLERATED)
+    stated = relaxation if math.isnan(outcome.bound) else min(relaxation, program.per_second(outcome.bound))
+    bound = best if proven and not solver.gap else max(best, stated)
     return _plan(
         problem, Objective.RATE, ties, rate=best, value=best, bound=bound, relaxation=max(relaxation, best),
-        outcome=outcome, solver=solver,
+        proven=proven, seconds=outcome.seconds, solver=solver,
     )  # fmt: skip
 
 
@@ -74,21 +83,28 @@ def _least(problem: Problem, objective: Objective, rate: float, budget: Budget, 
     require_routes(problem)
     if not (math.isfinite(rate) and rate > 0):
         raise InvalidInputError("rate", f"has to be a number above 0, not {rate}")
-    relaxed, program = Program(problem, budget, rate=rate), Program(problem, budget, rate=rate)
+    relaxed, program = Program(problem, budget, rate=rate, whole=False), Program(problem, budget, rate=rate)
     if run(relaxed.minimize(objective), Solver(), relaxed=True).feasible is False:
-        raise InfeasibleError(*why_rate_is_missed(problem, rate, budget, max_rate))
+        raise _infeasible(problem, rate, budget)
     outcome = run(program.minimize(objective), solver)
     if outcome.feasible is False:
-        raise InfeasibleError(*why_rate_is_missed(problem, rate, budget, max_rate))
-    _require_found(outcome.feasible, solver)
-    value = program.cost(program.solved_replicas(), objective)
-    first = _serving(problem, program.solved_replicas())
-    ties = _break_ties(problem, _at_cost(budget, objective, value), rate, first, solver)
+        raise _infeasible(problem, rate, budget)
+    found = [program.solved_replicas()] if outcome.feasible else []
+    if not outcome.proven:
+        fixed = (dict(it.replicas) for it in costs_reached(problem, rate, objective))
+        found += [replicas for replicas in fixed if budget.allows(problem, replicas)][:1]
+    serving = [it for it in (_serving(problem, one) for one in found) if it.rate >= rate * (1 - TOLERATED)]
+    _require_found(bool(serving), solver)
+    first = min(serving, key=lambda it: program.cost(it.replicas, objective))
+    cost = program.cost(first.replicas, objective)
+    ties = _break_ties(problem, _at_cost(budget, objective, cost), rate, first, solver)
     value = program.cost(ties.winner.replicas, objective)
-    bound = value if outcome.proven and not solver.gap else min(value, outcome.bound)
+    relaxation = min(value, relaxed.value())
+    stated = relaxation if math.isnan(outcome.bound) else max(relaxation, outcome.bound)
     return _plan(
-        problem, objective, ties, rate=min(rate, ties.winner.rate), value=value, bound=bound,
-        relaxation=min(value, relaxed.value()), outcome=outcome, solver=solver,
+        problem, objective, ties, rate=min(rate, ties.winner.rate), value=value,
+        bound=value if outcome.proven and not solver.gap else min(value, stated), relaxation=relaxation,
+        proven=outcome.proven, seconds=outcome.seconds, solver=solver,
     )  # fmt: skip
 
 
@@ -97,6 +113,8 @@ def capacity(problem: Problem, replicas: Mapping[str, int]) -> tuple[float, tupl
     if not replicas:
         return 0.0, ()
     program = Program(problem, Budget(), replicas=replicas)
+    if {route.type for route in program.routes} != {name for name, share in problem.shares.items() if share > 0}:
+        return 0.0, ()
     run(program.maximize_rate(), Solver(), relaxed=True)
     return _exactly(problem, program.solved_rates(), replicas)
 
@@ -167,6 +185,12 @@ def _at_cost(budget: Budget, objective: Objective, value: float) -> Budget:
             return Budget(round(value), budget.gpus_of, budget.dollars)
 
 
+def _infeasible(problem: Problem, rate: float, budget: Budget) -> Exception:
+    if budget == Budget():
+        return InvalidInputError("rate", f"{rate:g} requests/s are more than solvers can tell apart in one plan")
+    return InfeasibleError(*why_rate_is_missed(problem, rate, budget, max_rate))
+
+
 def _require_found(found: bool | None, solver: Solver) -> None:
     if not found:
         raise NoPlanFoundError(f"{solver.engine} found no plan in {solver.time_limit} s; give it more time")
@@ -181,7 +205,8 @@ def _plan(
     value: float,
     bound: float,
     relaxation: float,
-    outcome: Outcome,
+    proven: bool,
+    seconds: float,
     solver: Solver,
 ) -> Plan:
     served = ties.winner
@@ -196,8 +221,8 @@ def _plan(
         value=value,
         bound=bound,
         relaxation=relaxation,
-        proven=outcome.proven,
+        proven=proven,
         ties_settled=ties.settled,
         solver=solver.engine,
-        solve_seconds=outcome.seconds + ties.seconds,
+        solve_seconds=seconds + ties.seconds,
     )

@@ -1,7 +1,8 @@
 """The planning problem without topology as a mixed-integer linear program [C App. B].
 
-Time is measured in the seconds that the mean request takes on the routes that occupy replicas least, so that rates
-come to about as many as there are replicas, whatever the model: the tolerances of solvers are absolute.
+The tolerances of solvers are absolute, so everything is scaled to them. Time is measured in the seconds that the mean
+request takes on the routes that occupy replicas least: then rates come to about as many as there are replicas, whatever
+the model. Rates on routes are told as fractions of their type's share: then rare types weigh as much as common ones.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from cornserve_planner.solve.budget import Budget
 
 
 class Program:
-    """Variables x_{t,p} (rates on routes), r_s (replicas) and R (the rate of all types together).
+    """Variables x_{t,p} / π_t (rates on routes), r_s (replicas) and R (the rate of all types together).
 
     Args:
         rate: requests per second that have to be served; None where the rate is a variable.
-        replicas: how many there are, if that is decided; what remains is a linear program.
+        replicas: how many there are, if that is decided; what remains is a linear program, of the routes that have any.
         ceiling: requests per second that no plan exceeds: bounds the replicas that can be of use.
+        whole: whether replicas are; otherwise it is for the relaxation.
     """
 
     def __init__(
@@ -34,17 +36,24 @@ class Program:
         rate: float | None = None,
         replicas: Mapping[str, int] | None = None,
         ceiling: float | None = None,
+        whole: bool = True,
     ) -> None:
         self.problem = problem
-        self.routes = [route for route in undominated(problem.usable) if problem.shares[route.type] > 0]
-        self.unit = self._unit_of_time()
+        self.routes = [
+            route
+            for route in undominated(problem.usable)
+            if problem.shares[route.type] > 0 and (replicas is None or replicas.keys() >= route.seconds.keys())
+        ]
+        self.unit = 1 / rate if rate is not None else self._unit_of_time()
         self.lp = pulp.LpProblem("plan", pulp.LpMinimize)
         self.x = [self.lp.add_variable(f"x{index}", 0) for index in range(len(self.routes))]
         self.rate: pulp.LpVariable | None = self.lp.add_variable("R", 0) if rate is None else None
-        self._wanted = rate
         self._add_flows()
         if replicas is None:
-            self.replicas = self._replicas(budget, rate if rate is not None else ceiling)
+            ceiling = rate if rate is not None else ceiling
+            self.replicas = self._replicas(budget, ceiling)
+            if whole and ceiling:
+                self._add_openings(ceiling)
             self._add_capacities({name: (variable, 0) for name, variable in self.replicas.items()})
             self._add_budget(budget)
         else:
@@ -106,7 +115,7 @@ class Program:
 
     def solved_rates(self) -> list[tuple[Route, float]]:
         return [
-            (route, self.per_second(variable.varValue or 0.0))
+            (route, self.problem.shares[route.type] * self.per_second(variable.varValue or 0.0))
             for route, variable in zip(self.routes, self.x, strict=True)
         ]
 
@@ -116,7 +125,8 @@ class Program:
         load: dict[str, list[tuple[pulp.LpVariable, float]]] = {}
         for route, variable in zip(self.routes, self.x, strict=True):
             for name, seconds in route.seconds.items():
-                load.setdefault(name, []).append((variable, seconds / self.unit))
+                work = self.problem.shares[route.type] * seconds / self.unit
+                load.setdefault(name, []).append((variable, work))
         return load
 
     def _unit_of_time(self) -> float:
@@ -128,15 +138,12 @@ class Program:
 
     def _add_flows(self) -> None:
         """Equations 10 and 13: each type's rate, divided among its routes."""
-        for name, share in self.problem.shares.items():
+        for name in dict.fromkeys(route.type for route in self.routes):
             terms = [(x, 1.0) for x, route in zip(self.x, self.routes, strict=True) if route.type == name]
-            if not terms:
-                continue
             if self.rate is None:
-                assert self._wanted is not None
-                self._require(terms, pulp.LpConstraintEQ, share * self._wanted * self.unit)
+                self._require(terms, pulp.LpConstraintEQ, 1.0)
             else:
-                self._require([*terms, (self.rate, -share)], pulp.LpConstraintEQ, 0.0)
+                self._require([*terms, (self.rate, -1.0)], pulp.LpConstraintEQ, 0.0)
 
     def _add_capacities(self, supply: Mapping[str, tuple[pulp.LpVariable | None, int]]) -> None:
         """Equations 11 and 14: a replica supplies one unit of work per unit of time."""
@@ -144,6 +151,15 @@ class Program:
             variable, count = supply[name]
             supplied = [] if variable is None else [(variable, -1.0)]
             self._require([*terms, *supplied], pulp.LpConstraintLE, float(count))
+
+    def _add_openings(self, ceiling: float) -> None:
+        """What is served needs a replica, even where it keeps less of one busy than a solver's tolerance: without these
+        constraints, a type of one request in a million would be served by none."""
+        for route, variable in zip(self.routes, self.x, strict=True):
+            for name, seconds in route.seconds.items():
+                if self.problem.shares[route.type] * seconds * ceiling < 1:
+                    terms = [(variable, 1 / (ceiling * self.unit)), (self.replicas[name], -1.0)]
+                    self._require(terms, pulp.LpConstraintLE, 0.0)
 
     def _add_budget(self, budget: Budget) -> None:
         """Equation 15, and its like for single types of GPUs and for dollars."""

@@ -17,6 +17,7 @@ from cornserve_planner.problem import GpuType, Problem, Route
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.engine import Engine, Solver
 from cornserve_planner.solve.milp import max_rate, min_dollars, min_gpus
+from cornserve_planner.strategies import costs_reached, rates_reached
 
 E = DeploymentOption("E", ("encoder",), gpus=1, gpu="small")
 L = DeploymentOption("L", ("llm",), gpus=1, gpu="large")
@@ -88,6 +89,33 @@ def test_types_that_no_request_is_of_need_nothing() -> None:
         assert min_gpus(unused, 2.5).shares_of("image") == {}
 
 
+@pytest.mark.parametrize("engine", Engine)
+@pytest.mark.parametrize("exponent", [4, 5, 6, 7, 9, 12])
+def test_a_type_is_served_however_rare_it_is(engine: Engine, exponent: int) -> None:
+    rare = 10.0**-exponent
+    options = tuple(DeploymentOption(name, tuple(name.lower())) for name in ("A", "B", "AB"))
+    few = Problem(
+        options,
+        {"common": 1 - rare, "rare": rare},
+        (
+            Route("common", "A", {"A": 1 / 12}),
+            Route("common", "AB", {"AB": 2.5}),
+            Route("rare", "AB", {"AB": 2.6}),
+            Route("rare", "A → AB", {"A": 1 / 12, "AB": 0.1}),
+            Route("rare", "A → B", {"A": 1 / 12, "B": 0.3}),
+        ),
+    )
+    solver = Solver(engine)
+    assert max_rate(few, Budget(gpus=1), solver).replicas == {"AB": 1}
+    two = max_rate(few, Budget(gpus=2), solver)
+    assert (two.replicas, two.proven) == ({"A": 1, "AB": 1}, True)
+    assert two.rate == pytest.approx(12.4, rel=1e-3)
+    assert min_gpus(few, 20.0, solver=solver).replicas == {"A": 2, "AB": 1}
+    for rate in (1e-3, 1e-9):
+        least = min_gpus(few, rate, solver=solver)
+        assert (least.replicas, least.rate, least.proven) == ({"AB": 1}, rate, True)
+
+
 def test_dollars_and_gpus_are_different_objectives() -> None:
     assert min_gpus(problem(), 0.4).replicas == {"EL": 1}
     assert min_dollars(problem(), 0.9).replicas == {"E": 1, "L": 1}
@@ -97,6 +125,19 @@ def test_dollars_and_gpus_are_different_objectives() -> None:
 def test_budgets_may_be_of_single_gpu_types_and_dollars() -> None:
     assert max_rate(problem(), Budget(gpus_of={"large": 2, "small": 0})).replicas == {"EL": 2}
     assert max_rate(problem(), Budget(dollars=2.6)).replicas == {"E": 1, "L": 1}
+
+
+def test_a_budget_that_leaves_gpus_without_a_limit_has_no_best_plan() -> None:
+    with pytest.raises(InvalidInputError, match="budget: 2 small, and others without a limit"):
+        max_rate(problem(), Budget(gpus_of={"small": 2}))
+
+
+@pytest.mark.parametrize("gpus", [True, 2.5, float("nan")])
+def test_gpus_are_whole(gpus: int) -> None:
+    with pytest.raises(InvalidInputError, match=r"budget\.gpus: has to be a"):
+        Budget(gpus=gpus)
+    with pytest.raises(InvalidInputError, match=r"budget\.gpus\.large: has to be a"):
+        Budget(gpus_of={"large": gpus})
 
 
 def test_ties_go_to_fewer_gpus_and_then_to_fewer_kinds() -> None:
@@ -119,8 +160,18 @@ def test_an_option_that_does_not_fit_its_gpus_is_excluded_with_the_reason() -> N
 def test_what_makes_it_infeasible_is_said_with_numbers() -> None:
     with pytest.raises(InfeasibleError, match=r"type text \(50\.0% of the requests\) has no path: L needs 90\.0 GiB"):
         max_rate(problem(memory={"EL": 90 * 2**30, "L": 90 * 2**30}), Budget(gpus=8))
-    with pytest.raises(InfeasibleError, match=r"budget of 1 GPU: .* at least 2 GPUs: one replica each of E \(1\), L"):
+    with pytest.raises(
+        InfeasibleError, match=r"budget of 1 GPU: .* at least 2 GPUs: one replica each of E \(1 GPU\), L"
+    ):
         max_rate(problem(memory={"EL": 90 * 2**30}), Budget(gpus=1))
+    with pytest.raises(
+        InfeasibleError, match=r"budget of \$1 an hour: .* at least \$2 an hour: one replica each of EL"
+    ):
+        max_rate(problem(), Budget(dollars=1.0))
+    with pytest.raises(
+        InfeasibleError, match=r"budget of 5 GPUs, 0 large: .* at least 1 large: one replica each of EL"
+    ):
+        max_rate(problem(), Budget(gpus=5, gpus_of={"large": 0}))
     with pytest.raises(InfeasibleError, match=r"budget of 3 GPUs: 5 requests/s are asked for, and at most 2 can"):
         min_gpus(problem(), 5.0, Budget(gpus=3))
 
@@ -156,6 +207,15 @@ def large() -> Problem:
         for index in range(5)
     )
     return Problem(options, {f"type{kind}": 1 / 16 for kind in range(16)}, routes)
+
+
+def test_a_search_without_time_gives_the_best_fixed_strategy() -> None:
+    plan = max_rate(problem(), Budget(gpus=8), Solver(time_limit=0.0))
+    assert plan.value == pytest.approx(rates_reached(problem(), Budget(gpus=8))[0].rate)
+    assert plan.value <= plan.bound <= plan.relaxation
+    least = min_gpus(problem(), 5.0, solver=Solver(time_limit=0.0))
+    assert least.value == costs_reached(problem(), 5.0)[0].gpus
+    assert least.value >= least.bound >= least.relaxation
 
 
 def test_a_search_without_time_finds_no_plan() -> None:

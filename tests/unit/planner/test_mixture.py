@@ -63,6 +63,10 @@ def test_only_cells_that_beat_smaller_ones_are_efficient() -> None:
     assert [cell.gpus for cell in efficient(reversed(cells))] == [1, 4, 16]
 
 
+def test_a_cell_that_serves_more_by_rounding_only_is_not_efficient() -> None:
+    assert [cell.gpus for cell in efficient((Cell(8, 0.7), Cell(16, 1.4 * (1 + 1e-12))))] == [8]
+
+
 def test_rounding_does_not_cost_a_cell() -> None:
     assert fewest_gpus([Cell(1, 0.3)], 0.1 + 0.2).gpus == 1
 
