@@ -141,7 +141,7 @@ def _checked(url: URL) -> URL:
     if url.scheme not in ("http", "https"):
         given = f", not {url.scheme[:20]}:" if url.scheme else ""
         raise ImageError("invalid_image_url", f"an image's URL begins with https:, http: or data:{given}")
-    if not _HOST.fullmatch(url.raw_host or ""):
+    if not _HOST.fullmatch(url.raw_host or "") or not url.host:  # which is decoded only now, and may not be decodable
         raise ImageError("invalid_image_url", "the URL names no host that could be")
     if url.user is not None or url.password is not None:
         raise ImageError("invalid_image_url", "the URL has a user's name or password in it, which are not used")

@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from prometheus_client import Metric
 
@@ -31,6 +32,8 @@ class EncoderExecutor(Executor[EncoderTask, Image, Embeddings]):
     def __init__(self, config: EncoderTask) -> None:
         super().__init__(config)
         self._stats = Stats()
+        self._repeated = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
+        """By request and image, while it is made."""
 
     async def start(self, report: Report) -> None:
         check_model(self.config.model_id)
@@ -44,6 +47,11 @@ class EncoderExecutor(Executor[EncoderTask, Image, Embeddings]):
 
     async def invoke(self, request: Image, call: Call) -> Embeddings:
         key = self._engine.key(request)
+        # An image that a request has several times is made, and takes room, once.
+        async with self._repeated.setdefault((call.request_id, key), asyncio.Lock()):
+            return await self._embed(request, key, call)
+
+    async def _embed(self, request: Image, key: str, call: Call) -> Embeddings:
         if self._reuse(call, key):
             return Embeddings()
         with self._stats.waiting():

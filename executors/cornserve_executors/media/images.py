@@ -81,7 +81,8 @@ def _read(image: Image, part: Callable[[bytes], bytes] | None = None) -> Iterato
     except MemoryError:
         raise
     except Exception as error:  # Pillow's decoders raise whatever their parsing stumbles over.
-        raise UnusableImageError(image.where, f"the {image.format} image cannot be decoded: {error}") from error
+        reason = str(error) or "its parts do not fit together"
+        raise UnusableImageError(image.where, f"the {image.format} image cannot be decoded: {reason}") from error
 
 
 def _check(image: Image, file: PIL.Image.Image) -> None:

@@ -15,13 +15,20 @@ _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 _PASSES = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
 """Of Adam7: first column and row, and steps (PNG specification, 8.2)."""
 _STEP_BYTES = 1 << 20
+_ANIMATION = frozenset({b"acTL", b"fcTL", b"fdAT"})
 
 
 def without_pixels(data: bytes) -> bytes:
-    """All that stands before the pixels and behind them, which Pillow reads of a file as soon as it opens it."""
-    kept = [
-        data[start:end] for kind, start, end in _chunks(data) if kind not in (_PIXELS, b"IEND") and end <= len(data)
-    ]
+    """All that stands before the pixels and behind them, which Pillow reads of a file as soon as it opens it.
+
+    But what makes an animation counts only before the pixels.
+    """
+    kept = []
+    has_begun = False
+    for kind, start, end in _chunks(data):
+        has_begun = has_begun or kind == _PIXELS
+        if kind not in (_PIXELS, b"IEND") and not (has_begun and kind in _ANIMATION) and end <= len(data):
+            kept.append(data[start:end])
     return b"".join([data[:_SIGNATURE_BYTES], *kept, b"\0\0\0\0", _PIXELS, zlib.crc32(_PIXELS).to_bytes(4)])
 
 

@@ -25,11 +25,10 @@ class Caller:
         """Each with a request of its own. Returns where their embeddings will be."""
         return [self._send(image, self._calls + 1, f"{self._name}-{self._calls + 1}", 0) for image in images]
 
-    def send_together(self, *images: Image) -> None:
+    def send_together(self, *images: Image) -> list[Source]:
         """As one request."""
         arrived = self._calls
-        for invocation, image in enumerate(images):
-            self._send(image, arrived, self._name, invocation)
+        return [self._send(image, arrived, self._name, invocation) for invocation, image in enumerate(images)]
 
     def _send(self, image: Image, arrived_us: int, request_id: str, invocation: int) -> Source:
         self._calls += 1

@@ -118,6 +118,23 @@ async def test_an_image_that_was_seen_is_not_encoded_again(executor: ExecutorPro
     assert after["cornserve_encoder_cache_hits_total"] == before["cornserve_encoder_cache_hits_total"] + 1
 
 
+async def test_an_image_that_a_request_has_several_times_takes_room_once(
+    executor: ExecutorProcess, consumer: Transport
+) -> None:
+    await at_rest(executor)
+    before = await executor.figures()
+    async with calling("repeats", executor.endpoint) as caller:
+        sources = caller.send_together(*[sent(noise(5, 112, 84))] * 3)
+        ends = await caller.ends(3)
+        copies = [await read(consumer, source) for source in sources]
+    after = await executor.figures()
+
+    assert {end.code for end in ends} == {pb.CODE_OK}
+    assert copies[0] == copies[1] == copies[2]
+    assert after["cornserve_encoder_images_total"] == before["cornserve_encoder_images_total"] + 1
+    assert after["cornserve_encoder_cache_hits_total"] == before["cornserve_encoder_cache_hits_total"] + 2
+
+
 async def test_a_broken_image_is_refused_and_its_consumer_told(executor: ExecutorProcess, consumer: Transport) -> None:
     cut = file_of(noise(3, 112, 84))[:-500]
     async with calling("broken", executor.endpoint) as caller:

@@ -56,6 +56,9 @@ BASE64 = [
     "http://[::ffff:127.0.0.1]/",
     "http://localhost:22/",
     "http://a:b@127.0.0.1/",
+    "http://xn--/",
+    "http://xn--a/",
+    "http://a.xn--/",
 ]
 NO_JSON = [
     b"",

@@ -114,6 +114,17 @@ def with_rows(rows: int) -> bytes:
     return PNG[:33] + len(packed).to_bytes(4) + chunk + zlib.crc32(chunk).to_bytes(4) + PNG[-12:]
 
 
+def with_chunk_behind(kind: bytes, content: bytes) -> bytes:
+    """Behind the pixels."""
+    chunk = len(content).to_bytes(4) + kind + content + zlib.crc32(kind + content).to_bytes(4)
+    return PNG[:-12] + chunk + PNG[-12:]
+
+
+def test_what_would_be_an_animation_before_the_pixels_is_none_behind_them() -> None:
+    image = image_of(with_chunk_behind(b"acTL", (2).to_bytes(4) + bytes(4)), "PNG", 30, 20)
+    assert size_of(image) == open_image(image).size == (30, 20)
+
+
 GIF = file_of(PICTURE.convert("P"), "GIF", save_all=True, append_images=[noise(1, 30, 20).convert("P")])
 WEBP = file_of(PICTURE, "WEBP", save_all=True, append_images=[noise(1, 30, 20)])
 HEADER = b"IHDR" + (60_000).to_bytes(4) + (60_000).to_bytes(4) + bytes([8, 0, 0, 0, 0])

@@ -180,7 +180,9 @@ async def test_a_redirect_into_the_private_network_is_refused(site: Web, inner: 
     assert inner.connections == 0
 
 
-@pytest.mark.parametrize("target", ["ftp://x/", "file:///etc/passwd", "data:image/png;base64,AAAA", "", "http://["])
+@pytest.mark.parametrize(
+    "target", ["ftp://x/", "file:///etc/passwd", "data:image/png;base64,AAAA", "", "http://[", "http://xn--/"]
+)
 async def test_a_redirect_to_what_is_no_such_url_is_refused(site: Web, target: str) -> None:
     site.pages["/"] = redirect(target)
 
