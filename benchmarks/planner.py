@@ -55,7 +55,7 @@ def main() -> None:
         models=speed.shipped(largest, limit),
         mixtures=speed.mixtures(),
         placements=speed.placements(
-            1 if options.quick else instances // 5, (2,) if options.quick else (2, 4, 8), limit
+            1 if options.quick else max(1, instances // 5), (2,) if options.quick else (2, 4, 8), limit
         ),
         quality=comparisons.mixtures(instances, targets),
     )
