@@ -1,7 +1,8 @@
 """Where the boxes and arrows of a graph go: in layers from left to right, with few crossings.
 
 The classical way (Sugiyama, Tagawa and Toda, 1981): a node stands one layer after the last of those it depends on, an
-edge over several layers gets a place of its own in each, and layers are sorted by where their neighbours stand.
+edge over several layers gets a place of its own in each, and layers are sorted by where their neighbours stand. Edges
+that close a cycle are left out of that, and lead back.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ class Layout:
     places: Mapping[str, Point]
     routes: Mapping[Edge, Sequence[Point]]
     """Of each edge: from its node to its node, by way of the layers between them."""
+    backward: frozenset[Edge] = frozenset()
+    """The edges that close a cycle, and so lead to the left."""
 
     @property
     def layers(self) -> int:
@@ -39,14 +42,17 @@ class Layout:
 
 
 def layout(nodes: Sequence[str], edges: Sequence[Edge]) -> Layout:
-    """Raises `ValueError` if the edges have a cycle, or lead to what is no node."""
-    layer_of = _layers(nodes, edges)
-    chains = {edge: _chain(edge, layer_of) for edge in edges}
+    """Raises `ValueError` if an edge leads to its own node, or to what is no node."""
+    backward = _closing(nodes, edges)
+    ahead = {edge: edge[::-1] if edge in backward else edge for edge in edges}
+    layer_of = _layers(nodes, [*ahead.values()])
+    chains = {edge: _chain(edge, ahead[edge], layer_of) for edge in edges}
     layers: list[list[_Place]] = [[] for _ in range(1 + max(layer_of.values(), default=0))]
     for node in nodes:
         layers[layer_of[node]].append(node)
     neighbours: dict[_Place, list[_Place]] = {}
-    for (start, _), chain in chains.items():
+    for edge, chain in chains.items():
+        start, _ = ahead[edge]
         for offset, (one, other) in enumerate(itertools.pairwise(chain), layer_of[start] + 1):
             neighbours.setdefault(one, []).append(other)
             neighbours.setdefault(other, []).append(one)
@@ -56,26 +62,49 @@ def layout(nodes: Sequence[str], edges: Sequence[Edge]) -> Layout:
     where = {place: (float(x), y) for x, layer in enumerate(layers) for place, y in _spread(layer)}
     return Layout(
         places={node: where[node] for node in nodes},
-        routes={edge: [where[place] for place in chain] for edge, chain in chains.items()},
+        routes={
+            edge: [where[place] for place in (reversed(chain) if edge in backward else chain)]
+            for edge, chain in chains.items()
+        },
+        backward=backward,
     )
 
 
+def _closing(nodes: Sequence[str], edges: Sequence[Edge]) -> frozenset[Edge]:
+    """The edges that lead back to where a walk along the others has come from, from the first node on."""
+    following: dict[str, list[str]] = {node: [] for node in nodes}
+    for start, end in edges:
+        if start not in following or end not in following or start == end:
+            raise ValueError(f"the edge {start} → {end} leads to {'itself' if start == end else 'what is no node'}")
+        following[start].append(end)
+    found: set[Edge] = set()
+    done: set[str] = set()
+
+    def walk(node: str, behind: frozenset[str]) -> None:
+        for after in following[node]:
+            if after in behind:
+                found.add((node, after))
+            elif after not in done:
+                walk(after, behind | {after})
+        done.add(node)
+
+    for node in nodes:
+        if node not in done:
+            walk(node, frozenset({node}))
+    return frozenset(found)
+
+
 def _layers(nodes: Sequence[str], edges: Sequence[Edge]) -> dict[str, int]:
+    """Of edges without a cycle."""
     layer_of = dict.fromkeys(nodes, 0)
-    for _ in range(len(nodes) + 1):
-        changed = False
+    for _ in nodes:
         for start, end in edges:
-            if start not in layer_of or end not in layer_of:
-                raise ValueError(f"the edge {start} → {end} leads to what is no node")
-            if layer_of[end] <= layer_of[start]:
-                layer_of[end], changed = layer_of[start] + 1, True
-        if not changed:
-            return layer_of
-    raise ValueError("the graph has a cycle")
+            layer_of[end] = max(layer_of[end], layer_of[start] + 1)
+    return layer_of
 
 
-def _chain(edge: Edge, layer_of: Mapping[str, int]) -> list[_Place]:
-    start, end = edge
+def _chain(edge: Edge, ahead: Edge, layer_of: Mapping[str, int]) -> list[_Place]:
+    start, end = ahead
     return [start, *((edge, layer) for layer in range(layer_of[start] + 1, layer_of[end])), end]
 
 

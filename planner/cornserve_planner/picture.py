@@ -38,7 +38,7 @@ def draw_plan(found: Found, file: Path) -> None:
 
 
 def graph_picture(graph: ExecutorGraph, problem: Problem, plan: Plan, count: int = 1) -> GraphPicture:
-    """The options that a plan uses, and what passes between them."""
+    """The options that a plan uses, and what passes between them; not what one option hands on to itself."""
     busy = utilisation(problem, plan)
     boxes = {REQUESTS: Box(REQUESTS, [f"{plan.rate:.3g}/s"], 0.0)}
     for name, replicas in plan.replicas.items():
@@ -75,7 +75,7 @@ def _edges(graph: ExecutorGraph, problem: Problem, plan: Plan) -> Iterator[tuple
     steps = {(route.type, route.path): route.steps for route in problem.routes}
     for entry in plan.rates:
         walked = steps[entry.type, entry.path]
-        transfers = graph.transfers(walked)
-        fed = {consumer for _, consumer in transfers}
-        yield from (((REQUESTS, step.option), entry.rate) for step in walked if step.option not in fed)
-        yield from ((edge, entry.rate) for edge in transfers)
+        for upto, step in enumerate(walked, 1):
+            if all(consumer != step.option for _, consumer in graph.transfers(walked[:upto])):
+                yield (REQUESTS, step.option), entry.rate
+        yield from ((edge, entry.rate) for edge in graph.transfers(walked) if edge[0] != edge[1])

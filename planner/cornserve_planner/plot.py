@@ -102,8 +102,9 @@ def _draw_graph(axes: Any, graph: GraphPicture, laid: Layout) -> None:
     ports = _ports(laid)
     for edge, rate in graph.rates.items():
         (x0, y0), *passed, (x1, y1) = laid.routes[edge]
-        start = (x0 + BOX[0] / 2, y0 + ports[edge, 0])
-        end = (x1 - BOX[0] / 2 - 0.02, y1 + ports[edge, -1])
+        right = -1 if edge in laid.backward else 1
+        start = (x0 + right * BOX[0] / 2, y0 + ports[edge, 0])
+        end = (x1 - right * (BOX[0] / 2 + 0.02), y1 + ports[edge, -1])
         _draw_arrow(axes, [start, *passed, end], rate, rate / most)
     for name, box in graph.boxes.items():
         _draw_box(axes, laid.places[name], box)
@@ -132,16 +133,16 @@ def _share_of_box(axes: Any, corner: Point, share: float) -> Any:
 
 def _ports(laid: Layout) -> dict[tuple[Edge, int], float]:
     """How far from the middle of its boxes' sides an arrow begins (0) and ends (-1), in rows, so that none overlap."""
+    by_side: dict[tuple[str, bool], list[tuple[Edge, int]]] = {}
+    for edge in laid.routes:
+        for end in (0, -1):
+            on_the_right = (end == 0) != (edge in laid.backward)
+            by_side.setdefault((edge[end], on_the_right), []).append((edge, end))
     ports: dict[tuple[Edge, int], float] = {}
-    for end in (0, -1):
-        by_box: dict[str, list[Edge]] = {}
-        for edge in laid.routes:
-            by_box.setdefault(edge[end], []).append(edge)
-        for edges in by_box.values():
-            next_to_box = 1 if end == 0 else -2
-            edges.sort(key=lambda edge: -laid.routes[edge][next_to_box][1])
-            for index, edge in enumerate(edges):
-                ports[edge, end] = ((len(edges) - 1) / 2 - index) * min(0.16, 0.5 * BOX[1] / len(edges))
+    for ends in by_side.values():
+        ends.sort(key=lambda it: -laid.routes[it[0]][1 if it[1] == 0 else -2][1])
+        for index, it in enumerate(ends):
+            ports[it] = ((len(ends) - 1) / 2 - index) * min(0.16, 0.5 * BOX[1] / len(ends))
     return ports
 
 
@@ -161,7 +162,8 @@ def _draw_arrow(axes: Any, points: Sequence[Point], rate: float, share: float) -
     axes.add_patch(arrow)
     passed = points[1:-1]
     (x0, y0), (x1, y1) = points[0], points[1]
-    where = passed[len(passed) // 2] if passed else ((x0 + x1) / 2, (y0 + y1) / 2)
+    along = 0.5 if x0 < x1 else 0.25  # beside the label of an arrow that leads the other way
+    where = passed[len(passed) // 2] if passed else (x0 + along * (x1 - x0), y0 + along * (y1 - y0))
     axes.text(
         *(*where, f"{rate:.3g}/s"),
         ha="center",

@@ -45,10 +45,21 @@ def test_one_node_stands_in_the_middle() -> None:
     assert layout(["a"], []).places == {"a": (0, 0)}
 
 
+def test_an_arrow_that_closes_a_cycle_leads_back() -> None:
+    edges = [("a", "b"), ("b", "c"), ("c", "a"), ("c", "b")]
+    laid = layout(["a", "b", "c"], edges)
+
+    assert [laid.places[node][0] for node in "abc"] == [0, 1, 2]
+    assert laid.backward == {("c", "a"), ("c", "b")}
+    for (start, end), route in laid.routes.items():
+        assert (route[0], route[-1]) == (laid.places[start], laid.places[end])
+    assert laid.routes["c", "a"][1] != laid.places["b"]
+
+
 @pytest.mark.parametrize(
     ("edges", "reason"),
-    [([("a", "b"), ("b", "a")], "cycle"), ([("a", "a")], "cycle"), ([("a", "x")], "a → x leads to what is no node")],
+    [([("a", "a")], "a → a leads to itself"), ([("a", "x")], "a → x leads to what is no node")],
 )
-def test_what_is_no_acyclic_graph_is_refused(edges: list[Edge], reason: str) -> None:
+def test_an_edge_to_nowhere_is_refused(edges: list[Edge], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         layout(["a", "b"], edges)

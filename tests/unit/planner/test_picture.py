@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from cornserve_planner.assembly import assemble
 from cornserve_planner.cells import solve_cells
+from cornserve_planner.graph import RequestType
+from cornserve_planner.model import ModelDocument
 from cornserve_planner.picture import REQUESTS, graph_picture, rate_picture
+from cornserve_planner.plot import draw
+from cornserve_planner.problem import Problem
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.milp import capacity, max_rate
 
@@ -25,6 +31,29 @@ def test_arrows_carry_what_paths_do() -> None:
     assert (REQUESTS, "llm") not in picture.rates
     assert picture.title.startswith("3 × ")
     assert max(box.busy for box in picture.boxes.values()) == pytest.approx(1)
+
+
+LOOP = ModelDocument.parse(
+    """
+format: cornserve-planner/model
+version: 1
+name: loop
+components: {a: {}, b: {after: [a]}, c: {after: [b]}, d: {after: [c]}}
+options: {AC: {components: [a, c]}, B: {components: [b]}, CD: {components: [c, d]}}
+paths: [[AC, B, AC, CD]]
+""",
+    "loop.yaml",
+)
+
+
+def test_a_path_that_comes_back_to_an_option_is_drawn(tmp_path: Path) -> None:
+    graph = LOOP.graph()
+    problem = Problem.of(graph, {RequestType("all", frozenset("abcd")): 1.0}, lambda kind, step: 1.0)
+    picture = graph_picture(graph, problem, max_rate(problem, Budget(gpus=4)))
+    draw(tmp_path / "loop.svg", [picture])
+
+    assert picture.rates.keys() == {(REQUESTS, "AC"), ("AC", "B"), ("B", "AC"), ("AC", "CD")}
+    assert (tmp_path / "loop.svg").read_text().count(">1/s</text>") == len(picture.rates) + len([REQUESTS])
 
 
 def test_mixtures_lie_on_or_above_cells_and_monoliths_are_beside_them() -> None:
