@@ -80,7 +80,7 @@ def running(task: UnitTask[Any, Any], folder: Path, *options: str) -> Iterator[E
             executor.terminate()
             assert executor.process.wait(STOP_SECONDS) == 0, executor.log.read_text()
         # Python's resource tracker needs a moment to see that it is alone.
-        assert not psutil.wait_procs(executor.rest(), timeout=2)[1]
+        assert not psutil.wait_procs(executor.rest(), timeout=STOP_SECONDS)[1]
     finally:
         for process in executor.rest():
             process.kill()
