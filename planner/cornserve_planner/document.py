@@ -83,7 +83,7 @@ class Document(Part):
 def _load(text: str, *, as_json: bool) -> Any:
     try:
         if as_json:
-            return json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant)
+            return json.loads(text, object_pairs_hook=without_duplicates, parse_constant=_refuse_constant)
         return yaml.load(text, Loader=_StrictLoader)
     except json.JSONDecodeError as error:
         raise InvalidInputError(f"line {error.lineno}", f"is no JSON: {error.msg}") from error
@@ -94,7 +94,8 @@ def _load(text: str, *, as_json: bool) -> Any:
         raise InvalidInputError("document", f"is no YAML: {' '.join(str(error).split())}") from error
 
 
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object. Raises `InvalidInputError` for a field that is given twice: JSON's readers take the last one."""
     fields: dict[str, Any] = {}
     for name, value in pairs:
         if name in fields:

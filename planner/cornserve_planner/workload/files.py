@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cornserve_planner.document import FAMILY, Document, complaint
+from cornserve_planner.document import FAMILY, Document, complaint, without_duplicates
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.workload import media
 from cornserve_planner.workload.request import Request
@@ -67,7 +68,7 @@ def _outcomes(path: Path) -> Iterator[Outcome]:
     if lines is None:
         raise _unknown(path)
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with path.open(encoding="utf-8-sig", newline="") as file:
             yield from _located(path.name, lines(file, path.name))
     except OSError as error:
         raise InvalidInputError(str(path), f"cannot be read: {error.strerror}") from error
@@ -93,7 +94,17 @@ def _of_json_lines(file: Iterable[str], name: str) -> Iterator[tuple[int, Outcom
     Header.parse(next(lines, ""), f"{name} line 1")
     for number, line in enumerate(lines, 2):
         if line.strip():
-            yield number, _request(line)
+            yield number, _repeated(line) or _request(line)
+
+
+def _repeated(line: str) -> InvalidInputError | None:
+    try:
+        json.loads(line, object_pairs_hook=without_duplicates)
+    except InvalidInputError as error:
+        return error
+    except ValueError:  # It is no JSON, of which more is said elsewhere.
+        pass
+    return None
 
 
 def _of_csv(file: Iterable[str], name: str) -> Iterator[tuple[int, Outcome]]:
@@ -103,6 +114,9 @@ def _of_csv(file: Iterable[str], name: str) -> Iterator[tuple[int, Outcome]]:
     rows = csv.DictReader(lines)
     for unknown in set(rows.fieldnames or ()) - set(Request.model_fields):
         raise InvalidInputError(f"{name} line 2: {unknown}", f"is no field of {FAMILY}/requests")
+    for twice, count in Counter(rows.fieldnames).items():
+        if count > 1:
+            raise InvalidInputError(f"{name} line 2: {twice}", "is given twice")
     for row in rows:
         try:
             outcome: Outcome = _request(json.dumps(_fields(row)))

@@ -27,14 +27,17 @@ def _medium(text: str) -> Medium:
     found: Medium = {}
     for part in text.split(":"):
         if sides := _SIDES.fullmatch(part):
-            found |= {"width": int(sides[1]), "height": int(sides[2])}
+            said: Medium = {"width": int(sides[1]), "height": int(sides[2])}
         elif amount := _AMOUNT.fullmatch(part):
             number = float(amount[1])
-            found[_UNITS[amount[2]]] = int(number) if number.is_integer() else number
+            said = {_UNITS[amount[2]]: int(number) if number.is_integer() else number}
         else:
             raise InvalidInputError(
                 text or "''", "has to be of parts such as 1920x1080 (pixels), 650t (tokens), 8s (seconds), 25f (frames)"
             )
+        if repeated := found.keys() & said.keys():
+            raise InvalidInputError(text, f"gives {min(repeated)} twice")
+        found |= said
     return found
 
 

@@ -95,6 +95,8 @@ def _file(folder: Path, name: str, text: str) -> Path:
         ('{"arrival": 1, "videos": [{"seconds": -3}]}', "videos.0.seconds: has to be greater than 0, not -3"),
         ('{"arrival": 1, "text_tokens": 1, "output_modalities": ["smell"]}', "output_modalities.0: has to be 'text',"),
         ('{"arrival": 1, "text_tokens": 1, "output_audio_seconds": 2}', "document: puts out audio, which output_mod"),
+        ('{"arrival": 1, "text_tokens": 1, "text_tokens": 2}', "text_tokens: is given twice"),
+        ('{"arrival": 1, "images": [{"tokens": 1, "tokens": 2}]}', "tokens: is given twice"),
         ('{"arrival": 1, "text_tok', "document: Invalid JSON"),
     ],
 )
@@ -119,6 +121,7 @@ def test_a_wrong_line_is_named_with_its_field_and_the_reason(tmp_path: Path, lin
         ("arrival,images", "1,1920*1080", "images: 1920*1080: has to be of parts such as 1920x1080 (pixels)"),
         ("arrival,images", "1,0x10", "images.0.width: has to be greater than 0, not 0"),
         ("arrival,images", "1,5x5:7s", "images.0.seconds: is no field of cornserve-planner/requests"),
+        ("arrival,images", "1,5x5:7x7", "images: 5x5:7x7: gives height twice"),
         ("arrival,images", "1,5x5;", "images: '': has to be of parts"),
     ],
 )
@@ -128,6 +131,16 @@ def test_a_wrong_row_is_named_with_its_field_and_the_reason(tmp_path: Path, colu
     (found,) = files.check(path)
 
     assert str(found).startswith(f"r.csv line 3: {error}")
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
+def test_a_byte_order_mark_is_no_part_of_the_file(tmp_path: Path, suffix: str) -> None:
+    text = {"jsonl": f'{JSON_LINES}{{"arrival": 1, "text_tokens": 1}}\n', "csv": f"{CSV}arrival,text_tokens\n1,1\n"}
+    path = _file(tmp_path, f"r.{suffix}", "\ufeff" + text[suffix])
+
+    (request,) = files.read(path)
+
+    assert request.arrival == 1
 
 
 def test_all_wrong_lines_are_found_up_to_a_limit(tmp_path: Path) -> None:
@@ -154,6 +167,7 @@ def test_requests_out_of_order_are_refused(tmp_path: Path) -> None:
         ("r.csv", "arrival,text_tokens\n", "r.csv line 1: document: has to be a mapping of fields"),
         ("r.csv", CSV.replace("1", "9"), "r.csv line 1: version: is 9, and this release reads only 1"),
         ("r.csv", f"{CSV}arrival,colour\n", "r.csv line 2: colour: is no field of cornserve-planner/requests"),
+        ("r.csv", f"{CSV}arrival,arrival\n", "r.csv line 2: arrival: is given twice"),
         ("r.txt", "", "has to be a .jsonl or a .csv file"),
     ],
 )
