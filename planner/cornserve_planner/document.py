@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Hashable
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, Self
 
@@ -42,6 +43,11 @@ class Document(Part):
         except UnicodeDecodeError as error:
             raise InvalidInputError(str(path), "is no text in UTF-8") from error
         return cls.parse(text, source=path.name)
+
+    @classmethod
+    def read_shipped(cls, file: Traversable) -> Self:
+        """One that comes with the planner."""
+        return cls.parse(file.read_text(encoding="utf-8"), source=file.name)
 
     @classmethod
     def parse(cls, text: str, source: str) -> Self:

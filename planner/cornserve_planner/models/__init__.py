@@ -18,4 +18,4 @@ def shipped_model(name: str) -> ModelDocument:
     """Raises `InvalidInputError` if there is none of that name."""
     if name not in shipped_models():
         raise InvalidInputError("model", f"{name!r} is not known; known are {', '.join(shipped_models())}")
-    return ModelDocument.parse((_HERE / f"{name}.yaml").read_text(encoding="utf-8"), f"{name}.yaml")
+    return ModelDocument.read_shipped(_HERE / f"{name}.yaml")

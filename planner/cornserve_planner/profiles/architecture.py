@@ -155,8 +155,7 @@ class Architectures(Document):
 
     @classmethod
     def shipped(cls) -> Self:
-        path = files("cornserve_planner.profiles") / "data/architectures.yaml"
-        return cls.parse(path.read_text(encoding="utf-8"), path.name)
+        return cls.read_shipped(files("cornserve_planner.profiles") / "data/architectures.yaml")
 
     def __getitem__(self, name: str) -> Architecture:
         if name not in self.models:

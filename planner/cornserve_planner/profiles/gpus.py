@@ -46,8 +46,7 @@ class Gpus(Document):
 
     @classmethod
     def shipped(cls) -> Self:
-        path = files("cornserve_planner.profiles") / "data/gpus.yaml"
-        return cls.parse(path.read_text(encoding="utf-8"), path.name)
+        return cls.read_shipped(files("cornserve_planner.profiles") / "data/gpus.yaml")
 
     def __getitem__(self, name: str) -> Gpu:
         if name not in self.gpus:

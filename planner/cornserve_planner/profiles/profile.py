@@ -122,7 +122,7 @@ class Profile(Document):
             raise InvalidInputError(
                 "model", f"no profile of {model!r} is shipped; there are {', '.join(sorted(known))}"
             )
-        return cls.parse((_DATA / f"{model}.json").read_text(encoding="utf-8"), f"{model}.json")
+        return cls.read_shipped(_DATA / f"{model}.json")
 
     def only(self, options: Collection[str]) -> Self:
         """What it knows of these, for a model that leaves some out."""

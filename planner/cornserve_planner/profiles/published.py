@@ -44,8 +44,7 @@ class PublishedFigures(Document):
 
     @classmethod
     def shipped(cls) -> Self:
-        path = files("cornserve_planner.profiles") / "data/published.yaml"
-        return cls.parse(path.read_text(encoding="utf-8"), path.name)
+        return cls.read_shipped(files("cornserve_planner.profiles") / "data/published.yaml")
 
     def of(self, paper: Paper, where: str) -> tuple[PublishedFigure, ...]:
         return tuple(it for it in self.figures if (it.paper, it.where) == (paper, where))

@@ -135,7 +135,7 @@ def _exactly(
     for route, share in shares:
         for name, seconds in route.seconds.items():
             work[name] = work.get(name, 0.0) + share * seconds
-    reachable = min(replicas[name] / seconds if name in replicas else 0.0 for name, seconds in work.items())
+    reachable = min(replicas[name] / seconds for name, seconds in work.items())
     return reachable, tuple(PathRate(type=r.type, path=r.path, rate=share * reachable) for r, share in shares)
 
 

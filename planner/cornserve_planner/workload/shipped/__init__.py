@@ -16,4 +16,4 @@ def shipped_workload(model: ModelDocument) -> Workload:
     file = _HERE / f"{model.name}.yaml"
     if not file.is_file():
         raise InvalidInputError("workload", f"none is shipped for {model.name!r}: give a file")
-    return WorkloadDocument.parse(file.read_text(encoding="utf-8"), f"{model.name}.yaml").of_types()
+    return WorkloadDocument.read_shipped(file).of_types()
