@@ -8,7 +8,7 @@ DEVICE ?= $(or $(patsubst .venv/set-up.%,%,$(firstword $(wildcard .venv/set-up.*
 WORKERS ?= 2
 PYTEST := .venv/bin/python -m pytest
 
-export PYTHON ONCE UPGRADE
+export PYTHON ONCE UPGRADE WORKERS
 export NO_MKDOCS_2_WARNING := 1
 unexport PYTHONPATH
 
@@ -27,7 +27,7 @@ test: setup ## Everything: checks, documentation, all tests
 	$(call stage,Documentation)
 	@.venv/bin/mkdocs build --strict --quiet
 	$(call stage,Tests)
-	@$(PYTEST) -n $(WORKERS) --dist loadscope
+	@scripts/test
 
 unit: setup ## Unit tests only (seconds)
 	@$(PYTEST) -n $(WORKERS) --dist worksteal tests/unit

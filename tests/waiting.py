@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 
-async def until(condition: Callable[[], bool | Awaitable[bool]], *, seconds: float = 20) -> None:
+async def until(condition: Callable[[], bool | Awaitable[bool]], *, seconds: float = 60) -> None:
     """Returns when the condition holds; fails after `seconds`, which only a broken test waits for."""
     async with asyncio.timeout(seconds):
         while True:

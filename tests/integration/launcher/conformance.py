@@ -21,7 +21,7 @@ from cornserve_echo.task import EchoRequest, EchoTask
 from tests.invoking import calling
 from tests.waiting import until
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 """Executors start within a second. Should not be involved, fail if it is."""
 
 ECHO = EchoTask().executor_spec()

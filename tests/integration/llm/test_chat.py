@@ -113,7 +113,7 @@ async def test_cancelling_stops_the_generation_in_the_engine(executor: ExecutorP
     invocation.cancel()
 
     assert (await invocation.reply()).code == "CANCELLED"
-    await until(lambda: idle(executor), seconds=2)
+    await until(lambda: idle(executor), seconds=10)
 
 
 async def test_a_caller_that_is_gone_stops_the_generation_in_the_engine(
@@ -124,7 +124,7 @@ async def test_a_caller_that_is_gone_stops_the_generation_in_the_engine(
 
     invocation.break_off()
 
-    await until(lambda: idle(executor), seconds=2)
+    await until(lambda: idle(executor), seconds=10)
 
 
 async def test_cancelling_a_whole_answer_stops_the_generation_in_the_engine(
@@ -136,7 +136,7 @@ async def test_cancelling_a_whole_answer_stops_the_generation_in_the_engine(
     invocation.cancel()
 
     assert (await invocation.reply()).code == "CANCELLED"
-    await until(lambda: idle(executor), seconds=2)
+    await until(lambda: idle(executor), seconds=10)
 
 
 async def idle(executor: ExecutorProcess) -> bool:

@@ -85,5 +85,5 @@ async def _worker(directory: Path, slab_bytes: int) -> AsyncIterator[RemoteWorke
             worker.go_on()
             assert process.stdin is not None
             process.stdin.close()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await process.wait()

@@ -73,7 +73,7 @@ async def server(store: Store, limits: Limits, access: Access, media_from: list[
 @pytest.fixture
 async def gateway(server: Server) -> AsyncIterator[httpx.AsyncClient]:
     url = f"http://127.0.0.1:{server.config.port}"
-    async with httpx.AsyncClient(base_url=url, timeout=20, verify=False) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=60, verify=False) as client:
         await until(lambda: _is_ready(client))
         yield client
 

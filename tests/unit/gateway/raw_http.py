@@ -37,7 +37,7 @@ class Raw:
         await self.writer.drain()
 
     async def answer(self) -> Answer:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
             status, *lines = head.strip().split("\r\n")
             headers = dict(line.lower().split(": ", 1) for line in lines)
@@ -47,7 +47,7 @@ class Raw:
 
     async def is_closed(self) -> bool:
         """Waits until the other side has closed it."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             try:
                 return await self.reader.read() == b""
             except ConnectionError:

@@ -194,7 +194,7 @@ async def _is_gone(gateway: httpx.AsyncClient, name: str) -> bool:
 async def test_events_tell_each_change_until_the_end(gateway: httpx.AsyncClient, store: Store) -> None:
     await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
     seen: list[tuple[str, str]] = []
-    async with asyncio.timeout(10), gateway.stream("GET", "/admin/v1/apps/echo/events") as response:
+    async with asyncio.timeout(60), gateway.stream("GET", "/admin/v1/apps/echo/events") as response:
         kind = ""
         async for line in response.aiter_lines():
             if line.startswith("event: "):
@@ -217,7 +217,7 @@ async def test_events_of_an_app_that_has_long_not_changed_go_on(gateway: httpx.A
         await forgetful.create(APPS, f"other{n}", AppSpec(source="-"))
     await forgetful.close()
 
-    async with asyncio.timeout(20), gateway.stream("GET", "/admin/v1/apps/echo/events") as response:
+    async with asyncio.timeout(60), gateway.stream("GET", "/admin/v1/apps/echo/events") as response:
         lines = response.aiter_lines()
         assert await anext(lines) == "event: put"
         await gateway.delete("/admin/v1/apps/echo")
@@ -228,7 +228,7 @@ async def test_silent_events_have_comments(gateway: httpx.AsyncClient, monkeypat
     monkeypatch.setattr(admin, "SILENCE_SECONDS", 0.05)
     await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
 
-    async with asyncio.timeout(10), gateway.stream("GET", "/admin/v1/apps/echo/events") as response:
+    async with asyncio.timeout(60), gateway.stream("GET", "/admin/v1/apps/echo/events") as response:
         comments = 0
         async for line in response.aiter_lines():
             comments += line.startswith(":")

@@ -175,7 +175,7 @@ class TestTime:
     ) -> None:
         await deploy(ECHO)
         body = b'{"text": "%s", "seconds": 300}' % (b" word" * 1_000)
-        async with raw(gateway) as connection, asyncio.timeout(10):
+        async with raw(gateway) as connection, asyncio.timeout(60):
             await connection.send(post(INVOKE, "Accept: text/event-stream", f"Content-Length: {len(body)}") + body)
             await connection.reader.readuntil(b"data: ")
             await connection.send(post(INVOKE, "Content-Length: 9"))

@@ -65,7 +65,7 @@ async def replica() -> AsyncIterator[Replica]:
 async def _hear(replica: Replica, code: int, *stumbles: str) -> list[str]:
     hearing = Hearing(frozenset(stumbles))
     replica.start(pb.Start(request=str(code).encode()), hearing)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await hearing.ended.wait()
     return hearing.codes
 

@@ -22,7 +22,7 @@ def lanes() -> Iterator[Lanes]:
 
 
 async def test_small_images_do_not_wait_for_large_ones(lanes: Lanes) -> None:
-    async with AsyncExitStack() as stack, asyncio.timeout(20):
+    async with AsyncExitStack() as stack, asyncio.timeout(60):
         await stack.enter_async_context(lanes.lane_of(LARGE_PIXELS).enter(LARGE_PIXELS, "large"))
         for _ in range(SMALL_ONES):
             await stack.enter_async_context(lanes.lane_of(SMALL).enter(SMALL, "small"))

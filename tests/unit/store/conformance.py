@@ -34,7 +34,7 @@ Connect = Callable[[], AbstractAsyncContextManager[Store]]
 AppRecord = Record[AppSpec, AppStatus]
 AppChange = Change[AppSpec, AppStatus]
 
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 60.0
 """For what happens at once. Should not be involved, fail if it is."""
 
 ONE = AppSpec(model="one")
