@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from typing import Any
 
 from cornserve.task.base import Task, require_types
@@ -65,7 +66,7 @@ class App:
     def request_type(self) -> Any:
         return self.paths[0].request_type
 
-    @property
+    @cached_property
     def request_types(self) -> tuple[Any, ...]:
         """The types of which a request is one."""
         return self.paths[0].request_types()

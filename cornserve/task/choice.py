@@ -26,10 +26,10 @@ class Draws:
 
     def choose(self, weights: Sequence[float]) -> int:
         """The next index below `len(weights)`, with probability proportional to its weight."""
-        check_weights(weights)
-        if len(weights) == 1:  # most apps have one path, and need no hash to find it
+        if len(weights) == 1 and 0 < weights[0] < inf:  # most apps have one path, and need no hash to find it
             self.index += 1
             return 0
+        check_weights(weights)
         point = self.uniform() * sum(weights)
         # A zero weight is never drawn: its cumulative sum equals that of its predecessor.
         return next((i for i, upto in enumerate(accumulate(weights)) if point < upto), len(weights) - 1)

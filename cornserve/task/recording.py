@@ -25,7 +25,7 @@ from cornserve.task.errors import (
     SwallowedSuspensionError,
     TooManyInvocationsError,
 )
-from cornserve.task.output import Output, layout_of, pending
+from cornserve.task.output import Output, pending
 from cornserve.task.references import Blob, Edges, Origin, Stream, Tensor
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Invocation:
 
     def put(self, field: str, value: bytes) -> None:
         """A value, as JSON, that is ready before the invocation has ended."""
-        self._values[field] = layout_of(self.task.output_type).values[field].validate_json(value)
+        self._values[field] = self.task.layout.values[field].validate_json(value)
 
     def end(self, values: bytes) -> None:
         """The remaining values, as a JSON object. Raises ValueError if they do not make an output."""
@@ -70,7 +70,7 @@ class Invocation:
         if not isinstance(fields, dict):
             raise ValueError("the values are no JSON object")
         fields |= self._values
-        layout = layout_of(self.task.output_type)
+        layout = self.task.layout
         placeholder = object.__getattribute__(self.output, "__dict__")
         references = {name: placeholder[name] for name in (*layout.tensors, *layout.streams)}
         self.output = self.task.output_type.model_validate(fields | references)
@@ -189,14 +189,13 @@ class Recording:
                 self._failure = failure
                 raise
 
-        output_type = invocation.task.output_type
-        layout = layout_of(output_type)
+        layout = invocation.task.layout
         references: dict[str, Tensor | Stream[Any]] = {
             name: Tensor(Origin(invocation.index, name)) for name in layout.tensors
         }
         for name in layout.streams:
             references[name] = self._stream(Origin(invocation.index, name))
-        invocation.output = pending(output_type, references, demand)
+        invocation.output = pending(invocation.task.output_type, references, demand)
         self.invocations.append(invocation)
         return invocation.output
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from cornserve.task.base import Task
 from cornserve.task.errors import DefinitionError
-from cornserve.task.output import Output, layout_of
+from cornserve.task.output import Layout, Output, layout_of
 from cornserve.task.recording import current
 from cornserve.task.references import Blob, Edges, Given, Origin, Tensor
 from cornserve.task.spec import ExecutorSpec
@@ -43,6 +43,11 @@ class UnitTask(Task[Input, Result]):
     def output_type(self) -> type[Output]:
         output_type: type[Output] = self.response_type
         return output_type
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Of its output."""
+        return layout_of(self.output_type)
 
     def components(self, request: Input) -> frozenset[str]:
         """The components of the model that run for this input; requests are classified by them [C §4.1]."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from cornserve.task import Output, Stream
 from cornserve_tasklib.messages import ToolCall
@@ -15,8 +16,17 @@ FinishReason = Literal["stop", "length", "tool_calls"]
 class Usage(BaseModel):
     """Counts of tokens."""
 
-    prompt_tokens: int
-    completion_tokens: int
+    model_config = ConfigDict(frozen=True)
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    @classmethod
+    def sum(cls, usages: Sequence[Usage]) -> Usage:
+        return cls(
+            prompt_tokens=sum(usage.prompt_tokens for usage in usages),
+            completion_tokens=sum(usage.completion_tokens for usage in usages),
+        )
 
 
 class TokenLogprob(BaseModel):
@@ -75,7 +85,7 @@ class ChatResponse(ChatChoice, Output):
     """
 
     chunks: Stream[ChatChunk] = Stream()
-    usage: Usage = Field(default_factory=lambda: Usage(prompt_tokens=0, completion_tokens=0))
+    usage: Usage = Usage()
     further: list[ChatChoice] = Field(default_factory=list)
     """The other choices, where `n` was more than one."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
+import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
@@ -39,7 +39,7 @@ class Serving:
     """One request to one app."""
 
     def __init__(self, shared: Shared, app: str, request: Request) -> None:
-        self.id = secrets.token_hex(16)
+        self.id = f"{random.getrandbits(128):032x}"  # names it, and opens nothing
         self.deployed = shared.apps.get(app)
         self._shared = shared
         self._app = app

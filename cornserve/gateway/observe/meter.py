@@ -108,7 +108,7 @@ class Meter:
 
     def take_usage(self, output: Output) -> None:
         """Of an invocation that has ended; what language models give says how many tokens it took."""
-        usage = getattr(output, "usage", None)
+        usage = vars(output).get("usage")
         if isinstance(usage, Usage):
             self.prompt_tokens += usage.prompt_tokens
             self.generation_tokens += usage.completion_tokens

@@ -51,8 +51,7 @@ class Dispatch:
     ) -> None:
         self.meter = meter
         self._graph = Graph()
-        self.progress = asyncio.Event()
-        """Set whenever something has come back."""
+        self._progress: asyncio.Future[None] | None = None
         self._request_id = request_id
         self._route = route
         self._replicas = replicas
@@ -73,6 +72,15 @@ class Dispatch:
             waiting.cancel()
         self._graph.clear()
         self._replicas.release(self._route)
+
+    async def progress(self) -> None:
+        """Returns once something more has come back."""
+        self._progress = self._loop.create_future()
+        await self._progress
+
+    def on_progress(self) -> None:
+        if self._progress is not None and not self._progress.done():
+            self._progress.set_result(None)
 
     @property
     def next_attempt(self) -> int:
@@ -127,7 +135,7 @@ class Dispatch:
 
     def on_end(self, execution: Execution) -> None:
         self._graph.end(execution)
-        self.progress.set()
+        self.on_progress()
 
     def has_other(self, execution: Execution) -> bool:
         """Whether there is a replica that has not refused it."""

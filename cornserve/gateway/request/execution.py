@@ -17,7 +17,6 @@ from pydantic import ValidationError
 
 from cornserve.gateway.request.channel import Channel
 from cornserve.task.errors import InvocationError
-from cornserve.task.output import layout_of
 from cornserve.task.recording import Invocation
 from cornserve.v1 import executor_pb2 as pb
 
@@ -61,7 +60,7 @@ class Execution:
     def __init__(self, invocation: Invocation, dispatch: Dispatch, attempt: int, *, streams: bool) -> None:
         self.invocation = invocation
         self.attempt = attempt
-        names = layout_of(invocation.task.output_type).streams if streams else ()
+        names = invocation.task.layout.streams if streams else ()
         self.channels = {name: Channel() for name in names}
         self.refused_by: set[str] = set()
         """Endpoints that need not be tried again now."""
@@ -145,7 +144,7 @@ class Execution:
     @property
     def delivered(self) -> list[pb.OutputChunk]:
         """What the streams have brought so far."""
-        adapters = layout_of(self.invocation.task.output_type).streams
+        adapters = self.invocation.task.layout.streams
         return [
             pb.OutputChunk(output=name, item=adapters[name].dump_json(item))
             for name, channel in self.channels.items()
@@ -159,10 +158,10 @@ class Execution:
         try:
             if channel is not None:
                 self._dispatch.meter.chunk()
-                channel.put(layout_of(self.invocation.task.output_type).streams[output].validate_json(item))
+                channel.put(self.invocation.task.layout.streams[output].validate_json(item))
             else:
                 self.invocation.put(output, item)
-                self._dispatch.progress.set()
+                self._dispatch.on_progress()
         except (KeyError, ValidationError) as error:
             self.fail("INTERNAL", f"the executor sent a wrong {output!r}: {error}")
 
@@ -196,7 +195,7 @@ class Execution:
 
     def _succeed(self, values: bytes) -> None:
         self._state = State.OVER
-        if self._replica is not None and layout_of(self.invocation.task.output_type).tensors:
+        if self._replica is not None and self.invocation.task.layout.tensors:
             self._state = State.KEPT
             self._replica.keep(self._call)
         if not self.invocation.ended:

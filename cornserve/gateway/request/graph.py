@@ -35,6 +35,8 @@ class Graph:
         self.executions = []  # They know their dispatch: a circle would live until the garbage collector comes.
 
     def producers_of(self, consumer: Execution) -> list[Execution]:
+        if not consumer.invocation.origins:  # most have none
+            return []
         return [
             self.executions[index] for index in sorted({origin.invocation for origin in consumer.invocation.origins})
         ]

@@ -26,17 +26,15 @@ _ALL = frozenset({EVERYTHING})
 
 def watched(model: type[Model], given: BaseModel, **changes: object) -> Model:
     """A request of the fields that `model` has of what is `given`, which is one and may have more, and of `changes`."""
-    fields = model.model_fields
+    watched_type, names = _watched_type(model)
     values = given.__dict__
-    request: Model = object.__new__(_watched_type(model))
-    for name, value in (
-        ("__dict__", {name: values[name] for name in fields} | changes),
-        ("__pydantic_fields_set__", given.__pydantic_fields_set__ & fields.keys()),
-        ("__pydantic_extra__", None),
-        ("__pydantic_private__", None),
-        ("_read", set()),
-    ):
-        object.__setattr__(request, name, value)
+    request: Model = object.__new__(watched_type)
+    put = object.__setattr__
+    put(request, "__dict__", {name: values[name] for name in names} | changes)
+    put(request, "__pydantic_fields_set__", given.__pydantic_fields_set__ & names)
+    put(request, "__pydantic_extra__", None)
+    put(request, "__pydantic_private__", None)
+    put(request, "_read", set())
     return request
 
 
@@ -62,7 +60,8 @@ def _chosen(request: BaseModel, names: Set[str]) -> list[str]:
 
 
 @cache
-def _watched_type(model: type[Model]) -> type[Model]:
+def _watched_type(model: type[Model]) -> tuple[type[Model], frozenset[str]]:
+    """And the names of its fields."""
     fields = frozenset(model.model_fields)
 
     def __getattribute__(self: Model, name: str) -> Any:
@@ -81,4 +80,4 @@ def _watched_type(model: type[Model]) -> type[Model]:
     }
     metaclass: Any = type(model)
     watched_type: type[Model] = metaclass(model.__name__, (model,), namespace)
-    return watched_type
+    return watched_type, fields

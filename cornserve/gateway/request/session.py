@@ -100,10 +100,8 @@ class Session:
 
     async def _until(self, suspension: Suspension) -> None:
         invocation = self._recording.invocations[suspension.invocation]
-        progress = self._dispatch.progress
         while not invocation.has(suspension.field):
-            progress.clear()
-            await progress.wait()
+            await self._dispatch.progress()
 
     def _open_stream(self, origin: Origin) -> AsyncIterator[Sequence[Any]]:
         channel = self._dispatch.executions[origin.invocation].channels.get(origin.output)

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from annotated_types import MaxLen, MinLen
 from pydantic import BaseModel, ConfigDict, Discriminator, Tag, ValidationError, model_validator
+from typing_extensions import TypedDict
 
 from cornserve.app.app import App
 from cornserve.gateway.deployed import Deployed
@@ -86,16 +87,16 @@ class Generating(Addressed):
         return self.stream_options is not None and self.stream_options.include_usage
 
 
-class CompletionUsage(BaseModel):
+class CompletionUsage(TypedDict):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
 
-    @classmethod
-    def of(cls, *usages: Usage) -> Self:
-        prompt = sum(usage.prompt_tokens for usage in usages)
-        completion = sum(usage.completion_tokens for usage in usages)
-        return cls(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion)
+
+def told(usage: Usage) -> CompletionUsage:
+    """As OpenAI tells it."""
+    prompt, completion = usage.prompt_tokens, usage.completion_tokens
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
 def parse(fields: Any, body_type: type[Body]) -> Body:

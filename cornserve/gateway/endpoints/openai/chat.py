@@ -16,7 +16,7 @@ from cornserve.gateway.context import Context
 from cornserve.gateway.endpoints import sse
 from cornserve.gateway.endpoints.openai import answers
 from cornserve.gateway.endpoints.openai.answers import joined
-from cornserve.gateway.endpoints.openai.body import CompletionUsage, Generating, check_app, parse
+from cornserve.gateway.endpoints.openai.body import CompletionUsage, Generating, check_app, parse, told
 from cornserve.gateway.endpoints.openapi import takes
 from cornserve.gateway.endpoints.plain import PlainRoute
 from cornserve.gateway.endpoints.serving import Serving
@@ -144,7 +144,7 @@ class Exchange:
             "created": self._created,
             "model": self._body.model,
             "choices": choices,
-            "usage": CompletionUsage.of(response.usage),
+            "usage": told(response.usage),
         }
 
     def _choice(self, index: int, choice: ChatChoice) -> Choice:
@@ -174,7 +174,7 @@ class Exchange:
         reasons = enumerate(ending.finish_reasons)
         events = [self._frame([{"index": index, "delta": {}, "finish_reason": reason}]) for index, reason in reasons]
         if self._body.wants_usage:
-            events.append(self._frame([], CompletionUsage.of(ending.usage)))
+            events.append(self._frame([], told(ending.usage)))
         return b"".join([*events, sse.event(b"[DONE]")])
 
     def _says_something(self, chunk: ChatChunk) -> bool:

@@ -24,6 +24,7 @@ from cornserve.gateway.endpoints.openai.body import (
     as_list,
     check_app,
     parse,
+    told,
 )
 from cornserve.gateway.endpoints.openapi import takes
 from cornserve.gateway.endpoints.plain import PlainRoute
@@ -128,7 +129,7 @@ class Exchange:
         made = await session.play(lambda path: [answers.text(response) for response in self._invoke(path)])
         texts = [await joined(text) for text in made]
         choices, usages = await session.play(lambda path: self._choices(self._invoke(path), texts))
-        completion = self._completion(choices, CompletionUsage.of(*usages))
+        completion = self._completion(choices, told(Usage.sum(usages)))
         exclude = None if self._body.return_token_ids else {"choices": {"__all__": {"token_ids"}}}
         return completion.model_dump_json(exclude=exclude).encode()
 
@@ -154,7 +155,7 @@ class Exchange:
         for index, reason in enumerate(reason for reasons, _ in responses for reason in reasons):
             yield self._event(TextChoice(index=index, text="", finish_reason=reason))
         if self._body.wants_usage:
-            yield self._frame([], CompletionUsage.of(*(usage for _, usage in responses)))
+            yield self._frame([], told(Usage.sum([usage for _, usage in responses])))
         yield sse.event(b"[DONE]")
 
     def _says_something(self, chunk: ChatChunk) -> bool:
