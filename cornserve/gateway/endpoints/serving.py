@@ -6,9 +6,10 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from functools import partial
+from typing import Any
 
 from fastapi import Request
 from fastapi.responses import Response
@@ -17,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 from cornserve.gateway.context import Shared
 from cornserve.gateway.endpoints import sse
 from cornserve.gateway.entry.admission import Held
+from cornserve.gateway.entry.headers import header
 from cornserve.gateway.entry.presence import WhilePresent
 from cornserve.gateway.errors import ApiError, of_request
 from cornserve.gateway.media.media import Place, places_in
@@ -61,7 +63,8 @@ class Serving:
         status = 499
         try:
             with WhilePresent(self._request.scope):
-                await self._resolve_images()
+                if self._images:
+                    await self._resolve_images()
                 body = await self._body(answer)
             status = 200
             return _Sent(partial(self._send_whole, body))
@@ -91,7 +94,8 @@ class Serving:
         status = 499
         try:
             with WhilePresent(self._request.scope):
-                await self._resolve_images()
+                if self._images:
+                    await self._resolve_images()
                 with self._session(streams=True) as session:
                     async with aclosing(events(session)) as source:
                         async for event in source:
@@ -108,8 +112,6 @@ class Serving:
         await answer.end()
 
     async def _resolve_images(self) -> None:
-        if not self._images:
-            return
         try:
             async with asyncio.timeout_at(self._deadline):
                 await self._shared.media.resolve(self._images, self._fetched.take)
@@ -167,7 +169,7 @@ class Serving:
 
 def _seconds(request: Request, limits: Limits) -> float:
     """How long the request may take: `X-Request-Timeout`, in seconds."""
-    given, most = request.headers.get(TIMEOUT_HEADER), limits.request_seconds
+    given, most = header(request.scope, TIMEOUT_HEADER.encode()), limits.request_seconds
     if given is None:
         return most
     try:
@@ -184,9 +186,9 @@ def _seconds(request: Request, limits: Limits) -> float:
 class _Sent(Response):
     """A response that sends itself."""
 
-    def __init__(self, send: Callable[[Send], Awaitable[None]]) -> None:
+    def __init__(self, send: Callable[[Send], Coroutine[Any, Any, None]]) -> None:
         self._send = send
         self.background = None
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._send(send)
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
+        return self._send(send)

@@ -9,10 +9,13 @@ from pydantic_core import from_json
 from starlette.types import Message, Receive
 
 from cornserve.gateway.entry.admission import Admission, Held
+from cornserve.gateway.entry.headers import header
 from cornserve.gateway.errors import ApiError
 from cornserve.limits import Limits
 
 Content = bytes | bytearray
+
+JSON = "application/json"
 
 CURL_SAYS = "application/x-www-form-urlencoded"
 """Of whatever it is told to send."""
@@ -91,11 +94,10 @@ async def body_of(request: Request) -> Content:
 async def _read(request: Request) -> Content:
     """The body, which the gate gives as one message. The request, which lives until it is answered, does not keep it:
     it may hold images."""
-    limits: Limits = request.app.state.shared.admission.limits
-    _check_type(request.headers.get("content-type", "application/json"))
+    _check_type(header(request.scope, b"content-type") or JSON)
     body: Content = (await request.receive())["body"]
     if len(body) > CERTAINLY_FEW:
-        _check_values(body, limits)
+        _check_values(body, request.app.state.shared.admission.limits)
     return body
 
 
@@ -107,8 +109,10 @@ def _parse(body: Content) -> Any:
 
 
 def _check_type(given: str) -> None:
+    if given == JSON:
+        return
     media_type = given.partition(";")[0].strip().lower()
-    if media_type not in ("application/json", CURL_SAYS, "") and not media_type.endswith("+json"):
+    if media_type not in (JSON, CURL_SAYS, "") and not media_type.endswith("+json"):
         raise ApiError(415, f"the body has to be JSON (content-type: application/json), not {media_type!r}")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 
 from cornserve.app.record import Route
 from cornserve.gateway.observe.meter import Meter
@@ -73,10 +73,10 @@ class Dispatch:
         self._graph.clear()
         self._replicas.release(self._route)
 
-    async def progress(self) -> None:
-        """Returns once something more has come back."""
+    def progress(self) -> Awaitable[None]:
+        """Is over once something more has come back."""
         self._progress = self._loop.create_future()
-        await self._progress
+        return self._progress
 
     def on_progress(self) -> None:
         if self._progress is not None and not self._progress.done():
@@ -204,14 +204,17 @@ class Dispatch:
 
     def _message(self, execution: Execution) -> pb.Start:
         invocation = execution.invocation
-        return pb.Start(
+        message = pb.Start(
             request_id=self._request_id,
             invocation=invocation.index,
             attempt=execution.attempt,
             timeout_ms=max(1, int(1000 * (self._deadline - self._loop.time()))),
             request=invocation.request,
-            inputs=self._graph.inputs_of(execution),
-            outputs=execution.channels,
-            delivered=execution.delivered,
             arrived_us=self._arrived_us,
         )
+        if invocation.inputs:
+            message.inputs.extend(self._graph.inputs_of(execution))
+        if execution.channels:
+            message.outputs.extend(execution.channels)
+            message.delivered.extend(execution.delivered)
+        return message

@@ -36,7 +36,6 @@ class State(Enum):
     """For a replica, to run there for the first time or once more."""
     RUNNING = auto()
     KEPT = auto()
-    """It has ended, and its executor keeps its tensors."""
     OVER = auto()
 
 
@@ -102,7 +101,7 @@ class Execution:
 
     def release(self) -> None:
         """Its tensors are needed no more."""
-        if self._replica is not None and self._state is State.KEPT:
+        if self._replica is not None and self.is_kept:
             self._state = State.OVER
             self._replica.release(self._call)
 
@@ -123,6 +122,11 @@ class Execution:
     def is_over(self) -> bool:
         """Whether nothing runs or has to be started for it."""
         return self._state in (State.KEPT, State.OVER)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it has ended, and its executor keeps its tensors."""
+        return self._state is State.KEPT
 
     @property
     def waits_for_a_replica(self) -> bool:

@@ -6,7 +6,7 @@ its producers run, and a producer's tensors are released when nobody can come fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from cornserve.gateway.request.execution import Execution
 from cornserve.task.references import Blob, Origin
@@ -16,33 +16,39 @@ from cornserve.v1 import executor_pb2 as pb
 class Graph:
     def __init__(self) -> None:
         self.executions: list[Execution] = []
+        self._producers: list[list[Execution]] = []
+        """Of each of them, those whose outputs it takes."""
+        self._consumers: list[list[Execution]] = []
+        """Of each of them, those that take its outputs."""
         self._is_complete = False
 
     def add(self, executions: Sequence[Execution]) -> None:
-        self.executions += executions
+        for execution in executions:
+            origins = execution.invocation.origins
+            indices = sorted({origin.invocation for origin in origins}) if origins else ()
+            self._producers.append([self.executions[index] for index in indices])
+            for index in indices:
+                self._consumers[index].append(execution)
+            self.executions.append(execution)
+            self._consumers.append([])
 
     def complete(self) -> None:
         """No execution will be added that takes anything."""
         self._is_complete = True
         for execution in self.executions:
-            self._release_if_unneeded(execution)
+            if execution.is_kept:
+                self._release_if_unneeded(execution)
 
     def clear(self) -> None:
         """Nothing is needed any more."""
         for execution in self.executions:
             execution.release()
             execution.cancel()
-        self.executions = []  # They know their dispatch: a circle would live until the garbage collector comes.
-
-    def producers_of(self, consumer: Execution) -> list[Execution]:
-        if not consumer.invocation.origins:  # most have none
-            return []
-        return [
-            self.executions[index] for index in sorted({origin.invocation for origin in consumer.invocation.origins})
-        ]
+        # They know their dispatch: a circle would live until the garbage collector comes.
+        self.executions, self._producers, self._consumers = [], [], []
 
     def has_placed_producers_of(self, consumer: Execution) -> bool:
-        return all(producer.endpoint is not None for producer in self.producers_of(consumer))
+        return all(producer.endpoint is not None for producer in self._producers_of(consumer))
 
     def unplaced_consumers_of(self, producer: Execution) -> list[Execution]:
         return [consumer for consumer in self._consumers_of(producer) if consumer.waits_for_a_replica]
@@ -55,12 +61,12 @@ class Graph:
         if execution.invocation.error is not None:
             for consumer in self._consumers_of(execution):
                 self.pass_on_failure(consumer)
-        for producer in self.producers_of(execution):
+        for producer in self._producers_of(execution):
             self._release_if_unneeded(producer)
 
     def pass_on_failure(self, consumer: Execution) -> None:
         """Without its inputs, it fails as their producer has failed."""
-        for producer in self.producers_of(consumer):
+        for producer in self._producers_of(consumer):
             error = producer.invocation.error
             if error is not None and not consumer.is_over:
                 consumer.fail_as(error)
@@ -94,14 +100,14 @@ class Graph:
             )
         )
 
-    def _consumers_of(self, producer: Execution) -> Iterator[Execution]:
-        index = producer.invocation.index
-        for execution in self.executions[index + 1 :]:
-            if any(origin.invocation == index for origin in execution.invocation.origins):
-                yield execution
+    def _producers_of(self, consumer: Execution) -> list[Execution]:
+        return self._producers[consumer.invocation.index]
+
+    def _consumers_of(self, producer: Execution) -> list[Execution]:
+        return self._consumers[producer.invocation.index]
 
     def _release_if_unneeded(self, producer: Execution) -> None:
-        if self._is_complete and all(consumer.is_over for consumer in self._consumers_of(producer)):
+        if self._is_complete and producer.is_kept and all(one.is_over for one in self._consumers_of(producer)):
             producer.release()
 
 

@@ -42,7 +42,7 @@ def heeding(path: Task[Any, Any], request: Any) -> Any:
     """The path's response. Raises a 400 that names the fields of a watched request that it had no use for."""
     response = path.invoke(request)
     read = getattr(request, "_read", _ALL)
-    if EVERYTHING not in read and (unheeded := _chosen(request, request.model_fields_set - read)):
+    if EVERYTHING not in read and (unheeded := _chosen(request, request.__pydantic_fields_set__ - read)):
         names = ", ".join(map(repr, unheeded))
         raise ApiError(400, f"this app makes no use of {names}", param=unheeded[0], code="unused_field")
     return response

@@ -100,8 +100,8 @@ class Replicas:
         return key not in self._endpoints
 
     def _reachable(self, endpoints: Sequence[str], avoiding: Set[str]) -> list[Replica]:
-        replicas = (self._get(endpoint) for endpoint in endpoints if endpoint not in avoiding)
-        return [replica for replica in replicas if replica.lost_at is None]
+        named = [self._get(endpoint) for endpoint in endpoints if endpoint not in avoiding]
+        return [replica for replica in named if replica.lost_at is None]
 
     def _get(self, endpoint: str) -> Replica:
         replica = self._replicas.get(endpoint)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -72,12 +73,12 @@ class Session:
         """For another session of the same request."""
         return self._dispatch.next_attempt
 
-    async def run(self, request: Any, render: Callable[[Any], T]) -> T:
+    def run(self, request: Any, render: Callable[[Any], T]) -> Awaitable[T]:
         """What `render` makes of the app's response to `request`; streams in it may still be arriving.
 
         `render` runs as part of the task: where it reads a value that is not there yet, that value is awaited.
         """
-        return await self.play(lambda path: render(heeding(path, request)))
+        return self.play(lambda path: render(heeding(path, request)))
 
     async def play(self, code: Callable[[Task[Any, Any]], T]) -> T:
         """What `code` makes of the app's path. It runs as often, and under the same rules, as a task's `invoke`."""
@@ -92,11 +93,11 @@ class Session:
             await self._until(outcome)
 
     def _play_once(self, code: Callable[[Task[Any, Any]], T]) -> T | Suspension:
-        path = self._path
+        name, play = self._path.name, partial(code, self._path)
         if self._trace is None:
-            return self._recording.play(path.name, lambda: code(path))
-        with self._trace.play(path.name):
-            return self._recording.play(path.name, lambda: code(path))
+            return self._recording.play(name, play)
+        with self._trace.play(name):
+            return self._recording.play(name, play)
 
     async def _until(self, suspension: Suspension) -> None:
         invocation = self._recording.invocations[suspension.invocation]
