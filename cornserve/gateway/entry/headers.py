@@ -1,4 +1,4 @@
-"""Headers of requests that come by the thousand: starlette's own mapping of them costs more than what it is asked for."""
+"""Headers of requests that come by the thousand: starlette makes a mapping of them all, which costs more than reading."""
 
 from __future__ import annotations
 
