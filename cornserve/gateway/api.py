@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cornserve.access import Access
 from cornserve.control.store.base import Store, StoreError
@@ -34,6 +35,20 @@ from cornserve.gateway.request.replicas import Replicas
 from cornserve.limits import Limits
 
 log = logging.getLogger(__name__)
+
+
+class _Api(FastAPI):
+    """Is entered through the gate, which as a middleware would stand behind others."""
+
+    gate: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["app"] = self
+        await self.gate(scope, receive, send)
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """What the gate has let through."""
+        await super().__call__(scope, receive, send)
 
 
 def create_api(
@@ -71,9 +86,7 @@ def create_api(
             await asyncio.gather(following, return_exceptions=True)
             await replicas.close()
 
-    api = FastAPI(title="Cornserve", lifespan=lifespan, redirect_slashes=False)
-    api.add_middleware(Shortcut, routes=api.routes, explain=_on_api_error)
-    api.add_middleware(Gate, guard=Guard(access or Access(), host), admission=admission, count=metrics.error)
+    api = _Api(title="Cornserve", lifespan=lifespan, redirect_slashes=False)
     # Asked in this order.
     for router in (
         chat.router,
@@ -92,6 +105,8 @@ def create_api(
     api.add_exception_handler(RequestValidationError, _on_validation_error)
     api.add_exception_handler(StoreError, _on_store_error)
     api.add_exception_handler(Exception, _on_error)
+    shortcut = Shortcut(api.serve, api.routes, _on_any_error)
+    api.gate = Gate(shortcut, Guard(access or Access(), host), admission, metrics.error)
     return api
 
 
@@ -116,6 +131,10 @@ async def _on_api_error(request: Request, error: Exception) -> Response:
     shared: Shared = request.app.state.shared
     shared.metrics.error(error.status, error.body.error.code)
     return Response(error.content, status_code=error.status, headers=error.headers, media_type="application/json")
+
+
+async def _on_any_error(request: Request, error: Exception) -> Response:
+    return await (_on_api_error if isinstance(error, ApiError) else _on_error)(request, error)
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:

@@ -39,6 +39,8 @@ class Shortcut:
             return
         try:
             await route.answer(scope, receive, send)
-        except ApiError as error:
+        except Exception as error:
             response = await self._explain(Request(scope), error)
             await response(scope, receive, send)
+            if not isinstance(error, ApiError):
+                raise  # the server says where it came from

@@ -1,4 +1,4 @@
-"""Headers of requests that come by the thousand: starlette makes a mapping of them all, which costs more than reading."""
+"""Headers of requests that come by the thousand: starlette would make a mapping of them all first."""
 
 from __future__ import annotations
 
