@@ -59,8 +59,7 @@ class Execution:
     def __init__(self, invocation: Invocation, dispatch: Dispatch, attempt: int, *, streams: bool) -> None:
         self.invocation = invocation
         self.attempt = attempt
-        names = invocation.task.layout.streams if streams else ()
-        self.channels = {name: Channel() for name in names}
+        self.channels = {name: Channel() for name in invocation.task.layout.streams} if streams else {}
         self.refused_by: set[str] = set()
         """Endpoints that need not be tried again now."""
         self._dispatch = dispatch

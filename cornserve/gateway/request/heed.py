@@ -7,7 +7,6 @@ it is handed on to a unit task, copied or dumped.
 
 from __future__ import annotations
 
-from collections.abc import Set
 from functools import cache
 from typing import Any, TypeVar
 
@@ -20,18 +19,20 @@ Model = TypeVar("Model", bound=BaseModel)
 
 EVERYTHING = "__dict__"
 
+_NONE = object()
+"""Of a field that has to be given."""
+
 _ALL = frozenset({EVERYTHING})
 """Is read of a request that is not watched."""
 
 
 def watched(model: type[Model], given: BaseModel, **changes: object) -> Model:
     """A request of the fields that `model` has of what is `given`, which is one and may have more, and of `changes`."""
-    watched_type, names = _watched_type(model)
     values = given.__dict__
-    request: Model = object.__new__(watched_type)
+    request: Model = object.__new__(_watched_type(model))
     put = object.__setattr__
-    put(request, "__dict__", {name: values[name] for name in names} | changes)
-    put(request, "__pydantic_fields_set__", given.__pydantic_fields_set__ & names)
+    put(request, "__dict__", {name: values[name] for name in _fields(model)} | changes)
+    put(request, "__pydantic_fields_set__", given.__pydantic_fields_set__ & _fields(model).keys())
     put(request, "__pydantic_extra__", None)
     put(request, "__pydantic_private__", None)
     put(request, "_read", set())
@@ -42,27 +43,28 @@ def heeding(path: Task[Any, Any], request: Any) -> Any:
     """The path's response. Raises a 400 that names the fields of a watched request that it had no use for."""
     response = path.invoke(request)
     read = getattr(request, "_read", _ALL)
-    if EVERYTHING not in read and (unheeded := _chosen(request, request.__pydantic_fields_set__ - read)):
-        names = ", ".join(map(repr, unheeded))
-        raise ApiError(400, f"this app makes no use of {names}", param=unheeded[0], code="unused_field")
+    if EVERYTHING not in read and (unheeded := _chosen(request) - read):
+        names = ", ".join(map(repr, sorted(unheeded)))
+        raise ApiError(400, f"this app makes no use of {names}", param=min(unheeded), code="unused_field")
     return response
 
 
-def _chosen(request: BaseModel, names: Set[str]) -> list[str]:
-    """Those of these fields that the client need not have given, and has given another value than their default."""
-    fields = type(request).model_fields
-    return [
-        name
-        for name in sorted(names)
-        if not fields[name].is_required()
-        and object.__getattribute__(request, name) != fields[name].get_default(call_default_factory=True)
-    ]
+def _chosen(request: BaseModel) -> set[str]:
+    """The fields that the client need not have given, and has given another value than their default."""
+    values, defaults = object.__getattribute__(request, "__dict__"), _fields(type(request))
+    return {name for name in request.__pydantic_fields_set__ if defaults[name] not in (_NONE, values[name])}
 
 
 @cache
-def _watched_type(model: type[Model]) -> tuple[type[Model], frozenset[str]]:
-    """And the names of its fields."""
-    fields = frozenset(model.model_fields)
+def _fields(model: type[BaseModel]) -> dict[str, Any]:
+    """The names of its fields, with their defaults."""
+    fields = model.model_fields.items()
+    return {name: _NONE if it.is_required() else it.get_default(call_default_factory=True) for name, it in fields}
+
+
+@cache
+def _watched_type(model: type[Model]) -> type[Model]:
+    fields = _fields(model).keys()
 
     def __getattribute__(self: Model, name: str) -> Any:
         if name in fields or name == EVERYTHING:
@@ -80,4 +82,4 @@ def _watched_type(model: type[Model]) -> tuple[type[Model], frozenset[str]]:
     }
     metaclass: Any = type(model)
     watched_type: type[Model] = metaclass(model.__name__, (model,), namespace)
-    return watched_type, fields
+    return watched_type
