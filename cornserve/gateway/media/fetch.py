@@ -62,9 +62,9 @@ class Fetcher:
         Args:
             take_bytes: is told how many bytes have arrived, whenever some have, and may refuse them by an error.
         """
+        place = _parse(url)
         if self._sources.are_none:
             raise ImageError("invalid_image_url", "this gateway fetches no images: send a data: URL")
-        place = _parse(url)
         async with self._places:
             try:
                 async with asyncio.timeout(self.limits.fetch_seconds):

@@ -19,6 +19,7 @@ ON_MY_OWN = [
     "docs/how-to/send-images.md",
     "docs/planner.md",
     "docs/reference/executor-contract.md",
+    "docs/reference/plans.md",
     "docs/reference/profiles.md",
     "docs/reference/transport.md",
     "docs/reference/workloads.md",

@@ -128,12 +128,13 @@ class Life:
 
 
 def _epitaph(status: int | None, last_words: str, verdict: str) -> str:
+    said = f"its last log line: {last_words}" if last_words else "it has logged nothing"
     match status:
         case _ if verdict:
-            return f"{verdict}; its last log line: {last_words}"
+            return f"{verdict}; {said}"
         case None:
-            return f"its process has ended; its last log line: {last_words}"
+            return f"its process has ended; {said}"
         case signaled if signaled < 0:
-            return f"ended by signal {-signaled} ({signal.strsignal(-signaled)}); its last log line: {last_words}"
+            return f"ended by signal {-signaled} ({signal.strsignal(-signaled)}); {said}"
         case _:
-            return f"exited with status {status}: {last_words}"
+            return f"exited with status {status}: {last_words or said}"
