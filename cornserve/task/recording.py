@@ -138,11 +138,11 @@ class Recording:
         try:
             result = code()
         except Suspension as suspension:
-            return suspension
+            return suspension.with_traceback(None)  # which has all that was at hand, and whoever keeps it would, too
         except (ValidationError, PydanticSerializationError) as error:
             # pydantic turns into these whatever is raised while it reads attributes or writes JSON.
             if self._suspension is not None:
-                return self._suspension
+                return self._suspension.with_traceback(None)
             if self._failure is not None and InvocationError.__name__ in str(error):
                 raise self._failure from error
             raise
@@ -157,6 +157,12 @@ class Recording:
         if self._position < len(self.invocations):
             raise DivergenceError(task, self._position, "it ended before this invocation was repeated")
         return result
+
+    def close(self) -> None:
+        """Nothing more is played. Outputs that are still pending know the recording, which is a circle."""
+        for invocation in self.invocations:
+            del invocation.output
+        self.invocations = []
 
     def _check_not_swallowed(self, cause: BaseException | None = None) -> None:
         if self._suspension is not None:

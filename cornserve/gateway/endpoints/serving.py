@@ -20,7 +20,7 @@ from cornserve.gateway.endpoints import sse
 from cornserve.gateway.entry.admission import Held
 from cornserve.gateway.entry.headers import header
 from cornserve.gateway.entry.presence import WhilePresent
-from cornserve.gateway.errors import ApiError, of_request
+from cornserve.gateway.errors import ApiError, forget_origin, of_request
 from cornserve.gateway.media.media import Place, places_in
 from cornserve.gateway.observe import access_log
 from cornserve.gateway.request.session import Session, StreamWantedError
@@ -51,6 +51,7 @@ class Serving:
         self._deadline = asyncio.get_running_loop().time() + _seconds(request, shared.admission.limits)
         self._fetched = Held(shared.admission)
         self._images: list[Place] = []
+        self._status = 499
         logs.bind(request_id=self.id, app=app)
 
     def take_images_of(self, asked: object) -> None:
@@ -60,20 +61,17 @@ class Serving:
     async def answer(self, answer: Answer) -> Response:
         """One JSON answer. A client that leaves cancels the request."""
         self._begin()
-        status = 499
         try:
             with WhilePresent(self._request.scope):
                 if self._images:
                     await self._resolve_images()
                 body = await self._body(answer)
-            status = 200
+            self._status = 200
             return _Sent(partial(self._send_whole, body))
         except Exception as error:
-            api_error = self._explain(error)
-            status = api_error.status
-            raise api_error from error
+            raise self._explain(error) from None
         finally:
-            self._done(status)
+            self._done()
 
     async def _send_whole(self, body: bytes, send: Send) -> None:
         headers = [
@@ -91,7 +89,6 @@ class Serving:
     async def _send(self, events: Events, send: Send) -> None:
         answer = sse.EventStream(send, {"x-request-id": self.id})
         self._begin()
-        status = 499
         try:
             with WhilePresent(self._request.scope):
                 if self._images:
@@ -100,15 +97,13 @@ class Serving:
                     async with aclosing(events(session)) as source:
                         async for event in source:
                             await answer.send(event)
-            status = 200
+            self._status = 200
         except Exception as error:
-            api_error = self._explain(error)
-            status = api_error.status
             if not answer.has_begun:
-                raise api_error from error
-            await answer.send(sse.event(api_error.body.model_dump_json().encode(), "error"))
+                raise self._explain(error) from None
+            await answer.send(sse.event(self._explain(error).content, "error"))
         finally:
-            self._done(status)
+            self._done()
         await answer.end()
 
     async def _resolve_images(self) -> None:
@@ -143,10 +138,13 @@ class Serving:
         )
 
     def _explain(self, error: Exception) -> ApiError:
+        """What the client is told. The error forgets where it came from: the request's memory must not hang on it."""
         if not isinstance(error, ApiError | TaskError):
             log.error("the request failed:\n%s", outline(error))
         explained = of_request(error)
         explained.headers["x-request-id"] = self.id
+        self._status = explained.status
+        forget_origin(error)
         return explained
 
     def _begin(self) -> None:
@@ -158,13 +156,13 @@ class Serving:
 
             self._meter.trace = Trace(self._request, self.id, self._app)
 
-    def _done(self, status: int) -> None:
+    def _done(self) -> None:
         self._shared.admission.leave(self._app)
         self._fetched.release()
-        self._meter.end(status)
+        self._meter.end(self._status)
         if self._meter.trace is not None:
-            self._meter.trace.end(self._meter, status)
-        access_log.write(self._request, self._meter, status)
+            self._meter.trace.end(self._meter, self._status)
+        access_log.write(self._request, self._meter, self._status)
 
 
 def _seconds(request: Request, limits: Limits) -> float:

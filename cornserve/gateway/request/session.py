@@ -66,6 +66,7 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._dispatch.close()
+        self._recording.close()
         del self._recording  # It knows this session, to open streams: a circle, too.
 
     @property
