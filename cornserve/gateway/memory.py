@@ -20,8 +20,8 @@ def give_back_large_blocks() -> None:
 
 
 def collect_less_garbage() -> None:
-    """What is loaded stays, and requests leave no circles, also if they fail. An app's code may: some are looked for now
-    and then, but at Python's usual pace, among all that is in flight, that would cost a fifth of the gateway's time.
+    """What is loaded stays, and requests leave no circles, also if they fail. Those that an app's code may leave are
+    looked for now and then: at Python's usual pace, among all that is in flight, that would cost a fifth of all time.
     """
     gc.collect()
     gc.freeze()
