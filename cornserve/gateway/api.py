@@ -25,7 +25,7 @@ from cornserve.gateway.endpoints.shortcut import Shortcut
 from cornserve.gateway.entry.admission import Admission
 from cornserve.gateway.entry.gate import Gate
 from cornserve.gateway.entry.guard import Guard
-from cornserve.gateway.errors import ApiError
+from cornserve.gateway.errors import ApiError, forget_origin
 from cornserve.gateway.media.fetch import Fetcher
 from cornserve.gateway.media.media import Media
 from cornserve.gateway.observe.metrics import Metrics
@@ -130,6 +130,7 @@ async def _on_api_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
     shared: Shared = request.app.state.shared
     shared.metrics.error(error.status, error.body.error.code)
+    forget_origin(error)
     return Response(error.content, status_code=error.status, headers=error.headers, media_type="application/json")
 
 

@@ -19,6 +19,7 @@ from cornserve.task.recording import Invocation, Recording
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.pictures import data_url, picture
+from tests.unit.gateway.raw_http import post, raw
 from tests.unit.gateway.sources import ECHO, READER, SEER
 from tests.waiting import until
 
@@ -122,6 +123,22 @@ async def test_a_client_that_leaves_leaves_none_either(
 
     await until(lambda: executors.running() == 0)
     await _nothing_is_left_but(others)
+
+
+async def test_a_client_that_leaves_as_soon_as_it_has_asked_leaves_none_either(
+    others: list[Any], gateway: httpx.AsyncClient, deploy: Deploy
+) -> None:
+    await deploy(READER)
+    body = b'{"model": "reader", "messages": [{"role": "user", "content": "a b"}]}'
+    async with raw(gateway) as connection:
+        await connection.send(post("/v1/chat/completions", f"Content-Length: {len(body)}") + body)
+
+    await until(lambda: _counted(gateway, 'cornserve_gateway_requests_total{app="reader"'))
+    await _nothing_is_left_but(others)
+
+
+async def _counted(gateway: httpx.AsyncClient, metric: str) -> bool:
+    return metric in (await gateway.get("/metrics")).text
 
 
 def _accepting(stream: bool) -> dict[str, str]:
