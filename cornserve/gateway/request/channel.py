@@ -12,22 +12,23 @@ from cornserve.task.errors import InvocationError
 class Channel:
     """Keeps the items, so that each reader gets them from the first."""
 
-    __slots__ = ("_changed", "_closed", "_error", "items")
+    __slots__ = ("_closed", "_error", "_waiting", "items")
 
     def __init__(self) -> None:
         self.items: list[Any] = []
-        self._changed = asyncio.Event()
+        self._waiting: list[asyncio.Future[None]] = []
+        """Readers that have read all there is."""
         self._closed = False
         self._error: InvocationError | None = None
 
     def put(self, item: Any) -> None:
         self.items.append(item)
-        self._changed.set()
+        self._wake()
 
     def close(self, error: InvocationError | None) -> None:
         self._closed = True
         self._error = error
-        self._changed.set()
+        self._wake()
 
     async def read(self) -> AsyncIterator[Sequence[Any]]:
         """What is there, then what has arrived meanwhile, and so on: a reader that falls behind gets more at once.
@@ -42,7 +43,14 @@ class Channel:
             elif self._closed:
                 break
             else:
-                self._changed.clear()
-                await self._changed.wait()
+                waiter = asyncio.get_running_loop().create_future()
+                self._waiting.append(waiter)
+                await waiter
         if self._error is not None:
             raise self._error
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            if not waiter.done():  # its reader has left
+                waiter.set_result(None)
