@@ -25,7 +25,7 @@ from cornserve.gateway.endpoints.shortcut import Shortcut
 from cornserve.gateway.entry.admission import Admission
 from cornserve.gateway.entry.gate import Gate
 from cornserve.gateway.entry.guard import Guard
-from cornserve.gateway.errors import ApiError, forget_origin
+from cornserve.gateway.errors import ApiError
 from cornserve.gateway.media.fetch import Fetcher
 from cornserve.gateway.media.media import Media
 from cornserve.gateway.observe.metrics import Metrics
@@ -33,6 +33,7 @@ from cornserve.gateway.observe.replica_metrics import ReplicaMetrics
 from cornserve.gateway.replica_logs import Logs
 from cornserve.gateway.request.replicas import Replicas
 from cornserve.limits import Limits
+from cornserve.tracebacks import forget_origin
 
 log = logging.getLogger(__name__)
 

@@ -68,19 +68,6 @@ _STATUS_OF_CODE = {
 }
 
 
-def forget_origin(error: BaseException) -> None:
-    """Takes from an error, and from those that led to it, where they were raised.
-
-    Tracebacks keep what every function on the way had in hand, bodies and images among it, and mostly in circles, which
-    the garbage collector would find late.
-    """
-    errors: list[BaseException | None] = [error]
-    while errors:
-        if (one := errors.pop()) is not None:
-            errors += [one.__cause__, one.__context__, *(one.exceptions if isinstance(one, BaseExceptionGroup) else ())]
-            one.__traceback__ = one.__cause__ = one.__context__ = None
-
-
 def of_request(error: Exception) -> ApiError:
     """What a client is told about an error that its request met."""
     match error:

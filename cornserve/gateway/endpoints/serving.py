@@ -20,7 +20,7 @@ from cornserve.gateway.endpoints import sse
 from cornserve.gateway.entry.admission import Held
 from cornserve.gateway.entry.headers import header
 from cornserve.gateway.entry.presence import WhilePresent
-from cornserve.gateway.errors import ApiError, forget_origin, of_request
+from cornserve.gateway.errors import ApiError, of_request
 from cornserve.gateway.media.media import Place, places_in
 from cornserve.gateway.observe import access_log
 from cornserve.gateway.request.session import Session, StreamWantedError
@@ -28,6 +28,7 @@ from cornserve.limits import Limits
 from cornserve.observe import logs, tracing
 from cornserve.observe.discretion import outline
 from cornserve.task.errors import TaskError
+from cornserve.tracebacks import forget_origin
 
 log = logging.getLogger(__name__)
 

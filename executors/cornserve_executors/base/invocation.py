@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from cornserve.observe.discretion import outline
 from cornserve.task.output import Output
 from cornserve.task.references import Blob, Given, Origin, Tensor
+from cornserve.tracebacks import forget_origin
 from cornserve.transport import StaleError, TooLargeError
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_executors.base.call import Call, Send
@@ -34,22 +35,29 @@ async def run(executor: Executor[Any, Any, Any], start: pb.Start, tensors: Tenso
     try:
         async with asyncio.timeout(seconds_of(start)):
             return pb.End(values=await _values(executor, start, tensors, send))
-    except TimeoutError:
-        return pb.End(code=pb.CODE_DEADLINE_EXCEEDED, message="not done by the request's deadline")
-    except (InvalidRequestError, ValidationError) as error:
-        return pb.End(code=pb.CODE_INVALID_ARGUMENT, message=str(error))
-    except TooLargeError as error:
-        message = f"{error} (limit slab-mib, see `cornserve up --limit`)"
-        return pb.End(code=pb.CODE_INVALID_ARGUMENT, message=message)
-    except OverloadedError as error:
-        return pb.End(code=pb.CODE_RESOURCE_EXHAUSTED, message=str(error))
-    except InputLostError as error:
-        return pb.End(code=pb.CODE_INPUT_LOST, message=str(error), lost_inputs=error.inputs)
     except EngineDeadError:
         raise
     except Exception as error:
-        log.error("the invocation failed:\n%s", outline(error))
-        return pb.End(code=pb.CODE_INTERNAL, message=f"{type(error).__name__}: {error}")
+        end = _end_by(error)
+        forget_origin(error)
+        return end
+
+
+def _end_by(error: Exception) -> pb.End:
+    match error:
+        case TimeoutError():
+            return pb.End(code=pb.CODE_DEADLINE_EXCEEDED, message="not done by the request's deadline")
+        case InvalidRequestError() | ValidationError():
+            return pb.End(code=pb.CODE_INVALID_ARGUMENT, message=str(error))
+        case TooLargeError():
+            message = f"{error} (limit slab-mib, see `cornserve up --limit`)"
+            return pb.End(code=pb.CODE_INVALID_ARGUMENT, message=message)
+        case OverloadedError():
+            return pb.End(code=pb.CODE_RESOURCE_EXHAUSTED, message=str(error))
+        case InputLostError():
+            return pb.End(code=pb.CODE_INPUT_LOST, message=str(error), lost_inputs=error.inputs)
+    log.error("the invocation failed:\n%s", outline(error))
+    return pb.End(code=pb.CODE_INTERNAL, message=f"{type(error).__name__}: {error}")
 
 
 async def _values(executor: Executor[Any, Any, Any], start: pb.Start, tensors: Tensors, send: Send) -> bytes:

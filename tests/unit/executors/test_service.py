@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator
 
 import grpc
@@ -10,7 +12,12 @@ import pytest
 
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.v1 import executor_pb2_grpc
+from cornserve_echo import EchoResponse
+from cornserve_echo.executor import EchoExecutor
+from cornserve_executors.base.executor import InvalidRequestError
 from cornserve_executors.base.state import State
+from cornserve_executors.encoder.flights import Flights
+from cornserve_executors.media.lanes import Lanes
 from tests.invoking import Caller, calling
 from tests.unit.echo_executors import EchoExecutors
 from tests.waiting import until
@@ -115,6 +122,35 @@ async def test_a_wrong_request_harms_nobody_else(caller: Caller, request_: str) 
     ended = await ends(caller, 2)
 
     assert (ended[1].code, ended[2].code) == (pb.CODE_INVALID_ARGUMENT, pb.CODE_OK)
+
+
+async def test_an_invocation_that_fails_leaves_nothing_for_the_garbage_collector(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Image: ...
+
+    opened: list[weakref.ref[Image]] = []
+    lane, flights = Lanes(1).lane_of(1), Flights[None]()
+
+    def breaks() -> None:
+        image = Image()
+        opened.append(weakref.ref(image))
+        raise InvalidRequestError(f"{image} cannot be decoded")
+
+    async def invoke(*_: object) -> EchoResponse:
+        async with flights.join("image", lambda: lane.run(breaks)):
+            raise AssertionError("it was decoded")
+
+    monkeypatch.setattr(EchoExecutor, "invoke", invoke)
+    gc.disable()
+    try:
+        end = await end_of(caller, start(1, '{"text": "a"}'))
+
+        assert end.code == pb.CODE_INVALID_ARGUMENT
+        await until(lambda: [image() for image in opened] == [None])
+    finally:
+        gc.enable()
+        lane.shutdown()
 
 
 async def test_an_exception_is_an_internal_error_with_its_reason(caller: Caller) -> None:
