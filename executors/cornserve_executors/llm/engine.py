@@ -27,6 +27,9 @@ from cornserve_tasklib.llm import LLMRequest, LLMTask
 PROCESSED_GIB = 0.25
 """Of processed images that vLLM keeps, in two processes: they may come again in the next turn of a chat."""
 
+CPU_WORKER = "cornserve_executors.llm.cpu_worker.SeededCPUWorker"
+"""Only vLLM's own processes may import it."""
+
 NO_OTHERS = {"video": 0, "audio": 0}
 """Media that nobody can send. vLLM would keep memory free for them."""
 
@@ -119,6 +122,8 @@ def engine_args(config: LLMTask) -> dict[str, Any]:
             "ec_role": "ec_consumer",
         },
     }
+    if settings.on_cpu():
+        args["worker_cls"] = CPU_WORKER
     if config.with_enc:
         return args | {"limit_mm_per_prompt": NO_OTHERS, "mm_processor_cache_gb": PROCESSED_GIB}
     return args | {"language_model_only": True, "mm_processor_cache_gb": 0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import time
@@ -63,6 +64,28 @@ async def test_logprobs_come_with_each_token(client: Client, stream: bool) -> No
         assert (one.token, one.logprob) == (one.top_logprobs[0].token, one.top_logprobs[0].logprob)
     if stream:
         assert logprobs == [one for chunk in reply.chunks for one in chunk.logprobs or ()]
+
+
+async def test_a_seed_draws_the_same_whether_or_not_the_prompt_takes_several_steps(client: Client) -> None:
+    """The second time all of it but the last tokens is cached."""
+    request = complete("A prompt of more than one step. " * 100, temperature=1, seed=3, max_tokens=3)
+
+    first = (await client.ask(request)).response
+    again = (await client.ask(request)).response
+
+    assert again.token_ids == first.token_ids
+
+
+async def test_seeded_prompts_that_compete_for_a_step_draw_as_if_alone(client: Client) -> None:
+    requests = [
+        complete(f"{number}: a prompt that others compete with. " * 25, temperature=1, seed=number, max_tokens=3)
+        for number in range(8)
+    ]
+
+    together = await asyncio.gather(*(client.ask(request) for request in requests))
+    alone = [await client.ask(request) for request in requests]
+
+    assert [reply.response.token_ids for reply in together] == [reply.response.token_ids for reply in alone]
 
 
 async def test_logit_bias_makes_a_token_certain(client: Client) -> None:
