@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from math import inf
 from typing import Self
 
 from cornserve.bench.samples import Sample
 
-_TERM = re.compile(r"(ttft|tbt|tpot|e2e)=([0-9.]+)(ms|s)")
+_TERM = re.compile(r"(ttft|tbt|tpot|e2e)=([0-9]*\.?[0-9]+)(ms|s)")
 
 FORM = "ttft=200ms,tbt=100ms,tpot=50ms,e2e=2s, or some of these"
 
@@ -32,6 +33,8 @@ class Slo:
             if match is None or match[1] in bounds:
                 raise ValueError(f"{text!r} is no SLO: {FORM}")
             bounds[match[1]] = float(match[2]) / (1000 if match[3] == "ms" else 1)
+            if not 0 < bounds[match[1]] < inf:
+                raise ValueError(f"{text!r} is no SLO: {term.strip()} is no time above 0")
         return cls(**bounds)
 
     @property

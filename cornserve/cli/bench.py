@@ -22,16 +22,20 @@ def bench(
         typer.Option("--concurrency", "-c", min=1, help="Requests in flight. By default 8, or a --rate."),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option("--rate", min=0.001, help="Requests per second, however many are in flight.")
+        float | None,
+        typer.Option("--rate", min=0.001, max=1_000_000, help="Requests per second, however many are in flight."),
     ] = None,
     burstiness: Annotated[
-        float, typer.Option("--burstiness", min=0.01, help="With --rate. 1: Poisson; less: in bursts; more: evenly.")
+        float,
+        typer.Option(
+            "--burstiness", min=0.01, max=1_000_000, help="With --rate. 1: Poisson; less: in bursts; more: evenly."
+        ),
     ] = 1.0,
     requests: Annotated[
         int | None, typer.Option("--requests", "-n", min=1, help="By default 100, or a --duration.")
     ] = None,
     duration: Annotated[
-        float | None, typer.Option("--duration", min=0.1, help="Seconds in which requests are sent.")
+        float | None, typer.Option("--duration", min=0.1, max=1_000_000, help="Seconds in which requests are sent.")
     ] = None,
     prompt: Annotated[str | None, typer.Option("--prompt", help="Chats with this question, always the same.")] = None,
     prompt_words: Annotated[
@@ -58,7 +62,9 @@ def bench(
     slo: Annotated[
         str | None, typer.Option("--slo", help="What counts as good: ttft=200ms,tbt=100ms,tpot=50ms,e2e=2s.")
     ] = None,
-    timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds until a request has failed.")] = 120.0,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.1, max=1_000_000, help="Seconds until a request has failed.")
+    ] = 120.0,
     save: Annotated[
         Path | None, typer.Option("--save", dir_okay=False, help="Write the result, with every request, as JSON.")
     ] = None,

@@ -46,7 +46,8 @@ def deploy(
         ),
     ] = None,
     timeout: Annotated[
-        float | None, typer.Option("--timeout", min=0, help="Seconds to wait until it serves. By default, for ever.")
+        float | None,
+        typer.Option("--timeout", min=0, max=1_000_000, help="Seconds to wait until it serves. By default, for ever."),
     ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Whether to wait until it serves.")] = True,
     url: Url = None,

@@ -18,7 +18,8 @@ def scale(
     app: Annotated[str, typer.Argument(metavar="APP", help="The app's name.", autocompletion=app_names)],
     replicas: Annotated[int, typer.Argument(metavar="REPLICAS", min=1, max=64, help="Of each executor.")],
     timeout: Annotated[
-        float | None, typer.Option("--timeout", min=0, help="Seconds to wait until it is done. By default, for ever.")
+        float | None,
+        typer.Option("--timeout", min=0, max=1_000_000, help="Seconds to wait until it is done. By default, for ever."),
     ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Whether to wait until it is done.")] = True,
     url: Url = None,

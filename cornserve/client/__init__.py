@@ -15,11 +15,13 @@ from cornserve.client.async_client import AsyncClient
 from cornserve.client.client import Client
 from cornserve.client.errors import (
     ApiError,
+    ArgumentError,
     ClientError,
     ClosedError,
     DeletedError,
     DeploymentError,
     DisconnectedError,
+    LoopError,
     NotInTimeError,
     SilentError,
     StrangerError,
@@ -31,6 +33,7 @@ from cornserve.client.images import image_part
 __all__ = [
     "DEFAULT_URL",
     "ApiError",
+    "ArgumentError",
     "AsyncClient",
     "Client",
     "ClientError",
@@ -39,6 +42,7 @@ __all__ = [
     "DeploymentError",
     "DisconnectedError",
     "Item",
+    "LoopError",
     "NotInTimeError",
     "ReplicaLog",
     "Result",

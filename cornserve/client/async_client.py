@@ -16,6 +16,7 @@ from cornserve.app.record import AppSpec, AppView, Balance, ReplicaLog
 from cornserve.client import answers, calls, retries
 from cornserve.client.address import Address
 from cornserve.client.answers import ChatPieces, Item, Pieces, Reader, ResponsePieces, Result
+from cornserve.client.arguments import check_timeout
 from cornserve.client.calls import Call, Messages
 from cornserve.client.deadline import Deadline
 from cornserve.client.errors import (
@@ -23,6 +24,7 @@ from cornserve.client.errors import (
     ClosedError,
     DeletedError,
     DisconnectedError,
+    LoopError,
     SilentError,
     refusal,
     translated,
@@ -37,7 +39,7 @@ T = TypeVar("T")
 
 
 class AsyncClient:
-    """`Client`, for one event loop, whose tasks may share it.
+    """`Client`, for one event loop, whose tasks may share it: the first that it is called in.
 
     A stream that is left early is best closed: `async with aclosing(client.chat(…)) as pieces:`.
     """
@@ -47,6 +49,7 @@ class AsyncClient:
     ) -> None:
         self._address = Address.of(url, api_key, admin_token)
         self._retries = retries
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._http = httpx.AsyncClient(trust_env=not self._address.is_loopback, limits=calls.LIMITS)
 
     @property
@@ -60,6 +63,7 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
+        self._check_loop()
         await self._http.aclose()
 
     async def deploy(
@@ -74,6 +78,7 @@ class AsyncClient:
         timeout: float | None = None,
         on_progress: Callable[[str], object] = lambda line: None,
     ) -> AppView:
+        check_timeout(timeout)
         target = await asyncio.to_thread(
             resolve, what, name=name, replicas=replicas, balance=balance, shares=shares
         )  # may import the app
@@ -148,6 +153,13 @@ class AsyncClient:
     async def complete(self, app: str, messages: Messages, *, timeout: float | None = None, **options: Any) -> Any:
         return await self._call(calls.chat(app, messages, options, timeout, stream=False), answers.document)
 
+    def _check_loop(self) -> None:
+        """A connection is of one loop, and a call in another would break, or not, by whether one is idle."""
+        loop = asyncio.get_running_loop()
+        self._loop = self._loop or loop
+        if loop is not self._loop:
+            raise LoopError
+
     async def _until_loaded(self, view: AppView, deadline: Deadline) -> None:
         loading = Loading(view, deadline)
         while loading.matters and not loading.is_over(await self._call(calls.models(), answers.served)):
@@ -194,6 +206,7 @@ class AsyncClient:
     async def _send(self, call: Call) -> httpx.Response:
         if self._http.is_closed:
             raise ClosedError
+        self._check_loop()
         with translated(self.url, call.patience):
             request = self._http.build_request(
                 call.method,

@@ -1,17 +1,16 @@
-"""What can be asked of the gateway."""
+"""What can be asked of the gateway. What cannot raises `ArgumentError`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
-from urllib.parse import quote
 
 import httpx2 as httpx
 from pydantic import BaseModel
-from pydantic_core import to_json
 
 from cornserve.app.record import AppSpec
+from cornserve.client.arguments import as_json, check_timeout, in_path
 from cornserve.client.deadline import ADMIN_SECONDS, CONNECT_SECONDS
 
 Messages = Sequence[Mapping[str, Any]]
@@ -52,11 +51,11 @@ class Call:
 
 
 def deploy(app: str, spec: AppSpec) -> Call:
-    return Call("PUT", _app(app), to_json(spec.model_dump(exclude_unset=True)))
+    return Call("PUT", _app(app), as_json("what", spec.model_dump(exclude_unset=True)))
 
 
 def scale(app: str, replicas: int) -> Call:
-    return Call("PUT", f"{_app(app)}/scale", to_json({"replicas": replicas}))
+    return Call("PUT", f"{_app(app)}/scale", as_json("replicas", {"replicas": replicas}))
 
 
 def apps() -> Call:
@@ -85,7 +84,7 @@ def models() -> Call:
 
 def invoke(app: str, request: BaseModel | Mapping[str, Any], timeout: float | None, *, stream: bool = False) -> Call:
     accept = _EVENTS if stream else "application/json"
-    return _work(f"/v1/apps/{quote(app, safe='')}/invoke", request, timeout, accept)
+    return _work(f"/v1/apps/{in_path(app)}/invoke", as_json("request", request), timeout, accept)
 
 
 def chat(app: str, messages: Messages, options: Mapping[str, Any], timeout: float | None, *, stream: bool) -> Call:
@@ -93,14 +92,16 @@ def chat(app: str, messages: Messages, options: Mapping[str, Any], timeout: floa
         raise TypeError("`chat` gives an answer in pieces and `complete` gives it whole: neither takes `stream`")
     streaming = {"stream": True} if stream else {}
     body = {"model": app, "messages": list(messages), **streaming, **options}
-    return _work("/v1/chat/completions", body, timeout, _EVENTS if stream else "application/json")
+    content = as_json("messages or options", body)
+    return _work("/v1/chat/completions", content, timeout, _EVENTS if stream else "application/json")
 
 
-def _work(path: str, body: Any, timeout: float | None, accept: str) -> Call:
+def _work(path: str, body: bytes, timeout: float | None, accept: str) -> Call:
     """A model takes as long as it takes, unless a time is given."""
+    check_timeout(timeout)
     patience = None if timeout is None else timeout + GRACE_SECONDS
-    return Call("POST", path, to_json(body), accept, patience, timeout)
+    return Call("POST", path, body, accept, patience, timeout)
 
 
 def _app(name: str) -> str:
-    return f"/admin/v1/apps/{quote(name, safe='')}"
+    return f"/admin/v1/apps/{in_path(name)}"

@@ -16,6 +16,7 @@ from cornserve.app.record import AppSpec, AppView, Balance, ReplicaLog
 from cornserve.client import answers, calls, retries
 from cornserve.client.address import Address
 from cornserve.client.answers import ChatPieces, Item, Pieces, Reader, ResponsePieces, Result
+from cornserve.client.arguments import check_timeout
 from cornserve.client.calls import Call, Messages
 from cornserve.client.deadline import Deadline
 from cornserve.client.errors import (
@@ -46,7 +47,8 @@ class Client:
         retries: how often a call is made again that cannot do anything twice: one that did not reach the gateway, or
             only asks.
 
-    Every call raises the `ClientError` that applies. Where a call has a `timeout`, it is in seconds.
+    Making one, and every call, raises the `ClientError` that applies: `ArgumentError` for what cannot even be sent.
+    Of another type than the signature has, it may be a `TypeError`. Where a call has a `timeout`, it is in seconds.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class Client:
             DeploymentError: it does not start. What served before serves on.
             NotInTimeError: it does not serve yet.
         """
+        check_timeout(timeout)
         target = resolve(what, name=name, replicas=replicas, balance=balance, shares=shares)
         deployed = self._call(calls.deploy(target.name, target.spec), answers.view)
         if not wait:

@@ -25,6 +25,21 @@ class ClosedError(ClientError):
         super().__init__("this client is closed: make another, and call it inside its `with` block")
 
 
+class ArgumentError(ClientError, ValueError):
+    """What was given cannot be used, and nothing was sent."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        self.name = name
+        super().__init__(f"{name}: {reason}")
+
+
+class LoopError(ClientError):
+    """An `AsyncClient` was called in another event loop than before, and nothing was sent."""
+
+    def __init__(self) -> None:
+        super().__init__("this client belongs to another event loop, whose connections it has: make one for each loop")
+
+
 class UnreachableError(ClientError):
     """Nothing listens at the address."""
 
@@ -105,8 +120,8 @@ def translated(url: str, patience: float | None) -> Iterator[None]:
         raise UnreachableError(url) from error
     except httpx.TimeoutException as error:
         raise SilentError(url, ADMIN_SECONDS if patience is None else patience) from error
-    except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
-        raise ClientError(f"{url!r} is no address of a gateway: {error}") from error
+    except httpx.InvalidURL as error:
+        raise ClientError(f"this cannot be asked of {url}: {error}") from error
     except httpx.TransportError as error:
         raise DisconnectedError(url) from error
 

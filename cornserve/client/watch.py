@@ -5,6 +5,7 @@ from __future__ import annotations
 from cornserve.app.record import AppView, Phase
 from cornserve.client import calls
 from cornserve.client.answers import Served
+from cornserve.client.arguments import check_timeout
 from cornserve.client.calls import Call
 from cornserve.client.deadline import ADMIN_SECONDS, Deadline
 from cornserve.client.errors import (
@@ -35,6 +36,7 @@ class Watch:
     """The events of one app."""
 
     def __init__(self, app: str, timeout: float | None) -> None:
+        check_timeout(timeout)
         self.deadline = Deadline(timeout)
         self.is_over = False
         """The app was deleted."""

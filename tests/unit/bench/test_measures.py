@@ -67,7 +67,10 @@ def test_a_request_is_good_if_it_keeps_every_bound(slo: str, is_met: bool) -> No
     assert Slo.parse(slo).is_met(sample(0.2, 0.25, 0.5, ended=1.0, tokens=3)) is is_met
 
 
-@pytest.mark.parametrize("text", ["", "ttft", "ttft=1", "speed=1s", "ttft=1s,ttft=2s", "ttft=1s,"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "ttft", "ttft=1", "speed=1s", "ttft=1s,ttft=2s", "ttft=1s,", "e2e=0ms", "e2e=1.2.3s", f"e2e={'9' * 400}s"],
+)
 def test_what_is_no_slo_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no SLO"):
         Slo.parse(text)

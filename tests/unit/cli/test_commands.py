@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from cornserve import __version__
 from cornserve.app.record import MAX_REPLICAS, Balance
 from cornserve.cli.commands import app
+from cornserve.client.arguments import MAX_SECONDS
 from tests.unit.http_server import Server, json_answer, serving
 
 COMMANDS = ["up", "down", "doctor", "deploy", "status", "chat", "invoke", "bench", "logs", "delete", "plan"]
@@ -48,12 +49,13 @@ def test_every_command_has_examples_and_prints_json(cli: CliRunner, command: str
     assert "--json" in text
 
 
-def test_the_commands_take_what_specs_take(cli: CliRunner) -> None:
+def test_the_commands_take_what_specs_and_clients_take(cli: CliRunner) -> None:
     """They tell it themselves, so as to load nothing heavy."""
     deploy, scale = (cli.invoke(app, [command, "--help"]).stdout for command in ("deploy", "scale"))
     assert f"[1<=x<={MAX_REPLICAS}]" in deploy
     assert f"[1<=x<={MAX_REPLICAS}]" in scale
     assert f"<{'|'.join(get_args(Balance))}>" in deploy
+    assert all(f"[0<=x<={MAX_SECONDS:.0f}]" in text for text in (deploy, scale))
 
 
 def test_the_help_loads_nothing_heavy() -> None:
@@ -78,6 +80,49 @@ def test_without_a_gateway_one_line_says_what_to_do(cli: CliRunner, arguments: l
     result = cli.invoke(app, [*arguments, "--url", NOWHERE])
     assert result.exit_code == 1
     assert result.stderr == f"error: no Cornserve at {NOWHERE}: start one with `cornserve up`\n"
+
+
+@pytest.mark.parametrize("arguments", [["status"], ["invoke", "a", "{}"], ["chat", "a", "Hello!"], ["bench", "a"]])
+@pytest.mark.parametrize(
+    ("variable", "value", "complaint"),
+    [
+        ("CORNSERVE_URL", "http://[::1", "error: url: 'http://[::1' is no address of a gateway: "),
+        ("CORNSERVE_API_KEY", "schlüssel", "error: CORNSERVE_API_KEY: has other characters than printable ASCII "),
+        ("CORNSERVE_ADMIN_TOKEN", "a\nb", "error: CORNSERVE_ADMIN_TOKEN: has other characters than printable ASCII "),
+    ],
+)
+def test_what_is_wrong_with_the_environment_is_one_line(
+    cli: CliRunner, arguments: list[str], variable: str, value: str, complaint: str
+) -> None:
+    result = cli.invoke(app, arguments, env={"CORNSERVE_URL": NOWHERE, variable: value})
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+    assert result.stderr.startswith(complaint)
+
+
+@pytest.mark.parametrize("arguments", [["status", "\udcff"], ["chat", "a", "\udcff"], ["invoke", "\udcff", "{}"]])
+def test_what_cannot_be_sent_is_one_line(cli: CliRunner, arguments: list[str]) -> None:
+    result = cli.invoke(app, [*arguments, "--url", NOWHERE])
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+
+
+@pytest.mark.parametrize("value", ["inf", "nan", "-1", "1e300"])
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        (["bench", "a"], "--rate"),
+        (["bench", "a"], "--burstiness"),
+        (["bench", "a"], "--duration"),
+        (["bench", "a"], "--timeout"),
+        (["deploy", "a/b"], "--timeout"),
+        (["scale", "a", "1"], "--timeout"),
+    ],
+)
+def test_a_number_that_is_beyond_all_measure_is_refused_with_its_option(
+    cli: CliRunner, command: list[str], option: str, value: str
+) -> None:
+    result = cli.invoke(app, [*command, option, value, "--url", NOWHERE])
+    assert result.exit_code == 2
+    assert f"Invalid value for '{option}'" in result.stderr
 
 
 def test_a_refusal_of_the_gateway_is_one_line(cli: CliRunner, server: Server) -> None:

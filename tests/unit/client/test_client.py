@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import math
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,11 +14,14 @@ from cornserve import AsyncClient, Client
 from cornserve.app.record import AppSpec, Phase
 from cornserve.client import (
     ApiError,
+    ArgumentError,
+    ClientError,
     ClosedError,
     DeletedError,
     DeploymentError,
     DisconnectedError,
     Item,
+    LoopError,
     NotInTimeError,
     Result,
     StrangerError,
@@ -304,3 +309,110 @@ async def test_a_closed_asynchronous_client_says_that_it_is(server: Server) -> N
         pass
     with pytest.raises(ClosedError):
         await client.models()
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+@pytest.mark.parametrize("how", ["argument", "environment"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://[::1",
+        "http://x:port",
+        "http://x:99999",
+        "http://",
+        "localhost:8000",
+        "ftp://x",
+        " http://x",
+        "http://a..b",
+        "http://\udcff",
+        f"http://{'x' * 64}.de",
+    ],
+)
+def test_an_address_that_is_none_is_refused_at_once(
+    kind: type[Client | AsyncClient], how: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if how == "environment":
+        monkeypatch.setenv("CORNSERVE_URL", url)
+    with pytest.raises(ArgumentError, match=r"^url: .* is no address of a gateway") as caught:
+        kind(url if how == "argument" else None)
+    assert isinstance(caught.value, ClientError)
+    assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize("url", ["http://[::1]:8000", "https://münchen.example/cornserve/", "HTTP://LOCALHOST:1"])
+def test_an_address_may_be_of_every_kind(url: str) -> None:
+    with Client(url) as client:
+        assert client.url == url.rstrip("/")
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+@pytest.mark.parametrize("name", ["api_key", "admin_token"])
+@pytest.mark.parametrize("secret", ["schlüssel", "a\nb", "key\n", " ", "\udcff"])
+def test_a_secret_that_fits_in_no_header_is_refused_at_once(
+    kind: Callable[..., object], name: str, secret: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ArgumentError, match=f"^{name}: has other characters than printable ASCII") as given:
+        kind("http://x", **{name: secret})
+    monkeypatch.setenv(f"CORNSERVE_{name.upper()}", secret)
+    with pytest.raises(ArgumentError, match=f"^CORNSERVE_{name.upper()}: has other characters") as found:
+        kind("http://x")
+    assert (given.value.name, found.value.name) == (name, f"CORNSERVE_{name.upper()}")
+
+
+@pytest.mark.parametrize("timeout", [math.inf, math.nan, -1.0, 1e7, 1e300])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client, timeout: client.invoke("a", {}, timeout=timeout),
+        lambda client, timeout: list(client.stream("a", {}, timeout=timeout)),
+        lambda client, timeout: list(client.chat("a", HELLO, timeout=timeout)),
+        lambda client, timeout: client.complete("a", HELLO, timeout=timeout),
+        lambda client, timeout: list(client.events("a", timeout=timeout)),
+        lambda client, timeout: client.deploy(AppSpec(model="/models/x"), name="a", timeout=timeout),
+    ],
+    ids=["invoke", "stream", "chat", "complete", "events", "deploy"],
+)
+def test_a_timeout_that_cannot_be_waited_for_is_refused(
+    server: Server, client: Client, call: Callable[[Client, float], object], timeout: float
+) -> None:
+    with pytest.raises(ArgumentError, match=r"^timeout: give seconds, at most 1000000, or none for"):
+        call(client, timeout)
+    assert not server.asked
+
+
+def test_the_longest_timeout_can_be_waited_for(server: Server, client: Client) -> None:
+    server.on("POST /v1/apps/a/invoke", json_answer({}))
+    assert client.invoke("a", {}, timeout=1e6) == {}
+
+
+@pytest.mark.parametrize("value", ["\ud800", object(), b"\xff"], ids=["lone surrogate", "object", "bytes"])
+def test_a_request_that_is_no_json_is_refused(server: Server, client: Client, value: object) -> None:
+    with pytest.raises(ArgumentError, match=r"^request: cannot be sent as JSON: "):
+        client.invoke("a", {"text": value})
+    with pytest.raises(ArgumentError, match=r"^request: cannot be sent as JSON: "):
+        list(client.stream("a", {"text": value}))
+    with pytest.raises(ArgumentError, match=r"^messages or options: cannot be sent as JSON: "):
+        client.complete("a", [{"role": "user", "content": value}])
+    with pytest.raises(ArgumentError, match=r"^messages or options: cannot be sent as JSON: "):
+        list(client.chat("a", HELLO, stop=value))
+    assert not server.asked
+
+
+def test_a_name_that_fits_in_no_path_is_refused(server: Server, client: Client) -> None:
+    for call in (client.app, client.delete, client.logs, lambda name: client.invoke(name, {})):
+        with pytest.raises(ArgumentError, match=r"^app: .* is no name of an app"):
+            call("\udcff")
+        with pytest.raises(ClientError):
+            call("a" * 100_000)
+    assert not server.asked
+
+
+def test_an_asynchronous_client_says_that_it_belongs_to_another_event_loop(server: Server) -> None:
+    server.on("GET /v1/models", models(1))
+    client = AsyncClient(server.url)
+    with asyncio.Runner() as first, asyncio.Runner() as second:
+        assert first.run(client.models()) == ["a"]
+        for call in (client.models, client.close):
+            with pytest.raises(LoopError, match=r"another event loop.*: make one for each"):
+                second.run(call())
+        first.run(client.close())
