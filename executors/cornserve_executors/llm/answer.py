@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vllm import RequestOutput
+from vllm.logprobs import PromptLogprobs
 
 from cornserve_executors.llm.choice import Choice
 from cornserve_executors.llm.generation import Generation
 from cornserve_executors.llm.logprobs import token_logprobs
-from cornserve_tasklib.answer import ChatChunk, ChatResponse, Usage
+from cornserve_tasklib.answer import ChatChunk, ChatResponse, TokenLogprobs, Usage
 from cornserve_tasklib.completion import CompletionRequest
 
 
@@ -19,29 +20,29 @@ class Answer:
         self._choices = [Choice(generation, index) for index in range(generation.request.n)]
         request = generation.request
         self._to_echo = set(range(request.n)) if isinstance(request, CompletionRequest) and request.echo else set()
+        self._prompt_logprobs: list[TokenLogprobs] | None = None
 
     def add(self, output: RequestOutput) -> Iterator[ChatChunk]:
         """Takes the next output in, and gives what is new."""
+        if self._to_echo and output.prompt_logprobs:
+            # A streamed choice that first appears beside a further piece of another one comes without them.
+            self._prompt_logprobs = self._prompt_logprobs or self._logprobs(output.prompt_logprobs)
         for completion in output.outputs:
             choice = self._choices[completion.index]
             if completion.index in self._to_echo:
                 self._to_echo.remove(completion.index)
-                yield choice.add(self._prompt(completion.index, output))
+                yield choice.add(self._prompt(completion.index))
             chunk = choice.read(completion)
             if self._generation.request.token_limit != 0:
                 yield choice.add(chunk)
 
-    def _prompt(self, index: int, output: RequestOutput) -> ChatChunk:
+    def _prompt(self, index: int) -> ChatChunk:
+        return ChatChunk(text=self._generation.prompt["prompt"], index=index, logprobs=self._prompt_logprobs)
+
+    def _logprobs(self, of_prompt: PromptLogprobs) -> list[TokenLogprobs]:
         generation = self._generation
-        chunk = ChatChunk(text=generation.prompt["prompt"], index=index)
-        if output.prompt_logprobs is not None:
-            chunk.logprobs = token_logprobs(
-                generation.prompt_tokens,
-                output.prompt_logprobs,
-                generation.tokenizer,
-                generation.sampling.prompt_logprobs or 0,
-            )
-        return chunk
+        top = generation.sampling.prompt_logprobs or 0
+        return token_logprobs(generation.prompt_tokens, of_prompt, generation.tokenizer, top)
 
     def end(self) -> None:
         """Nothing more may be generated."""

@@ -246,6 +246,22 @@ async def test_an_echo_begins_with_the_prompt_and_its_logprobs(client: Client, s
 
 
 @streams
+async def test_every_choice_echoes_the_prompt_with_its_logprobs(client: Client, stream: bool) -> None:
+    """vLLM gives those of the prompt with the first pieces, which may come together with other pieces."""
+    request = complete("One two", max_tokens=12, logprobs=1, echo=True, n=16, temperature=1, seed=5)
+    first, *others = (await client.ask(request, stream=stream)).response.choices
+
+    assert first.logprobs is not None
+    assert len(first.logprobs) == 7 + 12
+    assert [one.token for one in first.logprobs[:7]] == list("One two")
+    assert len({choice.text for choice in others}) == 15
+    for choice in others:
+        assert choice.logprobs is not None
+        assert choice.logprobs[:7] == first.logprobs[:7]
+        assert len(choice.logprobs) == 7 + 12
+
+
+@streams
 async def test_an_echo_may_be_all(client: Client, stream: bool) -> None:
     response = (await client.ask(complete("One two", max_tokens=0, logprobs=0, echo=True), stream=stream)).response
 
