@@ -19,6 +19,7 @@ from cornserve.gateway.context import Shared
 from cornserve.gateway.endpoints import sse
 from cornserve.gateway.entry.admission import Held
 from cornserve.gateway.entry.headers import header
+from cornserve.gateway.entry.outgoing import send_piece
 from cornserve.gateway.entry.presence import WhilePresent
 from cornserve.gateway.errors import ApiError, of_request
 from cornserve.gateway.media.media import Place, places_in
@@ -81,14 +82,14 @@ class Serving:
             (b"x-request-id", self.id.encode()),
         ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        await send_piece(send, body, self._shared.admission, is_last=True)
 
     async def stream(self, events: Events) -> Response:
         """Server-sent events. What fails before the first one is a plain error response."""
         return _Sent(partial(self._send, events))
 
     async def _send(self, events: Events, send: Send) -> None:
-        answer = sse.EventStream(send, {"x-request-id": self.id})
+        answer = sse.EventStream(send, self._shared.admission, {"x-request-id": self.id})
         self._begin()
         try:
             with WhilePresent(self._request.scope):

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 
 from starlette.types import Send
 
+from cornserve.gateway.entry.admission import Admission
+from cornserve.gateway.entry.outgoing import send_piece
+
 _HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 
 
@@ -17,8 +20,9 @@ def event(data: bytes, name: str | None = None) -> bytes:
 class EventStream:
     """Server-sent events on their way to a client; begun by the first."""
 
-    def __init__(self, send: Send, headers: Mapping[str, str]) -> None:
+    def __init__(self, send: Send, admission: Admission, headers: Mapping[str, str]) -> None:
         self._send = send
+        self._admission = admission
         self._headers = _HEADERS + [(name.encode(), value.encode()) for name, value in headers.items()]
         self.has_begun = False
 
@@ -26,7 +30,7 @@ class EventStream:
         if not self.has_begun:
             self.has_begun = True
             await self._send({"type": "http.response.start", "status": 200, "headers": self._headers})
-        await self._send({"type": "http.response.body", "body": events, "more_body": True})
+        await send_piece(self._send, events, self._admission)
 
     async def end(self) -> None:
-        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+        await send_piece(self._send, b"", self._admission, is_last=True)

@@ -59,7 +59,9 @@ class Admission(Collector):
 
     def collect(self) -> Iterator[Metric]:
         in_flight = "Requests that count for the limit."
-        bodies = "Bodies of requests that are received or served, and what was fetched for them."
+        bodies = (
+            "Bodies of requests that are received or served, what was fetched for them, large answers not yet read."
+        )
         yield GaugeMetricFamily("cornserve_gateway_in_flight", in_flight, self.in_flight)
         yield GaugeMetricFamily("cornserve_gateway_body_bytes", bodies, self.body_bytes)
 
@@ -80,6 +82,11 @@ class Held:
     def take(self, size: int) -> None:
         """Raises a 429 if that is more than there is."""
         self._admission.take_bytes(size)
+        self.size += size
+
+    def count(self, size: int) -> None:
+        """Of what is there anyway: it leaves less to others."""
+        self._admission.body_bytes += size
         self.size += size
 
     def release(self) -> None:

@@ -80,10 +80,23 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._in_head, self._is_complete = True, True
         super().on_message_complete()
+        if not self.pipeline:
+            self.flow.resume_reading()  # else nobody would see that the client leaves
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._stalled = self.loop.call_later(self._limits.stall_seconds, self.transport.abort)
+        self._expect_progress()
+
+    def _expect_progress(self) -> None:
+        """Of a client that has much to read: it may take long, if it reads at all."""
+        unread = self.transport.get_write_buffer_size()
+        self._stalled = self.loop.call_later(self._limits.stall_seconds, self._on_stalled, unread)
+
+    def _on_stalled(self, unread: int) -> None:
+        if self.transport.get_write_buffer_size() < unread:
+            self._expect_progress()
+        else:
+            self.transport.abort()
 
     def resume_writing(self) -> None:
         super().resume_writing()

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+LARGE = 64 * 1024
+
 
 class Cork:
     """Stands for a transport of which it gathers the writes."""
@@ -24,6 +26,8 @@ class Cork:
         if not self._written:
             self._loop.call_soon(self._flush)
         self._written.append(data)
+        if len(data) > LARGE:  # whoever writes more than that is to hear at once whether it is read
+            self._flush()
 
     def is_closing(self) -> bool:
         return self._transport.is_closing()
@@ -33,7 +37,7 @@ class Cork:
         self._transport.close()
 
     def _flush(self) -> None:
-        if self._written:
+        if self._written and not self._transport.is_closing():
             written, self._written = self._written, []
             self._transport.writelines(written)
 

@@ -208,6 +208,42 @@ class TestTime:
             await until(lambda: executors.running() == 0)
 
 
+class TestAnswers:
+    @pytest.fixture
+    def limits(self) -> Limits:
+        return Limits(bodies_mib=20)
+
+    async def test_a_large_answer_counts_as_memory_until_it_is_read(
+        self, gateway: httpx.AsyncClient, deploy: Deploy
+    ) -> None:
+        await deploy(ECHO)
+        body = b'{"text": "%s"}' % (b"x" * 9 * MIB)
+        async with raw(gateway) as connection:
+            await connection.send(post(INVOKE, f"Content-Length: {len(body)}") + body)
+            await until(lambda: _says(gateway, 'cornserve_gateway_requests_total{app="echo",status="200"} 1.0'))
+            assert await _says(gateway, "cornserve_gateway_in_flight 1.0")
+
+            refused = await gateway.post(INVOKE, content=body)
+
+            assert refused.status_code == 429
+            assert "limit bodies-mib=20, " in refused.json()["error"]["message"]
+            assert (await connection.answer()).status == 200
+            await until(lambda: _says(gateway, "cornserve_gateway_body_bytes 0.0"))
+            assert (await gateway.post(INVOKE, content=body)).status_code == 200
+
+    async def test_a_client_that_has_sent_much_and_leaves_ends_its_request(
+        self, gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors
+    ) -> None:
+        await deploy(ECHO)
+        body = b'{"text": "%s", "seconds": 300}' % (b"x" * 6 * MIB + b" word" * 1_000)
+        async with raw(gateway) as connection:
+            await connection.send(post(INVOKE, f"Content-Length: {len(body)}") + body)
+            await until(lambda: executors.running() == 1)
+
+        await until(lambda: executors.running() == 0)
+        await until(lambda: _says(gateway, "cornserve_gateway_body_bytes 0.0"))
+
+
 class TestConnections:
     @pytest.fixture
     def limits(self) -> Limits:
