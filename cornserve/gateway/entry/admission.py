@@ -46,7 +46,7 @@ class Admission(Collector):
             del self._apps[app]
 
     def take_bytes(self, size: int) -> None:
-        if self.body_bytes + size > self._max_bytes:
+        if size and self.body_bytes + size > self._max_bytes:  # what has no body goes on
             raise self._refusal(f"bodies of {self.body_bytes / MIB:.1f} MiB are in flight", "bodies-mib")
         self.body_bytes += size
 

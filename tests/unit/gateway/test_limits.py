@@ -217,7 +217,7 @@ class TestAnswers:
         self, gateway: httpx.AsyncClient, deploy: Deploy
     ) -> None:
         await deploy(ECHO)
-        body = b'{"text": "%s"}' % (b"x" * 9 * MIB)
+        body = b'{"text": "%s"}' % (b"x" * 11 * MIB)
         async with raw(gateway) as connection:
             await connection.send(post(INVOKE, f"Content-Length: {len(body)}") + body)
             await until(lambda: _says(gateway, 'cornserve_gateway_requests_total{app="echo",status="200"} 1.0'))
