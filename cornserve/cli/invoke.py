@@ -44,7 +44,7 @@ def _read(request: str) -> Any:
                 text = sys.stdin.read()
             case _:
                 text = request
-        return from_json(text)
+        return from_json(text.encode(errors="surrogateescape"))  # which is how bytes that are no UTF-8 come here
     except (OSError, UnicodeDecodeError) as error:
         raise Problem(f"cannot read the request: {error}") from error
     except ValueError as error:

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
 
+import httpx2 as httpx
 from pydantic_core import to_json
 
 from cornserve.client.errors import ArgumentError
 
 MAX_SECONDS = 1_000_000.0
 """Below what the operating system can wait for, 2**31 milliseconds; and longer than anybody does."""
+
+
+@contextmanager
+def usable_environment() -> Iterator[None]:
+    """Around what looks for proxies and certificates in the environment."""
+    try:
+        yield
+    except (httpx.InvalidURL, ValueError, OSError, ImportError) as error:  # the last: SOCKS takes a package
+        raise ArgumentError(
+            "environment", f"mend or unset its proxy (HTTP_PROXY, …) or certificates (SSL_CERT_FILE): {error}"
+        ) from error
 
 
 def check_timeout(seconds: float | None) -> None:

@@ -16,7 +16,7 @@ from cornserve.app.record import AppSpec, AppView, Balance, ReplicaLog
 from cornserve.client import answers, calls, retries
 from cornserve.client.address import Address
 from cornserve.client.answers import ChatPieces, Item, Pieces, Reader, ResponsePieces, Result
-from cornserve.client.arguments import check_timeout
+from cornserve.client.arguments import check_timeout, usable_environment
 from cornserve.client.calls import Call, Messages
 from cornserve.client.deadline import Deadline
 from cornserve.client.errors import (
@@ -56,7 +56,8 @@ class Client:
     ) -> None:
         self._address = Address.of(url, api_key, admin_token)
         self._retries = retries
-        self._http = httpx.Client(trust_env=not self._address.is_loopback, limits=calls.LIMITS)
+        with usable_environment():
+            self._http = httpx.Client(trust_env=not self._address.is_loopback, limits=calls.LIMITS)
 
     @property
     def url(self) -> str:

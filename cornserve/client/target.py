@@ -68,12 +68,16 @@ def resolve(
 
 
 def _place(place: str, name: str | None, spec_of: SpecOf) -> Target:
-    path = Path(place).expanduser()
+    try:
+        path = Path(place).expanduser()
+        is_directory, is_there = path.is_dir(), path.exists()
+    except (OSError, RuntimeError) as error:  # the latter: "~" of nobody
+        raise TargetError(f"cannot look for {place}: {getattr(error, 'strerror', None) or error}") from error
     if place.endswith(".py"):
         return _spec(spec_of(source=_text(path)), path, name)
-    if path.is_dir():
+    if is_directory:
         return _spec(spec_of(model=_model_directory(path)), path, name)
-    if path.exists() or not is_hub_id(place) or "/" not in place:  # a mere NAME is rather a file that is elsewhere
+    if is_there or not is_hub_id(place) or "/" not in place:  # a mere NAME is rather a file that is elsewhere
         raise TargetError(f"{place} is no Python file (.py), model directory or Hugging Face id (OWNER/NAME)")
     return _spec(spec_of(model=place), path, name)
 
@@ -81,7 +85,7 @@ def _place(place: str, name: str | None, spec_of: SpecOf) -> Target:
 def _text(path: Path) -> str:
     try:
         return path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # the latter: no text, or no path
         raise TargetError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
 
 

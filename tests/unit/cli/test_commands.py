@@ -146,7 +146,11 @@ def test_a_request_is_given_in_three_ways(
 
 @pytest.mark.parametrize(
     ("argument", "complaint"),
-    [("{", "error: the request is no JSON"), ("@nowhere.json", "error: cannot read the request: ")],
+    [
+        ("{", "error: the request is no JSON"),
+        ("@nowhere.json", "error: cannot read the request: "),
+        ('"\udcff"', "error: the request is no JSON"),
+    ],
 )
 def test_a_request_that_is_none_is_not_sent(cli: CliRunner, argument: str, complaint: str) -> None:
     result = cli.invoke(app, ["invoke", "a", argument, "--url", NOWHERE])

@@ -416,3 +416,31 @@ def test_an_asynchronous_client_says_that_it_belongs_to_another_event_loop(serve
             with pytest.raises(LoopError, match=r"another event loop.*: make one for each"):
                 second.run(call())
         first.run(client.close())
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("http_proxy", "gopher://x"),
+        ("https_proxy", "http://[::1"),
+        ("all_proxy", "socks4://x"),
+        ("SSL_CERT_FILE", "/nowhere"),
+    ],
+)
+def test_an_environment_that_leads_nowhere_is_refused_at_once(
+    kind: type[Client | AsyncClient], variable: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.setenv("no_proxy", "")
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ArgumentError, match=r"^environment: mend or unset its proxy"):
+        kind("http://elsewhere")
+
+
+@pytest.mark.parametrize("home", ["/dev/null", "~nobody-of-this-name"])
+def test_a_home_that_is_none_is_refused_at_once(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CORNSERVE_URL", raising=False)
+    monkeypatch.setenv("CORNSERVE_HOME", home)
+    with pytest.raises(ArgumentError, match=r"^CORNSERVE_HOME: is no home"):
+        Client()

@@ -85,6 +85,9 @@ def test_a_chosen_name_counts(model: Path) -> None:
         ("/no/where", "no Python file"),
         ("-no/where", "no Python file"),
         (".", "has no config.json"),
+        ("nul\0.py", "cannot read nul"),
+        ("x" * 300, "xxx"),
+        ("~nobody-of-this-name/x", "cannot look for ~nobody-of-this-name/x"),
     ],
 )
 def test_what_cannot_be_deployed_is_said(
