@@ -10,6 +10,7 @@ import asyncio
 from typing import Any
 
 LARGE = 64 * 1024
+"""Bytes, of which less is written without a second thought."""
 
 
 class Cork:

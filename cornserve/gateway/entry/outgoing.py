@@ -9,9 +9,7 @@ from __future__ import annotations
 from starlette.types import Send
 
 from cornserve.gateway.entry.admission import Admission, Held
-
-LARGE = 64 * 1024
-"""Bytes that a connection takes without a second thought."""
+from cornserve.gateway.entry.cork import LARGE
 
 
 async def send_piece(send: Send, piece: bytes, admission: Admission, *, is_last: bool = False) -> None:
