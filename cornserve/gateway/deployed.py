@@ -34,7 +34,7 @@ class Deployed:
         app = load(record.name, route.spec, module)
         try:
             request, response = TypeAdapter(app.request_type), TypeAdapter(app.response_type)
-        except Exception:
+        except Exception:  # is raised again: an app that is not served leaves no modules
             unload_app(module)
             raise
         return cls(app, record.uid, module, route, int(time.time()), request, response)

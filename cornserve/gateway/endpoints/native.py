@@ -17,6 +17,7 @@ from cornserve.gateway.endpoints.openapi import takes_any_json
 from cornserve.gateway.endpoints.plain import PlainRoute
 from cornserve.gateway.endpoints.serving import Serving
 from cornserve.gateway.entry.body import body_of
+from cornserve.gateway.entry.headers import header
 from cornserve.gateway.errors import of_validation
 from cornserve.gateway.request.merge import merge
 from cornserve.gateway.request.session import Session
@@ -37,7 +38,7 @@ async def invoke(name: str, request: Request, context: Context) -> Response:
         raise of_validation(error) from error
     serving.take_images_of(value)
     exchange = Exchange(value, serving.deployed.response)
-    if "text/event-stream" in request.headers.get("accept", ""):
+    if "text/event-stream" in (header(request.scope, b"accept") or ""):
         return await serving.stream(exchange.events)
     return await serving.answer(exchange.answer)
 

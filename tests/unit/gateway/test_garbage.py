@@ -18,6 +18,7 @@ from cornserve.gateway.request.session import Session
 from cornserve.task.recording import Invocation, Recording
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.conftest import Deploy
+from tests.unit.gateway.metrics import says
 from tests.unit.gateway.pictures import data_url, picture
 from tests.unit.gateway.raw_http import post, raw
 from tests.unit.gateway.sources import ECHO, READER, SEER
@@ -133,12 +134,8 @@ async def test_a_client_that_leaves_as_soon_as_it_has_asked_leaves_none_either(
     async with raw(gateway) as connection:
         await connection.send(post("/v1/chat/completions", f"Content-Length: {len(body)}") + body)
 
-    await until(lambda: _counted(gateway, 'cornserve_gateway_requests_total{app="reader"'))
+    await until(lambda: says(gateway, 'cornserve_gateway_requests_total{app="reader"'))
     await _nothing_is_left_but(others)
-
-
-async def _counted(gateway: httpx.AsyncClient, metric: str) -> bool:
-    return metric in (await gateway.get("/metrics")).text
 
 
 def _accepting(stream: bool) -> dict[str, str]:
