@@ -85,4 +85,7 @@ class Suspension(BaseException):
     def __init__(self, invocation: int, field: str | None) -> None:
         self.invocation = invocation
         self.field = field
-        super().__init__(f"waiting for {field or 'all values'} of invocation {invocation}")
+        super().__init__()
+
+    def __str__(self) -> str:
+        return f"waiting for {self.field or 'all values'} of invocation {self.invocation}"

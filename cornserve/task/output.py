@@ -90,7 +90,7 @@ _NOTHING_SET: Mapping[str, Any] = {
     "__pydantic_extra__": None,
     "__pydantic_private__": None,
 }
-"""The other places where pydantic keeps a model's state."""
+"""The other places where pydantic keeps a model's state: all pending outputs share them."""
 
 _WHOLE = frozenset({"__dict__", *_NOTHING_SET})
 """What pydantic and the standard library look at when they want all of a model."""
@@ -100,8 +100,6 @@ def pending(output_type: type[OutputT], references: Mapping[str, Tensor | Stream
     """An output that holds `references` and asks `demand` for everything else."""
     output: OutputT = object.__new__(_once(output_type, _PENDING, _pending_type))
     object.__getattribute__(output, "__dict__").update(references)
-    for name, value in _NOTHING_SET.items():
-        object.__setattr__(output, name, value)
     object.__setattr__(output, "_demand", demand)
     return output
 
@@ -125,6 +123,7 @@ def _pending_type(output_type: type[Output]) -> type[Output]:
         return output_type.model_dump_json(self, **options)
 
     namespace = {
+        **_NOTHING_SET,
         "model_dump_json": model_dump_json,
         "__slots__": ("_demand",),
         "__module__": output_type.__module__,

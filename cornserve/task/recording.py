@@ -69,12 +69,10 @@ class Invocation:
         fields = from_json(values) if values else {}
         if not isinstance(fields, dict):
             raise ValueError("the values are no JSON object")
-        fields |= self._values
-        layout = self.task.layout
-        placeholder = object.__getattribute__(self.output, "__dict__")
-        references = {name: placeholder[name] for name in (*layout.tensors, *layout.streams)}
-        self.output = self.task.output_type.model_validate(fields | references)
-        placeholder.update(vars(self.output))  # for code that has kept it from an earlier run
+        references = object.__getattribute__(self.output, "__dict__")  # which is all that it has until now
+        fields |= self._values | references
+        self.output = self.task.output_type.__pydantic_validator__.validate_python(fields)
+        references.update(vars(self.output))  # for code that has kept the placeholder from an earlier run
         self.ended = True
 
     def fail(self, code: str, message: str) -> None:
@@ -222,11 +220,12 @@ class Recording:
 _current: ContextVar[Recording] = ContextVar("recording")
 
 
-def current(what: str) -> Recording:
-    """The recording of the request that is being played; `what` names the caller in the error if there is none."""
+def current(what: str, subject: object = None) -> Recording:
+    """The recording of the request that is being played. If there is none, the error tells `what` was done, with the
+    type of its subject in the place of `{}`."""
     recording = _current.get(None)
     if recording is None:
-        raise OutsideRequestError(what)
+        raise OutsideRequestError(what.format(type(subject).__name__))
     return recording
 
 

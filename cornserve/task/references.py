@@ -123,10 +123,14 @@ class Stream(Generic[Item]):
             async for items in source():
                 done: list[Mapped] = []
                 try:
-                    done.extend(_apply(fn, item) for item in items)
+                    for item in items:
+                        done.append(fn(item))  # noqa: PERF401 - before an error, too
                 except Exception:
                     yield done
                     raise
+                except BaseException as error:  # such an error would end the whole process
+                    yield done
+                    raise AbortedError("a function mapped over a stream", error) from error
                 yield done
 
         return Stream(source=mapped)
@@ -171,15 +175,6 @@ async def _each(batches: AsyncIterator[Sequence[Item]]) -> AsyncIterator[Item]:
     async for items in batches:
         for item in items:
             yield item
-
-
-def _apply(fn: Callable[[Item], Mapped], item: Item) -> Mapped:
-    try:
-        return fn(item)
-    except Exception:
-        raise
-    except BaseException as error:
-        raise AbortedError("a function mapped over a stream", error) from error
 
 
 def _reference_schema(cls: type[Tensor] | type[Stream[Any]] | type[Blob]) -> CoreSchema:

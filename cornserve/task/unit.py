@@ -39,7 +39,7 @@ class UnitTask(Task[Input, Result]):
                 raise DefinitionError(f"{cls.__name__} must give a cornserve.Output, not {cls.response_type.__name__}")
             layout_of(cls.response_type)
 
-    @property
+    @cached_property
     def output_type(self) -> type[Output]:
         output_type: type[Output] = self.response_type
         return output_type
@@ -69,7 +69,7 @@ class UnitTask(Task[Input, Result]):
     def spec(self) -> ExecutorSpec:
         return self.executor_spec()
 
-    @property
+    @cached_property
     def key(self) -> str:
         return self.spec.key
 
@@ -97,7 +97,7 @@ class UnitTask(Task[Input, Result]):
 
     def invoke(self, request: Input) -> Result:
         """Records the call, and gives its output once there is one."""
-        result: Result = current(f"{self.name} was invoked").invoke(self, request)
+        result: Result = current("{} was invoked", self).invoke(self, request)
         return result
 
     def unit_tasks(self) -> Iterator[UnitTask[Any, Any]]:

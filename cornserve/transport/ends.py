@@ -4,7 +4,6 @@ hangs: both say all the time that they live, which a system does not do for a pr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from typing import Any, Final
 
 from cornserve.v1 import transfer_pb2 as pb
@@ -14,17 +13,8 @@ _GREETING = b"cornserve.v1.Transfer\n"
 
 BEATS_PER_LEASE: Final = 4
 
-
-def _request(commands: Iterable[pb.TransferCommand]) -> pb.TransferRequest:
-    return pb.TransferRequest(commands=commands)
-
-
-def _response(events: Iterable[pb.TransferEvent]) -> pb.TransferResponse:
-    return pb.TransferResponse(events=events)
-
-
-CONSUMER: Final = Side(_GREETING, _request, pb.TransferResponse)
-PRODUCER: Final = Side(_GREETING, _response, pb.TransferRequest)
+CONSUMER: Final[Side[pb.TransferCommand, pb.TransferResponse]] = Side(_GREETING, pb.TransferResponse)
+PRODUCER: Final[Side[pb.TransferEvent, pb.TransferRequest]] = Side(_GREETING, pb.TransferRequest)
 
 
 async def silence(line: Line[Sent, Any], alive: Sent, beat_seconds: float, beats: int) -> None:

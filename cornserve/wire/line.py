@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
 from google.protobuf.message import DecodeError, EncodeError, Message
 
 from cornserve.wire import sockets
+from cornserve.wire.frame import packed
 
 Sent = TypeVar("Sent", bound=Message)
 Received = TypeVar("Received", bound=Message)
@@ -46,10 +47,10 @@ class Side(Generic[Sent, Received]):
 
     greeting: bytes
     """The same for both."""
-    pack: Callable[[list[Sent]], Message]
-    """Makes a frame of messages that are sent."""
     receives: type[Received]
     """What the other side's frames are."""
+    pack: Callable[[Sequence[Sent]], bytes] = packed
+    """Makes a frame of messages that are sent."""
 
 
 class Line(asyncio.Protocol, Generic[Sent, Received]):
@@ -132,6 +133,9 @@ class Line(asyncio.Protocol, Generic[Sent, Received]):
 
     def data_received(self, data: bytes) -> None:
         self.heard += 1
+        if self._is_one_frame(data):  # the common case, of which no copy is kept
+            self._receive(data[_LENGTH.size :])
+            return
         self._buffer += data
         position = 0 if self._greeted.is_set() else self._after_greeting()
         while self._greeted.is_set() and self._reason is None:
@@ -144,8 +148,15 @@ class Line(asyncio.Protocol, Generic[Sent, Received]):
             if len(self._buffer) < start + size:
                 break
             position = start + size
-            self._receive(bytes(self._buffer[start:position]))
+            with memoryview(self._buffer) as buffer:
+                frame = bytes(buffer[start:position])
+            self._receive(frame)
         del self._buffer[:position]
+
+    def _is_one_frame(self, data: bytes) -> bool:
+        """Exactly, and nothing has come before it."""
+        is_next = not self._buffer and self._greeted.is_set() and self._reason is None and len(data) >= _LENGTH.size
+        return is_next and len(data) == _LENGTH.size + _LENGTH.unpack_from(data)[0]
 
     def _after_greeting(self) -> int:
         """Where the first frame begins."""
@@ -194,7 +205,7 @@ class Line(asyncio.Protocol, Generic[Sent, Received]):
             fitting = self._fitting()
             messages, self.waiting = self.waiting[:fitting], self.waiting[fitting:]
             try:
-                frame = self._side.pack(messages).SerializeToString()
+                frame = self._side.pack(messages)
             except (EncodeError, ValueError) as error:  # more than protobuf can write
                 self.abort(f"this end cannot write a frame: {error}")
                 return

@@ -21,14 +21,8 @@ class PlainRoute(APIRoute):
         self.app = self.answer
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = await self._respond(scope, receive, send)
-        await response(scope, receive, send)
-
-    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> Response:
-        """Apart, so that a client that reads slowly holds its answer only, and neither its request nor what was made of
-        it."""
-        request = Request(scope, receive, send)
+        # The request has no name here, so that a client that reads slowly holds its answer only.
         response: Response = await self.endpoint(
-            request=request, context=request.app.state.shared, **request.path_params
+            request=Request(scope, receive, send), context=scope["app"].state.shared, **scope.get("path_params", {})
         )
-        return response
+        await response(scope, receive, send)

@@ -31,14 +31,13 @@ class ClientLeft(Exception):
     """Before its body was complete."""
 
 
-class Incoming:
+class Incoming(Held):
     """A body as it arrives: its bytes count until it is released."""
 
-    __slots__ = ("_admission", "_content", "_held", "is_complete")
+    __slots__ = ("_content", "is_complete")
 
     def __init__(self, admission: Admission) -> None:
-        self._admission = admission
-        self._held = Held(admission)
+        super().__init__(admission)
         self._content: Content | None = None
         self.is_complete = False
 
@@ -51,9 +50,9 @@ class Incoming:
                 raise ClientLeft
             piece, more = message["body"], message["more_body"]
             self.is_complete = not more
-            self._held.take(len(piece))
-            if self._held.size > max_bytes:
-                raise self._admission.too_large(self._held.size)
+            self.take(len(piece))
+            if self.size > max_bytes:
+                raise self._admission.too_large(self.size)
             if not content:
                 content = piece
             else:  # grows with each, since joining them all would take long at once
@@ -74,7 +73,7 @@ class Incoming:
 
     def release(self) -> None:
         self._content = None
-        self._held.release()
+        super().release()
 
 
 async def json_of(request: Request) -> Any:

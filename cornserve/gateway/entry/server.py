@@ -28,6 +28,7 @@ def server_config(api: FastAPI, limits: Limits) -> uvicorn.Config:
     connection: Any = partial(Connection, limits=limits)
     return uvicorn.Config(
         api,
+        interface="asgi3",
         http=connection,
         ws="none",
         lifespan="on",

@@ -50,7 +50,7 @@ class Channel:
             raise self._error
 
     def _wake(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for waiter in waiting:
+        for waiter in self._waiting:
             if not waiter.done():  # its reader has left
                 waiter.set_result(None)
+        self._waiting.clear()

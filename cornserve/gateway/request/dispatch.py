@@ -178,7 +178,7 @@ class Dispatch:
         replica = self._choose(execution) if self._graph.has_placed_producers_of(execution) else None
         if replica is None:
             return False
-        execution.start(replica, self._message(execution))
+        execution.start(replica, self._command(execution))
         for consumer in self._graph.unplaced_consumers_of(execution):
             self._starts_now(consumer)
         return True
@@ -202,19 +202,20 @@ class Dispatch:
             elif not execution.is_over:
                 execution.fail("DEADLINE_EXCEEDED", _TOO_LATE)
 
-    def _message(self, execution: Execution) -> pb.Start:
+    def _command(self, execution: Execution) -> pb.Command:
+        """Filled where it stands: protobuf copies messages that are put into others, and images with them."""
         invocation = execution.invocation
-        message = pb.Start(
-            request_id=self._request_id,
-            invocation=invocation.index,
-            attempt=execution.attempt,
-            timeout_ms=max(1, int(1000 * (self._deadline - self._loop.time()))),
-            request=invocation.request,
-            arrived_us=self._arrived_us,
-        )
+        command = pb.Command()
+        start = command.start
+        start.request_id = self._request_id
+        start.invocation = invocation.index
+        start.attempt = execution.attempt
+        start.timeout_ms = max(1, int(1000 * (self._deadline - self._loop.time())))
+        start.request = invocation.request
+        start.arrived_us = self._arrived_us
         if invocation.inputs:
-            message.inputs.extend(self._graph.inputs_of(execution))
+            self._graph.add_inputs(execution, start)
         if execution.channels:
-            message.outputs.extend(execution.channels)
-            message.delivered.extend(execution.delivered)
-        return message
+            start.outputs.extend(execution.channels)
+            start.delivered.extend(execution.delivered)
+        return command

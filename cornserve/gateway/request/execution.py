@@ -72,14 +72,14 @@ class Execution:
         self._span: Span | None = None
         """Of the attempt, where requests are traced."""
 
-    def start(self, replica: Replica, message: pb.Start) -> None:
+    def start(self, replica: Replica, command: pb.Command) -> None:
         self._replica = replica
-        self.inputs = message.inputs
+        self.inputs = command.start.inputs
         self._state = State.RUNNING
         trace = self._dispatch.meter.trace
         if trace is not None:
-            self._span = trace.begin_attempt(self.invocation, replica.endpoint, message)
-        self._call = replica.start(message, self)
+            self._span = trace.begin_attempt(self.invocation, replica.endpoint, command.start)
+        self._call = replica.start(command, self)
 
     def cancel(self, code: str = "CANCELLED") -> None:
         if self._replica is not None and self.runs:
@@ -161,7 +161,7 @@ class Execution:
         try:
             if channel is not None:
                 self._dispatch.meter.chunk()
-                channel.put(self.invocation.task.layout.streams[output].validate_json(item))
+                channel.put(self.invocation.task.layout.streams[output].validator.validate_json(item))
             else:
                 self.invocation.put(output, item)
                 self._dispatch.on_progress()

@@ -53,8 +53,13 @@ class Graph:
     def unplaced_consumers_of(self, producer: Execution) -> list[Execution]:
         return [consumer for consumer in self._consumers_of(producer) if consumer.waits_for_a_replica]
 
-    def inputs_of(self, consumer: Execution) -> list[pb.Input]:
-        return [self._input(one) for one in consumer.invocation.inputs]
+    def add_inputs(self, consumer: Execution, start: pb.Start) -> None:
+        """To what starts it."""
+        for one in consumer.invocation.inputs:
+            if isinstance(one, Blob):
+                start.inputs.add(inline=one.data)
+            else:
+                self._add_pending(one, start)
 
     def end(self, execution: Execution) -> None:
         """Takes note that one has ended: its producers may be done, too, or its consumers must not wait for it."""
@@ -90,15 +95,12 @@ class Graph:
             if consumer.runs and not consumer.has_output and any(_is(one, index, attempt) for one in consumer.inputs)
         ]
 
-    def _input(self, one: Origin | Blob) -> pb.Input:
-        if isinstance(one, Blob):
-            return pb.Input(inline=one.data)
+    def _add_pending(self, one: Origin, start: pb.Start) -> None:
         producer = self.executions[one.invocation]
-        return pb.Input(
-            pending=pb.Pending(
-                invocation=one.invocation, output=one.output, attempt=producer.attempt, endpoint=producer.endpoint or ""
-            )
+        pending = pb.Pending(
+            invocation=one.invocation, output=one.output, attempt=producer.attempt, endpoint=producer.endpoint or ""
         )
+        start.inputs.add(pending=pending)
 
     def _producers_of(self, consumer: Execution) -> list[Execution]:
         return self._producers[consumer.invocation.index]

@@ -28,14 +28,14 @@ _ALL = frozenset({EVERYTHING})
 
 def watched(model: type[Model], given: BaseModel, **changes: object) -> Model:
     """A request of the fields that `model` has of what is `given`, which is one and may have more, and of `changes`."""
-    values = given.__dict__
     request: Model = object.__new__(_watched_type(model))
-    put = object.__setattr__
-    put(request, "__dict__", {name: values[name] for name in _fields(model)} | changes)
-    put(request, "__pydantic_fields_set__", given.__pydantic_fields_set__ & _fields(model).keys())
-    put(request, "__pydantic_extra__", None)
-    put(request, "__pydantic_private__", None)
-    put(request, "_read", set())
+    values = object.__getattribute__(request, "__dict__")
+    values.update(given.__dict__)
+    for name in _others(type(given), model):
+        del values[name]
+    values.update(changes)
+    object.__setattr__(request, "__pydantic_fields_set__", given.__pydantic_fields_set__ & _fields(model).keys())
+    object.__setattr__(request, "_read", set())
     return request
 
 
@@ -63,6 +63,12 @@ def _fields(model: type[BaseModel]) -> dict[str, Any]:
 
 
 @cache
+def _others(given: type[BaseModel], model: type[BaseModel]) -> frozenset[str]:
+    """The fields that only the first of the two has."""
+    return frozenset(given.model_fields) - frozenset(model.model_fields)
+
+
+@cache
 def _watched_type(model: type[Model]) -> type[Model]:
     fields = _fields(model).keys()
 
@@ -76,6 +82,8 @@ def _watched_type(model: type[Model]) -> type[Model]:
 
     namespace = {
         "__slots__": ("_read",),
+        "__pydantic_extra__": None,
+        "__pydantic_private__": None,
         "__module__": model.__module__,
         "__getattribute__": __getattribute__,
         "__copy__": __copy__,

@@ -15,11 +15,10 @@ from contextvars import Context
 from dataclasses import replace
 from typing import Protocol
 
-from google.protobuf.message import Message
-
 from cornserve.gateway.observe.replica_metrics import ReplicaTally
 from cornserve.observe.discretion import outline
 from cornserve.v1 import executor_pb2 as pb
+from cornserve.wire.frame import packed
 from cornserve.wire.invocations import CALLER
 from cornserve.wire.line import Line
 
@@ -58,8 +57,8 @@ class Replica:
         """Until it is connected."""
         self._line = Line(replace(CALLER, pack=self._frame), self._read)
         self._commands_since = 0.0
-        self._listeners: dict[int, Listener] = {}
-        self._started: dict[int, float] = {}
+        self._running: dict[int, tuple[Listener, float]] = {}
+        """By call, who listens, and when it was started."""
         self._kept: set[int] = set()
         self._calls = itertools.count(1)
         self.lost_at: float | None = None
@@ -71,21 +70,20 @@ class Replica:
 
     @property
     def in_flight(self) -> int:
-        return len(self._listeners)
+        return len(self._running)
 
     @property
     def is_needed(self) -> bool:
         """Whether something runs there, or was made there that is still wanted."""
-        return bool(self._listeners or self._kept)
+        return bool(self._running or self._kept)
 
-    def start(self, start: pb.Start, listener: Listener) -> int:
-        """Starts an invocation; returns the number by which it can be cancelled."""
-        call = next(self._calls)
+    def start(self, command: pb.Command, listener: Listener) -> int:
+        """Starts an invocation; returns the number by which it can be cancelled, and which the command gets."""
+        call = command.call = next(self._calls)
         self.last_start = next(_starts)
-        self._listeners[call] = listener
-        self._started[call] = time.perf_counter()
+        self._running[call] = listener, time.perf_counter()
         self._tally.begin()
-        self._send(pb.Command(call=call, start=start))
+        self._send(command)
         return call
 
     def cancel(self, call: int, code: str = "CANCELLED") -> None:
@@ -108,9 +106,9 @@ class Replica:
         await asyncio.gather(self._connection, return_exceptions=True)
 
     def _forget(self, call: int, code: str) -> Listener | None:
-        listener = self._listeners.pop(call, None)
+        listener, started = self._running.pop(call, (None, 0.0))
         if listener is not None:
-            self._tally.end(code, time.perf_counter() - self._started.pop(call))
+            self._tally.end(code, time.perf_counter() - started)
         return listener
 
     def _send(self, command: pb.Command) -> None:
@@ -118,9 +116,9 @@ class Replica:
             self._commands_since = time.perf_counter()
         self._line.put(command)
 
-    def _frame(self, commands: list[pb.Command]) -> Message:
+    def _frame(self, commands: Sequence[pb.Command]) -> bytes:
         self._tally.dispatch_seconds.observe(time.perf_counter() - self._commands_since)
-        return CALLER.pack(commands)
+        return packed(commands)
 
     async def _connect(self) -> None:
         reason = "the connection was closed"
@@ -138,7 +136,7 @@ class Replica:
     def _lose(self, reason: str) -> None:
         self.lost_at = asyncio.get_running_loop().time()
         unsent = {command.call for command in self._line.waiting}
-        lost = list(self._listeners)
+        lost = list(self._running)
         if lost and not self.is_suspect:
             log.warning("lost the executor at %s with %d invocations: %s", self.endpoint, len(lost), reason)
         for call in lost:
@@ -155,26 +153,28 @@ class Replica:
             self._take(event)
 
     def _take(self, event: pb.Event) -> None:
-        listener = self._listeners.get(event.call)
-        if listener is None:
+        running = self._running.get(event.call)
+        if running is None:
             return
+        listener, _ = running
         try:
-            self._pass_on(event, listener)
+            if event.HasField("end"):
+                self._take_end(event.call, event.end, listener)
+            else:
+                chunk = event.chunk
+                listener.on_chunk(chunk.output, chunk.item)
         except Exception as error:  # the other invocations go on
             log.error("cannot take what the executor at %s sent:\n%s", self.endpoint, outline(error))
             self.cancel(event.call, "INTERNAL")
             self._end(listener, "INTERNAL", f"the gateway cannot take the executor's answer: {error!r}")
 
-    def _pass_on(self, event: pb.Event, listener: Listener) -> None:
-        if event.HasField("end"):
-            code = _CODES.get(event.end.code, "INTERNAL")
-            self._forget(event.call, code)
-            if code == "INPUT_LOST":
-                listener.on_input_lost(event.end.lost_inputs, event.end.message)
-                return
-            listener.on_end(code, event.end.message, event.end.values)
+    def _take_end(self, call: int, end: pb.End, listener: Listener) -> None:
+        code = _CODES.get(end.code, "INTERNAL")
+        self._forget(call, code)
+        if code == "INPUT_LOST":
+            listener.on_input_lost(end.lost_inputs, end.message)
         else:
-            listener.on_chunk(event.chunk.output, event.chunk.item)
+            listener.on_end(code, end.message, end.values)
 
     def _end(self, listener: Listener, code: str, message: str) -> None:
         try:

@@ -64,7 +64,7 @@ async def replica() -> AsyncIterator[Replica]:
 
 async def _hear(replica: Replica, code: int, *stumbles: str) -> list[str]:
     hearing = Hearing(frozenset(stumbles))
-    replica.start(pb.Start(request=str(code).encode()), hearing)
+    replica.start(pb.Command(start=pb.Start(request=str(code).encode())), hearing)
     async with asyncio.timeout(60):
         await hearing.ended.wait()
     return hearing.codes
@@ -89,7 +89,7 @@ async def test_a_listener_that_raises_ends_its_call_only(replica: Replica, metho
 async def test_the_loss_of_a_replica_reaches_those_who_listen_after_one_that_raises(replica: Replica) -> None:
     hearings = [Hearing(frozenset({"on_end"})), Hearing()]
     for hearing in hearings:
-        replica.start(pb.Start(request=b"0"), hearing)
+        replica.start(pb.Command(start=pb.Start(request=b"0")), hearing)
     await replica.close()
 
     assert [hearing.codes for hearing in hearings] == [["UNAVAILABLE"], ["UNAVAILABLE"]]
@@ -102,8 +102,8 @@ async def test_who_is_cancelled_while_others_hear_of_the_loss_of_a_replica_hears
             replica.cancel(consumer_call)
 
     producer, consumer = Producer(), Hearing()
-    replica.start(pb.Start(request=b"0"), producer)
-    consumer_call = replica.start(pb.Start(request=b"0"), consumer)
+    replica.start(pb.Command(start=pb.Start(request=b"0")), producer)
+    consumer_call = replica.start(pb.Command(start=pb.Start(request=b"0")), consumer)
     await replica.close()
 
     assert (producer.codes, consumer.codes) == (["UNAVAILABLE"], [])

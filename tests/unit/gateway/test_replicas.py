@@ -45,7 +45,8 @@ def choose(replicas: Replicas, **how: float) -> Replica:
 
 
 def start(replica: Replica, seconds: float) -> None:
-    replica.start(pb.Start(request_id="r", request=b'{"text": "a", "seconds": %f}' % seconds), Silent())
+    request = b'{"text": "a", "seconds": %f}' % seconds
+    replica.start(pb.Command(start=pb.Start(request_id="r", request=request)), Silent())
 
 
 def callers(executors: EchoExecutors) -> list[int]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from google.protobuf.message import Message
 
 from cornserve.v1 import executor_pb2 as pb
+from cornserve.wire.frame import packed
 from cornserve.wire.invocations import EXECUTOR
 from cornserve.wire.line import FULL_FRAME_BYTES, MAX_FRAME_BYTES, MAX_FRAME_MESSAGES, Line, address_of
 from tests.invoking import Caller
@@ -103,11 +104,11 @@ async def test_a_message_of_fifty_megabytes_passes(caller: Caller) -> None:
 async def test_long_messages_share_no_frame_and_short_ones_do() -> None:
     frames: list[list[int]] = []
 
-    def packed(events: list[pb.Event]) -> Message:
+    def noted(events: Sequence[pb.Event]) -> bytes:
         frames.append([event.ByteSize() for event in events])
-        return EXECUTOR.pack(events)
+        return packed(events)
 
-    line: Line[pb.Event, pb.InvokeRequest] = Line(replace(EXECUTOR, pack=packed), lambda frame: None)
+    line: Line[pb.Event, pb.InvokeRequest] = Line(replace(EXECUTOR, pack=noted), lambda frame: None)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         await asyncio.get_running_loop().create_connection(lambda: line, *listener.getsockname())
         theirs, _ = await asyncio.to_thread(listener.accept)

@@ -164,8 +164,8 @@ class Exchange:
         pieces = await session.run(self._chat, answers.pieces)
         if isinstance(pieces, Stream):
             async for chunks in pieces.batches():
-                if events := [self._piece(chunk) for chunk in chunks if self._says_something(chunk)]:
-                    yield b"".join(events)
+                if events := b"".join([self._piece(chunk) for chunk in chunks]):
+                    yield events
         else:
             yield b"".join([self._piece(chunk) for chunk in pieces])
         yield self._ending(await session.run(self._chat, answers.ending))
@@ -177,28 +177,21 @@ class Exchange:
             events.append(self._frame([], told(ending.usage)))
         return b"".join([*events, sse.event(b"[DONE]")])
 
-    def _says_something(self, chunk: ChatChunk) -> bool:
-        """Tokens may make no text yet: half a character, or part of what could be a stop string or a tool call."""
-        return bool(
-            chunk.text
-            or chunk.index not in self._greeted
-            or chunk.tool_calls
-            or chunk.reasoning
-            or chunk.logprobs
-            or self._body.return_token_ids
-        )
-
     def _piece(self, chunk: ChatChunk) -> bytes:
+        """Nothing, where tokens make no text yet: half a character, or part of what could be a stop string or a tool
+        call."""
         delta: Delta = {}
         if chunk.index not in self._greeted:
             self._greeted.add(chunk.index)
             delta["role"] = "assistant"
-        if chunk.text or not (chunk.reasoning or chunk.tool_calls):
-            delta["content"] = chunk.text
         if chunk.tool_calls:
             delta["tool_calls"] = [_call(call) for call in chunk.tool_calls]
         if chunk.reasoning:
             delta["reasoning_content"] = chunk.reasoning
+        if not (chunk.text or delta or chunk.logprobs or self._body.return_token_ids):
+            return b""
+        if chunk.text or not (chunk.reasoning or chunk.tool_calls):
+            delta["content"] = chunk.text
         choice: ChunkChoice = {"index": chunk.index, "delta": delta}
         if chunk.logprobs is not None:
             choice["logprobs"] = {"content": chunk.logprobs}
