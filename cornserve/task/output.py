@@ -90,46 +90,55 @@ _NOTHING_SET: Mapping[str, Any] = {
     "__pydantic_extra__": None,
     "__pydantic_private__": None,
 }
-"""The other places where pydantic keeps a model's state: all pending outputs share them."""
-
-_WHOLE = frozenset({"__dict__", *_NOTHING_SET})
-"""What pydantic and the standard library look at when they want all of a model."""
-
+"""The other places where pydantic keeps a model's state."""
 
 def pending(output_type: type[OutputT], references: Mapping[str, Tensor | Stream[Any]], demand: Demand) -> OutputT:
     """An output that holds `references` and asks `demand` for everything else."""
     output: OutputT = object.__new__(_once(output_type, _PENDING, _pending_type))
-    object.__getattribute__(output, "__dict__").update(references)
+    held(output).update(references)
     object.__setattr__(output, "_demand", demand)
     return output
 
 
+held: Callable[[BaseModel], dict[str, Any]] = vars(BaseModel)["__dict__"].__get__
+"""What an output holds, be it pending."""
+
+
 def _pending_type(output_type: type[Output]) -> type[Output]:
-    values = frozenset(layout_of(output_type).values)
+    """Its values are properties, and so is what holds all of them."""
 
-    def __getattribute__(self: Output, name: str) -> Any:
-        if name in _WHOLE:
-            object.__getattribute__(self, "_demand")(None)
-        return object.__getattribute__(self, name)
-
-    def __getattr__(self: Output, name: str) -> Any:
-        if name in values:
-            return object.__getattribute__(self, "_demand")(name)
-        raise AttributeError(f"{output_type.__name__!r} object has no attribute {name!r}")
-
-    def model_dump_json(self: Output, **options: Any) -> str:
+    def model_dump_json(self: Any, **options: Any) -> str:
         # pydantic would hide the suspension, and the invocation's error, behind an error of its own.
-        object.__getattribute__(self, "_demand")(None)
+        self._demand(None)
         return output_type.model_dump_json(self, **options)
 
     namespace = {
-        **_NOTHING_SET,
+        **{name: _whole(lambda self, value=value: value) for name, value in _NOTHING_SET.items()},
+        "__dict__": _whole(held),
         "model_dump_json": model_dump_json,
         "__slots__": ("_demand",),
         "__module__": output_type.__module__,
-        "__getattribute__": __getattribute__,
-        "__getattr__": __getattr__,
     }
     metaclass: Any = type(output_type)
     pending_type: type[Output] = metaclass(output_type.__name__, (output_type,), namespace)
+    for name in layout_of(output_type).values:
+        type.__setattr__(pending_type, name, _value(name))
     return pending_type
+
+
+def _whole(get: Callable[[Any], Any]) -> property:
+    """What pydantic and the standard library look at when they want all of a model."""
+
+    def read(self: Any) -> Any:
+        self._demand(None)
+        return get(self)
+
+    return property(read)
+
+
+def _value(name: str) -> property:
+    def read(self: Any) -> Any:
+        values = held(self)
+        return values[name] if name in values else self._demand(name)
+
+    return property(read)

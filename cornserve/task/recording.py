@@ -25,7 +25,7 @@ from cornserve.task.errors import (
     SwallowedSuspensionError,
     TooManyInvocationsError,
 )
-from cornserve.task.output import Output, pending
+from cornserve.task.output import Output, held, pending
 from cornserve.task.references import Blob, Edges, Origin, Stream, Tensor
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Invocation:
         fields = from_json(values) if values else {}
         if not isinstance(fields, dict):
             raise ValueError("the values are no JSON object")
-        references = object.__getattribute__(self.output, "__dict__")  # which is all that it has until now
+        references = held(self.output)  # which is all that it has until now
         fields |= self._values | references
         self.output = self.task.output_type.__pydantic_validator__.validate_python(fields)
         references.update(vars(self.output))  # for code that has kept the placeholder from an earlier run

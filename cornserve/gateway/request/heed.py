@@ -29,13 +29,10 @@ _ALL = frozenset({EVERYTHING})
 def watched(model: type[Model], given: BaseModel, **changes: object) -> Model:
     """A request of the fields that `model` has of what is `given`, which is one and may have more, and of `changes`."""
     request: Model = object.__new__(_watched_type(model))
-    values = object.__getattribute__(request, "__dict__")
-    values.update(given.__dict__)
-    for name in _others(type(given), model):
-        del values[name]
-    values.update(changes)
-    object.__setattr__(request, "__pydantic_fields_set__", given.__pydantic_fields_set__ & _fields(model).keys())
-    object.__setattr__(request, "_read", set())
+    put = object.__setattr__
+    put(request, "_read", set())
+    put(request, "_values", given.__dict__ | changes if changes else given.__dict__)
+    put(request, "__pydantic_fields_set__", given.__pydantic_fields_set__ & _fields(model).keys())
     return request
 
 
@@ -43,16 +40,16 @@ def heeding(path: Task[Any, Any], request: Any) -> Any:
     """The path's response. Raises a 400 that names the fields of a watched request that it had no use for."""
     response = path.invoke(request)
     read = getattr(request, "_read", _ALL)
-    if EVERYTHING not in read and (unheeded := _chosen(request) - read):
+    if EVERYTHING not in read and (unheeded := _chosen(request, request.__pydantic_fields_set__ - read)):
         names = ", ".join(map(repr, sorted(unheeded)))
         raise ApiError(400, f"this app makes no use of {names}", param=min(unheeded), code="unused_field")
     return response
 
 
-def _chosen(request: BaseModel) -> set[str]:
-    """The fields that the client need not have given, and has given another value than their default."""
-    values, defaults = object.__getattribute__(request, "__dict__"), _fields(type(request))
-    return {name for name in request.__pydantic_fields_set__ if defaults[name] not in (_NONE, values[name])}
+def _chosen(request: Any, given: set[str]) -> set[str]:
+    """Of the fields that are given, those that need not have been, and have another value than their default."""
+    values, defaults = request._values, _fields(type(request))
+    return {name for name in given if defaults[name] not in (_NONE, values[name])}
 
 
 @cache
@@ -63,31 +60,40 @@ def _fields(model: type[BaseModel]) -> dict[str, Any]:
 
 
 @cache
-def _others(given: type[BaseModel], model: type[BaseModel]) -> frozenset[str]:
-    """The fields that only the first of the two has."""
-    return frozenset(given.model_fields) - frozenset(model.model_fields)
-
-
-@cache
 def _watched_type(model: type[Model]) -> type[Model]:
-    fields = _fields(model).keys()
+    """Its fields are properties, which read what stands in `_values`: its `__dict__` would be found without a word."""
 
-    def __getattribute__(self: Model, name: str) -> Any:
-        if name in fields or name == EVERYTHING:
-            object.__getattribute__(self, "_read").add(name)
-        return object.__getattribute__(self, name)
+    def everything(self: Any) -> dict[str, Any]:
+        if EVERYTHING not in self._read:
+            self._read.add(EVERYTHING)
+            object.__setattr__(self, "_values", {name: self._values[name] for name in _fields(model)})
+        values: dict[str, Any] = self._values
+        return values
 
     def __copy__(self: Model) -> Model:
         return model.model_construct(set(self.model_fields_set), **vars(self))
 
     namespace = {
-        "__slots__": ("_read",),
+        "__slots__": ("_read", "_values"),
+        "__module__": model.__module__,
+        "__dict__": property(everything),
+        "__copy__": __copy__,
+        "__deepcopy__": lambda self, memo: __copy__(self).__deepcopy__(memo),
         "__pydantic_extra__": None,
         "__pydantic_private__": None,
-        "__module__": model.__module__,
-        "__getattribute__": __getattribute__,
-        "__copy__": __copy__,
     }
     metaclass: Any = type(model)
     watched_type: type[Model] = metaclass(model.__name__, (model,), namespace)
+    for name in _fields(model):
+        type.__setattr__(watched_type, name, _noted(name))
     return watched_type
+
+
+def _noted(name: str) -> property:
+    """A field whose reading is noted."""
+
+    def read(self: Any) -> Any:
+        self._read.add(name)
+        return self._values[name]
+
+    return property(read)
