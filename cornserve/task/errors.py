@@ -85,7 +85,6 @@ class Suspension(BaseException):
     def __init__(self, invocation: int, field: str | None) -> None:
         self.invocation = invocation
         self.field = field
-        super().__init__()
 
     def __str__(self) -> str:
         return f"waiting for {self.field or 'all values'} of invocation {self.invocation}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
@@ -92,6 +93,7 @@ _NOTHING_SET: Mapping[str, Any] = {
 }
 """The other places where pydantic keeps a model's state."""
 
+
 def pending(output_type: type[OutputT], references: Mapping[str, Tensor | Stream[Any]], demand: Demand) -> OutputT:
     """An output that holds `references` and asks `demand` for everything else."""
     output: OutputT = object.__new__(_once(output_type, _PENDING, _pending_type))
@@ -113,7 +115,7 @@ def _pending_type(output_type: type[Output]) -> type[Output]:
         return output_type.model_dump_json(self, **options)
 
     namespace = {
-        **{name: _whole(lambda self, value=value: value) for name, value in _NOTHING_SET.items()},
+        **{name: _whole(partial(_same, value)) for name, value in _NOTHING_SET.items()},
         "__dict__": _whole(held),
         "model_dump_json": model_dump_json,
         "__slots__": ("_demand",),
@@ -134,6 +136,10 @@ def _whole(get: Callable[[Any], Any]) -> property:
         return get(self)
 
     return property(read)
+
+
+def _same(value: Any, of: Output) -> Any:
+    return value
 
 
 def _value(name: str) -> property:

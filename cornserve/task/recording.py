@@ -194,9 +194,9 @@ class Recording:
                 raise
 
         layout = invocation.task.layout
-        references: dict[str, Tensor | Stream[Any]] = {
-            name: Tensor(Origin(invocation.index, name)) for name in layout.tensors
-        }
+        references: dict[str, Tensor | Stream[Any]] = {}
+        for name in layout.tensors:
+            references[name] = Tensor(Origin(invocation.index, name))
         for name in layout.streams:
             references[name] = self._stream(Origin(invocation.index, name))
         invocation.output = pending(invocation.task.output_type, references, demand)

@@ -128,17 +128,17 @@ class ChatMessage(BaseModel):
 
     @model_validator(mode="after")
     def _fits_its_role(self) -> Self:
-        if self.content is None and self.tool_calls is None:
-            raise ValueError(f"content: {_a(self.role)} message needs it")
-        if self.role == "tool" and self.tool_call_id is None:
-            raise ValueError("tool_call_id: a tool message names the call that it answers")
-        if self.role != "tool" and self.tool_call_id is not None:
-            raise ValueError(f"tool_call_id: {_a(self.role)} message has none")
-        if self.role != "assistant" and (self.tool_calls is not None or self.reasoning_content is not None):
-            field = "tool_calls" if self.tool_calls is not None else "reasoning_content"
-            raise ValueError(f"{field}: {_a(self.role)} message has none")
-        if self.role != "user" and isinstance(self.content, list):
-            self._check_has_only_text(self.content)
+        role, content, tool_calls = self.role, self.content, self.tool_calls
+        if content is None and tool_calls is None:
+            raise ValueError(f"content: {_a(role)} message needs it")
+        if (role == "tool") != (self.tool_call_id is not None):
+            should = "names the call that it answers" if role == "tool" else "has none"
+            raise ValueError(f"tool_call_id: {_a(role)} message {should}")
+        if role != "assistant" and (tool_calls is not None or self.reasoning_content is not None):
+            field = "tool_calls" if tool_calls is not None else "reasoning_content"
+            raise ValueError(f"{field}: {_a(role)} message has none")
+        if role != "user" and isinstance(content, list):
+            self._check_has_only_text(content)
         return self
 
     def _check_has_only_text(self, parts: Sequence[ContentPart]) -> None:

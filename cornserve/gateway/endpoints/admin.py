@@ -66,7 +66,7 @@ async def list_apps(context: Context) -> AppList:
 async def deploy(name: str, request: Request, context: Context) -> AppView:
     """Stores what should run, once it is known that it could. The controller does the rest: watch the events."""
     try:
-        spec = AppSpec.model_validate_json(await body_of(request))
+        spec = AppSpec.model_validate_json(body_of(request))
     except ValidationError as error:
         raise of_validation(error) from error
     _check_size(spec)
@@ -81,7 +81,7 @@ async def deploy(name: str, request: Request, context: Context) -> AppView:
 async def scale(name: str, request: Request, context: Context) -> AppView:
     """Other replicas of what runs: a new generation of the same code, for which nothing restarts."""
     try:
-        replicas = Scale.model_validate_json(await body_of(request)).replicas
+        replicas = Scale.model_validate_json(body_of(request)).replicas
     except ValidationError as error:
         raise of_validation(error) from error
     while True:

@@ -33,7 +33,7 @@ async def invoke(name: str, request: Request, context: Context) -> Response:
     """
     serving = Serving(context, name, request)
     try:
-        value = serving.deployed.request.validate_json(await body_of(request) or b"null")
+        value = serving.deployed.request.validate_json(body_of(request) or b"null")
     except ValidationError as error:
         raise of_validation(error) from error
     serving.take_images_of(value)

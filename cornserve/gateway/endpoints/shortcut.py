@@ -32,13 +32,16 @@ class Shortcut:
             route.path: route for route in routes if isinstance(route, PlainRoute) and not route.param_convertors
         }
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         route = self._plain.get(scope["path"]) if scope["type"] == "http" else None
         if route is None or scope["method"] not in (route.methods or ()):
-            await self._app(scope, receive, send)
-            return
+            return self._app(scope, receive, send)
+        return self._run(route, scope, receive, send)
+
+    async def _run(self, route: PlainRoute, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await route.answer(scope, receive, send)
+            response = await route.response(scope, receive, send)
+            await response(scope, receive, send)
         except Exception as error:
             response = await self._explain(Request(scope), error)
             await response(scope, receive, send)

@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import Request
 from pydantic_core import from_json
-from starlette.types import Message, Receive
+from starlette.types import Receive
 
 from cornserve.gateway.entry.admission import Admission, Held
 from cornserve.gateway.entry.headers import header
@@ -14,6 +14,9 @@ from cornserve.gateway.errors import ApiError
 from cornserve.limits import Limits
 
 Content = bytes | bytearray
+
+INCOMING = "incoming"
+"""Where the state of a request has its body."""
 
 JSON = "application/json"
 
@@ -38,7 +41,7 @@ class Incoming(Held):
 
     def __init__(self, admission: Admission) -> None:
         super().__init__(admission)
-        self._content: Content | None = None
+        self._content: Content = b""
         self.is_complete = False
 
     async def read(self, receive: Receive, max_bytes: int) -> None:
@@ -60,41 +63,34 @@ class Incoming(Held):
                 content += piece
         self._content = content
 
-    def then(self, receive: Receive) -> Receive:
-        """Gives the whole body as one message, and after it what else is received."""
-
-        async def replay() -> Message:
-            content, self._content = self._content, None
-            if content is None:
-                return await receive()
-            return {"type": "http.request", "body": content, "more_body": False}
-
-        return replay
+    def taken(self) -> Content:
+        """The whole body, once: a request, which lives until it is answered, does not keep it. It may hold images."""
+        content, self._content = self._content, b""
+        return content
 
     def release(self) -> None:
-        self._content = None
+        self._content = b""
         super().release()
 
 
-async def json_of(request: Request) -> Any:
+def json_of(request: Request) -> Any:
     """What the body says. Raises the 4xx that says what is wrong with it."""
-    return _parse(await _read(request))
+    return _parse(_read(request))
 
 
-async def body_of(request: Request) -> Content:
+def body_of(request: Request) -> Content:
     """The body, for pydantic to read: JSON of a size that takes no long time, and without NaN and Infinity, which are
     no JSON, but which pydantic would take."""
-    body = await _read(request)
+    body = _read(request)
     if b"NaN" in body or b"Infinity" in body:
         _parse(body)
     return body
 
 
-async def _read(request: Request) -> Content:
-    """The body, which the gate gives as one message. The request, which lives until it is answered, does not keep it:
-    it may hold images."""
+def _read(request: Request) -> Content:
     _check_type(header(request.scope, b"content-type") or JSON)
-    body: Content = (await request.receive())["body"]
+    incoming: Incoming = request.scope["state"][INCOMING]
+    body = incoming.taken()
     if len(body) > CERTAINLY_FEW:
         _check_values(body, request.app.state.shared.admission.limits)
     return body

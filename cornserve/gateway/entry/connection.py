@@ -6,7 +6,7 @@ Only who is late has a timer: a request that arrives in one piece, and whose ans
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from typing import Any
 
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
@@ -38,7 +38,7 @@ class Connection(HttpToolsProtocol):
         self._stalled: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(cast(asyncio.Transport, Cork(transport, self.loop)))
+        super().connection_made(Cork(transport, self.loop))
         if len(self.connections) > self._limits.connections:
             count = len(self.connections) - 1
             self._refuse(429, f"{count} clients are connected ({self._limits.remedy('connections')}); try again later")

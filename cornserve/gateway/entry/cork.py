@@ -13,7 +13,7 @@ LARGE = 64 * 1024
 """Bytes, of which less is written without a second thought."""
 
 
-class Cork:
+class Cork(asyncio.Transport):
     """Stands for a transport of which it gathers the writes."""
 
     __slots__ = ("_loop", "_transport", "_written")
@@ -23,7 +23,7 @@ class Cork:
         self._loop = loop
         self._written: list[bytes] = []
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes) -> None:  # type: ignore[override]
         if not self._written:
             self._loop.call_soon(self._flush)
         self._written.append(data)
@@ -42,5 +42,17 @@ class Cork:
             written, self._written = self._written, []
             self._transport.writelines(written)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def pause_reading(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._transport.resume_reading()
+
+    def get_write_buffer_size(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._transport.get_extra_info(name, default)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cornserve.gateway.entry.admission import Admission
-from cornserve.gateway.entry.body import ClientLeft, Incoming
+from cornserve.gateway.entry.body import INCOMING, ClientLeft, Incoming
 from cornserve.gateway.entry.guard import Guard
 from cornserve.gateway.errors import ApiError
 from cornserve.limits import MIB
@@ -61,7 +61,8 @@ class Gate:
             await _refuse(error, rest, send)
             return
         try:
-            await self._app(scope, body.then(receive), send)
+            scope["state"][INCOMING] = body
+            await self._app(scope, receive, send)
         finally:
             body.release()
             if serves:

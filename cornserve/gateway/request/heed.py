@@ -48,7 +48,8 @@ def heeding(path: Task[Any, Any], request: Any) -> Any:
 
 def _chosen(request: Any, given: set[str]) -> set[str]:
     """Of the fields that are given, those that need not have been, and have another value than their default."""
-    values, defaults = request._values, _fields(type(request))
+    model: type[BaseModel] = type(request)
+    values, defaults = request._values, _fields(model)
     return {name for name in given if defaults[name] not in (_NONE, values[name])}
 
 

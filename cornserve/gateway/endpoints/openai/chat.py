@@ -102,7 +102,7 @@ class ChunkChoice(TypedDict):
 @router.post("/v1/chat/completions", response_model=ChatCompletion, openapi_extra=takes(ChatCompletionRequest))
 async def create_chat_completion(request: Request, context: Context) -> Response:
     """Answers a chat, as a whole or (`stream`) in pieces."""
-    body = parse(await json_of(request), ChatCompletionRequest)
+    body = parse(json_of(request), ChatCompletionRequest)
     serving = Serving(context, body.model, request)
     check_app(serving.deployed, body.model, "/v1/chat/completions", "chats")
     serving.take_images_of(body)

@@ -101,7 +101,7 @@ class TextCompletion(BaseModel):
 @router.post("/v1/completions", response_model=TextCompletion, openapi_extra=takes(TextCompletionRequest))
 async def create_completion(request: Request, context: Context) -> Response:
     """Goes on with one or many texts, as a whole or (`stream`) in pieces."""
-    body = parse(await json_of(request), TextCompletionRequest)
+    body = parse(json_of(request), TextCompletionRequest)
     serving = Serving(context, body.model, request)
     check_app(serving.deployed, body.model, "/v1/completions", "completions")
     exchange = Exchange(f"cmpl-{serving.id}", int(time.time()), body)

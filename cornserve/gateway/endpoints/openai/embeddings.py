@@ -62,7 +62,7 @@ class EmbeddingList(BaseModel):
 @router.post("/v1/embeddings", response_model=EmbeddingList, openapi_extra=takes(CreateEmbeddingRequest))
 async def create_embeddings(request: Request, context: Context) -> Response:
     """Turns texts into vectors."""
-    body = parse(await json_of(request), CreateEmbeddingRequest)
+    body = parse(json_of(request), CreateEmbeddingRequest)
     serving = Serving(context, body.model, request)
     check_app(serving.deployed, body.model, "/v1/embeddings", "texts to embed")
 
