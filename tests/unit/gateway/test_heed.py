@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
+from typing import Any
+
 import openai as openai_client
 import pytest
 from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionUserMessageParam
 
 from cornserve.gateway.request.heed import heeding, watched
+from cornserve.task import Task
 from cornserve.task.choice import Draws
 from cornserve.task.recording import Recording
-from cornserve_tasklib import Chat, ChatRequest
+from cornserve_tasklib import Chat, ChatRequest, ChatResponse
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.sources import CHAT, VECTORS
@@ -86,6 +91,20 @@ def test_a_request_that_is_handed_on_is_heeded() -> None:
 def test_a_copy_of_a_request_is_one_as_any_other() -> None:
     given = ChatRequest.model_validate({"messages": [USER], "n": 2})
 
-    copy = watched(ChatRequest, given).model_copy(update={"n": 3})
+    changed = watched(ChatRequest, given).model_copy(update={"n": 3})
 
-    assert (type(copy), copy.n, copy.messages) == (ChatRequest, 3, given.messages)
+    assert (type(changed), changed.n, changed.messages) == (ChatRequest, 3, given.messages)
+
+
+@pytest.mark.parametrize(
+    "look", [copy.copy, copy.deepcopy, ChatRequest.model_dump, ChatRequest.model_dump_json, dict, vars, repr]
+)
+def test_who_looks_at_the_whole_request_heeds_it(look: Callable[[ChatRequest], Any]) -> None:
+    given = ChatRequest.model_validate({"messages": [USER], "n": 2})
+
+    class Looking(Task[ChatRequest, ChatResponse]):
+        def invoke(self, request: ChatRequest) -> ChatResponse:
+            assert look(request) == look(given)
+            return ChatResponse(text="")
+
+    heeding(Looking(), watched(ChatRequest, given))
