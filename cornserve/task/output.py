@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
@@ -86,12 +85,8 @@ def _mentions_reference(annotation: Any) -> bool:
     return annotation in (Tensor, Stream) or any(_mentions_reference(arg) for arg in get_args(annotation))
 
 
-_NOTHING_SET: Mapping[str, Any] = {
-    "__pydantic_fields_set__": frozenset(),
-    "__pydantic_extra__": None,
-    "__pydantic_private__": None,
-}
-"""The other places where pydantic keeps a model's state."""
+held: Callable[[BaseModel], dict[str, Any]] = vars(BaseModel)["__dict__"].__get__
+"""What an output holds already, be it pending: without a demand, as pydantic's own slot has it."""
 
 
 def pending(output_type: type[OutputT], references: Mapping[str, Tensor | Stream[Any]], demand: Demand) -> OutputT:
@@ -100,10 +95,6 @@ def pending(output_type: type[OutputT], references: Mapping[str, Tensor | Stream
     held(output).update(references)
     object.__setattr__(output, "_demand", demand)
     return output
-
-
-held: Callable[[BaseModel], dict[str, Any]] = vars(BaseModel)["__dict__"].__get__
-"""What an output holds, be it pending."""
 
 
 def _pending_type(output_type: type[Output]) -> type[Output]:
@@ -115,8 +106,10 @@ def _pending_type(output_type: type[Output]) -> type[Output]:
         return output_type.model_dump_json(self, **options)
 
     namespace = {
-        **{name: _whole(partial(_same, value)) for name, value in _NOTHING_SET.items()},
         "__dict__": _whole(held),
+        "__pydantic_fields_set__": _whole(lambda output: frozenset[str]()),
+        "__pydantic_extra__": None,  # what pydantic looks at to tell which attributes are missing
+        "__pydantic_private__": None,
         "model_dump_json": model_dump_json,
         "__slots__": ("_demand",),
         "__module__": output_type.__module__,
@@ -136,10 +129,6 @@ def _whole(get: Callable[[Any], Any]) -> property:
         return get(self)
 
     return property(read)
-
-
-def _same(value: Any, of: Output) -> Any:
-    return value
 
 
 def _value(name: str) -> property:

@@ -69,10 +69,9 @@ class Invocation:
         fields = from_json(values) if values else {}
         if not isinstance(fields, dict):
             raise ValueError("the values are no JSON object")
-        references = held(self.output)  # which is all that it has until now
-        fields |= self._values | references
-        self.output = self.task.output_type.__pydantic_validator__.validate_python(fields)
-        references.update(vars(self.output))  # for code that has kept the placeholder from an earlier run
+        placeholder = held(self.output)  # which has references only, until now
+        self.output = self.task.output_type.model_validate(fields | self._values | placeholder)
+        placeholder.update(vars(self.output))  # for code that has kept it from an earlier run
         self.ended = True
 
     def fail(self, code: str, message: str) -> None:
@@ -194,9 +193,9 @@ class Recording:
                 raise
 
         layout = invocation.task.layout
-        references: dict[str, Tensor | Stream[Any]] = {}
-        for name in layout.tensors:
-            references[name] = Tensor(Origin(invocation.index, name))
+        references: dict[str, Tensor | Stream[Any]] = {
+            name: Tensor(Origin(invocation.index, name)) for name in layout.tensors
+        }
         for name in layout.streams:
             references[name] = self._stream(Origin(invocation.index, name))
         invocation.output = pending(invocation.task.output_type, references, demand)
@@ -220,13 +219,9 @@ class Recording:
 _current: ContextVar[Recording] = ContextVar("recording")
 
 
-def current(what: str, subject: object = None) -> Recording:
-    """The recording of the request that is being played. If there is none, the error tells `what` was done, with the
-    type of its subject in the place of `{}`."""
-    recording = _current.get(None)
-    if recording is None:
-        raise OutsideRequestError(what.format(type(subject).__name__))
-    return recording
+def current() -> Recording | None:
+    """The recording of the request that is being played, if one is."""
+    return _current.get(None)
 
 
 def replayable_choice(n: int, p: Sequence[float] | None = None) -> int:
@@ -239,4 +234,7 @@ def replayable_choice(n: int, p: Sequence[float] | None = None) -> int:
         raise ValueError(f"there is nothing to choose among {n} alternatives")
     if p is not None and len(p) != n:
         raise ValueError(f"{n} alternatives need {n} probabilities, not {len(p)}")
-    return current("replayable_choice was called").draws.choose([1.0] * n if p is None else p)
+    recording = current()
+    if recording is None:
+        raise OutsideRequestError("replayable_choice was called")
+    return recording.draws.choose([1.0] * n if p is None else p)

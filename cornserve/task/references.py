@@ -124,12 +124,12 @@ class Stream(Generic[Item]):
                 done: list[Mapped] = []
                 try:
                     for item in items:
-                        done.append(fn(item))  # noqa: PERF401 - before an error, too
-                except Exception:
+                        done.append(fn(item))  # noqa: PERF401 - what is before an error counts
+                except BaseException as error:
                     yield done
-                    raise
-                except BaseException as error:  # such an error would end the whole process
-                    yield done
+                    if isinstance(error, Exception):
+                        raise
+                    # Such an error would end the whole process.
                     raise AbortedError("a function mapped over a stream", error) from error
                 yield done
 

@@ -1,7 +1,7 @@
-"""Frames: protobuf messages whose first field repeats others, and which have no more.
+"""What a frame holds: a protobuf message that repeats others in its first field, and has no more.
 
-Such a message is the bytes of the others, each behind its length, one after the other. protobuf itself would first make
-a message of them all, for which it writes and reads each of them once more: 9 ms for one of 5 MB.
+Its bytes are those of the others, one after the other, each behind the field's mark and its length. protobuf itself
+would first make a message of them all, for which it writes and reads each of them once more: 9 ms for one of 5 MB.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _IN_FIELD_1 = b"\x0a"
 
 
 def packed(messages: Iterable[Message]) -> bytes:
-    """The frame that has them. Raises what protobuf does when it cannot write one."""
+    """The content of the frame that has them. Raises what protobuf does when it cannot write one."""
     parts: list[bytes] = []
     for message in messages:
         content = message.SerializeToString()

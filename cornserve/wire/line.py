@@ -133,7 +133,7 @@ class Line(asyncio.Protocol, Generic[Sent, Received]):
 
     def data_received(self, data: bytes) -> None:
         self.heard += 1
-        if self._is_one_frame(data):  # the common case, of which no copy is kept
+        if self._is_one_frame(data):  # nearly always, and then it needs no buffer
             self._receive(data[_LENGTH.size :])
             return
         self._buffer += data
@@ -148,13 +148,13 @@ class Line(asyncio.Protocol, Generic[Sent, Received]):
             if len(self._buffer) < start + size:
                 break
             position = start + size
-            with memoryview(self._buffer) as buffer:
+            with memoryview(self._buffer) as buffer:  # a slice of the buffer itself would be another copy
                 frame = bytes(buffer[start:position])
             self._receive(frame)
         del self._buffer[:position]
 
     def _is_one_frame(self, data: bytes) -> bool:
-        """Exactly, and nothing has come before it."""
+        """Whether it is one whole frame, with nothing unread before it."""
         is_next = not self._buffer and self._greeted.is_set() and self._reason is None and len(data) >= _LENGTH.size
         return is_next and len(data) == _LENGTH.size + _LENGTH.unpack_from(data)[0]
 

@@ -131,9 +131,10 @@ class ChatMessage(BaseModel):
         role, content, tool_calls = self.role, self.content, self.tool_calls
         if content is None and tool_calls is None:
             raise ValueError(f"content: {_a(role)} message needs it")
-        if (role == "tool") != (self.tool_call_id is not None):
-            should = "names the call that it answers" if role == "tool" else "has none"
-            raise ValueError(f"tool_call_id: {_a(role)} message {should}")
+        if role == "tool" and self.tool_call_id is None:
+            raise ValueError("tool_call_id: a tool message names the call that it answers")
+        if role != "tool" and self.tool_call_id is not None:
+            raise ValueError(f"tool_call_id: {_a(role)} message has none")
         if role != "assistant" and (tool_calls is not None or self.reasoning_content is not None):
             field = "tool_calls" if tool_calls is not None else "reasoning_content"
             raise ValueError(f"{field}: {_a(role)} message has none")

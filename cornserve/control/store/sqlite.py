@@ -25,7 +25,7 @@ from cornserve.control.store.base import (
     Spec,
     Status,
 )
-from cornserve.control.store.sqlite_file import Connection, log_state, prepare
+from cornserve.control.store.sqlite_file import Connection, LogState, log_state, prepare
 from cornserve.control.store.sqlite_rows import Row, Write, changes_after, find, find_all, newest_version
 
 POLL_SECONDS = 0.1
@@ -110,7 +110,7 @@ class SqliteStore:
         newest = await newest_version(self._reader)
         if version > newest:
             raise ExpiredError(f"version {version} is not of this store, which is at {newest}: list again")
-        before = None
+        last_log = None
         while True:
             # Taken before looking: a write that comes between the look and the wait ends the wait at once.
             written, log = self._written, log_state(self._path)
@@ -119,15 +119,24 @@ class SqliteStore:
                 version = logged.row.version
                 if logged.row.kind == kind.name:
                     yield logged.change(kind)
-            if not changes:
-                await _happens(written, POLL_SECONDS)
-                # Two writes within a tick of the system's clock look like one: a changed log is read twice.
-                while log is not None and log == before and log == log_state(self._path) and not written.is_set():
-                    await _happens(written, POLL_SECONDS)
-                before = log
+            if changes:
+                last_log = None
+            else:
+                await self._until_written(log, last_log, written)
+                last_log = None if written.is_set() else log
+
+    async def _until_written(self, log: LogState | None, last_log: LogState | None, written: asyncio.Event) -> None:
+        """Returns when there may be something to see: unless the log was the same at the last two looks, and still is.
+
+        Two, a while apart, since two writes within a tick of the system's clock look like one.
+        """
+        await _happens(written, POLL_SECONDS)
+        while log is not None and log == last_log == log_state(self._path) and not written.is_set():
+            await _happens(written, POLL_SECONDS)
 
     async def close(self) -> None:
         await self._resources.aclose()
+        self._written.set()  # so that watches notice
 
     @asynccontextmanager
     async def _write(self) -> AsyncIterator[Write]:

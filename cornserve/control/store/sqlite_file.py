@@ -77,7 +77,11 @@ def _prepare(database: sqlite3.Connection, path: Path) -> None:
     database.execute("PRAGMA journal_mode = WAL")
 
 
-def log_state(path: Path) -> tuple[int, int] | None:
+LogState = tuple[int, int]
+"""When it was written last, in nanoseconds, and its size in bytes."""
+
+
+def log_state(path: Path) -> LogState | None:
     """Of the log that all writes of all processes go to first: another one whenever something is written, unless two
     writes fall within a tick of the system's clock. None: there is no such log.
 

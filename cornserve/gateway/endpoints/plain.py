@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import Any
 
 from fastapi import Request
@@ -22,13 +21,8 @@ class PlainRoute(APIRoute):
         self.app = self.answer
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = await self.response(scope, receive, send)
-        await response(scope, receive, send)
-
-    def response(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[Response]:
-        """To be awaited apart from what it sends: a client that reads slowly then holds its answer only, and neither
-        its request nor what was made of it."""
-        response: Awaitable[Response] = self.endpoint(
+        # The request has no name here: a client that reads slowly holds its answer only.
+        response: Response = await self.endpoint(
             request=Request(scope, receive, send), context=scope["app"].state.shared, **scope.get("path_params", {})
         )
-        return response
+        await response(scope, receive, send)

@@ -51,9 +51,8 @@ class Serving:
         self._meter = shared.metrics.meter(app)
         self._arrived_us = time.time_ns() // 1000
         self._deadline = asyncio.get_running_loop().time() + _seconds(request, shared.admission.limits)
+        self._fetched = Held(shared.admission)
         self._images: list[Place] = []
-        self._fetched: Held | None = None
-        """The images, where they have to be fetched."""
         self._status = 499
         logs.bind(request_id=self.id, app=app)
 
@@ -112,7 +111,6 @@ class Serving:
     async def _resolve_images(self) -> None:
         try:
             async with asyncio.timeout_at(self._deadline):
-                self._fetched = Held(self._shared.admission)
                 await self._shared.media.resolve(self._images, self._fetched.take)
                 self._meter.take_images(len(self._images))
         except TimeoutError:
@@ -162,8 +160,7 @@ class Serving:
 
     def _done(self) -> None:
         self._shared.admission.leave(self._app)
-        if self._fetched is not None:
-            self._fetched.release()
+        self._fetched.release()
         self._meter.end(self._status)
         if self._meter.trace is not None:
             self._meter.trace.end(self._meter, self._status)

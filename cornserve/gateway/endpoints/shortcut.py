@@ -40,8 +40,7 @@ class Shortcut:
 
     async def _run(self, route: PlainRoute, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            response = await route.response(scope, receive, send)
-            await response(scope, receive, send)
+            await route.answer(scope, receive, send)
         except Exception as error:
             response = await self._explain(Request(scope), error)
             await response(scope, receive, send)

@@ -1,4 +1,8 @@
-"""The bodies of requests: how they arrive, and how JSON in them is read."""
+"""The bodies of requests: how they arrive, and how JSON in them is read.
+
+The gate has received a body before its handler is called. A handler that would receive it once more, as FastAPI does
+for parameters that are bodies, would wait for ever: it asks for `json_of` or `body_of` the request.
+"""
 
 from __future__ import annotations
 

@@ -53,8 +53,10 @@ class Connection(HttpToolsProtocol):
             self._refuse(431, f"the request's headers have more than {MAX_HEAD_BYTES} bytes")
             return
         super().data_received(data)
-        if self._is_complete == (self._late is not None):
-            self._expect(None if self._is_complete else self._limits.receive_seconds)
+        if self._is_complete:
+            self._expect(None)
+        elif self._late is None:
+            self._expect(self._limits.receive_seconds)
 
     def _is_too_long(self, data: bytes) -> bool:
         """Whether the head that arrives is. What follows it in `data` may be as long as it likes."""

@@ -14,7 +14,7 @@ LARGE = 64 * 1024
 
 
 class Cork(asyncio.Transport):
-    """Stands for a transport of which it gathers the writes."""
+    """Stands for a transport of which it gathers the writes. It has what uvicorn asks of one, and no more."""
 
     __slots__ = ("_loop", "_transport", "_written")
 
@@ -37,11 +37,6 @@ class Cork(asyncio.Transport):
         self._flush()
         self._transport.close()
 
-    def _flush(self) -> None:
-        if self._written and not self._transport.is_closing():
-            written, self._written = self._written, []
-            self._transport.writelines(written)
-
     def abort(self) -> None:
         self._transport.abort()
 
@@ -56,3 +51,8 @@ class Cork(asyncio.Transport):
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._transport.get_extra_info(name, default)
+
+    def _flush(self) -> None:
+        if self._written and not self._transport.is_closing():
+            written, self._written = self._written, []
+            self._transport.writelines(written)

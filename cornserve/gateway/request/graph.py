@@ -54,7 +54,7 @@ class Graph:
         return [consumer for consumer in self._consumers_of(producer) if consumer.waits_for_a_replica]
 
     def add_inputs(self, consumer: Execution, start: pb.Start) -> None:
-        """To what starts it."""
+        """Puts what the consumer takes into what starts it."""
         for one in consumer.invocation.inputs:
             if isinstance(one, Blob):
                 start.inputs.add(inline=one.data)
@@ -97,10 +97,9 @@ class Graph:
 
     def _add_pending(self, one: Origin, start: pb.Start) -> None:
         producer = self.executions[one.invocation]
-        pending = pb.Pending(
-            invocation=one.invocation, output=one.output, attempt=producer.attempt, endpoint=producer.endpoint or ""
-        )
-        start.inputs.add(pending=pending)
+        pending = start.inputs.add().pending
+        pending.invocation, pending.output = one.invocation, one.output
+        pending.attempt, pending.endpoint = producer.attempt, producer.endpoint or ""
 
     def _producers_of(self, consumer: Execution) -> list[Execution]:
         return self._producers[consumer.invocation.index]

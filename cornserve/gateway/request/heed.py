@@ -31,7 +31,7 @@ def watched(model: type[Model], given: BaseModel, **changes: object) -> Model:
     request: Model = object.__new__(_watched_type(model))
     put = object.__setattr__
     put(request, "_read", set())
-    put(request, "_values", given.__dict__ | changes if changes else given.__dict__)
+    put(request, "_values", given.__dict__ | changes if changes else given.__dict__)  # which nobody writes
     put(request, "__pydantic_fields_set__", given.__pydantic_fields_set__ & _fields(model).keys())
     return request
 
@@ -62,14 +62,12 @@ def _fields(model: type[BaseModel]) -> dict[str, Any]:
 
 @cache
 def _watched_type(model: type[Model]) -> type[Model]:
-    """Its fields are properties, which read what stands in `_values`: its `__dict__` would be found without a word."""
+    """Its fields are properties over `_values`, and so is `__dict__`: with a real one, pydantic would read the values
+    unnoticed."""
 
     def everything(self: Any) -> dict[str, Any]:
-        if EVERYTHING not in self._read:
-            self._read.add(EVERYTHING)
-            object.__setattr__(self, "_values", {name: self._values[name] for name in _fields(model)})
-        values: dict[str, Any] = self._values
-        return values
+        self._read.add(EVERYTHING)
+        return {name: self._values[name] for name in _fields(model)}
 
     def __copy__(self: Model) -> Model:
         return model.model_construct(set(self.model_fields_set), **vars(self))

@@ -93,19 +93,15 @@ class Replicas:
             ordered = sorted(endpoints)
             reachable = self._reachable([*ordered[start:], *ordered[:start]], avoiding)
             return next(iter(reachable), None)
-        reachable = self._reachable(endpoints, avoiding)
-        return reachable[0] if len(reachable) == 1 else min(reachable, key=_preference, default=None)
+        return min(self._reachable(endpoints, avoiding), key=_preference, default=None)
 
     def is_abandoned(self, key: str) -> bool:
         """Whether no route names the group any more: what it has lost is not replaced."""
         return key not in self._endpoints
 
     def _reachable(self, endpoints: Sequence[str], avoiding: Set[str]) -> list[Replica]:
-        return [
-            replica
-            for endpoint in endpoints
-            if endpoint not in avoiding and (replica := self._get(endpoint)).lost_at is None
-        ]
+        named = [self._get(endpoint) for endpoint in endpoints if endpoint not in avoiding]
+        return [replica for replica in named if replica.lost_at is None]
 
     def _get(self, endpoint: str) -> Replica:
         replica = self._replicas.get(endpoint)

@@ -154,6 +154,13 @@ def test_values_are_plain_values_wherever_they_are_used(use: Callable[[Said], ob
     assert type(result) is str
 
 
+@pytest.mark.parametrize("outcome", [lambda output: hasattr(output, "txet"), lambda output: getattr(output, "txet", 0)])
+def test_an_attribute_that_an_output_does_not_have_is_missed_at_once(outcome: Callable[[Said], object]) -> None:
+    result, _ = record(lambda: outcome(say.invoke(Text(text="a"))))
+
+    assert result in (False, 0)
+
+
 @pytest.mark.parametrize(
     "use",
     [

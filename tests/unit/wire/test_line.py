@@ -153,3 +153,40 @@ async def test_what_a_slow_reader_has_not_taken_stays_where_it_can_be_bounded() 
 def _read_all(connection: socket.socket) -> int:
     with connection:
         return sum(len(data) for data in iter(lambda: connection.recv(1 << 20), b""))
+
+
+FRAMES = [pb.InvokeRequest(commands=[pb.Command(call=call)]) for call in range(3)]
+SENT = [len(frame.SerializeToString()).to_bytes(4, "big") + frame.SerializeToString() for frame in FRAMES]
+GREETING, END = EXECUTOR.greeting, bytes(4)
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [GREETING, *SENT, END],
+        [GREETING + b"".join(SENT) + END],
+        [GREETING + SENT[0], SENT[1] + SENT[2][:3], SENT[2][3:] + END],
+        [GREETING, SENT[0][:4], SENT[0][4:] + SENT[1], SENT[2], END],
+        [GREETING[:3], GREETING[3:] + SENT[0][:2], SENT[0][2:], SENT[1] + SENT[2] + END],
+    ],
+    ids=["one by one", "all at once", "half a frame behind another", "half a frame alone", "half a greeting"],
+)
+async def test_frames_are_the_same_in_whatever_pieces_they_arrive(pieces: list[bytes]) -> None:
+    taken: list[pb.InvokeRequest | None] = []
+    line: Line[pb.Event, pb.InvokeRequest] = Line(EXECUTOR, taken.append)
+
+    for piece in pieces:
+        line.data_received(piece)
+
+    assert taken == [*FRAMES, None]
+
+
+async def test_a_frame_that_comes_after_the_line_was_given_up_is_not_taken() -> None:
+    taken: list[pb.InvokeRequest | None] = []
+    line: Line[pb.Event, pb.InvokeRequest] = Line(EXECUTOR, taken.append)
+    line.data_received(GREETING)
+    line.abort("enough")
+
+    line.data_received(SENT[0])
+
+    assert taken == []

@@ -103,12 +103,11 @@ def parse(fields: Any, body_type: type[Body]) -> Body:
     """Raises the 400 that names what is wrong."""
     try:
         # OpenAI's clients send null for "not given".
-        body: Body = body_type.__pydantic_validator__.validate_python(
+        return body_type.model_validate(
             {name: value for name, value in fields.items() if value is not None} if isinstance(fields, dict) else fields
         )
     except ValidationError as error:
         raise of_validation(error) from error
-    return body
 
 
 _CALLS: dict[str, tuple[type[Any], type[Any]]] = {

@@ -178,20 +178,20 @@ class Exchange:
         return b"".join([*events, sse.event(b"[DONE]")])
 
     def _piece(self, chunk: ChatChunk) -> bytes:
-        """Nothing, where tokens make no text yet: half a character, or part of what could be a stop string or a tool
-        call."""
+        """The event of a chunk. None (b"") where tokens make no text yet: half a character, or part of what could be a
+        stop string or a tool call."""
         delta: Delta = {}
         if chunk.index not in self._greeted:
             self._greeted.add(chunk.index)
             delta["role"] = "assistant"
+        if chunk.text or not (chunk.reasoning or chunk.tool_calls):
+            if not (chunk.text or delta or chunk.logprobs or self._body.return_token_ids):
+                return b""
+            delta["content"] = chunk.text
         if chunk.tool_calls:
             delta["tool_calls"] = [_call(call) for call in chunk.tool_calls]
         if chunk.reasoning:
             delta["reasoning_content"] = chunk.reasoning
-        if not (chunk.text or delta or chunk.logprobs or self._body.return_token_ids):
-            return b""
-        if chunk.text or not (chunk.reasoning or chunk.tool_calls):
-            delta["content"] = chunk.text
         choice: ChunkChoice = {"index": chunk.index, "delta": delta}
         if chunk.logprobs is not None:
             choice["logprobs"] = {"content": chunk.logprobs}
