@@ -29,7 +29,11 @@ from cornserve.control.store.sqlite_file import Connection, LogState, log_state,
 from cornserve.control.store.sqlite_rows import Row, Write, changes_after, find, find_all, newest_version
 
 POLL_SECONDS = 0.1
-"""How often a watch looks for writes of other processes: SQLite does not tell."""
+"""How often a watch looks whether other processes have written: SQLite does not tell."""
+
+MAX_POLLS = 10
+"""After which it reads in any case: the log shows a write a little before it can be read, and two within a tick of the
+system's clock as one."""
 
 
 class SqliteStore:
@@ -110,7 +114,6 @@ class SqliteStore:
         newest = await newest_version(self._reader)
         if version > newest:
             raise ExpiredError(f"version {version} is not of this store, which is at {newest}: list again")
-        last_log = None
         while True:
             # Taken before looking: a write that comes between the look and the wait ends the wait at once.
             written, log = self._written, log_state(self._path)
@@ -119,20 +122,15 @@ class SqliteStore:
                 version = logged.row.version
                 if logged.row.kind == kind.name:
                     yield logged.change(kind)
-            if changes:
-                last_log = None
-            else:
-                await self._until_written(log, last_log, written)
-                last_log = None if written.is_set() else log
+            if not changes:
+                await self._until_written(log, written)
 
-    async def _until_written(self, log: LogState | None, last_log: LogState | None, written: asyncio.Event) -> None:
-        """Returns when there may be something to see: unless the log was the same at the last two looks, and still is.
-
-        Two, a while apart, since two writes within a tick of the system's clock look like one.
-        """
-        await _happens(written, POLL_SECONDS)
-        while log is not None and log == last_log == log_state(self._path) and not written.is_set():
+    async def _until_written(self, log: LogState | None, written: asyncio.Event) -> None:
+        """Returns when there may be something to see."""
+        for _ in range(MAX_POLLS):
             await _happens(written, POLL_SECONDS)
+            if written.is_set() or log is None or log != log_state(self._path):
+                return
 
     async def close(self) -> None:
         await self._resources.aclose()

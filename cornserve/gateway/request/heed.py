@@ -77,7 +77,7 @@ def _watched_type(model: type[Model]) -> type[Model]:
         "__module__": model.__module__,
         "__dict__": property(everything),
         "__copy__": __copy__,
-        "__deepcopy__": lambda self, memo: __copy__(self).__deepcopy__(memo),
+        "__deepcopy__": lambda self, memo=None: __copy__(self).__deepcopy__(memo),
         "__pydantic_extra__": None,
         "__pydantic_private__": None,
     }

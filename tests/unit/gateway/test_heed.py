@@ -97,7 +97,18 @@ def test_a_copy_of_a_request_is_one_as_any_other() -> None:
 
 
 @pytest.mark.parametrize(
-    "look", [copy.copy, copy.deepcopy, ChatRequest.model_dump, ChatRequest.model_dump_json, dict, vars, repr]
+    "look",
+    [
+        copy.copy,
+        copy.deepcopy,
+        lambda request: request.model_copy(deep=True),
+        ChatRequest.model_dump,
+        ChatRequest.model_dump_json,
+        dict,
+        vars,
+        repr,
+    ],
+    ids=["copy", "deepcopy", "model_copy", "model_dump", "model_dump_json", "dict", "vars", "repr"],
 )
 def test_who_looks_at_the_whole_request_heeds_it(look: Callable[[ChatRequest], Any]) -> None:
     given = ChatRequest.model_validate({"messages": [USER], "n": 2})
