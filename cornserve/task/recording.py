@@ -219,9 +219,12 @@ class Recording:
 _current: ContextVar[Recording] = ContextVar("recording")
 
 
-def current() -> Recording | None:
-    """The recording of the request that is being played, if one is."""
-    return _current.get(None)
+def current(what: str) -> Recording:
+    """The recording of the request that is being played; `what` names the caller in the error if there is none."""
+    recording = _current.get(None)
+    if recording is None:
+        raise OutsideRequestError(what)
+    return recording
 
 
 def replayable_choice(n: int, p: Sequence[float] | None = None) -> int:
@@ -234,7 +237,4 @@ def replayable_choice(n: int, p: Sequence[float] | None = None) -> int:
         raise ValueError(f"there is nothing to choose among {n} alternatives")
     if p is not None and len(p) != n:
         raise ValueError(f"{n} alternatives need {n} probabilities, not {len(p)}")
-    recording = current()
-    if recording is None:
-        raise OutsideRequestError("replayable_choice was called")
-    return recording.draws.choose([1.0] * n if p is None else p)
+    return current("replayable_choice was called").draws.choose([1.0] * n if p is None else p)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import BaseModel, TypeAdapter
 
 from cornserve.task.base import Task
-from cornserve.task.errors import DefinitionError, OutsideRequestError
+from cornserve.task.errors import DefinitionError
 from cornserve.task.output import Layout, Output, layout_of
 from cornserve.task.recording import current
 from cornserve.task.references import Blob, Edges, Given, Origin, Tensor
@@ -97,10 +97,7 @@ class UnitTask(Task[Input, Result]):
 
     def invoke(self, request: Input) -> Result:
         """Records the call, and gives its output once there is one."""
-        recording = current()
-        if recording is None:
-            raise OutsideRequestError(f"{self.name} was invoked")
-        result: Result = recording.invoke(self, request)
+        result: Result = current(f"{self.name} was invoked").invoke(self, request)
         return result
 
     def unit_tasks(self) -> Iterator[UnitTask[Any, Any]]:

@@ -32,13 +32,11 @@ class Shortcut:
             route.path: route for route in routes if isinstance(route, PlainRoute) and not route.param_convertors
         }
 
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         route = self._plain.get(scope["path"]) if scope["type"] == "http" else None
         if route is None or scope["method"] not in (route.methods or ()):
-            return self._app(scope, receive, send)
-        return self._run(route, scope, receive, send)
-
-    async def _run(self, route: PlainRoute, scope: Scope, receive: Receive, send: Send) -> None:
+            await self._app(scope, receive, send)
+            return
         try:
             await route.answer(scope, receive, send)
         except Exception as error:

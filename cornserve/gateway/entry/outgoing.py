@@ -15,13 +15,16 @@ from cornserve.gateway.entry.cork import LARGE
 async def send_piece(send: Send, piece: bytes, admission: Admission, *, is_last: bool = False) -> None:
     """Sends a piece of an answer's body. Returns when a large one has left, but for what the system buffers."""
     if len(piece) <= LARGE:
-        await send({"type": "http.response.body", "body": piece, "more_body": not is_last})
+        await _send(send, piece, more=not is_last)
         return
     held = Held(admission)
     held.count(len(piece))
     try:
-        await send({"type": "http.response.body", "body": piece, "more_body": True})
-        # Waits for what is before it.
-        await send({"type": "http.response.body", "body": b"", "more_body": not is_last})
+        await _send(send, piece, more=True)
+        await _send(send, b"", more=not is_last)  # waits for what is before it
     finally:
         held.release()
+
+
+async def _send(send: Send, content: bytes, *, more: bool) -> None:
+    await send({"type": "http.response.body", "body": content, "more_body": more})

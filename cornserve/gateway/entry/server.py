@@ -28,7 +28,6 @@ def server_config(api: FastAPI, limits: Limits) -> uvicorn.Config:
     connection: Any = partial(Connection, limits=limits)
     return uvicorn.Config(
         api,
-        interface="asgi3",  # which uvicorn would not see of a `__call__` that only returns what is to be awaited
         http=connection,
         ws="none",
         lifespan="on",
