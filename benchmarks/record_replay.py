@@ -20,9 +20,9 @@ from typing import Any
 from benchmarks.harness.machine import Machine
 from benchmarks.harness.report import show, table_of
 from benchmarks.harness.shapes import SHAPES, Composite, Said, Text
-from cornserve.task.choice import Draws
 from cornserve.task.errors import Suspension
 from cornserve.task.recording import Invocation, Recording
+from cornserve.task.replayable_random import ReplayableRandom
 
 SIZES = (1, 10, 100)
 KEPT_REQUESTS = 50
@@ -101,7 +101,7 @@ def record(task: Composite, invocations: int) -> tuple[Recording, int, float]:
     plays, spent = 0, 0.0
     while True:
         started = time.perf_counter()
-        recording = recording or Recording(Draws("request"))
+        recording = recording or Recording(ReplayableRandom("request"))
         outcome = _play(recording, task, invocations)
         spent += time.perf_counter() - started
         plays += 1

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from pydantic import ValidationError
 
-from cornserve.files import write_whole
+from cornserve.atomic_files import write_atomically
 from cornserve.home import Home
 from cornserve.process_id import ProcessId
 
@@ -42,7 +42,7 @@ class Instance(ProcessId):
         return instance if instance is not None and instance.alive() else None
 
     def record(self, home: Home) -> None:
-        write_whole(home.instance, self.model_dump_json() + "\n")
+        write_atomically(home.instance, self.model_dump_json() + "\n")
 
 
 @contextmanager

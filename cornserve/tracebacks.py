@@ -8,7 +8,7 @@ circles late. A few requests that fail would hold more memory than all that are 
 from __future__ import annotations
 
 
-def forget_origin(error: BaseException) -> None:
+def clear_traceback(error: BaseException) -> None:
     """Takes from an error, and from those that led to it, where they were raised."""
     errors: list[BaseException | None] = [error]
     while errors:

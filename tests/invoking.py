@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from cornserve.v1 import executor_pb2 as pb
+from cornserve.wire.connection import MessageConnection
 from cornserve.wire.invocations import CALLER
-from cornserve.wire.line import Line
 
 
 class Caller:
@@ -16,7 +16,7 @@ class Caller:
 
     def __init__(self) -> None:
         self._frames: asyncio.Queue[pb.InvokeResponse | None] = asyncio.Queue()
-        self.line = Line(CALLER, self._frames.put_nowait)
+        self.line = MessageConnection(CALLER, self._frames.put_nowait)
 
     async def connect(self, endpoint: str) -> None:
         await self.line.connect(endpoint)

@@ -7,9 +7,9 @@ from functools import cached_property
 from typing import Any
 
 from cornserve.task.base import Task, require_types
-from cornserve.task.choice import check_weights
 from cornserve.task.errors import DefinitionError
 from cornserve.task.recording import DEFAULT_MAX_INVOCATIONS
+from cornserve.task.replayable_random import check_weights
 from cornserve.task.spec import ExecutorSpec, find_executor
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?")

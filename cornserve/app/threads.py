@@ -14,7 +14,7 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 
-async def in_own_thread(
+async def run_in_daemon_thread(
     function: Callable[Parameters, Result], *args: Parameters.args, **kwargs: Parameters.kwargs
 ) -> Result:
     """As `asyncio.to_thread`, but code that never returns takes no thread of a pool, and keeps no process from ending.

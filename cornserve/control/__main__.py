@@ -10,16 +10,16 @@ from pathlib import Path
 
 from prometheus_client import start_http_server
 
+from cornserve.concurrency import run_unless
 from cornserve.control.controller import Controller
 from cornserve.control.launcher.local.launcher import LocalLauncher
 from cornserve.control.launcher.local.slots import Slots
 from cornserve.control.metrics import Metrics
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.home import Home
-from cornserve.lifetime import told_to_stop
 from cornserve.limits import Limits
 from cornserve.observe import logs
-from cornserve.waiting import done_before
+from cornserve.signals import stop_signals
 
 log = logging.getLogger("cornserve.controller")
 
@@ -49,7 +49,7 @@ async def control(home: Home, slots: Slots, limits: Limits, metrics_port: int | 
         controller = Controller(store, launcher)
         if metrics_port is not None:
             _serve(controller.metrics, metrics_port)
-        await done_before(told_to_stop(), controller.run())
+        await run_unless(stop_signals(), controller.run())
     finally:
         await launcher.close()
         await store.close()

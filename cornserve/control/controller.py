@@ -24,7 +24,7 @@ from cornserve.control.store.base import (
     NotFoundError,
     Store,
 )
-from cornserve.control.store.follow import follow
+from cornserve.control.store.list_watch import list_and_watch
 from cornserve.control.task_manager import TaskManager
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Controller:
             self._tasks.create_task(self._reconcile())
 
     async def _follow_store(self) -> None:
-        async for news in follow(self._store, APPS):
+        async for news in list_and_watch(self._store, APPS):
             match news:
                 case Listing(records):
                     self._records = {record.name: record for record in records}

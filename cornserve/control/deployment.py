@@ -9,7 +9,7 @@ from typing import Self
 from cornserve.app.load import load
 from cornserve.app.record import AppSpec, AppStatus, GroupStatus, Phase, Route
 from cornserve.app.source import unload_app
-from cornserve.app.threads import in_own_thread
+from cornserve.app.threads import run_in_daemon_thread
 from cornserve.control.launcher.base import Group, GroupKey, Launcher
 from cornserve.control.store.base import AppRecord
 from cornserve.control.task_manager import TaskManager
@@ -108,7 +108,7 @@ class Deployment:
         code = self.record.spec.code
         newest, refusal, trouble = None, None, ""
         try:
-            newest = await in_own_thread(Version.load, self.record)
+            newest = await run_in_daemon_thread(Version.load, self.record)
         except DefinitionError as error:
             refusal = str(error)
         except Exception as error:

@@ -19,6 +19,7 @@ from pathlib import Path
 import httpx2 as httpx
 
 from cornserve.access import ADMIN_TOKEN, API_KEYS, Access, AccessError
+from cornserve.concurrency import run_unless
 from cornserve.control.child import Child, ChildError, Program
 from cornserve.control.sweep import sweep_executors
 from cornserve.home import ENVIRONMENT as HOME_VARIABLE
@@ -29,7 +30,6 @@ from cornserve.media_sources import MediaSources
 from cornserve.observe.log_file import set_aside
 from cornserve.observe.log_format import VARIABLE as LOG_FORMAT_VARIABLE
 from cornserve.observe.log_format import LogFormat
-from cornserve.waiting import done_before
 
 READY_SECONDS = 60.0
 
@@ -112,7 +112,7 @@ async def supervise(options: Options, *, on_ready: Callable[[Instance], None], r
         try:
             await _serve(instance, children, wishes, on_ready, report)
         finally:
-            if not await done_before(wishes.hurry, sweep_executors(home, report)):
+            if not await run_unless(wishes.hurry, sweep_executors(home, report)):
                 await sweep_executors(home, report, drain_seconds=0)
             home.instance.unlink(missing_ok=True)
 
@@ -123,7 +123,7 @@ async def _serve(
     try:
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(child.run()) for child in children]
-            if await done_before(wishes.stop, _until_ready(instance.url)):
+            if await run_unless(wishes.stop, _until_ready(instance.url)):
                 on_ready(instance)
                 await wishes.stop.wait()
             report("stopping")

@@ -21,17 +21,17 @@ from cornserve.control.launcher.local.logs import LocalLogs
 from cornserve.control.store.base import Store
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.gateway.api import create_api
-from cornserve.gateway.entry.server import BACKLOG, Server, server_config
+from cornserve.gateway.http.server import BACKLOG, Server, server_config
 from cornserve.gateway.media.fetch import Fetcher
 from cornserve.gateway.media.media import Media
 from cornserve.gateway.memory import collect_less_garbage, give_back_large_blocks
 from cornserve.gateway.observe import access_log
 from cornserve.gateway.replica_logs import Logs
 from cornserve.home import Home
-from cornserve.lifetime import told_to_stop
 from cornserve.limits import LimitError, Limits
 from cornserve.media_sources import MediaSourceError, MediaSources
 from cornserve.observe import logs, tracing
+from cornserve.signals import stop_signals
 
 IN_VAIN = 2
 """The exit status that tells a supervisor that another try would end the same way."""
@@ -90,7 +90,7 @@ async def serve(home: Home, listener: socket.socket, limits: Limits, create: Cal
         server = Server(server_config(create(store, LocalLogs(home)), limits))
         collect_less_garbage()
         serving = asyncio.create_task(server.serve(sockets=[listener]))
-        stopping = asyncio.create_task(told_to_stop().wait())
+        stopping = asyncio.create_task(stop_signals().wait())
         await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
         server.should_exit = True
         await serving

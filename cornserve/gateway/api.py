@@ -22,10 +22,10 @@ from cornserve.gateway.endpoints import admin, native
 from cornserve.gateway.endpoints.openai import chat, completions, embeddings, models
 from cornserve.gateway.endpoints.openapi import ERRORS
 from cornserve.gateway.endpoints.shortcut import Shortcut
-from cornserve.gateway.entry.admission import Admission
-from cornserve.gateway.entry.gate import Gate
-from cornserve.gateway.entry.guard import Guard
 from cornserve.gateway.errors import ApiError
+from cornserve.gateway.http.admission import Admission
+from cornserve.gateway.http.gate import Gate
+from cornserve.gateway.http.guard import Guard
 from cornserve.gateway.media.fetch import Fetcher
 from cornserve.gateway.media.media import Media
 from cornserve.gateway.observe.metrics import Metrics
@@ -33,7 +33,7 @@ from cornserve.gateway.observe.replica_metrics import ReplicaMetrics
 from cornserve.gateway.replica_logs import Logs
 from cornserve.gateway.request.replicas import Replicas
 from cornserve.limits import Limits
-from cornserve.tracebacks import forget_origin
+from cornserve.tracebacks import clear_traceback
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +131,7 @@ async def _on_api_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
     shared: Shared = request.app.state.shared
     shared.metrics.error(error.status, error.body.error.code)
-    forget_origin(error)
+    clear_traceback(error)
     return Response(error.content, status_code=error.status, headers=error.headers, media_type="application/json")
 
 

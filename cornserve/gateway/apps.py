@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from cornserve.app.record import GroupStatus, Route
 from cornserve.app.source import unload_app
-from cornserve.app.threads import in_own_thread
+from cornserve.app.threads import run_in_daemon_thread
 from cornserve.control.store.base import APPS, AppRecord, Change, ChangeType, Listing, Store
-from cornserve.control.store.follow import follow
+from cornserve.control.store.list_watch import list_and_watch
 from cornserve.gateway.deployed import Deployed
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.observe.metrics import Metrics
@@ -96,7 +96,7 @@ class Apps:
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _follow(self) -> None:
-        async for news in follow(self._store, APPS):
+        async for news in list_and_watch(self._store, APPS):
             match news:
                 case Listing(records):
                     for name in self._groups.keys() - {record.name for record in records}:
@@ -133,7 +133,7 @@ class Apps:
         """Beside the store's changes: code that is slow to import holds up no other app. Until then, the old serves."""
         name = record.name
         try:
-            new = await in_own_thread(Deployed.load, record, route, module)
+            new = await run_in_daemon_thread(Deployed.load, record, route, module)
         except Exception as error:
             log.exception("cannot load app %s, generation %d", name, route.generation)
             self._failures[module] = str(error)

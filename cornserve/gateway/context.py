@@ -9,7 +9,7 @@ from fastapi import Depends, Request
 
 from cornserve.control.store.base import Store
 from cornserve.gateway.apps import Apps
-from cornserve.gateway.entry.admission import Admission
+from cornserve.gateway.http.admission import Admission
 from cornserve.gateway.media.media import Media
 from cornserve.gateway.observe.metrics import Metrics
 from cornserve.gateway.replica_logs import Logs

@@ -14,8 +14,8 @@ from typing import Any, TextIO
 from pydantic_core import from_json
 from pythonjsonlogger.json import JsonFormatter
 
-from cornserve.observe.discretion import Discretion
 from cornserve.observe.log_format import LogFormat
+from cornserve.observe.redaction import Discretion
 
 REPLICA_VARIABLE = "CORNSERVE_REPLICA"
 """Tells an executor, and the processes of its engine, who they are."""

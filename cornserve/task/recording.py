@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, from_json
 
-from cornserve.task.choice import Draws
 from cornserve.task.errors import (
     AbortedError,
     DivergenceError,
@@ -26,7 +25,8 @@ from cornserve.task.errors import (
     TooManyInvocationsError,
 )
 from cornserve.task.output import Output, held, pending
-from cornserve.task.references import Blob, Edges, Origin, Stream, Tensor
+from cornserve.task.references import Blob, Origin, ReferenceEncoder, Stream, Tensor
+from cornserve.task.replayable_random import ReplayableRandom
 
 if TYPE_CHECKING:
     from cornserve.task.unit import UnitTask
@@ -106,7 +106,7 @@ class Recording:
 
     def __init__(
         self,
-        draws: Draws,
+        draws: ReplayableRandom,
         *,
         open_stream: OpenStream | None = None,
         max_invocations: int = DEFAULT_MAX_INVOCATIONS,
@@ -169,7 +169,7 @@ class Recording:
         """Repeats the next recorded invocation, or records a new one."""
         self._check_not_swallowed()
         index = self._position
-        edges = Edges()
+        edges = ReferenceEncoder()
         body = task.encode(request, edges)
         self._position += 1
         if index < len(self.invocations):

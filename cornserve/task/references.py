@@ -29,7 +29,7 @@ class Origin(NamedTuple):
     output: str
 
 
-class Edges:
+class ReferenceEncoder:
     """Collects what travels beside an input's JSON while that is written; passed to pydantic as the context."""
 
     __slots__ = ("inputs",)
@@ -42,7 +42,7 @@ class Edges:
         return {"$input": len(self.inputs) - 1}
 
 
-class Given:
+class ReferenceDecoder:
     """What has travelled beside an input's JSON; passed to pydantic as the context in which that is read."""
 
     __slots__ = ("_inputs",)
@@ -179,7 +179,7 @@ async def _each(batches: AsyncIterator[Sequence[Item]]) -> AsyncIterator[Item]:
 
 def _reference_schema(cls: type[Tensor] | type[Stream[Any]] | type[Blob]) -> CoreSchema:
     def read(value: Any, info: core_schema.ValidationInfo) -> Any:
-        found = info.context.put_back(value) if isinstance(info.context, Given) else value
+        found = info.context.put_back(value) if isinstance(info.context, ReferenceDecoder) else value
         if not isinstance(found, cls):
             raise PydanticCustomError("reference", "{kind} cannot be written as JSON", {"kind": f"a {cls.__name__}"})
         return found
@@ -191,7 +191,7 @@ def _reference_schema(cls: type[Tensor] | type[Stream[Any]] | type[Blob]) -> Cor
 
 def _serialise(reference: Tensor | Stream[Any] | Blob, info: core_schema.SerializationInfo) -> object:
     edges = info.context
-    if not isinstance(edges, Edges):
+    if not isinstance(edges, ReferenceEncoder):
         return reference if info.mode == "python" else None
     if isinstance(reference, Blob):
         return edges.lift(reference)

@@ -12,7 +12,7 @@ from cornserve.task.base import Task
 from cornserve.task.errors import DefinitionError
 from cornserve.task.output import Layout, Output, layout_of
 from cornserve.task.recording import current
-from cornserve.task.references import Blob, Edges, Given, Origin, Tensor
+from cornserve.task.references import Blob, Origin, ReferenceDecoder, ReferenceEncoder, Tensor
 from cornserve.task.spec import ExecutorSpec
 
 Input = TypeVar("Input", bound=BaseModel)
@@ -73,7 +73,7 @@ class UnitTask(Task[Input, Result]):
     def key(self) -> str:
         return self.spec.key
 
-    def encode(self, request: Input, edges: Edges) -> bytes:
+    def encode(self, request: Input, edges: ReferenceEncoder) -> bytes:
         """The executor's call: JSON, in which what travels beside it stands as `{"$input": n}` and is lifted
         into `edges`."""
         for input_type in self.input_types:
@@ -84,7 +84,7 @@ class UnitTask(Task[Input, Result]):
 
     def decode(self, body: bytes, inputs: Sequence[Origin | Blob] = ()) -> Input:
         """The request again, from what `encode` has made of it."""
-        given = Given([one if isinstance(one, Blob) else Tensor(one) for one in inputs])
+        given = ReferenceDecoder([one if isinstance(one, Blob) else Tensor(one) for one in inputs])
         request: Input = self.request_adapter.validate_json(body, context=given)
         return request
 

@@ -3,9 +3,9 @@
 from cornserve.transport.errors import LostError, SlabError, StaleError, TooLargeError, TransportError
 from cornserve.transport.production import Production, Slot, Writer
 from cornserve.transport.reader import Reader
-from cornserve.transport.received import Received
 from cornserve.transport.segment import Location, reap
-from cornserve.transport.source import Source
+from cornserve.transport.tensor_id import TensorId
+from cornserve.transport.tensor_view import TensorView
 from cornserve.transport.transport import Transport
 
 __all__ = [
@@ -13,11 +13,11 @@ __all__ = [
     "LostError",
     "Production",
     "Reader",
-    "Received",
     "SlabError",
     "Slot",
-    "Source",
     "StaleError",
+    "TensorId",
+    "TensorView",
     "TooLargeError",
     "Transport",
     "TransportError",

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
+from cornserve.concurrency import run_unless
 from cornserve.transport.admission import Admission, Age
 from cornserve.transport.errors import LostError
 from cornserve.transport.intake import Offer
@@ -14,13 +15,12 @@ from cornserve.transport.meter import PULLED, SAME_NODE, SAME_PROCESS, Meter
 from cornserve.transport.neighbours import Neighbours
 from cornserve.transport.peer import Peer
 from cornserve.transport.puller import Piece, Puller
-from cornserve.transport.received import Received
 from cornserve.transport.segment import Location, Mapping
 from cornserve.transport.slab import Slab
 from cornserve.transport.store import Block
 from cornserve.transport.subscriptions import Incoming
+from cornserve.transport.tensor_view import TensorView
 from cornserve.v1 import transfer_pb2 as pb
-from cornserve.waiting import done_before
 
 
 class Arrivals:
@@ -32,7 +32,7 @@ class Arrivals:
         self._neighbours = Neighbours(slab.path.parent)
 
     @asynccontextmanager
-    async def readable(self, incoming: Incoming, offer: Offer) -> AsyncIterator[Received]:
+    async def readable(self, incoming: Incoming, offer: Offer) -> AsyncIterator[TensorView]:
         """The tensor, until the block ends."""
         way, arrival = self._way(incoming, offer)
         async with arrival as received:
@@ -49,7 +49,7 @@ class Arrivals:
     async def close(self) -> None:
         await self._neighbours.close()
 
-    def _way(self, incoming: Incoming, offer: Offer) -> tuple[str, AbstractAsyncContextManager[Received]]:
+    def _way(self, incoming: Incoming, offer: Offer) -> tuple[str, AbstractAsyncContextManager[TensorView]]:
         producer = incoming.producer
         if producer is None or producer.segment == self._slab.path.name:
             return SAME_PROCESS, _mapped(offer.tensor, self._slab.path, self._slab.mapping)
@@ -59,7 +59,7 @@ class Arrivals:
         return PULLED, self._pulled(incoming, producer, offer)
 
     @asynccontextmanager
-    async def _pulled(self, incoming: Incoming, producer: pb.Producer, offer: Offer) -> AsyncIterator[Received]:
+    async def _pulled(self, incoming: Incoming, producer: pb.Producer, offer: Offer) -> AsyncIterator[TensorView]:
         """In our own slab, as if it were the request's own tensor. The producer's is released at once."""
         tensor = offer.tensor
         account = self._admission.open(Age(tensor.arrived_us, incoming.intake.source.request_id))
@@ -93,7 +93,7 @@ class Arrivals:
         into = self._admission.store.buffer(block)
         try:
             pulling = self._puller.pull(peer.host, producer.address, piece, into)
-            await done_before(intake.lost, pulling)
+            await run_unless(intake.lost, pulling)
         except LostError as error:
             intake.lose(str(error))
         except OSError as error:
@@ -103,12 +103,12 @@ class Arrivals:
 
 
 @asynccontextmanager
-async def _mapped(tensor: pb.TensorRef, path: Path, mapping: Mapping) -> AsyncIterator[Received]:
+async def _mapped(tensor: pb.TensorRef, path: Path, mapping: Mapping) -> AsyncIterator[TensorView]:
     """Where its producer has it."""
     yield _received(tensor, path, tensor.offset, tensor.generation, mapping)
 
 
-def _received(tensor: pb.TensorRef, path: Path, offset: int, generation: int, mapping: Mapping) -> Received:
+def _received(tensor: pb.TensorRef, path: Path, offset: int, generation: int, mapping: Mapping) -> TensorView:
     location = Location(str(path), offset, tensor.nbytes, generation)
     view = mapping.view(offset, tensor.nbytes)
-    return Received(tensor.dtype, tuple(tensor.shape), tensor.metadata, view, location, mapping)
+    return TensorView(tensor.dtype, tuple(tensor.shape), tensor.metadata, view, location, mapping)

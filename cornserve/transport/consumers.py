@@ -6,18 +6,18 @@ import asyncio
 import logging
 from contextvars import Context
 
-from cornserve.observe.discretion import outline
+from cornserve.concurrency import run_unless
+from cornserve.observe.redaction import redacted_traceback
 from cornserve.transport.board import Board, Name
 from cornserve.transport.ends import BEATS_PER_LEASE, PRODUCER, silence
 from cornserve.transport.meter import Meter
 from cornserve.transport.publication import Subscription
 from cornserve.v1 import transfer_pb2 as pb
-from cornserve.waiting import done_before
-from cornserve.wire.line import Line
+from cornserve.wire.connection import MessageConnection
 
 log = logging.getLogger(__name__)
 
-_Line = Line[pb.TransferEvent, pb.TransferRequest]
+_Line = MessageConnection[pb.TransferEvent, pb.TransferRequest]
 
 
 class Consumers:
@@ -60,7 +60,7 @@ class Consumers:
         alive = pb.TransferEvent(alive=pb.Alive())
         silent = silence(process.line, alive, self._lease_seconds / BEATS_PER_LEASE, BEATS_PER_LEASE)
         try:
-            if await done_before(process.line.over, silent):
+            if await run_unless(process.line.over, silent):
                 self._meter.expired_leases += 1
                 log.warning("a consumer has been silent for %g s: its leases are over", self._lease_seconds)
         finally:
@@ -73,7 +73,7 @@ class _Process:
     """What one consuming process has subscribed to."""
 
     def __init__(self, board: Board) -> None:
-        self.line: _Line = Line(PRODUCER, self._read)
+        self.line: _Line = MessageConnection(PRODUCER, self._read)
         self._board = board
         self._subscriptions: dict[int, tuple[Name, Subscription]] = {}
 
@@ -90,7 +90,7 @@ class _Process:
             for command in frame.commands:
                 self._take(command)
         except Exception as error:
-            log.error("cannot take what a consumer sent:\n%s", outline(error))
+            log.error("cannot take what a consumer sent:\n%s", redacted_traceback(error))
             self.line.abort("the consumer sent what cannot be taken")
 
     def _take(self, command: pb.TransferCommand) -> None:

@@ -7,17 +7,17 @@ import asyncio
 from typing import Any, Final
 
 from cornserve.v1 import transfer_pb2 as pb
-from cornserve.wire.line import Line, Sent, Side
+from cornserve.wire.connection import Codec, MessageConnection, Sent
 
 _GREETING = b"cornserve.v1.Transfer\n"
 
 BEATS_PER_LEASE: Final = 4
 
-CONSUMER: Final[Side[pb.TransferCommand, pb.TransferResponse]] = Side(_GREETING, pb.TransferResponse)
-PRODUCER: Final[Side[pb.TransferEvent, pb.TransferRequest]] = Side(_GREETING, pb.TransferRequest)
+CONSUMER: Final[Codec[pb.TransferCommand, pb.TransferResponse]] = Codec(_GREETING, pb.TransferResponse)
+PRODUCER: Final[Codec[pb.TransferEvent, pb.TransferRequest]] = Codec(_GREETING, pb.TransferRequest)
 
 
-async def silence(line: Line[Sent, Any], alive: Sent, beat_seconds: float, beats: int) -> None:
+async def silence(line: MessageConnection[Sent, Any], alive: Sent, beat_seconds: float, beats: int) -> None:
     """Says at each beat that we live, and returns when the other end has said nothing for so many of them.
 
     It is beats that are counted, and not the time, so that a process that stood still does not blame the other.

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from cornserve.transport.errors import LostError
-from cornserve.transport.source import Source
+from cornserve.transport.tensor_id import TensorId
 from cornserve.v1 import transfer_pb2 as pb
 
 
@@ -35,7 +35,7 @@ class Intake:
         recall: is called when an older request needs the room of what has been offered.
     """
 
-    def __init__(self, source: Source, recall: Callable[[], None]) -> None:
+    def __init__(self, source: TensorId, recall: Callable[[], None]) -> None:
         self.source = source
         self.recall: Final = recall
         self._offers: deque[Offer] = deque()

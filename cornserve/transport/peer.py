@@ -9,19 +9,19 @@ from collections.abc import Callable
 from contextvars import Context
 from typing import Final
 
-from cornserve.observe.discretion import outline
+from cornserve.concurrency import run_unless
+from cornserve.observe.redaction import redacted_traceback
 from cornserve.transport.ends import BEATS_PER_LEASE, CONSUMER, silence
 from cornserve.transport.intake import Intake, Offer
 from cornserve.v1 import transfer_pb2 as pb
-from cornserve.waiting import done_before
-from cornserve.wire.line import Line
+from cornserve.wire.connection import MessageConnection
 
 log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS: Final = 15.0
 """How long a producer may be silent, or not answer at all."""
 
-_Line = Line[pb.TransferCommand, pb.TransferResponse]
+_Line = MessageConnection[pb.TransferCommand, pb.TransferResponse]
 
 
 class Peer:
@@ -31,7 +31,7 @@ class Peer:
         self.endpoint = endpoint
         self.producer: pb.Producer | None = None
         """Who answers there, before anything is announced."""
-        self._line: _Line = Line(CONSUMER, self._read)
+        self._line: _Line = MessageConnection(CONSUMER, self._read)
         self._intakes: dict[int, Intake] = {}
         self._numbers = itertools.count(1)
         self._beat_seconds = lease_seconds / BEATS_PER_LEASE
@@ -84,7 +84,7 @@ class Peer:
     async def _end_of_line(self) -> str:
         beats = max(2, round(PATIENCE_SECONDS / self._beat_seconds))
         silent = silence(self._line, pb.TransferCommand(alive=pb.Alive()), self._beat_seconds, beats)
-        if await done_before(self._line.over, silent):
+        if await run_unless(self._line.over, silent):
             return f"its process hangs: nothing was heard on the connection for {beats * self._beat_seconds:g} s"
         return f"the connection to its process is over: {await self._line.closed()}"
 
@@ -96,7 +96,7 @@ class Peer:
             for event in frame.events:
                 self._take(event)
         except Exception as error:
-            log.error("cannot take what the producer at %s sent:\n%s", self.endpoint, outline(error))
+            log.error("cannot take what the producer at %s sent:\n%s", self.endpoint, redacted_traceback(error))
             self._line.abort(f"cannot take what its process sent: {error!r}")
 
     def _take(self, event: pb.TransferEvent) -> None:

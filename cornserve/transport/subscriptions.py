@@ -12,7 +12,7 @@ from cornserve.transport.intake import Intake, Link
 from cornserve.transport.local import LocalLink
 from cornserve.transport.meter import Meter
 from cornserve.transport.peer import Peer
-from cornserve.transport.source import Source
+from cornserve.transport.tensor_id import TensorId
 from cornserve.v1 import transfer_pb2 as pb
 
 
@@ -53,7 +53,7 @@ class Subscriptions:
         """Found out by asking there."""
 
     @asynccontextmanager
-    async def subscribed(self, source: Source, recall: Callable[[], None]) -> AsyncIterator[Incoming]:
+    async def subscribed(self, source: TensorId, recall: Callable[[], None]) -> AsyncIterator[Incoming]:
         incoming = self._subscribe(Intake(source, recall))
         try:
             yield incoming

@@ -21,14 +21,14 @@ from cornserve.transport.errors import LostError
 from cornserve.transport.meter import Meter
 from cornserve.transport.production import Production
 from cornserve.transport.puller import Export, Piece, Puller
-from cornserve.transport.received import Received
 from cornserve.transport.segment import TOKEN_BYTES
 from cornserve.transport.slab import Slab
-from cornserve.transport.source import Source
 from cornserve.transport.subscriptions import Subscriptions
 from cornserve.transport.tcp import TcpPuller
+from cornserve.transport.tensor_id import TensorId
+from cornserve.transport.tensor_view import TensorView
 from cornserve.v1 import transfer_pb2 as pb
-from cornserve.wire.reception import Answers
+from cornserve.wire.listener import Answers
 
 
 def _ignore() -> None:
@@ -107,7 +107,7 @@ class Transport:
         return Production(name, account, self._admission, self._contents, self._board)
 
     @asynccontextmanager
-    async def consume(self, source: Source, on_recall: Callable[[], None] = _ignore) -> AsyncIterator[Received]:
+    async def consume(self, source: TensorId, on_recall: Callable[[], None] = _ignore) -> AsyncIterator[TensorView]:
         """A tensor, as soon as it is there, and held until the block ends.
 
         It may be asked for before it exists, or before the invocation that will produce it has started.
@@ -126,7 +126,7 @@ class Transport:
             async with self._arrivals.readable(incoming, offer) as received:
                 yield received
 
-    async def consume_stream(self, source: Source) -> AsyncGenerator[Received, None]:
+    async def consume_stream(self, source: TensorId) -> AsyncGenerator[TensorView, None]:
         """The chunks of a stream of tensors. Each is held until the next one is asked for.
 
         Close it (`contextlib.aclosing`) if you may leave it early.

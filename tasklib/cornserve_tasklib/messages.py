@@ -17,7 +17,7 @@ from pydantic import (
 )
 from pydantic.json_schema import SkipJsonSchema
 
-from cornserve.task.references import Given
+from cornserve.task.references import ReferenceDecoder
 from cornserve_tasklib.image import ImagePart
 from cornserve_tasklib.sampling import STRICT
 
@@ -54,7 +54,7 @@ class ImageUrlPart(BaseModel):
 
 def _no_finished_image(part: object, info: ValidationInfo) -> object:
     """What the gateway makes of images reaches executors, and does not come from clients."""
-    if isinstance(part, dict) and part.get("type") == "image" and not isinstance(info.context, Given):
+    if isinstance(part, dict) and part.get("type") == "image" and not isinstance(info.context, ReferenceDecoder):
         raise ValueError("an image is sent as a part of type 'image_url'")
     return part
 

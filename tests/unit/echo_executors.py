@@ -15,7 +15,7 @@ from cornserve.task.spec import ExecutorSpec, find_executor
 from cornserve.transport import Transport
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.v1 import executor_pb2_grpc
-from cornserve.wire.line import Line
+from cornserve.wire.connection import MessageConnection
 from cornserve_executors.base import Executor
 from cornserve_executors.base.metrics import Metrics
 from cornserve_executors.base.ports import listening
@@ -81,7 +81,9 @@ class EchoExecutors:
         self._directory.cleanup()
 
 
-def _until_killed(served: AsyncExitStack, answer: Callable[[], Line[Any, Any]]) -> Line[Any, Any]:
+def _until_killed(
+    served: AsyncExitStack, answer: Callable[[], MessageConnection[Any, Any]]
+) -> MessageConnection[Any, Any]:
     line = answer()
     served.callback(line.abort, "killed")
     return line

@@ -12,8 +12,8 @@ from pydantic_core import from_json
 from benchmarks.harness.load.job import ANSWER, PACE_SECONDS, WORDS, Job
 from benchmarks.harness.load.tally import Tally
 from cornserve.v1 import executor_pb2 as pb
+from cornserve.wire.connection import MessageConnection
 from cornserve.wire.invocations import CALLER
-from cornserve.wire.line import Line
 from cornserve_echo import EchoRequest
 
 
@@ -52,7 +52,7 @@ class _Calls:
         )
         self._flying: dict[int, _Progress] = {}
         self._next = 0
-        self._line = Line(CALLER, self._take)
+        self._line = MessageConnection(CALLER, self._take)
 
     async def begin(self) -> None:
         await self._line.connect(self._address)

@@ -24,8 +24,8 @@ from typing import Any
 
 import uvloop
 
-from cornserve.transport import LostError, Source, Transport
-from cornserve.wire.reception import Reception
+from cornserve.transport import LostError, TensorId, Transport
+from cornserve.wire.listener import MessageListener
 
 POLL_SECONDS = 0.001
 REQUEST = "benchmark"
@@ -139,7 +139,7 @@ class Side:
         await asyncio.sleep(0)  # so that the announcement leaves before the next copy
 
     async def _read(self, endpoint: str, invocation: int, is_copied: bool) -> tuple[int, int]:
-        async with self._transport.consume(Source(endpoint, REQUEST, invocation, 0, "tensor")) as tensor:
+        async with self._transport.consume(TensorId(endpoint, REQUEST, invocation, 0, "tensor")) as tensor:
             if is_copied:
                 self._own[:] = tensor.view
                 tensor.check()
@@ -200,7 +200,7 @@ def _held(transport: Transport) -> Callable[[], float]:
 
 async def main(directory: Path, host: str, nbytes: int, slab_bytes: int) -> None:
     transport = Transport(directory, slab_bytes=slab_bytes, request_bytes=nbytes, lease_seconds=_NO_LEASE_ENDS)
-    reception = Reception(await transport.start(host))
+    reception = MessageListener(await transport.start(host))
     endpoint = await reception.open(f"{host}:0")
     side = Side(transport, host, nbytes)
     say(endpoint)

@@ -15,7 +15,7 @@ from pydantic_core import to_json
 from cornserve.app.load import load
 from cornserve.app.record import AppSpec, AppView, Phase, ReplicaLog, Scale
 from cornserve.app.source import unload_app
-from cornserve.app.threads import in_own_thread
+from cornserve.app.threads import run_in_daemon_thread
 from cornserve.control.store.base import (
     APPS,
     AlreadyExistsError,
@@ -31,8 +31,8 @@ from cornserve.control.store.base import (
 from cornserve.gateway.context import Context
 from cornserve.gateway.endpoints import sse
 from cornserve.gateway.endpoints.openapi import takes
-from cornserve.gateway.entry.body import body_of
 from cornserve.gateway.errors import ApiError, of_validation
+from cornserve.gateway.http.body import body_of
 from cornserve.gateway.observe.targets import Targets, scrape_targets
 from cornserve.task.errors import DefinitionError
 
@@ -143,7 +143,7 @@ async def _check_loads(name: str, spec: AppSpec) -> None:
     module = f"cornserve_check_{uuid.uuid4().hex}"
     try:
         async with asyncio.timeout(LOAD_SECONDS):
-            await in_own_thread(load, name, spec, module)
+            await run_in_daemon_thread(load, name, spec, module)
     except TimeoutError:
         message = f"importing the app takes longer than {LOAD_SECONDS:g} s: load what is large in executors"
         raise ApiError(400, message, code="invalid_app") from None

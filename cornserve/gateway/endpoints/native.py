@@ -16,9 +16,9 @@ from cornserve.gateway.endpoints import sse
 from cornserve.gateway.endpoints.openapi import takes_any_json
 from cornserve.gateway.endpoints.plain import PlainRoute
 from cornserve.gateway.endpoints.serving import Serving
-from cornserve.gateway.entry.body import body_of
-from cornserve.gateway.entry.headers import header
 from cornserve.gateway.errors import of_validation
+from cornserve.gateway.http.body import body_of
+from cornserve.gateway.http.headers import header
 from cornserve.gateway.request.merge import merge
 from cornserve.gateway.request.session import Session
 from cornserve.task import Stream

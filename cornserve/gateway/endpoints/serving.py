@@ -17,19 +17,19 @@ from starlette.types import Receive, Scope, Send
 
 from cornserve.gateway.context import Shared
 from cornserve.gateway.endpoints import sse
-from cornserve.gateway.entry.admission import Held
-from cornserve.gateway.entry.headers import header
-from cornserve.gateway.entry.outgoing import send_piece
-from cornserve.gateway.entry.presence import WhilePresent
 from cornserve.gateway.errors import ApiError, of_request
+from cornserve.gateway.http.admission import Held
+from cornserve.gateway.http.headers import header
+from cornserve.gateway.http.outgoing import send_piece
+from cornserve.gateway.http.presence import WhilePresent
 from cornserve.gateway.media.media import Place, places_in
 from cornserve.gateway.observe import access_log
 from cornserve.gateway.request.session import Session, StreamWantedError
 from cornserve.limits import Limits
 from cornserve.observe import logs, tracing
-from cornserve.observe.discretion import outline
+from cornserve.observe.redaction import redacted_traceback
 from cornserve.task.errors import TaskError
-from cornserve.tracebacks import forget_origin
+from cornserve.tracebacks import clear_traceback
 
 log = logging.getLogger(__name__)
 
@@ -142,11 +142,11 @@ class Serving:
     def _explain(self, error: Exception) -> ApiError:
         """What the client is told. The error forgets where it came from: the request's memory must not hang on it."""
         if not isinstance(error, ApiError | TaskError):
-            log.error("the request failed:\n%s", outline(error))
+            log.error("the request failed:\n%s", redacted_traceback(error))
         explained = of_request(error)
         explained.headers["x-request-id"] = self.id
         self._status = explained.status
-        forget_origin(error)
+        clear_traceback(error)
         return explained
 
     def _begin(self) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from starlette.types import Send
 
-from cornserve.gateway.entry.admission import Admission
-from cornserve.gateway.entry.outgoing import send_piece
+from cornserve.gateway.http.admission import Admission
+from cornserve.gateway.http.outgoing import send_piece
 
 _HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 

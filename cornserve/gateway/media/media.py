@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cornserve.concurrency import gather_all
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.media import data_url
 from cornserve.gateway.media.errors import ImageError
 from cornserve.gateway.media.fetch import Fetcher
 from cornserve.gateway.media.inspection import MEGA, check_bytes, inspected
 from cornserve.task import Blob
-from cornserve.waiting import all_of
 from cornserve_tasklib.chat import ChatRequest
 from cornserve_tasklib.image import Image, ImagePart
 from cornserve_tasklib.messages import ImageUrlPart
@@ -68,7 +68,7 @@ class Media:
         if len(places) > self._limits.images:
             message = f"the request has {len(places)} images ({self._limits.remedy('images')})"
             raise ApiError(400, message, param="messages", code="too_many_images")
-        await all_of(self._settle(place, take_bytes) for place in places)
+        await gather_all(self._settle(place, take_bytes) for place in places)
         self._check_pixels(places)
 
     def _check_pixels(self, places: Sequence[Place]) -> None:

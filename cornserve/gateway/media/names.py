@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from cornserve.app.threads import in_own_thread
+from cornserve.app.threads import run_in_daemon_thread
 
 LookUp = Callable[..., list[Any]]
 """As `socket.getaddrinfo`."""
@@ -24,7 +24,9 @@ class Names(AbstractResolver):
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
         try:
-            found = await in_own_thread(self._look_up, host, port, family, socket.SOCK_STREAM, 0, socket.AI_ADDRCONFIG)
+            found = await run_in_daemon_thread(
+                self._look_up, host, port, family, socket.SOCK_STREAM, 0, socket.AI_ADDRCONFIG
+            )
         except UnicodeError as error:  # a part of the name is too long for any
             raise OSError(str(error)) from error
         return [

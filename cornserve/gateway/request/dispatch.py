@@ -12,10 +12,10 @@ from cornserve.gateway.request.execution import Execution
 from cornserve.gateway.request.graph import Graph
 from cornserve.gateway.request.replica import Replica
 from cornserve.gateway.request.replicas import Replicas
-from cornserve.observe.discretion import outline
+from cornserve.observe.redaction import redacted_traceback
 from cornserve.task import TaskError
-from cornserve.task.choice import Draws
 from cornserve.task.recording import Invocation
+from cornserve.task.replayable_random import ReplayableRandom
 from cornserve.v1 import executor_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -170,7 +170,7 @@ class Dispatch:
                 if execution.waits_for_a_replica:
                     self._starts_now(execution)
         except Exception as error:
-            log.error("an invocation cannot be started:\n%s", outline(error))
+            log.error("an invocation cannot be started:\n%s", redacted_traceback(error))
             execution.fail("INTERNAL", f"the gateway cannot start it: {error!r}")
 
     def _starts_now(self, execution: Execution) -> bool:
@@ -193,7 +193,7 @@ class Dispatch:
         )
 
     def _draw(self, execution: Execution) -> float:
-        return Draws(f"{self._request_id}/{execution.invocation.index}").uniform()
+        return ReplayableRandom(f"{self._request_id}/{execution.invocation.index}").uniform()
 
     def _expire(self) -> None:
         for execution in self.executions:

@@ -16,11 +16,11 @@ from dataclasses import replace
 from typing import Protocol
 
 from cornserve.gateway.observe.replica_metrics import ReplicaTally
-from cornserve.observe.discretion import outline
+from cornserve.observe.redaction import redacted_traceback
 from cornserve.v1 import executor_pb2 as pb
+from cornserve.wire.connection import MessageConnection
 from cornserve.wire.frame import packed
 from cornserve.wire.invocations import CALLER
-from cornserve.wire.line import Line
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Replica:
         self._tally = tally
         self.is_suspect = is_suspect
         """Until it is connected."""
-        self._line = Line(replace(CALLER, pack=self._frame), self._read)
+        self._line = MessageConnection(replace(CALLER, pack=self._frame), self._read)
         self._commands_since = 0.0
         self._running: dict[int, tuple[Listener, float]] = {}
         """By call, who listens, and when it was started."""
@@ -164,7 +164,7 @@ class Replica:
                 chunk = event.chunk
                 listener.on_chunk(chunk.output, chunk.item)
         except Exception as error:  # the other invocations go on
-            log.error("cannot take what the executor at %s sent:\n%s", self.endpoint, outline(error))
+            log.error("cannot take what the executor at %s sent:\n%s", self.endpoint, redacted_traceback(error))
             self.cancel(event.call, "INTERNAL")
             self._end(listener, "INTERNAL", f"the gateway cannot take the executor's answer: {error!r}")
 
@@ -180,7 +180,7 @@ class Replica:
         try:
             listener.on_end(code, message, b"")
         except Exception as error:
-            log.error("cannot end an invocation at %s:\n%s", self.endpoint, outline(error))
+            log.error("cannot end an invocation at %s:\n%s", self.endpoint, redacted_traceback(error))
 
 
 _CODES = {code: name.removeprefix("CODE_") for name, code in pb.Code.items()}

@@ -14,10 +14,10 @@ from cornserve.gateway.request.heed import heeding
 from cornserve.gateway.request.replicas import Replicas
 from cornserve.task import Stream, TaskError
 from cornserve.task.base import Task
-from cornserve.task.choice import Draws
 from cornserve.task.errors import Suspension
 from cornserve.task.recording import Recording
 from cornserve.task.references import Origin
+from cornserve.task.replayable_random import ReplayableRandom
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ class Session:
         self._dispatch = Dispatch(
             request_id, deployed.route, replicas, meter, attempt=attempt, arrived_us=arrived_us, deadline=deadline
         )
-        draws = Draws(request_id)
+        draws = ReplayableRandom(request_id)
         path = draws.choose(deployed.route.shares)
         meter.take_path(path)
         self._path: Task[Any, Any] = deployed.app.paths[path]

@@ -17,7 +17,7 @@ from typing import Any
 import uvloop
 from pydantic import ValidationError
 
-from cornserve import waiting
+from cornserve import concurrency
 from cornserve.limits import MIB
 from cornserve.observe import logs, tracing
 from cornserve.task.spec import ExecutorSpec, find_executor
@@ -86,7 +86,7 @@ def _in_one_line(error: ValidationError) -> str:
 
 def _without_our_frames(error: Exception) -> Exception:
     """Whoever wrote the executor looks for their own lines."""
-    ours = (str(Path(__file__).parent), str(Path(asyncio.__file__).parent), waiting.__file__)
+    ours = (str(Path(__file__).parent), str(Path(asyncio.__file__).parent), concurrency.__file__)
     traceback = error.__traceback__
     while traceback and traceback.tb_next and traceback.tb_frame.f_code.co_filename.startswith(ours):
         traceback = traceback.tb_next

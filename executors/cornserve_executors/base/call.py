@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from cornserve.task import Tensor
-from cornserve.transport import Received, Slot
+from cornserve.transport import Slot, TensorView
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_executors.base.tensors import Tensors
 
@@ -39,7 +39,7 @@ class Call:
         self.has_begun = True
         await self._send(output, item)
 
-    async def receive(self, tensor: Tensor) -> Received:
+    async def receive(self, tensor: Tensor) -> TensorView:
         """The data of one of the request's tensors, as soon as it is there. It may be read until the invocation ends;
         `check` it after the last read.
 
@@ -49,7 +49,7 @@ class Call:
         """
         return await self._tensors.receive(tensor)
 
-    async def receive_all(self, tensors: Sequence[Tensor]) -> list[Received]:
+    async def receive_all(self, tensors: Sequence[Tensor]) -> list[TensorView]:
         """Several, which may arrive in any order; in the order asked for.
 
         Raises one `InputLostError` for all that are lost together.

@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cornserve.observe.discretion import outline
+from cornserve.observe.redaction import redacted_traceback
 from cornserve.task.output import Output
-from cornserve.task.references import Blob, Given, Origin, Tensor
-from cornserve.tracebacks import forget_origin
+from cornserve.task.references import Blob, Origin, ReferenceDecoder, Tensor
+from cornserve.tracebacks import clear_traceback
 from cornserve.transport import StaleError, TooLargeError
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_executors.base.call import Call, Send
@@ -39,7 +39,7 @@ async def run(executor: Executor[Any, Any, Any], start: pb.Start, tensors: Tenso
         raise
     except Exception as error:
         end = _end_by(error)
-        forget_origin(error)
+        clear_traceback(error)
         return end
 
 
@@ -56,7 +56,7 @@ def _end_by(error: Exception) -> pb.End:
             return pb.End(code=pb.CODE_RESOURCE_EXHAUSTED, message=str(error))
         case InputLostError():
             return pb.End(code=pb.CODE_INPUT_LOST, message=str(error), lost_inputs=error.inputs)
-    log.error("the invocation failed:\n%s", outline(error))
+    log.error("the invocation failed:\n%s", redacted_traceback(error))
     return pb.End(code=pb.CODE_INTERNAL, message=f"{type(error).__name__}: {error}")
 
 
@@ -64,7 +64,7 @@ async def _values(executor: Executor[Any, Any, Any], start: pb.Start, tensors: T
     """What of its output is neither stream nor tensor, as JSON."""
     if start.delivered and not executor.continues:
         raise InvalidRequestError("this executor does not go on from what another has sent")
-    given = Given([_given(one) for one in start.inputs])
+    given = ReferenceDecoder([_given(one) for one in start.inputs])
     request = executor.request_adapter.validate_json(start.request, context=given)
     call = Call(start, tensors, send)
     try:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from cornserve.v1 import executor_pb2 as pb
-from cornserve.wire.line import Line
+from cornserve.wire.connection import MessageConnection
 
 HIGH_WATER = 4096
 """Events that may wait before senders have to: a caller that reads too slowly slows what it asked for."""
 
 
 class Outbox:
-    def __init__(self, line: Line[pb.Event, pb.InvokeRequest]) -> None:
+    def __init__(self, line: MessageConnection[pb.Event, pb.InvokeRequest]) -> None:
         self._line = line
 
     async def chunk(self, call: int, output: str, item: bytes) -> None:

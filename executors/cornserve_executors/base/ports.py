@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import grpc
 
-from cornserve.wire.reception import Answers, Reception
+from cornserve.wire.listener import Answers, MessageListener
 
 
 @asynccontextmanager
@@ -18,7 +18,7 @@ async def listening(server: grpc.aio.Server, answers: Answers, address: str) -> 
         answers: makes our end of each line that is opened.
         address: `HOST:PORT`; port 0 is any free one whose next is free, too.
     """
-    reception = Reception(answers)
+    reception = MessageListener(answers)
     endpoint = await _open(server, reception, address)
     await server.start()
     try:
@@ -27,7 +27,7 @@ async def listening(server: grpc.aio.Server, answers: Answers, address: str) -> 
         reception.close()
 
 
-async def _open(server: grpc.aio.Server, reception: Reception, address: str) -> str:
+async def _open(server: grpc.aio.Server, reception: MessageListener, address: str) -> str:
     host, _, wanted = address.rpartition(":")
     while True:
         port = server.add_insecure_port(f"{host}:{wanted}")

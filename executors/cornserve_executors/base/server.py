@@ -18,11 +18,11 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from prometheus_client import start_http_server
 
-from cornserve.files import write_whole
+from cornserve.atomic_files import write_atomically
+from cornserve.concurrency import run_unless
 from cornserve.transport import Transport
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.v1 import executor_pb2_grpc
-from cornserve.waiting import done_before
 from cornserve_executors.base.executor import EngineDeadError, Executor
 from cornserve_executors.base.metrics import Metrics
 from cornserve_executors.base.ports import listening
@@ -74,7 +74,7 @@ class Server:
         """Serves until `terminated`. Raises what the executor did not start for, or `EngineDeadError`."""
         async with self._listening(address):
             try:
-                if await done_before(terminated, self._executor.start(self._state.report)):
+                if await run_unless(terminated, self._executor.start(self._state.report)):
                     await self._serve(terminated)
                     await self._drain(drain_seconds)
             finally:
@@ -96,7 +96,7 @@ class Server:
                 metrics, _ = start_http_server(address.metrics_port, address.host, registry=self._metrics.registry)
                 announcement.append(f"{address.host}:{metrics.server_port}")
             if address.announce is not None:
-                write_whole(address.announce, "\n".join(announcement))
+                write_atomically(address.announce, "\n".join(announcement))
             try:
                 yield
             finally:
@@ -108,7 +108,7 @@ class Server:
         log.info("ready")
         watching = asyncio.create_task(self._watch_engine())
         try:
-            if await done_before(terminated, self._state.death()):
+            if await run_unless(terminated, self._state.death()):
                 raise EngineDeadError(await self._state.death())
         finally:
             watching.cancel()

@@ -13,9 +13,9 @@ from cornserve.observe import logs
 from cornserve.transport import Transport
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.v1 import executor_pb2_grpc
+from cornserve.wire.connection import MessageConnection
 from cornserve.wire.invocations import EXECUTOR
-from cornserve.wire.line import Line
-from cornserve.wire.reception import Answers
+from cornserve.wire.listener import Answers
 from cornserve_executors.base import invocation
 from cornserve_executors.base.call import Send
 from cornserve_executors.base.executor import EngineDeadError, Executor
@@ -53,7 +53,7 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
         self._transport = transport
         self._queue = queue
         self._calls: set[asyncio.Task[None]] = set()
-        self._callers: dict[asyncio.Task[None], Line[pb.Event, pb.InvokeRequest]] = {}
+        self._callers: dict[asyncio.Task[None], MessageConnection[pb.Event, pb.InvokeRequest]] = {}
         self._end = ""
         """Why everything is cancelled, once it is."""
 
@@ -69,10 +69,10 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
     def answers(self) -> Answers:
         return {EXECUTOR.greeting: self._answer}
 
-    def _answer(self) -> Line[pb.Event, pb.InvokeRequest]:
+    def _answer(self) -> MessageConnection[pb.Event, pb.InvokeRequest]:
         """Our end of a line that somebody opens."""
         frames: asyncio.Queue[pb.InvokeRequest | None] = asyncio.Queue()
-        line = Line(EXECUTOR, frames.put_nowait)
+        line = MessageConnection(EXECUTOR, frames.put_nowait)
         caller = asyncio.create_task(self._serve(line, _until_none(frames)))
         self._callers[caller] = line
         caller.add_done_callback(self._callers.pop)
@@ -88,7 +88,9 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
             caller.cancel()
         await asyncio.gather(*self._callers, return_exceptions=True)
 
-    async def _serve(self, line: Line[pb.Event, pb.InvokeRequest], frames: AsyncIterator[pb.InvokeRequest]) -> None:
+    async def _serve(
+        self, line: MessageConnection[pb.Event, pb.InvokeRequest], frames: AsyncIterator[pb.InvokeRequest]
+    ) -> None:
         """Until the caller leaves."""
         try:
             with self._state.calling() as is_taken:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 
+from cornserve.concurrency import run_unless
 from cornserve.task import Tensor
 from cornserve.task.references import Origin
-from cornserve.transport import LostError, Production, Received, Slot, Source, StaleError, Transport
+from cornserve.transport import LostError, Production, Slot, StaleError, TensorId, TensorView, Transport
 from cornserve.v1 import executor_pb2 as pb
-from cornserve.waiting import done_before
 from cornserve_executors.base.metrics import Metrics
 
 
@@ -34,7 +34,7 @@ class Tensors:
         self._metrics = metrics
         self._awaited = 0
         """Inputs that have not arrived."""
-        self._received: dict[int, Received] = {}
+        self._received: dict[int, TensorView] = {}
         self._recalled: set[int] = set()
         """Inputs that an older request waits for."""
         self._recall = asyncio.Event()
@@ -48,11 +48,11 @@ class Tensors:
             start.request_id, start.invocation, start.attempt, arrived_us=start.arrived_us
         )
 
-    async def receive(self, tensor: Tensor) -> Received:
+    async def receive(self, tensor: Tensor) -> TensorView:
         (received,) = await self.receive_all([tensor])
         return received
 
-    async def receive_all(self, tensors: Sequence[Tensor]) -> list[Received]:
+    async def receive_all(self, tensors: Sequence[Tensor]) -> list[TensorView]:
         """Fails with the first that is lost. Others are likely lost with it, as their maker is gone: they are told
         together, so that they are made again together.
 
@@ -62,7 +62,7 @@ class Tensors:
         arrival = asyncio.gather(*arriving)
         try:
             with self._waiting():
-                if await done_before(self._recall, arrival):
+                if await run_unless(self._recall, arrival):
                     return arrival.result()
             raise InputLostError(sorted(self._recalled), "an older request has needed their room")
         except InputLostError as error:
@@ -75,9 +75,9 @@ class Tensors:
                 one.cancel()
             await asyncio.gather(*arriving, return_exceptions=True)
 
-    async def _arrival_of(self, tensor: Tensor) -> Received:
+    async def _arrival_of(self, tensor: Tensor) -> TensorView:
         index, pending = self._find(tensor)
-        source = Source(pending.endpoint, self._start.request_id, pending.invocation, pending.attempt, pending.output)
+        source = TensorId(pending.endpoint, self._start.request_id, pending.invocation, pending.attempt, pending.output)
         try:
             consuming = self._transport.consume(source, partial(self._on_recall, index))
             received = await self._held.enter_async_context(consuming)
@@ -134,7 +134,7 @@ class Tensors:
         raise ValueError(f"{tensor!r} is no input of this invocation")
 
 
-def _is_stale(received: Received) -> bool:
+def _is_stale(received: TensorView) -> bool:
     try:
         received.check()
     except StaleError:

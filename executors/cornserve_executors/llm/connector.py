@@ -22,14 +22,14 @@ from vllm.platforms import current_platform
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
 
-from cornserve.transport import Location, Reader, Received, StaleError
+from cornserve.transport import Location, Reader, StaleError, TensorView
 from cornserve_executors.copies import read
 
 ENCODED = "encoded/"
 """What the identifiers of images begin with that the engine does not encode itself."""
 
 
-def reference_to(received: Received) -> dict[str, Any]:
+def reference_to(received: TensorView) -> dict[str, Any]:
     """By which the engine's process finds a tensor."""
     return {"location": asdict(received.location), "dtype": received.dtype, "shape": received.shape}
 

@@ -19,8 +19,8 @@ from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from vllm.renderers import BaseRenderer
 from vllm.renderers.online_renderer import OnlineRenderer
 
-from cornserve.transport import Received
-from cornserve.waiting import all_of
+from cornserve.concurrency import gather_all
+from cornserve.transport import TensorView
 from cornserve_executors.base import InvalidRequestError
 from cornserve_executors.llm.connector import reference_to
 from cornserve_executors.llm.images import SMALL_PIXELS, ArrivedImage, Images, RawImage
@@ -38,7 +38,7 @@ class Conversation:
         owner: in whose turn its images are opened.
     """
 
-    def __init__(self, request: ChatRequest, received: Sequence[Received], images: Images, owner: str) -> None:
+    def __init__(self, request: ChatRequest, received: Sequence[TensorView], images: Images, owner: str) -> None:
         self._request = request
         self._found = images.of(request.image_parts, received)
         self._images = images
@@ -98,7 +98,7 @@ class Conversation:
         return prompt
 
     async def _placeholders(self) -> list[Placeholder]:
-        return await all_of(self._images.placeholder(image, self._owner) for image in self._found)
+        return await gather_all(self._images.placeholder(image, self._owner) for image in self._found)
 
 
 class AssemblingRenderer:

@@ -10,7 +10,7 @@ from typing import Any
 from vllm import RequestOutput
 from vllm.config.structured_outputs import StructuredOutputsConfig
 
-from cornserve.transport import Received
+from cornserve.transport import TensorView
 from cornserve_executors.base import EngineDeadError, InvalidRequestError
 from cornserve_executors.llm import trace
 from cornserve_executors.llm.answer import Answer
@@ -61,7 +61,7 @@ class Engine(VllmEngine):
         id: str,
         send: Callable[[bytes], Awaitable[None]] | None = None,
         delivered: Sequence[ChatChunk] = (),
-        received: Sequence[Received] = (),
+        received: Sequence[TensorView] = (),
     ) -> ChatResponse:
         """Answers, and hands each piece of the answer to `send`. Cancelling it stops the generation at once.
 
@@ -129,7 +129,7 @@ def engine_args(config: LLMTask) -> dict[str, Any]:
     return args | {"language_model_only": True, "mm_processor_cache_gb": 0}
 
 
-def _check(output: RequestOutput, received: Sequence[Received]) -> None:
+def _check(output: RequestOutput, received: Sequence[TensorView]) -> None:
     """The engine does not say why it gives a request up; if embeddings have been taken back, that is why."""
     if any(completion.finish_reason == "error" for completion in output.outputs):
         for tensor in received:

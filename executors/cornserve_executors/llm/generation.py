@@ -19,7 +19,7 @@ from vllm.renderers import BaseRenderer
 from vllm.renderers.online_renderer import OnlineRenderer
 from vllm.sampling_params import RequestOutputKind
 
-from cornserve.transport import Received
+from cornserve.transport import TensorView
 from cornserve_executors.base import InvalidRequestError, StartError
 from cornserve_executors.llm.continuation import Continuation
 from cornserve_executors.llm.conversation import Conversation
@@ -97,7 +97,7 @@ class Generations:
             raise StartError(f"tool_parser, reasoning_parser: {error}") from error
 
     async def of(
-        self, request: LLMRequest, received: Sequence[Received] = (), *, stream: bool, owner: str = ""
+        self, request: LLMRequest, received: Sequence[TensorView] = (), *, stream: bool, owner: str = ""
     ) -> Generation:
         """Templates, tokenizers and processors of images run in threads.
 
@@ -121,7 +121,7 @@ class Generations:
         sampling = vllm_request.to_sampling_params(self._max_tokens(request, prompt), {})
         return Generation(request, prompt, sampling, self._tokenizer)
 
-    async def _chat(self, request: ChatRequest, received: Sequence[Received], stream: bool, owner: str) -> Generation:
+    async def _chat(self, request: ChatRequest, received: Sequence[TensorView], stream: bool, owner: str) -> Generation:
         self._check_tools(request)
         conversation = Conversation(request, received, self.images, owner)
         fields = request.model_dump(exclude_defaults=True, exclude={"messages", "max_tokens", "max_completion_tokens"})

@@ -15,8 +15,8 @@ from typing import Any
 import PIL.Image
 from vllm.renderers import BaseRenderer
 
-from cornserve.transport import Received
-from cornserve.waiting import all_of
+from cornserve.concurrency import gather_all
+from cornserve.transport import TensorView
 from cornserve_executors.llm.connector import ENCODED
 from cornserve_executors.llm.placeholders import IMAGE, Placeholder, Placeholders
 from cornserve_executors.media.images import UnusableImageError, open_image
@@ -50,7 +50,7 @@ class ArrivedImage:
     where: str
     identifier: str
     encoded: EncodedImage
-    received: Received
+    received: TensorView
 
 
 class Images:
@@ -65,7 +65,7 @@ class Images:
         """Whether the engine has the model's encoder."""
         self._lanes = Lanes(SMALL_PIXELS)
 
-    def of(self, parts: Sequence[ImagePart], received: Sequence[Received]) -> list[RawImage | ArrivedImage]:
+    def of(self, parts: Sequence[ImagePart], received: Sequence[TensorView]) -> list[RawImage | ArrivedImage]:
         """What is known of each part's image, in order. Decodes nothing.
 
         Args:
@@ -86,7 +86,7 @@ class Images:
         """Decodes them, off the event loop and in the owner's turn. They are gone when the block ends."""
         pixels = sum(image.pixels for image in images)
         async with self._lanes.lane_of(pixels).enter(pixels, owner) as lane:
-            opened = await all_of(lane.run(partial(open_image, one.image)) for one in images)
+            opened = await gather_all(lane.run(partial(open_image, one.image)) for one in images)
             try:
                 yield opened
             finally:
@@ -102,7 +102,7 @@ class Images:
             )
         return RawImage(image)
 
-    def _arrived(self, image: Image, received: Received) -> ArrivedImage:
+    def _arrived(self, image: Image, received: TensorView) -> ArrivedImage:
         if self._placeholders is None:
             raise UnusableImageError(image.where, f"{self._model} is a model of text, it takes no images")
         encoded = EncodedImage.model_validate_json(received.metadata)

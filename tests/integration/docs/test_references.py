@@ -28,7 +28,7 @@ from cornserve.gateway.endpoints.openai.body import Generating
 from cornserve.gateway.endpoints.openai.chat import ChatCompletionRequest
 from cornserve.gateway.endpoints.openai.completions import TextCompletionRequest
 from cornserve.gateway.endpoints.openai.embeddings import CreateEmbeddingRequest
-from cornserve.gateway.entry.admission import Admission
+from cornserve.gateway.http.admission import Admission
 from cornserve.gateway.observe.metrics import Metrics
 from cornserve.gateway.observe.replica_metrics import ReplicaMetrics, Tallies
 from cornserve.gateway.replica_logs import Logs

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from cornserve.task.references import Blob, Edges
-from cornserve.transport import Source, Transport
+from cornserve.task.references import Blob, ReferenceEncoder
+from cornserve.transport import TensorId, Transport
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_tasklib.image import EncodedImage, Image
 from tests import invoking
@@ -21,20 +21,20 @@ class Caller:
         self._caller = caller
         self._calls = 0
 
-    def send(self, *images: Image) -> list[Source]:
+    def send(self, *images: Image) -> list[TensorId]:
         """Each with a request of its own. Returns where their embeddings will be."""
         return [self._send(image, self._calls + 1, f"{self._name}-{self._calls + 1}", 0) for image in images]
 
-    def send_together(self, *images: Image) -> list[Source]:
+    def send_together(self, *images: Image) -> list[TensorId]:
         """As one request."""
         arrived = self._calls
         return [self._send(image, arrived, self._name, invocation) for invocation, image in enumerate(images)]
 
-    def _send(self, image: Image, arrived_us: int, request_id: str, invocation: int) -> Source:
+    def _send(self, image: Image, arrived_us: int, request_id: str, invocation: int) -> TensorId:
         self._calls += 1
         start = _start(request_id, invocation, arrived_us, image)
         self._caller.send(pb.Command(call=self._calls, start=start))
-        return Source(self._endpoint, request_id, invocation, 0, "embeddings")
+        return TensorId(self._endpoint, request_id, invocation, 0, "embeddings")
 
     async def ends(self, count: int) -> list[pb.End]:
         """Of so many invocations, in the order in which they were sent."""
@@ -56,7 +56,7 @@ async def calling(name: str, endpoint: str) -> AsyncIterator[Caller]:
         yield Caller(name, endpoint, caller)
 
 
-async def read(transport: Transport, source: Source) -> tuple[bytes, EncodedImage]:
+async def read(transport: Transport, source: TensorId) -> tuple[bytes, EncodedImage]:
     """A copy of the embeddings, and what is said of them."""
     async with transport.consume(source) as received:
         data = bytes(received.view)
@@ -66,7 +66,7 @@ async def read(transport: Transport, source: Source) -> tuple[bytes, EncodedImag
 
 
 def _start(request_id: str, invocation: int, arrived_us: int, image: Image) -> pb.Start:
-    edges = Edges()
+    edges = ReferenceEncoder()
     request = image.model_dump_json(context=edges).encode()
     blobs = [pb.Input(inline=one.data) for one in edges.inputs if isinstance(one, Blob)]
     return pb.Start(request_id=request_id, invocation=invocation, request=request, inputs=blobs, arrived_us=arrived_us)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import PIL.Image
 
-from cornserve.transport import Production, Received, Source, Transport
-from cornserve.wire.reception import Reception
+from cornserve.transport import Production, TensorId, TensorView, Transport
+from cornserve.wire.listener import MessageListener
 from cornserve_tasklib.image import EncodedImage
 from tests.images import sent
 from tests.integration.encoder.engine import encoding
@@ -30,11 +30,11 @@ class Encoder:
         self._held = held
         self._numbers = count()
 
-    async def all(self, pictures: Sequence[PIL.Image.Image], kind: str) -> list[Received]:
+    async def all(self, pictures: Sequence[PIL.Image.Image], kind: str) -> list[TensorView]:
         """Of those that are to be encoded."""
         return [(await self.encode(picture))[0] for picture, one in zip(pictures, kind, strict=True) if one == "e"]
 
-    async def encode(self, picture: PIL.Image.Image, rows: int | None = None) -> tuple[Received, Production]:
+    async def encode(self, picture: PIL.Image.Image, rows: int | None = None) -> tuple[TensorView, Production]:
         """What arrives of it, until the encoder ends, and by what it can be taken back.
 
         Args:
@@ -50,7 +50,7 @@ class Encoder:
             await self._engine.write(made, slot.buffer)
         encoded = EncodedImage(key=self._engine.key(image), rows=rows or plan.rows, fields=plan.fields)
         slot.publish(self._engine.dtype, self._engine.shape(plan), encoded.model_dump_json().encode())
-        source = Source(self._endpoint, name, 0, 1, "embeddings")
+        source = TensorId(self._endpoint, name, 0, 1, "embeddings")
         return await self._held.enter_async_context(self._transport.consume(source)), production
 
 
@@ -60,7 +60,7 @@ async def running_encoder(model: Path, folder: Path, dtype: str = "auto") -> Asy
         engine = await stack.enter_async_context(encoding(model, dtype=dtype))
         transport = Transport(folder, slab_bytes=SLAB_BYTES, request_bytes=SLAB_BYTES // 4)
         stack.push_async_callback(transport.stop)
-        reception = Reception(await transport.start("127.0.0.1"))
+        reception = MessageListener(await transport.start("127.0.0.1"))
         stack.callback(reception.close)
         endpoint = await reception.open("127.0.0.1:0")
         held = await stack.enter_async_context(AsyncExitStack())

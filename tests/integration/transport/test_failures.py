@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cornserve.transport import LostError, Source, StaleError, Transport, reap
+from cornserve.transport import LostError, StaleError, TensorId, Transport, reap
 from tests.integration.transport.conftest import RemoteWorker, StartWorker
 from tests.integration.transport.worker import MIB, REQUEST
 from tests.waiting import until
@@ -191,7 +191,7 @@ async def test_data_of_a_freed_slot_is_never_read_as_anothers(start_worker: Star
 
 async def read(consumer: Transport, producer: RemoteWorker, invocation: int) -> bytes:
     """A tensor that is all the byte that its metadata says."""
-    async with consumer.consume(Source(producer.endpoint, REQUEST, invocation, 0, "embeddings")) as tensor:
+    async with consumer.consume(TensorId(producer.endpoint, REQUEST, invocation, 0, "embeddings")) as tensor:
         for _ in range(invocation % 7):
             await asyncio.sleep(0)
         data = bytes(tensor.view)

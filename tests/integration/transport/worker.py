@@ -13,8 +13,8 @@ from typing import Any
 
 import uvloop
 
-from cornserve.transport import Production, Received, Source, Transport, TransportError
-from cornserve.wire.reception import Reception
+from cornserve.transport import Production, TensorId, TensorView, Transport, TransportError
+from cornserve.wire.listener import MessageListener
 
 MIB = 1 << 20
 PAUSE = 0.004
@@ -27,7 +27,7 @@ class Worker:
         self._transport = transport
         self._productions: dict[int, Production] = {}
         self._held = AsyncExitStack()
-        self._received: dict[str, Received] = {}
+        self._received: dict[str, TensorView] = {}
 
     async def begin(self, invocation: int) -> None:
         self._productions[invocation] = self._transport.produce(REQUEST, invocation, 0, arrived_us=invocation)
@@ -56,7 +56,7 @@ class Worker:
     async def hold(self, endpoint: str, invocation: int, output: str) -> str:
         """Consumes a tensor, and keeps it."""
         try:
-            source = Source(endpoint, REQUEST, invocation, 0, output)
+            source = TensorId(endpoint, REQUEST, invocation, 0, output)
             tensor = await self._held.enter_async_context(self._transport.consume(source))
         except TransportError as error:
             return f"{type(error).__name__}: {error}"
@@ -83,7 +83,7 @@ def _labels(labels: dict[str, str]) -> str:
 
 async def main(directory: Path, slab_bytes: int, lease_seconds: float) -> None:
     transport = Transport(directory, slab_bytes=slab_bytes, request_bytes=slab_bytes // 2, lease_seconds=lease_seconds)
-    reception = Reception(await transport.start("127.0.0.1"))
+    reception = MessageListener(await transport.start("127.0.0.1"))
     print(json.dumps(await reception.open("127.0.0.1:0")), flush=True)
     worker = Worker(transport)
     loop = asyncio.get_running_loop()

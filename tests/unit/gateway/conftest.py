@@ -21,7 +21,7 @@ from cornserve.app.source import unload_app
 from cornserve.control.store.base import APPS, Store
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.gateway.api import create_api
-from cornserve.gateway.entry.server import Server, server_config
+from cornserve.gateway.http.server import Server, server_config
 from cornserve.gateway.media.fetch import Fetcher
 from cornserve.gateway.media.media import Media
 from cornserve.limits import Limits

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from cornserve.gateway.entry.connection import Connection
-from cornserve.gateway.entry.server import Server
+from cornserve.gateway.http.connection import Connection
+from cornserve.gateway.http.server import Server
 from cornserve.limits import Limits
 from tests.unit.gateway.raw_http import post
 from tests.waiting import until

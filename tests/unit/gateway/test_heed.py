@@ -13,8 +13,8 @@ from openai.types.chat import ChatCompletionUserMessageParam
 
 from cornserve.gateway.request.heed import heeding, watched
 from cornserve.task import Task
-from cornserve.task.choice import Draws
 from cornserve.task.recording import Recording
+from cornserve.task.replayable_random import ReplayableRandom
 from cornserve_tasklib import Chat, ChatRequest, ChatResponse
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.conftest import Deploy
@@ -82,7 +82,7 @@ def test_a_request_that_is_handed_on_is_heeded() -> None:
         {"messages": [USER], "n": 2, "tools": [{"type": "function", "function": {"name": "f"}}]}
     )
 
-    recording = Recording(Draws("a request"))
+    recording = Recording(ReplayableRandom("a request"))
     recording.play("Chat", lambda: heeding(Chat(model_id="m"), watched(ChatRequest, given)))
 
     assert ChatRequest.model_validate_json(recording.invocations[0].request) == given

@@ -12,8 +12,8 @@ import pytest
 from cornserve.gateway.observe.replica_metrics import ReplicaTally
 from cornserve.gateway.request.replica import Replica
 from cornserve.v1 import executor_pb2 as pb
+from cornserve.wire.connection import MessageConnection
 from cornserve.wire.invocations import EXECUTOR
-from cornserve.wire.line import Line
 from cornserve_executors.base.ports import listening
 
 
@@ -21,7 +21,7 @@ class Scripted:
     """Answers each start with a chunk, and with the end whose code the request names."""
 
     def __init__(self) -> None:
-        self.line = Line(EXECUTOR, self._take)
+        self.line = MessageConnection(EXECUTOR, self._take)
 
     def _take(self, frame: pb.InvokeRequest | None) -> None:
         for command in frame.commands if frame is not None else ():

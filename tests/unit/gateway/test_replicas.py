@@ -10,7 +10,7 @@ import pytest
 from cornserve.app.record import AppSpec, Route
 from cornserve.gateway.request.replica import Replica
 from cornserve.gateway.request.replicas import Replicas
-from cornserve.task.choice import Draws
+from cornserve.task.replayable_random import ReplayableRandom
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_echo import EchoTask
 from tests.unit.echo_executors import EchoExecutors
@@ -126,7 +126,7 @@ async def test_the_faster_of_uneven_replicas_gets_more(replicas: Replicas, endpo
 async def test_static_shares_divide_requests_whatever_is_in_flight(replicas: Replicas, endpoints: list[str]) -> None:
     start(replicas._get(endpoints[0]), seconds=1000)
 
-    chosen = Counter(choose(replicas, draw=Draws(f"request {n}").uniform()).endpoint for n in range(3000))
+    chosen = Counter(choose(replicas, draw=ReplayableRandom(f"request {n}").uniform()).endpoint for n in range(3000))
 
     assert all(900 < chosen[endpoint] < 1100 for endpoint in endpoints)
 

@@ -19,9 +19,9 @@ from cornserve.gateway.apps import Apps
 from cornserve.gateway.context import Shared
 from cornserve.gateway.deployed import Deployed
 from cornserve.gateway.endpoints.serving import Serving
-from cornserve.gateway.entry.admission import Admission
-from cornserve.gateway.entry.presence import DEPARTURE, Departure, client_left
 from cornserve.gateway.errors import ApiError
+from cornserve.gateway.http.admission import Admission
+from cornserve.gateway.http.presence import DEPARTURE, Departure, client_left
 from cornserve.gateway.media.fetch import Fetcher
 from cornserve.gateway.media.media import Media
 from cornserve.gateway.observe.metrics import Metrics

@@ -9,7 +9,7 @@ import logging
 import httpx2 as httpx
 import pytest
 
-from cornserve.gateway.entry.server import Server
+from cornserve.gateway.http.server import Server
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.sources import ECHO, STEPS
@@ -18,7 +18,7 @@ from tests.waiting import until
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cornserve.gateway.entry.server.GRACE_SECONDS", 0.2)
+    monkeypatch.setattr("cornserve.gateway.http.server.GRACE_SECONDS", 0.2)
 
 
 async def test_a_request_that_has_no_answer_yet_may_be_sent_again(

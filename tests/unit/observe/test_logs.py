@@ -16,8 +16,8 @@ import pytest
 
 from cornserve.control.launcher.local.tail import MAX_CHARACTERS, reason
 from cornserve.observe import logs
-from cornserve.observe.discretion import outline
 from cornserve.observe.log_format import LogFormat
+from cornserve.observe.redaction import redacted_traceback
 
 Written = Callable[[], str]
 
@@ -93,7 +93,7 @@ def failure() -> Exception:
 
 
 def test_an_outline_tells_what_and_where_but_quotes_nothing() -> None:
-    told = outline(failure())
+    told = redacted_traceback(failure())
 
     assert SECRET not in told
     assert told.splitlines()[-1] == "builtins.ValueError"

@@ -9,9 +9,9 @@ from pydantic import BaseModel
 from pydantic_core import from_json, to_json
 
 from cornserve import Output, Stream, Task, Tensor, UnitTask
-from cornserve.task.choice import Draws
 from cornserve.task.errors import Suspension
 from cornserve.task.recording import Invocation, Recording
+from cornserve.task.replayable_random import ReplayableRandom
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ class Calls(Task[str, Any]):
 
 
 def record(code: Callable[[], T], recording: Recording | None = None) -> tuple[T | Suspension, Recording]:
-    recording = recording or Recording(Draws("request"))
+    recording = recording or Recording(ReplayableRandom("request"))
     return recording.play("Calls", code), recording
 
 
@@ -54,7 +54,7 @@ def answer(invocation: Invocation) -> None:
 
 def run(code: Callable[[], T]) -> tuple[T, list[list[int]]]:
     """Plays to the end; also returns which invocations were new in each round."""
-    recording = Recording(Draws("request"))
+    recording = Recording(ReplayableRandom("request"))
     rounds: list[list[int]] = []
     while True:
         known = len(recording.invocations)

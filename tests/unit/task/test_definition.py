@@ -8,9 +8,9 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from cornserve import App, ExecutorSpec, Output, Stream, Task, Tensor, UnitTask
-from cornserve.task.choice import Draws
 from cornserve.task.errors import DefinitionError
 from cornserve.task.recording import Recording
+from cornserve.task.replayable_random import ReplayableRandom
 from tests.unit.task.playing import Said, Say, Text
 
 
@@ -63,14 +63,14 @@ def test_wrong_settings_are_refused() -> None:
 
 def test_a_unit_task_refuses_another_request_type() -> None:
     with pytest.raises(TypeError, match="Say takes a Text, not a str"):
-        Recording(Draws("r")).play("t", lambda: Say().invoke("text"))  # type: ignore[arg-type]
+        Recording(ReplayableRandom("r")).play("t", lambda: Say().invoke("text"))  # type: ignore[arg-type]
 
 
 def test_a_subclass_of_the_request_is_sent_as_the_declared_type() -> None:
     class More(Text):
         secret: str = "x"
 
-    recording = Recording(Draws("r"))
+    recording = Recording(ReplayableRandom("r"))
     recording.play("t", lambda: Say().invoke(More(text="a", secret="y")))
 
     assert recording.invocations[0].request == b'{"text":"a"}'
@@ -88,7 +88,7 @@ def test_a_mapped_stream_cannot_be_an_input() -> None:
         return Listen().invoke(Words(words=words.map(str.upper)))
 
     with pytest.raises(Exception, match="mapped Stream cannot be the input"):
-        Recording(Draws("r")).play("t", code)
+        Recording(ReplayableRandom("r")).play("t", code)
 
 
 def test_references_hidden_in_other_types_are_refused_when_the_task_is_defined() -> None:

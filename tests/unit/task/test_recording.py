@@ -13,7 +13,6 @@ import pytest
 from pydantic import BaseModel, TypeAdapter, field_validator
 
 from cornserve import InvocationError, Task, replayable_choice
-from cornserve.task.choice import Draws
 from cornserve.task.errors import (
     AbortedError,
     DivergenceError,
@@ -24,6 +23,7 @@ from cornserve.task.errors import (
 )
 from cornserve.task.recording import Recording
 from cornserve.task.references import Origin
+from cornserve.task.replayable_random import ReplayableRandom
 from tests.unit.task.playing import Said, Say, Text, answer, record, run
 
 say = Say()
@@ -84,7 +84,7 @@ async def test_a_mapped_stream_gives_the_mapped_items() -> None:
         yield ["one", "two"]
         yield ["three"]
 
-    recording = Recording(Draws("r"), open_stream=items)
+    recording = Recording(ReplayableRandom("r"), open_stream=items)
     stream = recording.play("Calls", lambda: say.invoke(Text(text="a")).words.map(str.upper).map(len))
 
     assert not isinstance(stream, Suspension)
@@ -96,7 +96,7 @@ async def test_a_mapped_stream_gives_what_came_before_an_error() -> None:
     async def items(origin: Origin) -> Any:
         yield ["3", "4", "five", "6"]
 
-    recording = Recording(Draws("r"), open_stream=items)
+    recording = Recording(ReplayableRandom("r"), open_stream=items)
     stream = recording.play("Calls", lambda: say.invoke(Text(text="a")).words.map(int))
 
     assert not isinstance(stream, Suspension)
@@ -420,7 +420,7 @@ def test_choices_are_the_same_in_every_replay() -> None:
 def test_choices_follow_their_probabilities() -> None:
     counts = [0, 0, 0]
     for request in range(3000):
-        recording = Recording(Draws(f"request-{request}"))
+        recording = Recording(ReplayableRandom(f"request-{request}"))
         index = recording.play("Calls", lambda: replayable_choice(3, p=[0.5, 0.0, 0.25]))
         assert isinstance(index, int)
         counts[index] += 1
@@ -450,7 +450,7 @@ def test_a_value_that_escapes_its_request_is_refused() -> None:
 
 async def test_concurrent_requests_do_not_mix() -> None:
     async def one(text: str) -> str:
-        recording = Recording(Draws(text))
+        recording = Recording(ReplayableRandom(text))
 
         def code() -> str:
             return say.invoke(Text(text=text)).text

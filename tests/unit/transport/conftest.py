@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from cornserve.transport import Source, Transport
+from cornserve.transport import TensorId, Transport
 from cornserve.transport.ends import PRODUCER
-from cornserve.wire.line import Line
-from cornserve.wire.reception import Reception
+from cornserve.wire.connection import MessageConnection
+from cornserve.wire.listener import MessageListener
 
 MIB = 1 << 20
 REQUEST = "request-1"
@@ -44,13 +44,13 @@ class Site:
     async def mute_endpoint(self) -> str:
         """Of a process that stands still: somebody takes connections, and says no more than the greeting."""
 
-        def answer() -> Line[Any, Any]:
-            line = Line(PRODUCER, lambda frame: None)
+        def answer() -> MessageConnection[Any, Any]:
+            line = MessageConnection(PRODUCER, lambda frame: None)
             self._stack.push_async_callback(line.closed)
             self._stack.callback(line.abort, "the test is over")
             return line
 
-        reception = Reception({PRODUCER.greeting: answer})
+        reception = MessageListener({PRODUCER.greeting: answer})
         self._stack.callback(reception.close)
         return await reception.open("127.0.0.1:0")
 
@@ -60,8 +60,8 @@ class Process:
         self.transport = transport
         self.endpoint = endpoint
 
-    def source(self, output: str = "embeddings", *, invocation: int = 0, attempt: int = 0) -> Source:
-        return Source(self.endpoint, REQUEST, invocation, attempt, output)
+    def source(self, output: str = "embeddings", *, invocation: int = 0, attempt: int = 0) -> TensorId:
+        return TensorId(self.endpoint, REQUEST, invocation, attempt, output)
 
     @property
     def held_bytes(self) -> float:
@@ -79,7 +79,7 @@ def slab_bytes(transport: Transport) -> dict[str, float]:
 
 @asynccontextmanager
 async def _serving(transport: Transport) -> AsyncIterator[Process]:
-    reception = Reception(await transport.start("127.0.0.1"))
+    reception = MessageListener(await transport.start("127.0.0.1"))
     try:
         yield Process(transport, await reception.open("127.0.0.1:0"))
     finally:

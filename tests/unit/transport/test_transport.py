@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cornserve.transport import LostError, Production, Reader, Slot, Source, StaleError, TooLargeError, Transport
+from cornserve.transport import LostError, Production, Reader, Slot, StaleError, TensorId, TooLargeError, Transport
 from tests.unit.transport.conftest import MIB, REQUEST, Process, Site
 from tests.waiting import until
 
@@ -194,7 +194,7 @@ async def test_a_producer_that_hangs_loses_its_consumers(site: Site, monkeypatch
 
     async with asyncio.timeout(60):
         with pytest.raises(LostError, match="hangs"):
-            async with consumer.transport.consume(Source(endpoint, REQUEST, 0, 0, "embeddings")):
+            async with consumer.transport.consume(TensorId(endpoint, REQUEST, 0, 0, "embeddings")):
                 raise AssertionError("something has arrived")
 
 

@@ -11,9 +11,15 @@ from dataclasses import replace
 import pytest
 
 from cornserve.v1 import executor_pb2 as pb
+from cornserve.wire.connection import (
+    FULL_FRAME_BYTES,
+    MAX_FRAME_BYTES,
+    MAX_FRAME_MESSAGES,
+    MessageConnection,
+    address_of,
+)
 from cornserve.wire.frame import packed
 from cornserve.wire.invocations import EXECUTOR
-from cornserve.wire.line import FULL_FRAME_BYTES, MAX_FRAME_BYTES, MAX_FRAME_MESSAGES, Line, address_of
 from tests.invoking import Caller
 from tests.unit.echo_executors import EchoExecutors
 from tests.waiting import until
@@ -72,7 +78,7 @@ async def _left(reader: asyncio.StreamReader) -> None:
 async def test_who_connects_and_says_nothing_is_no_caller(
     endpoint: str, executors: EchoExecutors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cornserve.wire.reception.GREETING_SECONDS", 0.05)
+    monkeypatch.setattr("cornserve.wire.listener.GREETING_SECONDS", 0.05)
     reader, writer = await asyncio.open_connection(*address_of(endpoint))
 
     await _left(reader)
@@ -108,7 +114,9 @@ async def test_long_messages_share_no_frame_and_short_ones_do() -> None:
         frames.append([event.ByteSize() for event in events])
         return packed(events)
 
-    line: Line[pb.Event, pb.InvokeRequest] = Line(replace(EXECUTOR, pack=noted), lambda frame: None)
+    line: MessageConnection[pb.Event, pb.InvokeRequest] = MessageConnection(
+        replace(EXECUTOR, pack=noted), lambda frame: None
+    )
     with socket.create_server(("127.0.0.1", 0)) as listener:
         await asyncio.get_running_loop().create_connection(lambda: line, *listener.getsockname())
         theirs, _ = await asyncio.to_thread(listener.accept)
@@ -128,7 +136,7 @@ async def test_long_messages_share_no_frame_and_short_ones_do() -> None:
 
 async def test_what_a_slow_reader_has_not_taken_stays_where_it_can_be_bounded() -> None:
     """Between sender and connection, where whoever sends can wait until there is room."""
-    line: Line[pb.Event, pb.InvokeRequest] = Line(EXECUTOR, lambda frame: None)
+    line: MessageConnection[pb.Event, pb.InvokeRequest] = MessageConnection(EXECUTOR, lambda frame: None)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = listener.getsockname()
         transport, _ = await asyncio.get_running_loop().create_connection(lambda: line, *address)
@@ -173,7 +181,7 @@ GREETING, END = EXECUTOR.greeting, bytes(4)
 )
 async def test_frames_are_the_same_in_whatever_pieces_they_arrive(pieces: list[bytes]) -> None:
     taken: list[pb.InvokeRequest | None] = []
-    line: Line[pb.Event, pb.InvokeRequest] = Line(EXECUTOR, taken.append)
+    line: MessageConnection[pb.Event, pb.InvokeRequest] = MessageConnection(EXECUTOR, taken.append)
 
     for piece in pieces:
         line.data_received(piece)
@@ -183,7 +191,7 @@ async def test_frames_are_the_same_in_whatever_pieces_they_arrive(pieces: list[b
 
 async def test_a_frame_that_comes_after_the_line_was_given_up_is_not_taken() -> None:
     taken: list[pb.InvokeRequest | None] = []
-    line: Line[pb.Event, pb.InvokeRequest] = Line(EXECUTOR, taken.append)
+    line: MessageConnection[pb.Event, pb.InvokeRequest] = MessageConnection(EXECUTOR, taken.append)
     line.data_received(GREETING)
     line.abort("enough")
 

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from cornserve.atomic_files import write_atomically
 from cornserve.control.launcher.base import ReplicaId
 from cornserve.control.launcher.local.leader import Leader
 from cornserve.control.launcher.local.shared_memory import SHARED_MEMORY, Note
 from cornserve.control.launcher.local.tail import tail
-from cornserve.files import write_whole
 from cornserve.observe.log_file import older
 from cornserve.task.spec import ExecutorSpec
 from cornserve.transport.segment import reap
@@ -82,7 +82,7 @@ class Folder:
             return None
 
     def write_process(self, process: Process) -> None:
-        write_whole(self._process, process.model_dump_json())
+        write_atomically(self._process, process.model_dump_json())
 
     def read_addresses(self) -> Addresses | None:
         try:

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 from cornserve.app.record import ReplicaState
+from cornserve.concurrency import run_unless
 from cornserve.control.launcher.base import GroupKey, Replica, ReplicaId
 from cornserve.control.launcher.local.folder import Folder, Process
 from cornserve.control.launcher.local.life import Life
@@ -19,7 +20,6 @@ from cornserve.control.launcher.local.observe import Observed
 from cornserve.control.launcher.local.spawn import spawn
 from cornserve.control.launcher.local.threads import finish_in_thread
 from cornserve.task.spec import ExecutorSpec
-from cornserve.waiting import done_before
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ class Place:
             if taken is not None:
                 return taken
             self._show(message=slots.need(self._spec.gpus))
-            await done_before(self._unwanted, slots.released())
+            await run_unless(self._unwanted, slots.released())
         return None
 
     def _start(self, slots: tuple[str, ...]) -> tuple[Folder, Process]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from cornserve.files import write_whole
+from cornserve.atomic_files import write_atomically
 
 SHARED_MEMORY = Path("/dev/shm")
 _PATTERNS = ("sem.mp-*", "psm_*")
@@ -45,7 +45,7 @@ class Note:
     def add(self, names: set[Path]) -> None:
         noted = self._read()
         if not names <= noted:
-            write_whole(self._file, "".join(f"{name}\n" for name in sorted(noted | names)))
+            write_atomically(self._file, "".join(f"{name}\n" for name in sorted(noted | names)))
 
     def unlink_all(self) -> None:
         for name in self._read():

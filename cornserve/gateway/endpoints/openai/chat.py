@@ -20,7 +20,7 @@ from cornserve.gateway.endpoints.openai.body import CompletionUsage, Generating,
 from cornserve.gateway.endpoints.openapi import takes
 from cornserve.gateway.endpoints.plain import PlainRoute
 from cornserve.gateway.endpoints.serving import Serving
-from cornserve.gateway.entry.body import json_of
+from cornserve.gateway.http.body import json_of
 from cornserve.gateway.request.heed import watched
 from cornserve.gateway.request.session import Session
 from cornserve.task import Stream

@@ -29,7 +29,7 @@ from cornserve.gateway.endpoints.openai.body import (
 from cornserve.gateway.endpoints.openapi import takes
 from cornserve.gateway.endpoints.plain import PlainRoute
 from cornserve.gateway.endpoints.serving import Serving
-from cornserve.gateway.entry.body import json_of
+from cornserve.gateway.http.body import json_of
 from cornserve.gateway.request.heed import heeding, watched
 from cornserve.gateway.request.merge import merge
 from cornserve.gateway.request.session import Session

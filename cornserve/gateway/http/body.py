@@ -12,9 +12,9 @@ from fastapi import Request
 from pydantic_core import from_json
 from starlette.types import Receive
 
-from cornserve.gateway.entry.admission import Admission, Held
-from cornserve.gateway.entry.headers import header
 from cornserve.gateway.errors import ApiError
+from cornserve.gateway.http.admission import Admission, Held
+from cornserve.gateway.http.headers import header
 from cornserve.limits import Limits
 
 Content = bytes | bytearray

@@ -12,9 +12,9 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from cornserve.gateway.entry.cork import Cork
-from cornserve.gateway.entry.presence import DEPARTURE, Departure, client_left, gateway_stops
 from cornserve.gateway.errors import ApiError
+from cornserve.gateway.http.cork import Cork
+from cornserve.gateway.http.presence import DEPARTURE, Departure, client_left, gateway_stops
 from cornserve.limits import Limits
 
 MAX_HEAD_BYTES = 64 * 1024

@@ -11,7 +11,7 @@ from typing import Any, cast
 import uvicorn
 from fastapi import FastAPI
 
-from cornserve.gateway.entry.connection import Connection
+from cornserve.gateway.http.connection import Connection
 from cornserve.limits import Limits
 
 GRACE_SECONDS = 10

@@ -11,10 +11,10 @@ from contextlib import suppress
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from cornserve.gateway.entry.admission import Admission
-from cornserve.gateway.entry.body import INCOMING, ClientLeft, Incoming
-from cornserve.gateway.entry.guard import Guard
 from cornserve.gateway.errors import ApiError
+from cornserve.gateway.http.admission import Admission
+from cornserve.gateway.http.body import INCOMING, ClientLeft, Incoming
+from cornserve.gateway.http.guard import Guard
 from cornserve.limits import MIB
 
 LINGER_SECONDS = 2.0

@@ -8,7 +8,7 @@ from itertools import accumulate
 from math import inf
 
 
-class Draws:
+class ReplayableRandom:
     """The numbers of one request: the n-th is a hash of (request id, n) [C §5.3]."""
 
     __slots__ = ("_request_id", "index")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class TensorId:
     """An output of one attempt at one invocation, and the process where that runs."""
 
     endpoint: str

@@ -8,7 +8,7 @@ from cornserve.transport.segment import Location, Mapping
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class TensorView:
     dtype: str
     shape: tuple[int, ...]
     metadata: bytes

@@ -13,7 +13,7 @@ import stat
 import sys
 
 
-def told_to_stop() -> asyncio.Event:
+def stop_signals() -> asyncio.Event:
     """Is set at SIGTERM or SIGINT, or when the pipe that is standard input ends."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

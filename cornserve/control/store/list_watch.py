@@ -10,7 +10,9 @@ from cornserve.control.store.base import Change, ExpiredError, Kind, Listing, Sp
 log = logging.getLogger(__name__)
 
 
-async def follow(store: Store, kind: Kind[Spec, Status]) -> AsyncIterator[Listing[Spec, Status] | Change[Spec, Status]]:
+async def list_and_watch(
+    store: Store, kind: Kind[Spec, Status]
+) -> AsyncIterator[Listing[Spec, Status] | Change[Spec, Status]]:
     """All records, then every change; who falls too far behind gets all records anew. Ends only by an error."""
     while True:
         listing = await store.list(kind)

@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from cornserve.wire.line import Line, address_of
+from cornserve.wire.connection import MessageConnection, address_of
 
 GREETING_SECONDS = 10.0
 """How long who connects may take to say what it wants."""
 
-Answers = Mapping[bytes, Callable[[], Line[Any, Any]]]
+Answers = Mapping[bytes, Callable[[], MessageConnection[Any, Any]]]
 """By greeting: makes our end of a line that somebody opens."""
 
 
-class Reception:
+class MessageListener:
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
         self._server: asyncio.Server | None = None
@@ -82,7 +82,7 @@ class _Visitor(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._leave()
 
-    def _pass_on(self, line: Line[Any, Any]) -> None:
+    def _pass_on(self, line: MessageConnection[Any, Any]) -> None:
         assert self._transport is not None
         self._leave()
         self._transport.set_protocol(line)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from starlette.types import Send
 
-from cornserve.gateway.entry.admission import Admission, Held
-from cornserve.gateway.entry.cork import LARGE
+from cornserve.gateway.http.admission import Admission, Held
+from cornserve.gateway.http.cork import LARGE
 
 
 async def send_piece(send: Send, piece: bytes, admission: Admission, *, is_last: bool = False) -> None:

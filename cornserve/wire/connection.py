@@ -42,7 +42,7 @@ def address_of(endpoint: str) -> tuple[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Side(Generic[Sent, Received]):
+class Codec(Generic[Sent, Received]):
     """What one of the two says, and hears."""
 
     greeting: bytes
@@ -53,7 +53,7 @@ class Side(Generic[Sent, Received]):
     """Makes a frame of messages that are sent."""
 
 
-class Line(asyncio.Protocol, Generic[Sent, Received]):
+class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
     """One end of a line.
 
     Args:
@@ -62,7 +62,7 @@ class Line(asyncio.Protocol, Generic[Sent, Received]):
             raise.
     """
 
-    def __init__(self, side: Side[Sent, Received], take: Callable[[Received | None], None]) -> None:
+    def __init__(self, side: Codec[Sent, Received], take: Callable[[Received | None], None]) -> None:
         self._side = side
         self._take = take
         self._loop = asyncio.get_running_loop()

@@ -1,0 +1,52 @@
+"""Runs and awaits several operations at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Coroutine, Iterable
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+
+async def gather_all(works: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
+    """Returns all results, in order. The first error cancels the others and is raised once they have ended."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(work) for work in works]
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+async def run_unless(event: asyncio.Event, work: Awaitable[Any]) -> bool:
+    """Runs `work`, and cancels it when `event` is set. Returns whether it completed; raises its error."""
+    working, waiting = asyncio.ensure_future(work), asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait((working, waiting), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            working.result()
+        return working.done()
+    finally:
+        working.cancel()
+        waiting.cancel()
+        await asyncio.gather(working, waiting, return_exceptions=True)
+
+
+class Broadcast:
+    """Wakes all waiters at each change.
+
+    A waiter that must not miss a change calls `next_change` before it reads the state, and waits for the event
+    afterwards.
+    """
+
+    def __init__(self) -> None:
+        self._next_change = asyncio.Event()
+
+    def next_change(self) -> asyncio.Event:
+        """Returns an event that the next `notify` sets."""
+        return self._next_change
+
+    def notify(self) -> None:
+        changed, self._next_change = self._next_change, asyncio.Event()
+        changed.set()
