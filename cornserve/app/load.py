@@ -8,7 +8,7 @@ from cornserve.app.app import App
 from cornserve.app.record import AppSpec
 from cornserve.app.source import SourceError, load_app, unload_app
 from cornserve.task.errors import DefinitionError
-from cornserve_tasklib.families import paths_of
+from cornserve_tasklib.families import default_paths
 
 
 def load(name: str, spec: AppSpec, module: str) -> App:
@@ -37,7 +37,7 @@ def _build(name: str, spec: AppSpec, module: str) -> App:
 
 
 def _served_as_its_family(name: str, model: str, shares: Mapping[str, float] | None) -> App:
-    paths = paths_of(model)
+    paths = default_paths(model)
     if shares is None:
         shares = {next(iter(paths)): 1.0}
     for path in shares.keys() - paths.keys():

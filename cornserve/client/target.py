@@ -17,7 +17,7 @@ from cornserve.app.source import SourceError, load_app, unload_app
 from cornserve.client.errors import TargetError
 from cornserve.task.errors import DefinitionError
 from cornserve_tasklib import ChatRequest
-from cornserve_tasklib.families import paths_of
+from cornserve_tasklib.families import default_paths
 from cornserve_tasklib.hub import is_hub_id
 
 SpecOf = Callable[..., AppSpec]
@@ -117,7 +117,7 @@ def _spec(spec: AppSpec, origin: Path | str, name: str | None) -> Target:
 
 def _takes_chats(model: str) -> bool:
     try:
-        return any(ChatRequest in path.request_types() for path in paths_of(model).values())
+        return any(ChatRequest in path.request_types() for path in default_paths(model).values())
     except DefinitionError:
         return True  # as most do: what is not known here may be where the gateway is
 

@@ -41,10 +41,10 @@ class EmbeddingResponse(Output):
 
     @property
     def vectors(self) -> list[array[float]]:
-        return [vector_of(embedding) for embedding in self.embeddings]
+        return [decode_vector(embedding) for embedding in self.embeddings]
 
 
-def vector_of(embedding: str) -> array[float]:
+def decode_vector(embedding: str) -> array[float]:
     return array("f", b64decode(embedding))
 
 

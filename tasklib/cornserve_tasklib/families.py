@@ -24,7 +24,7 @@ _MULTIMODAL_IDS = re.compile(r"Qwen/Qwen2\.5-VL-.+|OpenGVLab/InternVL3-.+-hf")
 code comes with the model."""
 
 
-def paths_of(model: str) -> Paths:
+def default_paths(model: str) -> Paths:
     """The paths by which a model can be served.
 
     Args:

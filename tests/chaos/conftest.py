@@ -7,7 +7,7 @@ import pytest
 
 from cornserve.home import Home
 from tests.integration.cli.machine import Machine
-from tests.models.cache import made_by
+from tests.models.cache import cached_model
 
 ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "tests" / "models"
@@ -26,4 +26,4 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 @pytest.fixture(scope="session")
 def tiny_llama() -> Path:
     """A random Llama."""
-    return made_by(MODELS / "tiny_llama.py", MODELS / "byte_tokenizer.py")
+    return cached_model(MODELS / "tiny_llama.py", MODELS / "byte_tokenizer.py")

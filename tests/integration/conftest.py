@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.models.cache import made_by
+from tests.models.cache import cached_model
 
 ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "tests" / "models"
@@ -11,19 +11,19 @@ MODELS = ROOT / "tests" / "models"
 @pytest.fixture(scope="session")
 def smollm2() -> Path:
     """SmolLM2-135M-Instruct: a real model. Made in 40 s, once."""
-    return made_by(ROOT / "examples" / "smollm2.py")
+    return cached_model(ROOT / "examples" / "smollm2.py")
 
 
 @pytest.fixture(scope="session")
 def tiny_llama() -> Path:
     """A random Llama: for everything that does not depend on what a model says."""
-    return made_by(MODELS / "tiny_llama.py", MODELS / "byte_tokenizer.py")
+    return cached_model(MODELS / "tiny_llama.py", MODELS / "byte_tokenizer.py")
 
 
 @pytest.fixture(scope="session")
 def tiny_bert() -> Path:
     """A random BERT, which embeds texts."""
-    return made_by(MODELS / "tiny_bert.py", MODELS / "byte_tokenizer.py")
+    return cached_model(MODELS / "tiny_bert.py", MODELS / "byte_tokenizer.py")
 
 
 @pytest.fixture(scope="session")
@@ -39,4 +39,4 @@ def tiny_internvl() -> Path:
 
 
 def _tiny_vision_model(script: str) -> Path:
-    return made_by(MODELS / script, MODELS / "byte_tokenizer.py", MODELS / "random_weights.py")
+    return cached_model(MODELS / script, MODELS / "byte_tokenizer.py", MODELS / "random_weights.py")

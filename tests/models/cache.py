@@ -13,7 +13,7 @@ from pathlib import Path
 import platformdirs
 
 
-def made_by(script: Path, *imported: Path) -> Path:
+def cached_model(script: Path, *imported: Path) -> Path:
     """The directory that `script DIRECTORY` makes. Whoever comes while it is being made waits.
 
     Another is made when the script changes, or a file that it imports.

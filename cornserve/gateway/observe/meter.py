@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cornserve.observe.histogram import Histogram
 from cornserve.task.output import Output
-from cornserve_tasklib.answer import Usage
+from cornserve_tasklib.response import Usage
 
 if TYPE_CHECKING:
     from cornserve.gateway.observe.trace import Trace

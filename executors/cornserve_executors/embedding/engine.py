@@ -12,7 +12,7 @@ from vllm.entrypoints.pooling.embed.protocol import EmbeddingCompletionRequest
 from vllm.renderers.online_renderer import OnlineRenderer
 
 from cornserve_executors.vllm import settings
-from cornserve_executors.vllm.engine import VllmEngine, explained
+from cornserve_executors.vllm.engine import VllmEngine, translate_errors
 from cornserve_tasklib.embedding import EmbeddingRequest, EmbeddingResponse, EmbeddingTask
 
 
@@ -29,7 +29,7 @@ class EmbeddingEngine(VllmEngine):
 
     async def embed(self, request: EmbeddingRequest, id: str) -> EmbeddingResponse:
         """Each input is a request to the engine, which works on many at once."""
-        with explained():
+        with translate_errors():
             asked = EmbeddingCompletionRequest.model_validate(request.model_dump())
             prompts = await self._renderer.preprocess_completion(asked, asked.input, prompt_embeds=None)
             params = asked.to_pooling_params()

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from cornserve_executors.base import EngineDeadError
-from cornserve_executors.encoder.stats import Stats
-from cornserve_executors.media.turns import Turns
+from cornserve_executors.encoder.stats import EncoderStats
+from cornserve_executors.media.fair_queue import FairQueue
 
 Input = TypeVar("Input")
 Output = TypeVar("Output")
@@ -39,14 +39,18 @@ class Batcher(Generic[Input, Output]):
     """
 
     def __init__(
-        self, encode: Callable[[Sequence[Input]], Sequence[Output]], device: Executor, max_patches: int, stats: Stats
+        self,
+        encode: Callable[[Sequence[Input]], Sequence[Output]],
+        device: Executor,
+        max_patches: int,
+        stats: EncoderStats,
     ) -> None:
         self._encode = encode
         self._device = device
         self._max_patches = max_patches
         self._stats = stats
-        self._small = Turns[_Item[Input, Output]]()
-        self._large = Turns[_Item[Input, Output]]()
+        self._small = FairQueue[_Item[Input, Output]]()
+        self._large = FairQueue[_Item[Input, Output]]()
         """Those that are a batch of their own."""
         self._order = [self._large, self._small]
         self._arrived = asyncio.Event()

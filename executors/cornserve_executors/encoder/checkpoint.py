@@ -17,7 +17,7 @@ INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 
 
-class Checkpoint:
+class EncoderCheckpoint:
     """Of a directory, or of the hub: then only the files that are needed are fetched."""
 
     def __init__(self, model_id: str) -> None:

@@ -15,12 +15,12 @@ import torch
 from cornserve_executors import copies
 from cornserve_executors.base import EngineDeadError, OverloadedError
 from cornserve_executors.encoder.batcher import Batcher
-from cornserve_executors.encoder.families.family import Plan, Prepared
-from cornserve_executors.encoder.flights import Flights
-from cornserve_executors.encoder.loading import load
-from cornserve_executors.encoder.stats import Stats
-from cornserve_executors.media.images import Size, UnusableImageError, open_image, size_of
-from cornserve_executors.media.lanes import Lanes
+from cornserve_executors.encoder.families.family import EncodingPlan, PreparedImage
+from cornserve_executors.encoder.loader import load
+from cornserve_executors.encoder.single_flight import SingleFlight
+from cornserve_executors.encoder.stats import EncoderStats
+from cornserve_executors.media.decode_pool import DecodePools
+from cornserve_executors.media.images import ImageSize, UnusableImageError, decode_image, image_size
 from cornserve_tasklib.encoder import EncoderTask
 from cornserve_tasklib.image import Image
 
@@ -28,8 +28,8 @@ PATCH_PIXELS = 14 * 14
 """In the families that are known here."""
 
 
-class Engine:
-    def __init__(self, config: EncoderTask, stats: Stats) -> None:
+class EncoderEngine:
+    def __init__(self, config: EncoderTask, stats: EncoderStats) -> None:
         """Loads the encoder. Blocks until that is done; any thread will do."""
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
         self._stats = stats
@@ -41,9 +41,9 @@ class Engine:
         device_threads = min(torch.get_num_threads(), max(1, cores - 1))
         self._device_thread = ThreadPoolExecutor(1, "device", torch.set_num_threads, (device_threads,))
         # What is larger than a batch is large.
-        self._lanes = Lanes(config.max_batch_patches * PATCH_PIXELS, partial(torch.set_num_threads, 1))
+        self._lanes = DecodePools(config.max_batch_patches * PATCH_PIXELS, partial(torch.set_num_threads, 1))
         self._batcher = Batcher(self._encode, self._device_thread, config.max_batch_patches, stats)
-        self._flights = Flights[torch.Tensor]()
+        self._flights = SingleFlight[torch.Tensor]()
 
     @property
     def dtype(self) -> str:
@@ -53,10 +53,10 @@ class Engine:
         """Images of equal keys have equal embeddings."""
         return f"{self._fingerprint[:16]}-{image.digest}"
 
-    def shape(self, plan: Plan) -> tuple[int, int]:
+    def shape(self, plan: EncodingPlan) -> tuple[int, int]:
         return plan.rows, self._family.hidden_size
 
-    def nbytes(self, plan: Plan) -> int:
+    def nbytes(self, plan: EncodingPlan) -> int:
         rows, columns = self.shape(plan)
         return rows * columns * int(self._family.model.dtype.itemsize)
 
@@ -67,15 +67,15 @@ class Engine:
     def warm_up(self) -> None:
         """Pays for what torch and the processor set up at the first image. Blocks."""
         image = PIL.Image.new("RGB", (224, 224))
-        prepared = Prepared(self._family.prepare(image), self._family.plan(Size(*image.size)))
+        prepared = PreparedImage(self._family.prepare(image), self._family.plan(ImageSize(*image.size)))
         self._device_thread.submit(self._encode, [prepared]).result()
 
-    async def plan(self, image: Image) -> Plan:
+    async def plan(self, image: Image) -> EncodingPlan:
         """What it will become, from its size alone."""
         return await asyncio.to_thread(self._plan, image)
 
     @asynccontextmanager
-    async def encoded(self, image: Image, plan: Plan, request_id: str) -> AsyncIterator[torch.Tensor]:
+    async def encoded(self, image: Image, plan: EncodingPlan, request_id: str) -> AsyncIterator[torch.Tensor]:
         """Its rows, on the device. Who asks for the same image while the block lasts shares them."""
         if image.digest in self._flights:
             self._stats.shared()
@@ -93,29 +93,29 @@ class Engine:
         self._lanes.shutdown()
         self._device_thread.shutdown(cancel_futures=True)
 
-    async def _make(self, image: Image, plan: Plan, request_id: str) -> torch.Tensor:
+    async def _make(self, image: Image, plan: EncodingPlan, request_id: str) -> torch.Tensor:
         # The more of those of the file, and those that the processor makes of them.
         pixels = max(image.width * image.height, plan.patches * PATCH_PIXELS)
-        async with self._lanes.lane_of(pixels).enter(pixels, request_id) as lane:
+        async with self._lanes.pool_for(pixels).enter(pixels, request_id) as lane:
             with self._stats.preparing():
                 prepared = await lane.run(partial(self._prepare, image, plan))
             rows = await self._batcher.encode(prepared, plan.patches, request_id)
         self._stats.encoded(plan.rows)
         return rows
 
-    def _plan(self, image: Image) -> Plan:
+    def _plan(self, image: Image) -> EncodingPlan:
         try:
-            return self._family.plan(size_of(image))
+            return self._family.plan(image_size(image))
         except UnusableImageError:
             raise
         except ValueError as error:
             raise UnusableImageError(image.where, f"the model does not take it: {error}") from error
 
-    def _prepare(self, image: Image, plan: Plan) -> Prepared:
-        pixels = self._family.prepare(open_image(image))
-        return Prepared(pixels.to(self._family.model.dtype), plan)
+    def _prepare(self, image: Image, plan: EncodingPlan) -> PreparedImage:
+        pixels = self._family.prepare(decode_image(image))
+        return PreparedImage(pixels.to(self._family.model.dtype), plan)
 
-    def _encode(self, images: Sequence[Prepared]) -> Sequence[torch.Tensor]:
+    def _encode(self, images: Sequence[PreparedImage]) -> Sequence[torch.Tensor]:
         try:
             with torch.inference_mode():
                 rows = self._family.encode(images)

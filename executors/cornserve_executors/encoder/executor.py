@@ -13,25 +13,25 @@ from prometheus_client import Metric
 from cornserve.transport import Slot, TooLargeError
 from cornserve_executors.base import Call, Executor
 from cornserve_executors.base.executor import Report
-from cornserve_executors.encoder.stats import Stats
+from cornserve_executors.encoder.stats import EncoderStats
 from cornserve_executors.models import check_model
 from cornserve_tasklib.encoder import Embeddings, EncoderTask
 from cornserve_tasklib.image import EncodedImage, Image
 
 if TYPE_CHECKING:
-    from cornserve_executors.encoder.engine import Engine
-    from cornserve_executors.encoder.families.family import Plan
+    from cornserve_executors.encoder.engine import EncoderEngine
+    from cornserve_executors.encoder.families.family import EncodingPlan
 
 OUTPUT = "embeddings"
 
 
 class EncoderExecutor(Executor[EncoderTask, Image, Embeddings]):
-    _engine: Engine
+    _engine: EncoderEngine
     _working: asyncio.Task[None]
 
     def __init__(self, config: EncoderTask) -> None:
         super().__init__(config)
-        self._stats = Stats()
+        self._stats = EncoderStats()
         self._repeated = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
         """By request and image, while it is made."""
 
@@ -68,7 +68,7 @@ class EncoderExecutor(Executor[EncoderTask, Image, Embeddings]):
                 slot.publish(self._engine.dtype, self._engine.shape(plan), encoded, key)
         return Embeddings()
 
-    async def _room_for(self, image: Image, plan: Plan, call: Call) -> Slot:
+    async def _room_for(self, image: Image, plan: EncodingPlan, call: Call) -> Slot:
         try:
             return await call.allocate(OUTPUT, self._engine.nbytes(plan))
         except TooLargeError as error:
@@ -95,9 +95,9 @@ class EncoderExecutor(Executor[EncoderTask, Image, Embeddings]):
             await asyncio.to_thread(self._engine.shutdown)
 
 
-def _import_engine() -> type[Engine]:
+def _import_engine() -> type[EncoderEngine]:
     # On CPUs, torch keeps kernels for the last 1024 sizes of batches, half a megabyte each, and gains nothing by it.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
-    from cornserve_executors.encoder.engine import Engine
+    from cornserve_executors.encoder.engine import EncoderEngine
 
-    return Engine
+    return EncoderEngine

@@ -29,13 +29,13 @@ ENCODED = "encoded/"
 """What the identifiers of images begin with that the engine does not encode itself."""
 
 
-def reference_to(received: TensorView) -> dict[str, Any]:
+def tensor_reference(received: TensorView) -> dict[str, Any]:
     """By which the engine's process finds a tensor."""
     return {"location": asdict(received.location), "dtype": received.dtype, "shape": received.shape}
 
 
 @dataclass(slots=True)
-class Loads(ECConnectorMetadata):  # type: ignore[misc]
+class EmbeddingLoads(ECConnectorMetadata):  # type: ignore[misc]
     """What the model's processes put into their caches in a step, by identifier."""
 
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class EmbeddingsConnector(ECConnectorBase):  # type: ignore[misc]
         self._reader = Reader()
         self._copies: dict[str, dict[str, torch.Tensor]] = {}
         """Of each request that is being read: what it needs next."""
-        self._loads = Loads()
+        self._loads = EmbeddingLoads()
         self._failed: set[str] = set()
 
     # In the scheduler
@@ -88,8 +88,8 @@ class EmbeddingsConnector(ECConnectorBase):  # type: ignore[misc]
         if self.has_cache_item(identifier):
             self._loads.tensors[identifier] = self._copies[request.request_id][identifier]
 
-    def build_connector_meta(self, scheduler_output: SchedulerOutput) -> Loads:
-        loads, self._loads = self._loads, Loads()
+    def build_connector_meta(self, scheduler_output: SchedulerOutput) -> EmbeddingLoads:
+        loads, self._loads = self._loads, EmbeddingLoads()
         return loads
 
     def take_unavailable_requests(self) -> set[str]:
@@ -105,7 +105,7 @@ class EmbeddingsConnector(ECConnectorBase):  # type: ignore[misc]
 
     def start_load_caches(self, encoder_cache: dict[str, torch.Tensor], **_: Any) -> None:
         loads = self._get_connector_metadata()
-        assert isinstance(loads, Loads)
+        assert isinstance(loads, EmbeddingLoads)
         for identifier, tensor in loads.tensors.items():
             encoder_cache[identifier] = tensor.to(self._device, non_blocking=True)
 

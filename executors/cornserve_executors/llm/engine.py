@@ -13,38 +13,38 @@ from vllm.config.structured_outputs import StructuredOutputsConfig
 from cornserve.transport import TensorView
 from cornserve_executors.base import EngineDeadError, InvalidRequestError
 from cornserve_executors.llm import trace
-from cornserve_executors.llm.answer import Answer
 from cornserve_executors.llm.connector import EmbeddingsConnector
-from cornserve_executors.llm.generation import Generations
-from cornserve_executors.llm.parsing import check_parsers
-from cornserve_executors.llm.schemas import Schemas, schemas_of
-from cornserve_executors.llm.weights import Weights
+from cornserve_executors.llm.output_parser import check_parsers
+from cornserve_executors.llm.prompt_renderer import PromptRenderer
+from cornserve_executors.llm.response_builder import ResponseBuilder
+from cornserve_executors.llm.schema_checker import SchemaChecker, request_schemas
+from cornserve_executors.llm.worker_extension import WorkerExtension
 from cornserve_executors.vllm import settings
-from cornserve_executors.vllm.engine import VllmEngine, explained
-from cornserve_tasklib.answer import ChatChunk, ChatResponse
+from cornserve_executors.vllm.engine import VllmEngine, translate_errors
 from cornserve_tasklib.llm import LLMRequest, LLMTask
+from cornserve_tasklib.response import ChatChunk, ChatResponse
 
-PROCESSED_GIB = 0.25
+PROCESSOR_CACHE_GIB = 0.25
 """Of processed images that vLLM keeps, in two processes: they may come again in the next turn of a chat."""
 
 CPU_WORKER = "cornserve_executors.llm.cpu_worker.SeededCPUWorker"
 """Only vLLM's own processes may import it."""
 
-NO_OTHERS = {"video": 0, "audio": 0}
+NO_VIDEO_OR_AUDIO = {"video": 0, "audio": 0}
 """Media that nobody can send. vLLM would keep memory free for them."""
 
 
-class GivenUpError(Exception):
+class RequestAbortedError(Exception):
     """The engine has ended a request before it was done, and does not say why."""
 
 
-class Engine(VllmEngine):
+class LLMEngine(VllmEngine):
     def __init__(self, config: LLMTask) -> None:
         check_parsers(config)
         super().__init__(engine_args(config))
         renderer = self._vllm.renderer
-        self._generations = Generations(self._vllm.model_config, renderer, config)
-        self._schemas = Schemas(self._vllm.vllm_config, renderer.tokenizer)
+        self._generations = PromptRenderer(self._vllm.model_config, renderer, config)
+        self._schemas = SchemaChecker(self._vllm.vllm_config, renderer.tokenizer)
 
     @property
     def encodes_images(self) -> bool:
@@ -73,7 +73,7 @@ class Engine(VllmEngine):
             generation = await self._generations.of(request, received, stream=send is not None, owner=id)
             if delivered:
                 generation = generation.after(delivered)
-            answer = Answer(generation)
+            answer = ResponseBuilder(generation)
             prompt, sampling = generation.inputs()
             if sampling.max_tokens == 0:
                 answer.end()
@@ -93,14 +93,14 @@ class Engine(VllmEngine):
     async def _schemas_explained(self, request: LLMRequest) -> AsyncIterator[None]:
         """An error that a schema of the request is to blame for names it."""
         try:
-            with explained():
+            with translate_errors():
                 yield
         except EngineDeadError:
             raise
         except Exception as error:
             complaint = await asyncio.to_thread(self._schemas.complaint, request)
-            if complaint is None and isinstance(error, GivenUpError):
-                fields = ", ".join(field for field, _ in schemas_of(request))
+            if complaint is None and isinstance(error, RequestAbortedError):
+                fields = ", ".join(field for field, _ in request_schemas(request))
                 complaint = fields and f"{fields}: the model came to a point from which nothing follows"
             if not complaint:
                 raise
@@ -114,7 +114,7 @@ def engine_args(config: LLMTask) -> dict[str, Any]:
         "reasoning_parser": config.reasoning_parser or "",
         # By default the first constrained request chooses it for all that follow, and not each can do all.
         "structured_outputs_config": StructuredOutputsConfig(backend="xgrammar"),
-        "worker_extension_cls": f"{Weights.__module__}.{Weights.__qualname__}",
+        "worker_extension_cls": f"{WorkerExtension.__module__}.{WorkerExtension.__qualname__}",
         # An engine that has an encoder takes encoded images, too.
         "ec_transfer_config": {
             "ec_connector": EmbeddingsConnector.__name__,
@@ -125,7 +125,7 @@ def engine_args(config: LLMTask) -> dict[str, Any]:
     if settings.on_cpu():
         args["worker_cls"] = CPU_WORKER
     if config.with_enc:
-        return args | {"limit_mm_per_prompt": NO_OTHERS, "mm_processor_cache_gb": PROCESSED_GIB}
+        return args | {"limit_mm_per_prompt": NO_VIDEO_OR_AUDIO, "mm_processor_cache_gb": PROCESSOR_CACHE_GIB}
     return args | {"language_model_only": True, "mm_processor_cache_gb": 0}
 
 
@@ -134,4 +134,4 @@ def _check(output: RequestOutput, received: Sequence[TensorView]) -> None:
     if any(completion.finish_reason == "error" for completion in output.outputs):
         for tensor in received:
             tensor.check()
-        raise GivenUpError("vLLM has given the request up")
+        raise RequestAbortedError("vLLM has given the request up")

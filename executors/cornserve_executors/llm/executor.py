@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 from cornserve.task import Blob, Tensor
 from cornserve_executors.base import Call, InvalidRequestError
 from cornserve_executors.vllm.executor import VllmExecutor
-from cornserve_tasklib.answer import ChatChunk, ChatResponse
 from cornserve_tasklib.chat import ChatRequest
 from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.image import Image, ImagePart
 from cornserve_tasklib.llm import LLMRequest, LLMTask
 from cornserve_tasklib.messages import ChatMessage
+from cornserve_tasklib.response import ChatChunk, ChatResponse
 
 if TYPE_CHECKING:
-    from cornserve_executors.llm.engine import Engine
+    from cornserve_executors.llm.engine import LLMEngine
 
 
 log = logging.getLogger(__name__)
@@ -35,12 +35,12 @@ _GREY = Image(
 class LLMExecutor(VllmExecutor[LLMTask, LLMRequest, ChatResponse]):
     continues = True
 
-    _engine: Engine
+    _engine: LLMEngine
 
-    def import_engine(self) -> type[Engine]:
-        from cornserve_executors.llm.engine import Engine
+    def import_engine(self) -> type[LLMEngine]:
+        from cornserve_executors.llm.engine import LLMEngine
 
-        return Engine
+        return LLMEngine
 
     async def warm_up(self) -> None:
         """A model without a chat template completes texts."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from vllm.logprobs import Logprob
 
-from cornserve_tasklib.answer import TokenLogprob, TokenLogprobs
+from cornserve_tasklib.response import TokenLogprob, TokenLogprobs
 
 IMPOSSIBLE = -9999.0
 """Stands for minus infinity, which JSON lacks; as at OpenAI and in vLLM."""

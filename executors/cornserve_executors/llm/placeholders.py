@@ -47,7 +47,7 @@ class Placeholder:
         return len(self.tokens) if self.is_embed is None else int(self.is_embed.sum())
 
 
-class Placeholders:
+class PlaceholderRenderer:
     def __init__(self, model_config: Any, renderer: BaseRenderer) -> None:
         self._renderer = renderer
         self._width = model_config.get_inputs_embeds_size()
@@ -85,7 +85,7 @@ class Placeholders:
         return Placeholder(identifier, mark, tokens[place.offset : end], place.is_embed, item)
 
 
-def assembled(shown: list[int], placeholders: Sequence[Placeholder]) -> MultiModalInput | None:
+def assemble_prompt(shown: list[int], placeholders: Sequence[Placeholder]) -> MultiModalInput | None:
     """The prompt that has each image in the place of the next mark; None if there are not enough marks."""
     tokens: list[int] = []
     ranges: list[PlaceholderRange] = []

@@ -32,12 +32,12 @@ class UnusableImageError(InvalidRequestError):
         self.reason = reason
 
 
-class Size(NamedTuple):
+class ImageSize(NamedTuple):
     width: int
     height: int
 
 
-def size_of(image: Image) -> Size:
+def image_size(image: Image) -> ImageSize:
     """As it will be opened. Decodes nothing."""
     with _read(image, png.without_pixels if image.format == "PNG" else None) as file:
         width, height = file.size
@@ -45,10 +45,10 @@ def size_of(image: Image) -> Size:
         with suppress(Exception):
             # A PNG file's own `getexif` would look for more behind the pixels, and decode them on the way.
             sideways = PIL.Image.Image.getexif(file).get(_ORIENTATION) in _SIDEWAYS
-    return Size(height, width) if sideways else Size(width, height)
+    return ImageSize(height, width) if sideways else ImageSize(width, height)
 
 
-def open_image(image: Image) -> PIL.Image.Image:
+def decode_image(image: Image) -> PIL.Image.Image:
     """Decodes it, to RGB. Blocks for as long as that takes.
 
     Raises `UnusableImageError`, an `InvalidRequestError`, for what is no whole still image in RGB, grey or a palette.

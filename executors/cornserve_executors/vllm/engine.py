@@ -17,7 +17,7 @@ from vllm.v1.engine import exceptions as vllm_exceptions
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from cornserve_executors.base import EngineDeadError, InvalidRequestError, StartError
-from cornserve_executors.vllm.stats import Stats
+from cornserve_executors.vllm.stats import VllmStats
 
 DEAD = "vLLM's EngineCore process is gone"
 
@@ -25,7 +25,7 @@ DEAD = "vLLM's EngineCore process is gone"
 class VllmEngine:
     def __init__(self, args: Mapping[str, Any]) -> None:
         """Loads the model. Blocks until that is done; any thread will do."""
-        self._stats = Stats()
+        self._stats = VllmStats()
         vllm_config = _vllm_config(args)
         try:
             self._vllm = AsyncLLM.from_vllm_config(
@@ -49,7 +49,7 @@ class VllmEngine:
 
 
 @contextmanager
-def explained() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """vLLM's errors as those of an executor."""
     try:
         yield

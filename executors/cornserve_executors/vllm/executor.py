@@ -9,7 +9,7 @@ from prometheus_client import Metric
 
 from cornserve_executors.base import Executor, InvalidRequestError, StartError
 from cornserve_executors.base.executor import Report, Request, Result
-from cornserve_executors.vllm.loading import Loading
+from cornserve_executors.vllm.engine_loader import EngineLoader
 from cornserve_tasklib.engine import EngineSettings
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class VllmExecutor(Executor[Settings, Request, Result]):
 
     def __init__(self, config: Settings) -> None:
         super().__init__(config)
-        self._loading = Loading(self.import_engine)
+        self._loading = EngineLoader(self.import_engine)
 
     def import_engine(self) -> Callable[[Any], VllmEngine]:
         """Imports vLLM, which takes seconds, and returns what is called with the settings."""

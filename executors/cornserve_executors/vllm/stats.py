@@ -36,7 +36,7 @@ _SIZES = {
 }
 
 
-class Stats(StatLoggerBase):  # type: ignore[misc]
+class VllmStats(StatLoggerBase):  # type: ignore[misc]
     def __init__(self) -> None:
         self._scheduler = SchedulerStats()
         self._counts: Counter[str] = Counter()

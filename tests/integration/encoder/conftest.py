@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cornserve_executors.encoder.stats import Stats
+from cornserve_executors.encoder.stats import EncoderStats
 from tests.integration.encoder.engine import encoding
 
 if TYPE_CHECKING:
-    from cornserve_executors.encoder.engine import Engine
+    from cornserve_executors.encoder.engine import EncoderEngine
 
 
 @pytest.fixture(params=["tiny_qwen25vl", "tiny_internvl"])
@@ -21,12 +21,12 @@ def model(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture
-def stats() -> Stats:
+def stats() -> EncoderStats:
     """Of `engine`."""
-    return Stats()
+    return EncoderStats()
 
 
 @pytest.fixture
-async def engine(model: Path, stats: Stats) -> AsyncIterator[Engine]:
+async def engine(model: Path, stats: EncoderStats) -> AsyncIterator[EncoderEngine]:
     async with encoding(model, stats) as engine:
         yield engine

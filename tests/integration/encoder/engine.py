@@ -8,20 +8,20 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cornserve_executors.encoder.stats import Stats
+from cornserve_executors.encoder.stats import EncoderStats
 from cornserve_tasklib.encoder import EncoderTask
 from cornserve_tasklib.image import Image
 
 if TYPE_CHECKING:
-    from cornserve_executors.encoder.engine import Engine
+    from cornserve_executors.encoder.engine import EncoderEngine
 
 
 @asynccontextmanager
-async def encoding(model: Path, stats: Stats | None = None, **settings: object) -> AsyncIterator[Engine]:
+async def encoding(model: Path, stats: EncoderStats | None = None, **settings: object) -> AsyncIterator[EncoderEngine]:
     """The engine of an encoder, at work."""
-    from cornserve_executors.encoder.engine import Engine
+    from cornserve_executors.encoder.engine import EncoderEngine
 
-    engine = Engine(EncoderTask.model_validate({"model_id": str(model)} | settings), stats or Stats())
+    engine = EncoderEngine(EncoderTask.model_validate({"model_id": str(model)} | settings), stats or EncoderStats())
     work = asyncio.create_task(engine.run())
     try:
         yield engine
@@ -31,7 +31,7 @@ async def encoding(model: Path, stats: Stats | None = None, **settings: object) 
         engine.shutdown()
 
 
-async def rows_of(engine: Engine, image: Image, request_id: str = "request") -> Any:
+async def rows_of(engine: EncoderEngine, image: Image, request_id: str = "request") -> Any:
     """The image's embeddings as whoever maps the slab sees them: a tensor of torch's."""
     import torch
 

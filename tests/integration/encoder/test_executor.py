@@ -46,7 +46,7 @@ async def at_rest(executor: ExecutorProcess) -> None:
 
     async def is_idle() -> bool:
         figures = await executor.figures()
-        return figures["cornserve_executor_running"] == figures["cornserve_encoder_waiting"] == 0
+        return figures["cornserve_executor_running"] == figures["cornserve_encoder_pending_images"] == 0
 
     await until(is_idle)
     number = next(_PROBES)

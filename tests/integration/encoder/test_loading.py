@@ -17,14 +17,14 @@ from tests.images import noise, sent
 from tests.integration.encoder.engine import encoding, rows_of
 
 if TYPE_CHECKING:
-    from cornserve_executors.encoder.loading import Loaded
+    from cornserve_executors.encoder.loader import LoadedEncoder
 
 ENCODERS = ("visual.", "vision_tower.", "multi_modal_projector.")
 HUGE = 4 << 30
 
 
-def loaded(model: Path) -> Loaded:
-    from cornserve_executors.encoder.loading import load
+def loaded(model: Path) -> LoadedEncoder:
+    from cornserve_executors.encoder.loader import load
 
     return load(EncoderTask(model_id=str(model)), "cpu")
 

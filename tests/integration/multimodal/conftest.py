@@ -7,42 +7,42 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from cornserve_executors.llm.engine import Engine
+from cornserve_executors.llm.engine import LLMEngine
 from cornserve_executors.vllm import settings
 from cornserve_tasklib import LLMTask
 from tests.integration.multimodal.chats import CONTENTS
 from tests.integration.multimodal.encoder import Encoder, running_encoder
-from tests.integration.multimodal.transformers_itself import Transformers
+from tests.integration.multimodal.transformers_reference import TransformersReference
 
 
 @pytest.fixture(scope="module")
-def engines(model: Path) -> Iterator[dict[bool, Engine]]:
+def engines(model: Path) -> Iterator[dict[bool, LLMEngine]]:
     """With an encoder, and without. Their KV caches hold one context."""
     settings.prepare_environment()
     started = {
-        with_enc: Engine(
+        with_enc: LLMEngine(
             LLMTask(model_id=str(model), max_model_len=3968, kv_cache_memory_bytes=4 << 20, with_enc=with_enc)
         )
         for with_enc in (True, False)
     }
     yield started
     with ThreadPoolExecutor() as threads:  # Each takes seconds.
-        list(threads.map(Engine.shutdown, started.values()))
+        list(threads.map(LLMEngine.shutdown, started.values()))
 
 
 @pytest.fixture(scope="module")
-def whole(engines: dict[bool, Engine]) -> Engine:
+def whole(engines: dict[bool, LLMEngine]) -> LLMEngine:
     return engines[True]
 
 
 @pytest.fixture(scope="module")
-def language_only(engines: dict[bool, Engine]) -> Engine:
+def language_only(engines: dict[bool, LLMEngine]) -> LLMEngine:
     return engines[False]
 
 
 @pytest.fixture(scope="module")
 def expected(model: Path) -> dict[str, list[int]]:
-    transformers = Transformers(model)
+    transformers = TransformersReference(model)
     return {name: transformers.answer(content) for name, content in CONTENTS.items()}
 
 

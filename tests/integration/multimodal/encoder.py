@@ -17,13 +17,13 @@ from tests.images import sent
 from tests.integration.encoder.engine import encoding
 
 if TYPE_CHECKING:
-    from cornserve_executors.encoder.engine import Engine
+    from cornserve_executors.encoder.engine import EncoderEngine
 
 SLAB_BYTES = 16 << 20
 
 
 class Encoder:
-    def __init__(self, engine: Engine, transport: Transport, endpoint: str, held: AsyncExitStack) -> None:
+    def __init__(self, engine: EncoderEngine, transport: Transport, endpoint: str, held: AsyncExitStack) -> None:
         self._engine = engine
         self._transport = transport
         self._endpoint = endpoint

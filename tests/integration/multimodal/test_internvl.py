@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.multimodal.roles import ROLES, Roles
+from tests.integration.multimodal.role_tests import ROLES, RoleTests
 
 pytestmark = ROLES
 
@@ -16,5 +16,5 @@ def model(tiny_internvl: Path) -> Path:
     return tiny_internvl
 
 
-class TestInternVL(Roles):
+class TestInternVL(RoleTests):
     pass

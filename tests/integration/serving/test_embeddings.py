@@ -41,12 +41,12 @@ def test_texts_become_vectors_in_their_order(
 
     assert [one.index for one in answer.data] == [0, 1, 2]
     for one, vector in zip(answer.data, expected, strict=True):
-        embedding = vector_of(one.embedding)
+        embedding = decode_vector(one.embedding)
         assert embedding == pytest.approx(vector, abs=1e-4)
     assert answer.usage.prompt_tokens == answer.usage.total_tokens == sum(len(text.encode()) + 2 for text in TEXTS)
 
 
-def vector_of(embedding: list[float] | str) -> list[float]:
+def decode_vector(embedding: list[float] | str) -> list[float]:
     """The client decodes base64 only where it has asked for it itself."""
     import base64
     from array import array

@@ -10,7 +10,7 @@ import pytest
 
 from cornserve_executors.base import EngineDeadError
 from cornserve_executors.encoder.batcher import Batcher
-from cornserve_executors.encoder.stats import Stats
+from cornserve_executors.encoder.stats import EncoderStats
 from tests.waiting import until
 
 
@@ -40,12 +40,12 @@ def device() -> Device:
 
 
 @pytest.fixture
-def stats() -> Stats:
-    return Stats()
+def stats() -> EncoderStats:
+    return EncoderStats()
 
 
 @asynccontextmanager
-async def batching(device: Device, stats: Stats, max_patches: int = 100) -> AsyncIterator[Batcher[int, int]]:
+async def batching(device: Device, stats: EncoderStats, max_patches: int = 100) -> AsyncIterator[Batcher[int, int]]:
     with ThreadPoolExecutor(1) as thread:
         batcher = Batcher(device.work, thread, max_patches, stats)
         owner = asyncio.create_task(batcher.run())
@@ -57,7 +57,7 @@ async def batching(device: Device, stats: Stats, max_patches: int = 100) -> Asyn
             await asyncio.gather(owner, return_exceptions=True)
 
 
-def figures(stats: Stats) -> dict[str, float]:
+def figures(stats: EncoderStats) -> dict[str, float]:
     samples = [sample for metric in stats.metrics() for sample in metric.samples]
     return {sample.name.removeprefix("cornserve_encoder_"): sample.value for sample in samples if not sample.labels}
 
@@ -73,7 +73,7 @@ async def occupied(
     return first, waiting
 
 
-async def test_what_waits_while_the_device_works_is_encoded_together(device: Device, stats: Stats) -> None:
+async def test_what_waits_while_the_device_works_is_encoded_together(device: Device, stats: EncoderStats) -> None:
     async with batching(device, stats) as batcher:
         first, waiting = await occupied(batcher, device, (1, 10, "a"), (2, 10, "b"), (3, 10, "b"))
         device.release()
@@ -82,7 +82,7 @@ async def test_what_waits_while_the_device_works_is_encoded_together(device: Dev
     assert device.batches == [[0], [1, 2, 3]]
 
 
-async def test_a_batch_stays_within_its_budget(device: Device, stats: Stats) -> None:
+async def test_a_batch_stays_within_its_budget(device: Device, stats: EncoderStats) -> None:
     async with batching(device, stats, max_patches=25) as batcher:
         _, waiting = await occupied(
             batcher, device, (1, 10, "a"), (2, 10, "a"), (3, 10, "a"), (4, 99, "a"), (5, 1, "a")
@@ -92,7 +92,7 @@ async def test_a_batch_stays_within_its_budget(device: Device, stats: Stats) -> 
     assert device.batches == [[0], [4], [1, 2], [3, 5]]
 
 
-async def test_requests_have_turns_however_many_images_they_have(device: Device, stats: Stats) -> None:
+async def test_requests_have_turns_however_many_images_they_have(device: Device, stats: EncoderStats) -> None:
     async with batching(device, stats, max_patches=20) as batcher:
         much = [(number, 10, "much") for number in range(1, 7)]
         _, waiting = await occupied(batcher, device, *much, (7, 10, "little"), (8, 10, "other"))
@@ -101,7 +101,9 @@ async def test_requests_have_turns_however_many_images_they_have(device: Device,
     assert device.batches == [[0], [1, 7], [8, 2], [3, 4], [5, 6]]
 
 
-async def test_images_that_are_a_batch_of_their_own_have_turns_with_the_others(device: Device, stats: Stats) -> None:
+async def test_images_that_are_a_batch_of_their_own_have_turns_with_the_others(
+    device: Device, stats: EncoderStats
+) -> None:
     async with batching(device, stats, max_patches=20) as batcher:
         large = [(number, 99, f"large-{number}") for number in range(1, 4)]
         small = [(number, 10, f"small-{number}") for number in range(4, 10)]
@@ -111,7 +113,7 @@ async def test_images_that_are_a_batch_of_their_own_have_turns_with_the_others(d
     assert sorted(map(len, device.batches[1:3])) == sorted(map(len, device.batches[3:5])) == [1, 2]
 
 
-async def test_who_has_left_is_not_encoded(device: Device, stats: Stats) -> None:
+async def test_who_has_left_is_not_encoded(device: Device, stats: EncoderStats) -> None:
     async with batching(device, stats) as batcher:
         _, waiting = await occupied(batcher, device, (1, 10, "a"), (2, 10, "b"))
         waiting[0].cancel()
@@ -121,7 +123,7 @@ async def test_who_has_left_is_not_encoded(device: Device, stats: Stats) -> None
     assert device.batches == [[0], [2]]
 
 
-async def test_an_image_that_fails_harms_only_itself(device: Device, stats: Stats) -> None:
+async def test_an_image_that_fails_harms_only_itself(device: Device, stats: EncoderStats) -> None:
     async with batching(device, stats) as batcher:
         _, (bad, good) = await occupied(batcher, device, (13, 1, "a"), (7, 1, "b"))
         device.release()
@@ -130,7 +132,7 @@ async def test_an_image_that_fails_harms_only_itself(device: Device, stats: Stat
             await bad
 
 
-async def test_a_dead_device_ends_everything(device: Device, stats: Stats) -> None:
+async def test_a_dead_device_ends_everything(device: Device, stats: EncoderStats) -> None:
     with ThreadPoolExecutor(1) as thread:
         batcher = Batcher(device.work, thread, 10, stats)
         owner = asyncio.create_task(batcher.run())
@@ -145,7 +147,7 @@ async def test_a_dead_device_ends_everything(device: Device, stats: Stats) -> No
     assert device.batches == [[0], [13, 666, 1], [13], [666]]
 
 
-async def test_the_figures_tell_what_was_batched(device: Device, stats: Stats) -> None:
+async def test_the_figures_tell_what_was_batched(device: Device, stats: EncoderStats) -> None:
     async with batching(device, stats) as batcher:
         _, waiting = await occupied(batcher, device, (1, 10, "a"), (2, 20, "b"), (3, 30, "b"))
         device.release()

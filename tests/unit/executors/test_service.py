@@ -16,8 +16,8 @@ from cornserve_echo import EchoResponse
 from cornserve_echo.executor import EchoExecutor
 from cornserve_executors.base.executor import InvalidRequestError
 from cornserve_executors.base.state import State
-from cornserve_executors.encoder.flights import Flights
-from cornserve_executors.media.lanes import Lanes
+from cornserve_executors.encoder.single_flight import SingleFlight
+from cornserve_executors.media.decode_pool import DecodePools
 from tests.invoking import Caller, calling
 from tests.unit.echo_executors import EchoExecutors
 from tests.waiting import until
@@ -130,7 +130,7 @@ async def test_an_invocation_that_fails_leaves_nothing_for_the_garbage_collector
     class Image: ...
 
     opened: list[weakref.ref[Image]] = []
-    lane, flights = Lanes(1).lane_of(1), Flights[None]()
+    lane, flights = DecodePools(1).pool_for(1), SingleFlight[None]()
 
     def breaks() -> None:
         image = Image()

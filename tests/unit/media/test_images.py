@@ -11,7 +11,7 @@ import PIL.Image
 import pytest
 
 from cornserve_executors.base import InvalidRequestError
-from cornserve_executors.media.images import UnusableImageError, open_image, size_of
+from cornserve_executors.media.images import UnusableImageError, decode_image, image_size
 from cornserve_tasklib.image import Image
 from tests.images import file_of, image_of, noise, sent
 
@@ -25,23 +25,23 @@ def upright(orientation: int) -> Image:
 
 
 def test_an_image_comes_out_as_it_went_in() -> None:
-    assert open_image(sent(PICTURE)).tobytes() == PICTURE.tobytes()
+    assert decode_image(sent(PICTURE)).tobytes() == PICTURE.tobytes()
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "RGBA", "I;16"])
 def test_whatever_the_colours_the_result_is_rgb(mode: str) -> None:
     grey = PICTURE.convert("L").convert("I").convert("I;16") if mode == "I;16" else PICTURE.convert(mode)
-    assert open_image(sent(grey)).mode == "RGB"
+    assert decode_image(sent(grey)).mode == "RGB"
 
 
 def test_what_is_transparent_lies_on_white() -> None:
     clear = PIL.Image.new("RGBA", (2, 2), (200, 0, 0, 0))
-    assert open_image(sent(clear)).getpixel((0, 0)) == (255, 255, 255)
+    assert decode_image(sent(clear)).getpixel((0, 0)) == (255, 255, 255)
 
 
 def test_a_transparent_colour_of_a_palette_lies_on_white() -> None:
     palette = PIL.Image.new("RGB", (2, 2), (200, 0, 0)).convert("P")
-    assert open_image(sent(palette, transparency=palette.getpixel((0, 0)))).getpixel((0, 0)) == (255, 255, 255)
+    assert decode_image(sent(palette, transparency=palette.getpixel((0, 0)))).getpixel((0, 0)) == (255, 255, 255)
 
 
 @pytest.mark.parametrize(
@@ -54,10 +54,10 @@ def test_a_transparent_colour_of_a_palette_lies_on_white() -> None:
     ],
 )
 def test_an_image_is_turned_upright(orientation: int, expected: PIL.Image.Image) -> None:
-    opened = open_image(upright(orientation))
+    opened = decode_image(upright(orientation))
 
     assert opened.tobytes() == expected.tobytes()
-    assert size_of(upright(orientation)) == opened.size
+    assert image_size(upright(orientation)) == opened.size
 
 
 def behind_the_pixels(data: bytes) -> bytes:
@@ -72,27 +72,27 @@ def test_an_orientation_that_stands_behind_the_pixels_counts() -> None:
     assert image.data is not None
     image = image_of(behind_the_pixels(image.data.data), "PNG", 30, 20)
 
-    assert size_of(image) == open_image(image).size == (20, 30)
+    assert image_size(image) == decode_image(image).size == (20, 30)
 
 
 def test_a_size_is_told_without_decoding() -> None:
     image = image_of(wrong_checksum(PNG), "PNG", 30, 20)
-    assert size_of(image) == (30, 20)
+    assert image_size(image) == (30, 20)
     with pytest.raises(UnusableImageError):
-        open_image(image)
+        decode_image(image)
 
 
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
 def test_exif_data_that_is_broken_is_no_reason_to_refuse_an_image() -> None:
     image = sent(PICTURE, "JPEG", exif=b"Exif\0\0MM\0*\0\0\0\x08\xff\xff")
 
-    assert size_of(image) == open_image(image).size == PICTURE.size
+    assert image_size(image) == decode_image(image).size == PICTURE.size
 
 
 def test_a_phones_jpeg_with_further_pictures_is_its_first() -> None:
     image = image_of(file_of(PICTURE, "MPO", save_all=True, append_images=[noise(1, 30, 20)]), "JPEG", 30, 20)
 
-    assert open_image(image).size == (30, 20)
+    assert decode_image(image).size == (30, 20)
 
 
 def truncated(data: bytes) -> bytes:
@@ -122,7 +122,7 @@ def with_chunk_behind(kind: bytes, content: bytes) -> bytes:
 
 def test_what_would_be_an_animation_before_the_pixels_is_none_behind_them() -> None:
     image = image_of(with_chunk_behind(b"acTL", (2).to_bytes(4) + bytes(4)), "PNG", 30, 20)
-    assert size_of(image) == open_image(image).size == (30, 20)
+    assert image_size(image) == decode_image(image).size == (30, 20)
 
 
 GIF = file_of(PICTURE.convert("P"), "GIF", save_all=True, append_images=[noise(1, 30, 20).convert("P")])
@@ -153,7 +153,7 @@ BOMB = PNG[:12] + HEADER + zlib.crc32(HEADER).to_bytes(4) + PNG[33:]
 )
 def test_what_cannot_be_used_is_refused_by_name(image: Image, reason: str) -> None:
     with pytest.raises(UnusableImageError) as caught:
-        open_image(image)
+        decode_image(image)
 
     assert isinstance(caught.value, InvalidRequestError)
     assert re.match(reason, caught.value.reason), caught.value.reason
@@ -173,7 +173,7 @@ def test_only_rows_that_are_missing_are_missed_whatever_the_colours(mode: str, r
     cut = data[: start - 4] + len(packed).to_bytes(4) + chunk + zlib.crc32(chunk).to_bytes(4) + data[-12:]
 
     with pytest.raises(UnusableImageError, match="rows are missing") if rows < 20 else nullcontext():
-        open_image(image_of(cut, "PNG", 30, 20))
+        decode_image(image_of(cut, "PNG", 30, 20))
 
 
 def interlaced(picture: PIL.Image.Image, passes: int) -> bytes:
@@ -188,9 +188,9 @@ def interlaced(picture: PIL.Image.Image, passes: int) -> bytes:
 
 
 def test_an_interlaced_image_needs_all_of_its_passes() -> None:
-    assert open_image(image_of(interlaced(PICTURE, 7), "PNG", 30, 20)).tobytes() == PICTURE.tobytes()
+    assert decode_image(image_of(interlaced(PICTURE, 7), "PNG", 30, 20)).tobytes() == PICTURE.tobytes()
     with pytest.raises(UnusableImageError, match="rows are missing"):
-        open_image(image_of(interlaced(PICTURE, 6), "PNG", 30, 20))
+        decode_image(image_of(interlaced(PICTURE, 6), "PNG", 30, 20))
 
 
 def test_a_text_that_unpacks_to_gigabytes_is_not_unpacked() -> None:
@@ -200,4 +200,4 @@ def test_a_text_that_unpacks_to_gigabytes_is_not_unpacked() -> None:
     data = PNG[:33] + text + PNG[33:]
 
     with pytest.raises(UnusableImageError):
-        open_image(image_of(data, "PNG", 30, 20))
+        decode_image(image_of(data, "PNG", 30, 20))

@@ -9,7 +9,7 @@ import pytest
 
 from cornserve.task.errors import DefinitionError
 from cornserve_tasklib import Chat, Embed
-from cornserve_tasklib.families import paths_of
+from cornserve_tasklib.families import default_paths
 
 HERMES = 'For each call: <tool_call>\n{\\"name\\": <function-name>, \\"arguments\\": <args-json-object>}\n</tool_call>'
 LLAMA = 'Respond as {"name": function name, "parameters": dictionary of argument name and its value}.'
@@ -25,55 +25,55 @@ def directory(folder: Path, architecture: str, **files: str) -> str:
 def test_a_language_model_chats(tmp_path: Path) -> None:
     model = directory(tmp_path, "LlamaForCausalLM")
 
-    assert paths_of(model) == {"chat": Chat(model_id=model)}
+    assert default_paths(model) == {"chat": Chat(model_id=model)}
 
 
 @pytest.mark.parametrize(("template", "parser"), [(HERMES, "hermes"), (LLAMA, "llama3_json"), ("{{ tools }}", None)])
 def test_the_template_tells_how_the_model_calls_tools(tmp_path: Path, template: str, parser: str | None) -> None:
     model = directory(tmp_path, "Qwen2ForCausalLM", chat_template__jinja=template)
 
-    assert paths_of(model) == {"chat": Chat(model_id=model, tool_parser=parser)}
+    assert default_paths(model) == {"chat": Chat(model_id=model, tool_parser=parser)}
 
 
 def test_the_template_may_be_with_the_tokenizer(tmp_path: Path) -> None:
     model = directory(tmp_path, "Qwen2ForCausalLM", tokenizer_config__json=json.dumps({"chat_template": HERMES}))
 
-    assert paths_of(model) == {"chat": Chat(model_id=model, tool_parser="hermes")}
+    assert default_paths(model) == {"chat": Chat(model_id=model, tool_parser="hermes")}
 
 
 def test_a_model_without_a_head_embeds(tmp_path: Path) -> None:
     model = directory(tmp_path, "BertModel")
 
-    assert paths_of(model) == {"embed": Embed(model_id=model)}
+    assert default_paths(model) == {"embed": Embed(model_id=model)}
 
 
 def test_a_language_model_of_sentence_transformers_embeds(tmp_path: Path) -> None:
     model = directory(tmp_path, "Qwen3ForCausalLM", modules__json="[]")
 
-    assert paths_of(model) == {"embed": Embed(model_id=model)}
+    assert default_paths(model) == {"embed": Embed(model_id=model)}
 
 
 @pytest.mark.parametrize("model", ["gpt2", "Qwen/Qwen3-0.6B", "_/a.b-c"])
 def test_of_an_id_of_the_hub_the_executor_will_see(model: str) -> None:
-    assert paths_of(model) == {"chat": Chat(model_id=model)}
+    assert default_paths(model) == {"chat": Chat(model_id=model)}
 
 
 @pytest.mark.parametrize("model", ["", "-a/b", "a/-b", "./a", "~/a", "a/b/c"])
 def test_what_is_no_id_of_the_hub_is_refused(model: str) -> None:
     with pytest.raises(DefinitionError, match="is neither an absolute path nor a Hugging Face id"):
-        paths_of(model)
+        default_paths(model)
 
 
 def test_what_is_neither_is_named(tmp_path: Path) -> None:
     with pytest.raises(DefinitionError, match="is a UNet2DConditionNet: known are text models"):
-        paths_of(directory(tmp_path, "UNet2DConditionNet"))
+        default_paths(directory(tmp_path, "UNet2DConditionNet"))
 
 
 @pytest.mark.parametrize("architecture", ["Qwen2_5_VLForConditionalGeneration", "InternVLForConditionalGeneration"])
 def test_a_multimodal_model_has_a_path_for_each_place_of_its_encoder(tmp_path: Path, architecture: str) -> None:
     model = directory(tmp_path, architecture)
 
-    paths = paths_of(model)
+    paths = default_paths(model)
 
     assert list(paths) == ["monolith", "e-l", "e-el"]
     executors = {name: {unit.executor_spec().executor for unit in path.unit_tasks()} for name, path in paths.items()}
@@ -81,7 +81,7 @@ def test_a_multimodal_model_has_a_path_for_each_place_of_its_encoder(tmp_path: P
 
 
 def test_hybrids_run_on_the_executors_of_monoliths(tmp_path: Path) -> None:
-    paths = paths_of(directory(tmp_path, "Qwen2_5_VLForConditionalGeneration"))
+    paths = default_paths(directory(tmp_path, "Qwen2_5_VLForConditionalGeneration"))
 
     keys = {name: {unit.key for unit in path.unit_tasks()} for name, path in paths.items()}
 
@@ -91,4 +91,4 @@ def test_hybrids_run_on_the_executors_of_monoliths(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("model", ["Qwen/Qwen2.5-VL-7B-Instruct", "OpenGVLab/InternVL3-8B-hf"])
 def test_multimodal_models_are_known_by_their_names(model: str) -> None:
-    assert "e-l" in paths_of(model)
+    assert "e-l" in default_paths(model)

@@ -11,10 +11,10 @@ from typing_extensions import TypedDict
 from cornserve.app.app import App
 from cornserve.gateway.deployed import Deployed
 from cornserve.gateway.errors import ApiError, of_validation
-from cornserve_tasklib.answer import ChatResponse, Usage
 from cornserve_tasklib.chat import ChatRequest
 from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.embedding import EmbeddingRequest, EmbeddingResponse
+from cornserve_tasklib.response import ChatResponse, Usage
 from cornserve_tasklib.sampling import Tokens
 
 Body = TypeVar("Body", bound=BaseModel)

@@ -24,9 +24,9 @@ from cornserve.gateway.http.body import json_of
 from cornserve.gateway.request.heed import watched
 from cornserve.gateway.request.session import Session
 from cornserve.task import Stream
-from cornserve_tasklib.answer import ChatChoice, ChatChunk, ChatResponse, FinishReason, TokenLogprobs, ToolCallDelta
 from cornserve_tasklib.chat import ChatRequest
 from cornserve_tasklib.messages import ToolCall
+from cornserve_tasklib.response import ChatChoice, ChatChunk, ChatResponse, FinishReason, TokenLogprobs, ToolCallDelta
 
 router = APIRouter(route_class=PlainRoute)
 

@@ -35,8 +35,8 @@ from cornserve.gateway.request.merge import merge
 from cornserve.gateway.request.session import Session
 from cornserve.task import Stream
 from cornserve.task.base import Task
-from cornserve_tasklib.answer import ChatChunk, ChatResponse, FinishReason, TokenLogprobs, Usage
 from cornserve_tasklib.completion import CompletionRequest
+from cornserve_tasklib.response import ChatChunk, ChatResponse, FinishReason, TokenLogprobs, Usage
 from cornserve_tasklib.sampling import MAX_CHOICES, Tokens
 
 router = APIRouter(route_class=PlainRoute)

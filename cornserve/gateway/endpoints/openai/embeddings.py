@@ -20,7 +20,7 @@ from cornserve.gateway.endpoints.serving import Serving
 from cornserve.gateway.http.body import json_of
 from cornserve.gateway.request.heed import watched
 from cornserve.gateway.request.session import Session
-from cornserve_tasklib.embedding import MAX_INPUTS, EmbeddingRequest, vector_of
+from cornserve_tasklib.embedding import MAX_INPUTS, EmbeddingRequest, decode_vector
 from cornserve_tasklib.sampling import Tokens
 
 router = APIRouter(route_class=PlainRoute)
@@ -78,7 +78,7 @@ async def _listed(body: CreateEmbeddingRequest, embeddings: Sequence[str], token
     is_base64 = body.encoding_format == "base64"
     data: list[bytes] = []
     for index, embedding in enumerate(embeddings):
-        vector = embedding if is_base64 else vector_of(embedding).tolist()
+        vector = embedding if is_base64 else decode_vector(embedding).tolist()
         data.append(to_json({"object": "embedding", "index": index, "embedding": vector}))
         await asyncio.sleep(0)
     tail = to_json({"model": body.model, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}})[1:]

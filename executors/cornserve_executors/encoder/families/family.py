@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 import PIL.Image
 import torch
 
-from cornserve_executors.media.images import Size
+from cornserve_executors.media.images import ImageSize
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class EncodingPlan:
     """What an image will become."""
 
     patches: int
@@ -26,15 +26,15 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedImage:
     """An image as the vision tower takes it."""
 
     pixels: torch.Tensor
     """On the host; patches or tiles, as the family has it, in the first dimension."""
-    plan: Plan
+    plan: EncodingPlan
 
 
-class Family(ABC):
+class EncoderFamily(ABC):
     """Prepares and encodes images for one model, just as transformers does.
 
     Args:
@@ -55,7 +55,7 @@ class Family(ABC):
         return int(self.model.config.text_config.hidden_size)
 
     @abstractmethod
-    def plan(self, size: Size) -> Plan:
+    def plan(self, size: ImageSize) -> EncodingPlan:
         """What an image of so many pixels becomes.
 
         Raises:
@@ -71,7 +71,7 @@ class Family(ABC):
         """
 
     @abstractmethod
-    def encode(self, images: Sequence[Prepared]) -> Sequence[torch.Tensor]:
+    def encode(self, images: Sequence[PreparedImage]) -> Sequence[torch.Tensor]:
         """The embeddings of each, as transformers' `get_image_features` makes them. Blocks; a GPU may still be
         computing when this returns.
 
@@ -82,7 +82,7 @@ class Family(ABC):
             torch.OutOfMemoryError: the device has no memory for the batch.
         """
 
-    def on_device(self, images: Sequence[Prepared]) -> torch.Tensor:
+    def on_device(self, images: Sequence[PreparedImage]) -> torch.Tensor:
         """The pixels of all of them, one after the other in the first dimension."""
         pixels = torch.cat([image.pixels for image in images])
         return pixels.to(self.model.device, non_blocking=True)

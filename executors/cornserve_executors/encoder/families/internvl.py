@@ -7,28 +7,30 @@ from collections.abc import Sequence
 import PIL.Image
 import torch
 
-from cornserve_executors.encoder.families.family import Family, Plan, Prepared
-from cornserve_executors.media.images import Size
+from cornserve_executors.encoder.families.family import EncoderFamily, EncodingPlan, PreparedImage
+from cornserve_executors.media.images import ImageSize
 
 _CROPPING = {"crop_to_patches": True}
 """What InternVL's processor tells its image processor, whatever that one's own settings say."""
 
 
-class InternVL(Family):
+class InternVL(EncoderFamily):
     submodules = frozenset({"vision_tower", "multi_modal_projector"})
 
-    def plan(self, size: Size) -> Plan:
+    def plan(self, size: ImageSize) -> EncodingPlan:
         tiles = self.processor.get_number_of_image_patches(size.height, size.width, _CROPPING)
         config = self.model.config
         image_size, patch_size = config.vision_config.image_size, config.vision_config.patch_size
         patches = tiles * (image_size[0] // patch_size[0]) * (image_size[1] // patch_size[1])
-        return Plan(patches, rows=int(patches * config.downsample_ratio**2), fields={"image_num_patches": [tiles]})
+        return EncodingPlan(
+            patches, rows=int(patches * config.downsample_ratio**2), fields={"image_num_patches": [tiles]}
+        )
 
     def prepare(self, image: PIL.Image.Image) -> torch.Tensor:
         pixels: torch.Tensor = self.processor(images=[image], return_tensors="pt", **_CROPPING)["pixel_values"]
         return pixels
 
-    def encode(self, images: Sequence[Prepared]) -> Sequence[torch.Tensor]:
+    def encode(self, images: Sequence[PreparedImage]) -> Sequence[torch.Tensor]:
         tiles: torch.Tensor = self.model.get_image_features(self.on_device(images)).pooler_output
         rows: Sequence[torch.Tensor] = tiles.flatten(0, 1).split([image.plan.rows for image in images])
         return rows

@@ -8,14 +8,14 @@ import PIL.Image
 import torch
 from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
 
-from cornserve_executors.encoder.families.family import Family, Plan, Prepared
-from cornserve_executors.media.images import Size
+from cornserve_executors.encoder.families.family import EncoderFamily, EncodingPlan, PreparedImage
+from cornserve_executors.media.images import ImageSize
 
 
-class Qwen25VL(Family):
+class Qwen25VL(EncoderFamily):
     submodules = frozenset({"visual"})  # The projector, Qwen's merger, is its last module.
 
-    def plan(self, size: Size) -> Plan:
+    def plan(self, size: ImageSize) -> EncodingPlan:
         patch, merge = self.processor.patch_size, self.processor.merge_size
         height, width = smart_resize(
             size.height,
@@ -26,13 +26,13 @@ class Qwen25VL(Family):
         )
         grid = [1, height // patch, width // patch]
         patches = grid[1] * grid[2]
-        return Plan(patches, rows=patches // merge**2, fields={"image_grid_thw": grid})
+        return EncodingPlan(patches, rows=patches // merge**2, fields={"image_grid_thw": grid})
 
     def prepare(self, image: PIL.Image.Image) -> torch.Tensor:
         pixels: torch.Tensor = self.processor(images=[image], return_tensors="pt")["pixel_values"]
         return pixels
 
-    def encode(self, images: Sequence[Prepared]) -> Sequence[torch.Tensor]:
+    def encode(self, images: Sequence[PreparedImage]) -> Sequence[torch.Tensor]:
         grids = torch.tensor([image.plan.fields["image_grid_thw"] for image in images], device=self.model.device)
         rows: Sequence[torch.Tensor] = self.model.get_image_features(self.on_device(images), grids).pooler_output
         return rows

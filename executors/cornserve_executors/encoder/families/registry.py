@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cornserve_executors.encoder.families.family import Family
+from cornserve_executors.encoder.families.family import EncoderFamily
 from cornserve_executors.encoder.families.internvl import InternVL
 from cornserve_executors.encoder.families.qwen2_5_vl import Qwen25VL
 
-FAMILIES: dict[str, type[Family]] = {"internvl": InternVL, "qwen2_5_vl": Qwen25VL}
+FAMILIES: dict[str, type[EncoderFamily]] = {"internvl": InternVL, "qwen2_5_vl": Qwen25VL}

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from cornserve_executors.encoder.flights import Flights
+from cornserve_executors.encoder.single_flight import SingleFlight
 from tests.waiting import until
 
 
@@ -25,7 +25,7 @@ class Kitchen:
             raise
 
 
-async def board(flights: Flights[str], kitchen: Kitchen, until_told: asyncio.Event | None = None) -> str:
+async def board(flights: SingleFlight[str], kitchen: Kitchen, until_told: asyncio.Event | None = None) -> str:
     async with flights.join("soup", kitchen.make) as soup:
         if until_told is not None:
             await until_told.wait()
@@ -33,7 +33,7 @@ async def board(flights: Flights[str], kitchen: Kitchen, until_told: asyncio.Eve
 
 
 async def test_who_asks_at_the_same_time_shares_the_result() -> None:
-    flights, kitchen = Flights[str](), Kitchen()
+    flights, kitchen = SingleFlight[str](), Kitchen()
     guests = [asyncio.create_task(board(flights, kitchen)) for _ in range(3)]
     await until(lambda: kitchen.begun > 0)
     kitchen.ready.set_result("hot")
@@ -43,7 +43,7 @@ async def test_who_asks_at_the_same_time_shares_the_result() -> None:
 
 
 async def test_what_is_still_used_is_shared_too() -> None:
-    flights, kitchen, told = Flights[str](), Kitchen(), asyncio.Event()
+    flights, kitchen, told = SingleFlight[str](), Kitchen(), asyncio.Event()
     kitchen.ready.set_result("hot")
     slow = asyncio.create_task(board(flights, kitchen, told))
     await until(lambda: kitchen.begun > 0)
@@ -57,7 +57,7 @@ async def test_what_is_still_used_is_shared_too() -> None:
 
 
 async def test_who_comes_later_begins_anew() -> None:
-    flights, kitchen = Flights[str](), Kitchen()
+    flights, kitchen = SingleFlight[str](), Kitchen()
     kitchen.ready.set_result("hot")
 
     await board(flights, kitchen)
@@ -67,7 +67,7 @@ async def test_who_comes_later_begins_anew() -> None:
 
 
 async def test_the_first_may_leave_without_harm_to_the_others() -> None:
-    flights, kitchen = Flights[str](), Kitchen()
+    flights, kitchen = SingleFlight[str](), Kitchen()
     first = asyncio.create_task(board(flights, kitchen))
     other = asyncio.create_task(board(flights, kitchen))
     await until(lambda: kitchen.begun > 0)
@@ -79,7 +79,7 @@ async def test_the_first_may_leave_without_harm_to_the_others() -> None:
 
 
 async def test_what_nobody_waits_for_is_broken_off_and_can_be_asked_for_again() -> None:
-    flights, kitchen = Flights[str](), Kitchen()
+    flights, kitchen = SingleFlight[str](), Kitchen()
     guests = [asyncio.create_task(board(flights, kitchen)) for _ in range(2)]
     await until(lambda: kitchen.begun > 0)
     for guest in guests:
@@ -94,7 +94,7 @@ async def test_what_nobody_waits_for_is_broken_off_and_can_be_asked_for_again() 
 
 
 async def test_a_failure_is_everybodys() -> None:
-    flights, kitchen = Flights[str](), Kitchen()
+    flights, kitchen = SingleFlight[str](), Kitchen()
     guests = [asyncio.create_task(board(flights, kitchen)) for _ in range(2)]
     await until(lambda: kitchen.begun > 0)
     kitchen.ready.set_exception(ValueError("burnt"))

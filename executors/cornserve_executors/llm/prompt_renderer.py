@@ -21,27 +21,27 @@ from vllm.sampling_params import RequestOutputKind
 
 from cornserve.transport import TensorView
 from cornserve_executors.base import InvalidRequestError, StartError
+from cornserve_executors.llm.chat_images import ChatImages
+from cornserve_executors.llm.chat_prompt import ChatPrompt
 from cornserve_executors.llm.continuation import Continuation
-from cornserve_executors.llm.conversation import Conversation
-from cornserve_executors.llm.images import Images
-from cornserve_executors.llm.parsing import Parsing
-from cornserve_tasklib.answer import ChatChunk
+from cornserve_executors.llm.output_parser import OutputParser
 from cornserve_tasklib.chat import ChatRequest
 from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.llm import LLMRequest, LLMTask
+from cornserve_tasklib.response import ChatChunk
 
 NO_PARAMETERS = {"type": "object", "properties": {}}
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
+class RenderedRequest:
     """What the engine is asked, and what its outputs are read with."""
 
     request: LLMRequest
     prompt: Any
     sampling: SamplingParams
     tokenizer: Any
-    new_parsing: Callable[[], Parsing] | None = None
+    new_parsing: Callable[[], OutputParser] | None = None
     """For each choice one, where not all of the answer is text."""
     reasoning: dict[str, Any] = field(default_factory=dict)
     """What the engine has to know of the reasoning, where the answer's form is constrained."""
@@ -71,11 +71,11 @@ class Generation:
         return bool(self.sampling.output_kind == RequestOutputKind.DELTA)
 
 
-class Generations:
+class PromptRenderer:
     def __init__(self, model_config: Any, renderer: BaseRenderer, config: LLMTask) -> None:
         self._model_config = model_config
         self._tokenizer = renderer.tokenizer
-        self.images = Images(model_config, renderer)
+        self.images = ChatImages(model_config, renderer)
 
         def online(tool_strict_level: str) -> OnlineRenderer:
             return OnlineRenderer(
@@ -98,7 +98,7 @@ class Generations:
 
     async def of(
         self, request: LLMRequest, received: Sequence[TensorView] = (), *, stream: bool, owner: str = ""
-    ) -> Generation:
+    ) -> RenderedRequest:
         """Templates, tokenizers and processors of images run in threads.
 
         Args:
@@ -109,7 +109,7 @@ class Generations:
             return await self._completion(request, stream)
         return await self._chat(request, received, stream, owner)
 
-    async def _completion(self, request: CompletionRequest, stream: bool) -> Generation:
+    async def _completion(self, request: CompletionRequest, stream: bool) -> RenderedRequest:
         fields = request.model_dump(exclude_defaults=True)
         # vLLM refuses a limit beyond the context, where ours is one that is never reached.
         fields |= {"stream": stream, "max_tokens": min(request.max_tokens, self._model_config.max_model_len)}
@@ -119,11 +119,13 @@ class Generations:
             raise InvalidRequestError(result.error.message)
         (prompt,) = result
         sampling = vllm_request.to_sampling_params(self._max_tokens(request, prompt), {})
-        return Generation(request, prompt, sampling, self._tokenizer)
+        return RenderedRequest(request, prompt, sampling, self._tokenizer)
 
-    async def _chat(self, request: ChatRequest, received: Sequence[TensorView], stream: bool, owner: str) -> Generation:
+    async def _chat(
+        self, request: ChatRequest, received: Sequence[TensorView], stream: bool, owner: str
+    ) -> RenderedRequest:
         self._check_tools(request)
-        conversation = Conversation(request, received, self.images, owner)
+        conversation = ChatPrompt(request, received, self.images, owner)
         fields = request.model_dump(exclude_defaults=True, exclude={"messages", "max_tokens", "max_completion_tokens"})
         if request.tools is not None:
             fields["tools"] = [_with_parameters(tool) for tool in fields["tools"]]
@@ -138,7 +140,7 @@ class Generations:
         sampling = vllm_request.to_sampling_params(self._max_tokens(request, prompt), {})
         parser_type = self._parser_type(request)
         if parser_type is None:
-            return Generation(request, prompt, sampling, self._tokenizer)
+            return RenderedRequest(request, prompt, sampling, self._tokenizer)
         variables = self._renderer.effective_chat_template_kwargs(vllm_request)
         tokens = prompt["prompt_token_ids"]
 
@@ -150,11 +152,11 @@ class Generations:
                 model_config=self._model_config,
             )
 
-        def new_parsing() -> Parsing:
-            return Parsing(new_parser(), vllm_request, tokens)
+        def new_parsing() -> OutputParser:
+            return OutputParser(new_parser(), vllm_request, tokens)
 
         reasoning = _reasoning(vllm_request, new_parser(), variables, tokens)
-        return Generation(request, prompt, sampling, self._tokenizer, new_parsing, reasoning)
+        return RenderedRequest(request, prompt, sampling, self._tokenizer, new_parsing, reasoning)
 
     def _check_tools(self, request: ChatRequest) -> None:
         parser_type = self._renderer.parser

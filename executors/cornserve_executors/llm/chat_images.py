@@ -1,7 +1,7 @@
 """The images of a chat: opened where this engine encodes them, else what has arrived from their encoders.
 
-Decoded images are bounded over all requests (`media/lanes.py`). vLLM's processor has one thread, and what it makes of
-an image replaces it: so an image is open while it waits for that thread, and no longer.
+Decoded images are bounded over all requests (`media/decode_pool.py`). vLLM's processor has one thread, and what it
+makes of an image replaces it: so an image is open while it waits for that thread, and no longer.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from vllm.renderers import BaseRenderer
 from cornserve.concurrency import gather_all
 from cornserve.transport import TensorView
 from cornserve_executors.llm.connector import ENCODED
-from cornserve_executors.llm.placeholders import IMAGE, Placeholder, Placeholders
-from cornserve_executors.media.images import UnusableImageError, open_image
-from cornserve_executors.media.lanes import Lanes
+from cornserve_executors.llm.placeholders import IMAGE, Placeholder, PlaceholderRenderer
+from cornserve_executors.media.decode_pool import DecodePools
+from cornserve_executors.media.images import UnusableImageError, decode_image
 from cornserve_tasklib.image import EncodedImage, Image, ImagePart
 
 SMALL_PIXELS = 4_000_000
@@ -46,26 +46,26 @@ class RawImage:
 
 
 @dataclass(frozen=True, slots=True)
-class ArrivedImage:
+class ReceivedImage:
     where: str
     identifier: str
     encoded: EncodedImage
     received: TensorView
 
 
-class Images:
+class ChatImages:
     """Raises `InvalidRequestError` for an image that this engine cannot take, by its place in the request."""
 
     def __init__(self, model_config: Any, renderer: BaseRenderer) -> None:
         self._model = model_config.model
         self._width = model_config.get_inputs_embeds_size()
         limits = renderer.get_mm_processor().info.allowed_mm_limits if model_config.supports_multimodal_inputs else {}
-        self._placeholders = Placeholders(model_config, renderer) if IMAGE in limits else None
+        self._placeholders = PlaceholderRenderer(model_config, renderer) if IMAGE in limits else None
         self.encodes: bool = limits.get(IMAGE, 0) > 0
         """Whether the engine has the model's encoder."""
-        self._lanes = Lanes(SMALL_PIXELS)
+        self._lanes = DecodePools(SMALL_PIXELS)
 
-    def of(self, parts: Sequence[ImagePart], received: Sequence[TensorView]) -> list[RawImage | ArrivedImage]:
+    def of(self, parts: Sequence[ImagePart], received: Sequence[TensorView]) -> list[RawImage | ReceivedImage]:
         """What is known of each part's image, in order. Decodes nothing.
 
         Args:
@@ -85,8 +85,8 @@ class Images:
     async def opened(self, images: Sequence[RawImage], owner: str) -> AsyncIterator[list[PIL.Image.Image]]:
         """Decodes them, off the event loop and in the owner's turn. They are gone when the block ends."""
         pixels = sum(image.pixels for image in images)
-        async with self._lanes.lane_of(pixels).enter(pixels, owner) as lane:
-            opened = await gather_all(lane.run(partial(open_image, one.image)) for one in images)
+        async with self._lanes.pool_for(pixels).enter(pixels, owner) as lane:
+            opened = await gather_all(lane.run(partial(decode_image, one.image)) for one in images)
             try:
                 yield opened
             finally:
@@ -102,7 +102,7 @@ class Images:
             )
         return RawImage(image)
 
-    def _arrived(self, image: Image, received: TensorView) -> ArrivedImage:
+    def _arrived(self, image: Image, received: TensorView) -> ReceivedImage:
         if self._placeholders is None:
             raise UnusableImageError(image.where, f"{self._model} is a model of text, it takes no images")
         encoded = EncodedImage.model_validate_json(received.metadata)
@@ -110,10 +110,10 @@ class Images:
         if received.shape != taken:
             sent = received.shape
             raise RuntimeError(f"{image.where}: the encoder has sent {sent}, the language model takes {taken}")
-        return ArrivedImage(image.where, f"{ENCODED}{encoded.key}", encoded, received)
+        return ReceivedImage(image.where, f"{ENCODED}{encoded.key}", encoded, received)
 
-    async def placeholder(self, image: RawImage | ArrivedImage, owner: str) -> Placeholder:
-        if isinstance(image, ArrivedImage):
+    async def placeholder(self, image: RawImage | ReceivedImage, owner: str) -> Placeholder:
+        if isinstance(image, ReceivedImage):
             return await self._of_arrived(image)
         async with self.opened([image], owner) as (picture,):
             return await self.processed(image, picture)
@@ -127,7 +127,7 @@ class Images:
                 image.where, f"the model's processor refuses it: {error.__cause__ or error}"
             ) from error
 
-    async def _of_arrived(self, image: ArrivedImage) -> Placeholder:
+    async def _of_arrived(self, image: ReceivedImage) -> Placeholder:
         assert self._placeholders is not None
         try:
             placeholder = await self._placeholders.encoded(image.identifier, image.encoded)

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 Item = TypeVar("Item")
 
 
-class Turns(Generic[Item]):
+class FairQueue(Generic[Item]):
     """A queue in rounds: in each, every owner has one turn, in the order in which they came.
 
     Who comes anew has a turn in the present round, however many items another one has put there before. This is

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import PIL.Image
 import pytest
 
-from cornserve_executors.encoder.stats import Stats
+from cornserve_executors.encoder.stats import EncoderStats
 from cornserve_executors.media.images import UnusableImageError
 from tests.images import file_of, image_of, noise, sent
 from tests.integration.encoder.engine import encoding, rows_of
 
 if TYPE_CHECKING:
-    from cornserve_executors.encoder.engine import Engine
+    from cornserve_executors.encoder.engine import EncoderEngine
 
 SIZES = [(112, 84), (84, 112), (300, 200), (60, 180), (640, 480), (33, 31), (20, 300)]
 PICTURES = [noise(seed, width, height) for seed, (width, height) in enumerate(SIZES)]
@@ -46,7 +46,7 @@ def by_transformers(model: Path, pictures: Sequence[PIL.Image.Image]) -> list[An
     return rows
 
 
-async def test_alone_and_together_images_are_encoded_as_by_transformers(model: Path, engine: Engine) -> None:
+async def test_alone_and_together_images_are_encoded_as_by_transformers(model: Path, engine: EncoderEngine) -> None:
     import torch
 
     expected = by_transformers(model, PICTURES)
@@ -61,7 +61,7 @@ async def test_alone_and_together_images_are_encoded_as_by_transformers(model: P
     assert not torch.allclose(alone[0], (await rows_of(engine, sent(noise(99, 112, 84)))), atol=0.1)
 
 
-async def test_a_turned_image_is_planned_and_encoded_upright(model: Path, engine: Engine) -> None:
+async def test_a_turned_image_is_planned_and_encoded_upright(model: Path, engine: EncoderEngine) -> None:
     import torch
 
     exif = PIL.Image.Exif()
@@ -107,7 +107,7 @@ async def test_bfloat16_rows_are_those_of_a_model_in_bfloat16(tiny_qwen25vl: Pat
     torch.testing.assert_close(rows.float(), expected, rtol=0.1, atol=0.2)
 
 
-async def test_equal_images_at_the_same_time_are_encoded_once(engine: Engine, stats: Stats) -> None:
+async def test_equal_images_at_the_same_time_are_encoded_once(engine: EncoderEngine, stats: EncoderStats) -> None:
     import torch
 
     first, *others = await asyncio.gather(*(rows_of(engine, sent(PICTURES[0]), f"request-{n}") for n in range(5)))
@@ -115,10 +115,10 @@ async def test_equal_images_at_the_same_time_are_encoded_once(engine: Engine, st
     assert all(torch.equal(first, other) for other in others)
     counted = {sample.name: sample.value for metric in stats.metrics() for sample in metric.samples}
     assert counted["cornserve_encoder_images_total"] == 1
-    assert counted["cornserve_encoder_shared_total"] == 4
+    assert counted["cornserve_encoder_deduplicated_total"] == 4
 
 
-async def test_what_is_wrong_with_an_image_is_said_with_its_own_place(engine: Engine) -> None:
+async def test_what_is_wrong_with_an_image_is_said_with_its_own_place(engine: EncoderEngine) -> None:
     cut = file_of(PICTURES[2])[:-1000]
     images = [image_of(cut, "PNG", 300, 200, where=f"messages[{index}].content[0]") for index in range(2)]
 

@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 
-from cornserve_executors.media.turns import Turns
+from cornserve_executors.media.fair_queue import FairQueue
 
 
-class Room:
+class WeightedSemaphore:
     """Owners enter in turns, whatever the size. What is larger than all of the room has it to itself."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._taken = 0
-        self._waiting = Turns[tuple[int, asyncio.Future[None]]]()
+        self._waiting = FairQueue[tuple[int, asyncio.Future[None]]]()
 
     @asynccontextmanager
     async def take(self, size: int, owner: Hashable) -> AsyncIterator[None]:

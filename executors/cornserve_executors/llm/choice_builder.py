@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 from vllm.outputs import CompletionOutput
 
-from cornserve_executors.llm.generation import Generation
 from cornserve_executors.llm.logprobs import token_logprobs
-from cornserve_tasklib.answer import ChatChoice, ChatChunk, FinishReason, ToolCallDelta
+from cornserve_executors.llm.prompt_renderer import RenderedRequest
 from cornserve_tasklib.messages import FunctionCall, ToolCall
+from cornserve_tasklib.response import ChatChoice, ChatChunk, FinishReason, ToolCallDelta
 
 
-class Choice:
-    def __init__(self, generation: Generation, index: int) -> None:
+class ChoiceBuilder:
+    def __init__(self, generation: RenderedRequest, index: int) -> None:
         self._generation = generation
         self._index = index
         self._parsing = None if generation.new_parsing is None else generation.new_parsing()

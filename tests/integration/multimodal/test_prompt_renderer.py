@@ -13,7 +13,7 @@ from vllm.renderers import renderer_from_config
 from cornserve.task import Tensor
 from cornserve_executors.base import InvalidRequestError
 from cornserve_executors.llm.engine import engine_args
-from cornserve_executors.llm.generation import Generation, Generations
+from cornserve_executors.llm.prompt_renderer import PromptRenderer, RenderedRequest
 from cornserve_executors.vllm import settings
 from cornserve_tasklib import ChatMessage, ChatRequest, LLMTask
 from cornserve_tasklib.image import ImagePart
@@ -21,7 +21,7 @@ from cornserve_tasklib.tools import Tool
 from tests.images import noise
 from tests.integration.multimodal.chats import CONTENTS, Part, chat, images_in, kinds
 from tests.integration.multimodal.encoder import Encoder, running_encoder
-from tests.integration.multimodal.transformers_itself import Transformers
+from tests.integration.multimodal.transformers_reference import TransformersReference
 
 pytestmark = [
     pytest.mark.timeout(120),
@@ -41,17 +41,17 @@ async def encoder(model: Path, tmp_path: Path) -> AsyncIterator[Encoder]:
         yield encoder
 
 
-def generations(model: Path, *, with_enc: bool = True, tool_parser: str | None = None) -> Generations:
+def generations(model: Path, *, with_enc: bool = True, tool_parser: str | None = None) -> PromptRenderer:
     settings.prepare_environment()
     task = LLMTask(model_id=str(model), max_model_len=4096, with_enc=with_enc, tool_parser=tool_parser)
     vllm_config = AsyncEngineArgs(**engine_args(task)).create_engine_config()
-    return Generations(vllm_config.model_config, renderer_from_config(vllm_config), task)
+    return PromptRenderer(vllm_config.model_config, renderer_from_config(vllm_config), task)
 
 
 @pytest.mark.parametrize("name", CONTENTS)
 async def test_a_prompt_is_that_of_transformers(model: Path, encoder: Encoder, name: str) -> None:
     content = CONTENTS[name]
-    expected = Transformers(model).prompt(content)
+    expected = TransformersReference(model).prompt(content)
 
     for with_enc, choice in ((True, "re"), (False, "e")):
         role = generations(model, with_enc=with_enc)
@@ -68,7 +68,7 @@ async def test_several_large_images_are_seen_one_after_the_other_as_transformers
 
     generation = await generations(model).of(chat(content), stream=False)
 
-    assert generation.prompt_tokens == Transformers(model).prompt(content)
+    assert generation.prompt_tokens == TransformersReference(model).prompt(content)
     assert len(places(generation)) == 3
 
 
@@ -97,7 +97,7 @@ async def test_what_only_looks_like_an_image_is_taken_as_the_monolith_takes_it(m
     assert places(whole) == places(language_only)
 
 
-def places(generation: Generation) -> list[Any]:
+def places(generation: RenderedRequest) -> list[Any]:
     return [(place.offset, place.length) for place in generation.prompt["mm_placeholders"]["image"]]
 
 

@@ -18,25 +18,25 @@ from transformers import AutoConfig, AutoImageProcessor, AutoModel
 
 from cornserve_executors.base import StartError
 from cornserve_executors.copies import bytes_of
-from cornserve_executors.encoder.checkpoint import Checkpoint
-from cornserve_executors.encoder.families.family import Family
+from cornserve_executors.encoder.checkpoint import EncoderCheckpoint
+from cornserve_executors.encoder.families.family import EncoderFamily
 from cornserve_executors.encoder.families.registry import FAMILIES
 from cornserve_tasklib.encoder import EncoderTask
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
-    family: Family
+class LoadedEncoder:
+    family: EncoderFamily
     fingerprint: str
     """Of all that, beside an image's bytes, its embeddings depend on."""
 
 
-def load(settings: EncoderTask, device: str) -> Loaded:
+def load(settings: EncoderTask, device: str) -> LoadedEncoder:
     try:
         config = AutoConfig.from_pretrained(settings.model_id)
         family_type = _family_type(settings.model_id, config)
         processor = AutoImageProcessor.from_pretrained(settings.model_id)
-        checkpoint = Checkpoint(settings.model_id)
+        checkpoint = EncoderCheckpoint(settings.model_id)
     except (OSError, ValueError) as error:
         raise StartError(f"{settings.model_id} cannot be loaded: {_first_line(error)}") from error
     dtype = _dtype(settings, config, device)
@@ -53,10 +53,10 @@ def load(settings: EncoderTask, device: str) -> Loaded:
     contents = sorted((name, digest.result()) for name, digest in digests.items())
     made_by = config.to_dict() | {"_name_or_path": ""}, processor.to_dict(), dtype
     fingerprint = sha256(repr((contents, made_by)).encode())
-    return Loaded(family_type(model, processor), fingerprint.hexdigest())
+    return LoadedEncoder(family_type(model, processor), fingerprint.hexdigest())
 
 
-def _family_type(model_id: str, config: Any) -> type[Family]:
+def _family_type(model_id: str, config: Any) -> type[EncoderFamily]:
     family_type = FAMILIES.get(config.model_type)
     if family_type is None:
         known = ", ".join(sorted(FAMILIES))
@@ -74,7 +74,7 @@ def _dtype(settings: EncoderTask, config: Any, device: str) -> torch.dtype:
     return torch.bfloat16 if config.dtype in (None, torch.float32) else config.dtype
 
 
-def _encoder_names(checkpoint: Checkpoint, family_type: type[Family]) -> dict[str, str]:
+def _encoder_names(checkpoint: EncoderCheckpoint, family_type: type[EncoderFamily]) -> dict[str, str]:
     """Of the encoder's tensors: what the model calls them, by what the checkpoint does.
 
     Older checkpoints name them as parts of the model, newer ones as parts of the model that also has a head.
@@ -83,7 +83,7 @@ def _encoder_names(checkpoint: Checkpoint, family_type: type[Family]) -> dict[st
     return {name: inside for name, inside in names.items() if inside.split(".")[0] in family_type.submodules}
 
 
-def _skeleton(config: Any, family_type: type[Family], dtype: torch.dtype) -> Any:
+def _skeleton(config: Any, family_type: type[EncoderFamily], dtype: torch.dtype) -> Any:
     with init_empty_weights(include_buffers=False):
         model = AutoModel.from_config(config, dtype=dtype)
     for name, _ in list(model.named_children()):

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 Result = TypeVar("Result")
 
 
-class Flights(Generic[Result]):
+class SingleFlight(Generic[Result]):
     """Whoever asks for what is being made, or still used, shares it; when nobody wants it any more, it is broken off.
 
     So if those who use it put it where later ones look first, it is made once for all of them.

@@ -11,7 +11,7 @@ import torch
 from tests.integration.multimodal.chats import TOKENS, Part
 
 
-class Transformers:
+class TransformersReference:
     def __init__(self, model: Path) -> None:
         from transformers import AutoModelForImageTextToText, AutoProcessor
 

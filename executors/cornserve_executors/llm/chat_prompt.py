@@ -22,15 +22,15 @@ from vllm.renderers.online_renderer import OnlineRenderer
 from cornserve.concurrency import gather_all
 from cornserve.transport import TensorView
 from cornserve_executors.base import InvalidRequestError
-from cornserve_executors.llm.connector import reference_to
-from cornserve_executors.llm.images import SMALL_PIXELS, ArrivedImage, Images, RawImage
-from cornserve_executors.llm.placeholders import Placeholder, assembled
+from cornserve_executors.llm.chat_images import SMALL_PIXELS, ChatImages, RawImage, ReceivedImage
+from cornserve_executors.llm.connector import tensor_reference
+from cornserve_executors.llm.placeholders import Placeholder, assemble_prompt
 from cornserve_tasklib.chat import ChatRequest
 from cornserve_tasklib.image import ImagePart
 from cornserve_tasklib.messages import ChatMessage, ImageUrlPart, TextPart
 
 
-class Conversation:
+class ChatPrompt:
     """One chat on its way into vLLM.
 
     Args:
@@ -38,7 +38,7 @@ class Conversation:
         owner: in whose turn its images are opened.
     """
 
-    def __init__(self, request: ChatRequest, received: Sequence[TensorView], images: Images, owner: str) -> None:
+    def __init__(self, request: ChatRequest, received: Sequence[TensorView], images: ChatImages, owner: str) -> None:
         self._request = request
         self._found = images.of(request.image_parts, received)
         self._images = images
@@ -68,15 +68,15 @@ class Conversation:
     def _picture(self, image: RawImage, picture: PIL.Image.Image) -> dict[str, Any]:
         return {"type": "image_pil", "image_pil": picture, "uuid": image.identifier}
 
-    def _mark(self, image: RawImage | ArrivedImage) -> dict[str, Any]:
+    def _mark(self, image: RawImage | ReceivedImage) -> dict[str, Any]:
         kind = "image_pil" if self._images.encodes else "image_embeds"
         return {"type": kind, kind: None, "uuid": image.identifier}
 
     @property
     def embeddings(self) -> dict[str, Any] | None:
         """Where the engine finds them, by the images' identifiers."""
-        arrived = [image for image in self._found if isinstance(image, ArrivedImage)]
-        return {image.identifier: reference_to(image.received) for image in arrived} or None
+        arrived = [image for image in self._found if isinstance(image, ReceivedImage)]
+        return {image.identifier: tensor_reference(image.received) for image in arrived} or None
 
     async def prompt(self, renderer: OnlineRenderer, request: ChatCompletionRequest) -> Any:
         """While the block of `messages` lasts."""
@@ -116,7 +116,7 @@ class AssemblingRenderer:
         conversation, shown = await self._renderer.render_messages_async(messages, chat_params)
         del shown["multi_modal_data"], shown["multi_modal_uuids"]
         (tokens,) = await self._renderer.tokenize_prompts_async([shown], tok_params)
-        prompt = assembled(tokens["prompt_token_ids"], placeholders)
+        prompt = assemble_prompt(tokens["prompt_token_ids"], placeholders)
         if prompt is None:
             raise InvalidRequestError("the model's chat template does not show all of the images")
         return [conversation], [prompt]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-class Weights:
+class WorkerExtension:
     """vLLM makes it part of its workers (`worker_extension_cls`)."""
 
     get_model: Any

@@ -1,15 +1,15 @@
 from __future__ import annotations
 
-from cornserve_executors.media.turns import Turns
+from cornserve_executors.media.fair_queue import FairQueue
 
 
-def order(turns: Turns[str]) -> str:
+def order(turns: FairQueue[str]) -> str:
     return "".join(turns.take() for _ in range(len(turns)))
 
 
-def waiting(items: str) -> Turns[str]:
+def waiting(items: str) -> FairQueue[str]:
     """Each letter belongs to the owner of its name, whatever its case."""
-    turns = Turns[str]()
+    turns = FairQueue[str]()
     for item in items:
         turns.add(item, item.lower())
     return turns

@@ -13,11 +13,11 @@ from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.renderers import renderer_from_config
 
 from cornserve_executors.base import InvalidRequestError, StartError
-from cornserve_executors.llm.answer import Answer
-from cornserve_executors.llm.generation import Generation, Generations
-from cornserve_executors.llm.parsing import check_parsers
+from cornserve_executors.llm.output_parser import check_parsers
+from cornserve_executors.llm.prompt_renderer import PromptRenderer, RenderedRequest
+from cornserve_executors.llm.response_builder import ResponseBuilder
 from cornserve_executors.vllm import settings
-from cornserve_executors.vllm.engine import explained
+from cornserve_executors.vllm.engine import translate_errors
 from cornserve_tasklib import ChatChunk, ChatRequest, ChatResponse, LLMTask
 
 pytestmark = [
@@ -30,7 +30,7 @@ TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type":
 
 streams = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
 
-Make = Callable[..., Generations]
+Make = Callable[..., PromptRenderer]
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +41,8 @@ def generations(tiny_llama: Path) -> Make:
     vllm_config = AsyncEngineArgs(**args).create_engine_config()
     renderer = renderer_from_config(vllm_config)
 
-    def make(**parsers: Any) -> Generations:
-        return Generations(vllm_config.model_config, renderer, LLMTask(model_id=str(tiny_llama), **parsers))
+    def make(**parsers: Any) -> PromptRenderer:
+        return PromptRenderer(vllm_config.model_config, renderer, LLMTask(model_id=str(tiny_llama), **parsers))
 
     return make
 
@@ -51,11 +51,11 @@ def ask(**fields: object) -> ChatRequest:
     return ChatRequest.model_validate({"messages": [{"role": "user", "content": "Add."}], **fields})
 
 
-def answer(generation: Generation, text: str) -> ChatResponse:
+def answer(generation: RenderedRequest, text: str) -> ChatResponse:
     """What becomes of a text that the model has written, token by token."""
     tokens = generation.tokenizer.encode(text, add_special_tokens=False)
     parts = [[token] for token in tokens] if generation.streams else [tokens]
-    answer = Answer(generation)
+    answer = ResponseBuilder(generation)
     chunks: list[ChatChunk] = []
     for number, part in enumerate(parts):
         is_last = number == len(parts) - 1
@@ -174,5 +174,5 @@ async def test_templates_take_variables(generations: Make) -> None:
 async def test_a_template_that_fails_is_the_requests_fault(generations: Make) -> None:
     template = "{{ messages[0].content + mood }}"
 
-    with pytest.raises(InvalidRequestError, match="can only concatenate str"), explained():
+    with pytest.raises(InvalidRequestError, match="can only concatenate str"), translate_errors():
         await generations(chat_template=template).of(ask(chat_template_kwargs={"mood": 1}), stream=False)

@@ -8,41 +8,41 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from cornserve_executors.media.lanes import LARGE_PIXELS, SMALL_ONES, Lanes
+from cornserve_executors.media.decode_pool import MAX_LARGE_PIXELS, MAX_SMALL_IMAGES, DecodePools
 from tests.waiting import until
 
 SMALL = 100
 
 
 @pytest.fixture
-def lanes() -> Iterator[Lanes]:
-    lanes = Lanes(SMALL)
+def lanes() -> Iterator[DecodePools]:
+    lanes = DecodePools(SMALL)
     yield lanes
     lanes.shutdown()
 
 
-async def test_small_images_do_not_wait_for_large_ones(lanes: Lanes) -> None:
+async def test_small_images_do_not_wait_for_large_ones(lanes: DecodePools) -> None:
     async with AsyncExitStack() as stack, asyncio.timeout(60):
-        await stack.enter_async_context(lanes.lane_of(LARGE_PIXELS).enter(LARGE_PIXELS, "large"))
-        for _ in range(SMALL_ONES):
-            await stack.enter_async_context(lanes.lane_of(SMALL).enter(SMALL, "small"))
+        await stack.enter_async_context(lanes.pool_for(MAX_LARGE_PIXELS).enter(MAX_LARGE_PIXELS, "large"))
+        for _ in range(MAX_SMALL_IMAGES):
+            await stack.enter_async_context(lanes.pool_for(SMALL).enter(SMALL, "small"))
 
 
-async def test_large_images_wait_until_there_is_room_for_their_pixels(lanes: Lanes) -> None:
+async def test_large_images_wait_until_there_is_room_for_their_pixels(lanes: DecodePools) -> None:
     order: list[str] = []
 
     async def use(pixels: int, owner: str) -> None:
-        async with lanes.lane_of(pixels).enter(pixels, owner) as lane:
+        async with lanes.pool_for(pixels).enter(pixels, owner) as lane:
             await lane.run(lambda: order.append(f"{owner} begins"))
             await asyncio.sleep(0)
             order.append(f"{owner} ends")
 
-    await asyncio.gather(use(LARGE_PIXELS, "a"), use(2 * LARGE_PIXELS, "b"), use(LARGE_PIXELS, "c"))
+    await asyncio.gather(use(MAX_LARGE_PIXELS, "a"), use(2 * MAX_LARGE_PIXELS, "b"), use(MAX_LARGE_PIXELS, "c"))
 
     assert order == [f"{owner} {event}" for owner in "abc" for event in ("begins", "ends")]
 
 
-async def test_who_is_cancelled_keeps_the_room_until_the_work_ends(lanes: Lanes) -> None:
+async def test_who_is_cancelled_keeps_the_room_until_the_work_ends(lanes: DecodePools) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -50,7 +50,7 @@ async def test_who_is_cancelled_keeps_the_room_until_the_work_ends(lanes: Lanes)
         assert go_on.wait(20)
 
     async def use() -> None:
-        async with lanes.lane_of(LARGE_PIXELS).enter(LARGE_PIXELS, "a") as lane:
+        async with lanes.pool_for(MAX_LARGE_PIXELS).enter(MAX_LARGE_PIXELS, "a") as lane:
             await lane.run(work)
 
     using = asyncio.create_task(use())
@@ -69,10 +69,10 @@ async def test_who_is_cancelled_keeps_the_room_until_the_work_ends(lanes: Lanes)
     assert using.cancelled()
 
 
-async def test_what_has_not_begun_when_it_is_cancelled_never_begins(lanes: Lanes) -> None:
+async def test_what_has_not_begun_when_it_is_cancelled_never_begins(lanes: DecodePools) -> None:
     go_on = threading.Event()
     ran: list[int] = []
-    lane = lanes.lane_of(SMALL)
+    lane = lanes.pool_for(SMALL)
     blocking = [asyncio.create_task(lane.run(lambda: go_on.wait(20))) for _ in os.sched_getaffinity(0)]
     late = asyncio.create_task(lane.run(lambda: ran.append(1)))
     await asyncio.sleep(0)

@@ -14,8 +14,8 @@ from vllm.renderers.chat_utils import make_tool_call_id
 from vllm.tool_parsers import ToolParserManager
 
 from cornserve_executors.base import StartError
-from cornserve_tasklib.answer import ChatChunk, ToolCallDelta
 from cornserve_tasklib.llm import LLMTask
+from cornserve_tasklib.response import ChatChunk, ToolCallDelta
 
 
 def check_parsers(config: LLMTask) -> None:
@@ -28,7 +28,7 @@ def check_parsers(config: LLMTask) -> None:
             raise StartError(f"vLLM has no {setting} {name!r}, but {', '.join(known)}")
 
 
-class Parsing:
+class OutputParser:
     def __init__(self, parser: Parser, request: ChatCompletionRequest, prompt_tokens: list[int]) -> None:
         self._parser: Any = parser
         self._request = request

@@ -26,14 +26,14 @@ _ORIGIN = re.compile(r"\[[\d:]+\] \S+\.cc:\d+: ")
 """Where in xgrammar's own source an error comes from, and when."""
 
 
-class Schemas:
+class SchemaChecker:
     def __init__(self, vllm_config: Any, tokenizer: Any) -> None:
         self._vllm_config = vllm_config
         self._tokenizer = tokenizer
 
     def complaint(self, request: LLMRequest) -> str | None:
         """About the first that cannot be followed, by its field. Blocks while it compiles them."""
-        for field, schema in schemas_of(request):
+        for field, schema in request_schemas(request):
             try:
                 if field == FORM:
                     _check_keywords(schema)
@@ -60,7 +60,7 @@ def _check_keywords(schema: dict[str, Any]) -> None:
     validate_xgrammar_grammar(SamplingParams(structured_outputs=StructuredOutputsParams(json=schema)))
 
 
-def schemas_of(request: LLMRequest) -> Iterator[tuple[str, dict[str, Any]]]:
+def request_schemas(request: LLMRequest) -> Iterator[tuple[str, dict[str, Any]]]:
     """With their fields."""
     if not isinstance(request, ChatRequest):
         return

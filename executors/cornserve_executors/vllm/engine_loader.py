@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cornserve_executors.vllm.engine import VllmEngine
 
 
-class Loading:
+class EngineLoader:
     """Runs in a thread, so that callers can watch it.
 
     Args:

@@ -13,24 +13,24 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from cornserve_executors.media.room import Room
+from cornserve_executors.media.weighted_semaphore import WeightedSemaphore
 
 Result = TypeVar("Result")
 
-SMALL_ONES = 3
+MAX_SMALL_IMAGES = 3
 """Of the largest that are small, at once: one that is being used, one that is ready, one that is being opened."""
 
-LARGE_PIXELS = 64_000_000
+MAX_LARGE_PIXELS = 64_000_000
 """Of all that are large, at once. What has more has that room to itself."""
 
 
-class Lane:
+class DecodePool:
     def __init__(self, name: str, pixels: int, threads: int, begin_thread: Callable[[], None]) -> None:
-        self._room = Room(pixels)
+        self._room = WeightedSemaphore(pixels)
         self._threads = ThreadPoolExecutor(threads, name, begin_thread)
 
     @asynccontextmanager
-    async def enter(self, pixels: int, owner: Hashable) -> AsyncIterator[Lane]:
+    async def enter(self, pixels: int, owner: Hashable) -> AsyncIterator[DecodePool]:
         """Waits until so many pixels may be open. Owners enter in turns."""
         async with self._room.take(pixels, owner):
             yield self
@@ -51,7 +51,7 @@ class Lane:
         self._threads.shutdown(cancel_futures=True)
 
 
-class Lanes:
+class DecodePools:
     """The lane of the small images, and that of the large ones.
 
     Args:
@@ -62,10 +62,10 @@ class Lanes:
     def __init__(self, small_pixels: int, begin_thread: Callable[[], None] = lambda: None) -> None:
         cores = len(os.sched_getaffinity(0))
         self._small_pixels = small_pixels
-        self._small = Lane("small-images", SMALL_ONES * small_pixels, cores, begin_thread)
-        self._large = Lane("large-images", LARGE_PIXELS, max(1, cores - 1), begin_thread)
+        self._small = DecodePool("small-images", MAX_SMALL_IMAGES * small_pixels, cores, begin_thread)
+        self._large = DecodePool("large-images", MAX_LARGE_PIXELS, max(1, cores - 1), begin_thread)
 
-    def lane_of(self, pixels: int) -> Lane:
+    def pool_for(self, pixels: int) -> DecodePool:
         return self._small if pixels <= self._small_pixels else self._large
 
     def shutdown(self) -> None:

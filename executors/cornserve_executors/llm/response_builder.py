@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from vllm import RequestOutput
 from vllm.logprobs import PromptLogprobs
 
-from cornserve_executors.llm.choice import Choice
-from cornserve_executors.llm.generation import Generation
+from cornserve_executors.llm.choice_builder import ChoiceBuilder
 from cornserve_executors.llm.logprobs import token_logprobs
-from cornserve_tasklib.answer import ChatChunk, ChatResponse, TokenLogprobs, Usage
+from cornserve_executors.llm.prompt_renderer import RenderedRequest
 from cornserve_tasklib.completion import CompletionRequest
+from cornserve_tasklib.response import ChatChunk, ChatResponse, TokenLogprobs, Usage
 
 
-class Answer:
-    def __init__(self, generation: Generation) -> None:
+class ResponseBuilder:
+    def __init__(self, generation: RenderedRequest) -> None:
         self._generation = generation
-        self._choices = [Choice(generation, index) for index in range(generation.request.n)]
+        self._choices = [ChoiceBuilder(generation, index) for index in range(generation.request.n)]
         request = generation.request
         self._to_echo = set(range(request.n)) if isinstance(request, CompletionRequest) and request.echo else set()
         self._prompt_logprobs: list[TokenLogprobs] | None = None

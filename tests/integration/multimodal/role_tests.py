@@ -12,7 +12,7 @@ import pytest
 
 from cornserve.transport import StaleError
 from cornserve_executors.base import InvalidRequestError
-from cornserve_executors.llm.engine import Engine
+from cornserve_executors.llm.engine import LLMEngine
 from cornserve_tasklib import ChatChunk, ChatMessage, ChatRequest
 from cornserve_tasklib.image import ImagePart
 from tests.images import noise, sent
@@ -30,16 +30,16 @@ _ids = count()
 contents = pytest.mark.parametrize("name", CONTENTS)
 
 
-class Roles:
+class RoleTests:
     @contents
     async def test_an_engine_with_an_encoder_answers_as_transformers(
-        self, whole: Engine, expected: dict[str, list[int]], name: str
+        self, whole: LLMEngine, expected: dict[str, list[int]], name: str
     ) -> None:
         assert await answer(whole, CONTENTS[name]) == expected[name]
 
     @contents
     async def test_an_engine_without_one_answers_so_when_another_has_encoded(
-        self, language_only: Engine, encoder: Encoder, expected: dict[str, list[int]], name: str
+        self, language_only: LLMEngine, encoder: Encoder, expected: dict[str, list[int]], name: str
     ) -> None:
         (kind,) = kinds(CONTENTS[name], "e")
 
@@ -47,13 +47,13 @@ class Roles:
 
     @contents
     async def test_an_engine_with_one_takes_any_image_encoded(
-        self, whole: Engine, encoder: Encoder, expected: dict[str, list[int]], name: str
+        self, whole: LLMEngine, encoder: Encoder, expected: dict[str, list[int]], name: str
     ) -> None:
         for kind in kinds(CONTENTS[name], "re"):
             assert await answer(whole, CONTENTS[name], kind, encoder) == expected[name], kind
 
     async def test_mixed_batches_are_answered_as_each_alone(
-        self, whole: Engine, language_only: Engine, encoder: Encoder, expected: dict[str, list[int]]
+        self, whole: LLMEngine, language_only: LLMEngine, encoder: Encoder, expected: dict[str, list[int]]
     ) -> None:
         jobs = [
             (engine, name, kind)
@@ -67,7 +67,7 @@ class Roles:
         assert answers == [expected[name] for _, name, _ in jobs]
 
     async def test_another_image_changes_the_answer(
-        self, whole: Engine, language_only: Engine, encoder: Encoder, expected: dict[str, list[int]]
+        self, whole: LLMEngine, language_only: LLMEngine, encoder: Encoder, expected: dict[str, list[int]]
     ) -> None:
         other: list[Part] = [noise(100, 112, 84), *CONTENTS["one image"][1:]]
 
@@ -76,7 +76,7 @@ class Roles:
         assert raw == encoded != expected["one image"]
 
     async def test_weights_of_the_encoder_are_loaded_only_where_it_is_wanted(
-        self, whole: Engine, language_only: Engine
+        self, whole: LLMEngine, language_only: LLMEngine
     ) -> None:
         all, some = await whole.parameter_counts(), await language_only.parameter_counts()
 
@@ -85,7 +85,7 @@ class Roles:
         assert sum(all.values()) > 1.5 * sum(some.values())
 
     async def test_an_image_that_was_taken_back_fails_its_request_only(
-        self, whole: Engine, language_only: Engine, encoder: Encoder, expected: dict[str, list[int]]
+        self, whole: LLMEngine, language_only: LLMEngine, encoder: Encoder, expected: dict[str, list[int]]
     ) -> None:
         content: list[Part] = [noise(101, 112, 84), "?"]
         for engine in (whole, language_only):
@@ -100,7 +100,7 @@ class Roles:
             assert await answer(engine, content, "e", encoder) == await answer(whole, content)
 
     async def test_an_image_of_the_wrong_size_fails_its_request_only(
-        self, language_only: Engine, encoder: Encoder, expected: dict[str, list[int]]
+        self, language_only: LLMEngine, encoder: Encoder, expected: dict[str, list[int]]
     ) -> None:
         content = CONTENTS["one image"]
         received, _ = await encoder.encode(images_in(content)[0], rows=70)
@@ -111,13 +111,13 @@ class Roles:
         assert await answer(language_only, content, "e", encoder) == expected["one image"]
 
     async def test_embeddings_of_another_precision_are_converted(
-        self, language_only: Engine, model: Path, tmp_path: Path
+        self, language_only: LLMEngine, model: Path, tmp_path: Path
     ) -> None:
         async with running_encoder(model, tmp_path, dtype="bfloat16") as encoder:
             assert len(await answer(language_only, [noise(500, 112, 84), "?"], "e", encoder)) == TOKENS
 
     async def test_a_request_that_loses_its_place_reads_its_images_again(
-        self, language_only: Engine, encoder: Encoder
+        self, language_only: LLMEngine, encoder: Encoder
     ) -> None:
         """A third of them fits into the KV cache, until they get longer."""
         contents: list[list[Part]] = [[noise(200 + number, 84, 84), "a" * 70] for number in range(24)]
@@ -132,7 +132,7 @@ class Roles:
         assert preemptions(language_only) > before
 
     async def test_a_prompt_may_be_longer_than_a_step(
-        self, whole: Engine, language_only: Engine, encoder: Encoder
+        self, whole: LLMEngine, language_only: LLMEngine, encoder: Encoder
     ) -> None:
         content: list[Part] = [part for number in range(10) for part in (noise(300 + number, 448, 448), "b" * 120)]
 
@@ -141,13 +141,13 @@ class Roles:
         assert raw == encoded
 
     async def test_several_large_images_are_answered_as_when_another_has_encoded_them(
-        self, whole: Engine, encoder: Encoder
+        self, whole: LLMEngine, encoder: Encoder
     ) -> None:
         content: list[Part] = [noise(400, 2100, 1000), "and", noise(401, 1000, 2100), "?"]
 
         assert await answer(whole, content) == await answer(whole, content, "ee", encoder)
 
-    async def test_an_answer_that_another_has_begun_goes_on(self, language_only: Engine, encoder: Encoder) -> None:
+    async def test_an_answer_that_another_has_begun_goes_on(self, language_only: LLMEngine, encoder: Encoder) -> None:
         content = CONTENTS["several of different sizes"]
         request, received = chat(content, "ee"), await encoder.all(images_in(content), "ee")
         chunks: list[ChatChunk] = []
@@ -162,11 +162,11 @@ class Roles:
         assert response == uninterrupted
         assert "".join(chunk.text for chunk in [*begun, *chunks]) == response.text
 
-    async def test_a_raw_image_is_refused_where_no_encoder_is(self, language_only: Engine) -> None:
+    async def test_a_raw_image_is_refused_where_no_encoder_is(self, language_only: LLMEngine) -> None:
         with pytest.raises(InvalidRequestError, match=r"messages\[0\].content\[0\]: .* no encoder"):
             await answer(language_only, CONTENTS["one image"])
 
-    async def test_what_is_no_image_is_named(self, whole: Engine) -> None:
+    async def test_what_is_no_image_is_named(self, whole: LLMEngine) -> None:
         image = sent(noise(1, 20, 20)).model_copy(update={"format": "JPEG"})
         request = ChatRequest(messages=[ChatMessage(role="user", content=[ImagePart(type="image", image=image)])])
 
@@ -179,12 +179,12 @@ def new_id() -> str:
 
 
 async def answer(
-    engine: Engine, content: Sequence[Part], kind: str = "", encoder: Encoder | None = None, **fields: Any
+    engine: LLMEngine, content: Sequence[Part], kind: str = "", encoder: Encoder | None = None, **fields: Any
 ) -> list[int]:
     received = [] if encoder is None else await encoder.all(images_in(content), kind)
     return (await engine.generate(chat(content, kind, **fields), new_id(), received=received)).token_ids
 
 
-def preemptions(engine: Engine) -> float:
+def preemptions(engine: LLMEngine) -> float:
     (family,) = (family for family in engine.metrics() if family.name.endswith("num_preemptions"))
     return family.samples[0].value
