@@ -1,0 +1,56 @@
+"""The project's style: plain technical English, as the Kubernetes, vLLM and Starlette documentation is written."""
+
+from __future__ import annotations
+
+from proselint.registry.checks import Check, CheckFlags
+from proselint.registry.checks.types import ExistenceSimple
+
+PROSELINT_CHECKS = (
+    "cliches",
+    "malapropisms",
+    "misc.phrasal_adjectives",
+    "mixed_metaphors",
+    "mondegreens",
+    "needless_variants",
+    "nonwords",
+    "redundancy",
+    "spelling",
+)
+"""proselint's own checks that suit technical prose."""
+
+_RULES = {
+    "whoever": (r"\b(?:whoever|whomever|whosoever|whose body|whom it|no one|nobody|somebody)\b", "name the subject"),
+    "who": (r"(?:¶|[.;:] )(?:who|whose|whom)\b [^?\n]*\n", "start with a noun: 'Clients that …'"),
+    "what": (r"(?:¶|[.;:] )(?:what|whatever)\b [^?\n]*\n", "start with a noun or a verb: 'Returns …'"),
+    "of": (r"(?:¶|[.] )of (?:a|an|the|its|each|all|one|it|this|what|which|whom)\b", "start with a noun or a verb"),
+    "told": (r"\b(?:told|telling|tells)\b", "use 'receives', 'reports', 'is given'"),
+    "said": (r"\b(?:says|said|saying)\b", "use 'reports', 'contains', 'specifies', 'returns'"),
+    "hear": (r"\b(?:hears|heard|hearing)\b", "use 'receives', 'is notified'"),
+    "anew": (r"\banew\b", "use 'again'"),
+    "so many": (r"\b(?:so|as) many\b", "name the number or the parameter"),
+    "for ever": (r"\bfor ever\b", "use 'forever' or 'until …'"),
+    "it is": (
+        r"\bwhat it is that\b|\bthat is what\b|\bis what\b|\bof what\b|\bfor what\b|\bwith what\b",
+        "name the thing",
+    ),
+    "none": (r"\b(?:is|are|was|were|has|have|be) (?:none|nought)\b|\bthere is no\b", "use 'does not exist', 'not a …'"),
+    "is no": (r"\b(?:is|are|was|were) no (?:[a-z]+)\b", "use 'is not a …'"),
+    "yet to be": (r"\byet to be\b|\bis to be\b|\bare to be\b", "use 'not … yet', 'must be'"),
+    "one likes": (r"\bone (?:likes|wishes|wants|pleases)\b|\bas one (?:does|would|may)\b", "name the subject"),
+    "room": (r"\brooms?\b", "use 'module', 'space', 'capacity'"),
+    "beside": (r"\bbeside\b", "use 'next to', 'alongside', 'compared with'"),
+    "in vain": (r"\bin vain\b|\blest\b|\bhence\b|\bthereof\b|\bwherein\b|\bwhereby\b", "use plain words"),
+    "grave": (r"\b(?:bury|buries|buried|epitaph|grave|poisonous)\b", "use 'clean up', 'exit reason'"),
+    "heed": (r"\b(?:heeds?|heeded|unheeded)\b", "use 'use', 'ignore'"),
+    "design": (r"\bDESIGN §", "cite a paper section (docs/bibliography.md)"),
+}
+
+CHECKS = tuple(
+    Check(
+        path=f"style.{name.replace(' ', '_')}",
+        check_type=ExistenceSimple(pattern=pattern),
+        message=f"{name}: {advice}",
+        flags=CheckFlags(allow_quotes=True),
+    )
+    for name, (pattern, advice) in _RULES.items()
+)
