@@ -1,4 +1,4 @@
-"""Where one local instance of Cornserve keeps its things. Two homes never meet."""
+"""The directory of one local instance. Instances with different homes share no files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import platformdirs
 
-ENVIRONMENT = "CORNSERVE_HOME"
+HOME_VARIABLE = "CORNSERVE_HOME"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +17,8 @@ class Home:
 
     @classmethod
     def default(cls) -> Home:
-        """`CORNSERVE_HOME`, or else the user's data directory."""
-        chosen = os.environ.get(ENVIRONMENT)
+        """Returns the home that `CORNSERVE_HOME` names, by default the user's data directory."""
+        chosen = os.environ.get(HOME_VARIABLE)
         return cls(Path(chosen).expanduser().absolute() if chosen else platformdirs.user_data_path("cornserve"))
 
     @property
@@ -27,12 +27,12 @@ class Home:
 
     @property
     def replicas(self) -> Path:
-        """One folder for each replica: its process, endpoint and log."""
+        """One directory per replica, with its process record, its addresses and its log."""
         return self.path / "replicas"
 
     @property
     def logs(self) -> Path:
-        """Of the gateway and the controller."""
+        """The logs of the gateway and the controller."""
         return self.path / "logs"
 
     @property
@@ -41,5 +41,5 @@ class Home:
 
     @property
     def instance(self) -> Path:
-        """What runs for this home: the supervisor's process and the gateway's address."""
+        """The process id of the running supervisor and the gateway's URL."""
         return self.path / "instance.json"

@@ -1,4 +1,4 @@
-"""The instance that runs for a home: who it is, and that there is only one."""
+"""The instance file and the lock of a home: at most one instance runs per home."""
 
 from __future__ import annotations
 
@@ -15,48 +15,49 @@ from cornserve.home import Home
 from cornserve.process_id import ProcessId
 
 
-class HomeTakenError(Exception):
+class HomeInUseError(Exception):
     """Processes of another instance use the home."""
 
 
 class Instance(ProcessId):
-    """A supervisor and the address of its gateway, as the home's instance file has them."""
+    """The content of a home's instance file: the supervisor's process id and the gateway's URL."""
 
     url: str
 
     @classmethod
-    def of_this_process(cls, url: str) -> Instance:
-        return cls.of(os.getpid(), url=url)
+    def of_current_process(cls, url: str) -> Instance:
+        return cls.from_pid(os.getpid(), url=url)
 
     @classmethod
-    def recorded(cls, home: Home) -> Instance | None:
-        """What the file says, also if that instance was killed."""
+    def read(cls, home: Home) -> Instance | None:
+        """Returns the content of the instance file, even if that instance was killed."""
         try:
             return cls.model_validate_json(home.instance.read_bytes())
         except (FileNotFoundError, ValidationError):
             return None
 
     @classmethod
-    def running(cls, home: Home) -> Instance | None:
-        instance = cls.recorded(home)
+    def find_running(cls, home: Home) -> Instance | None:
+        instance = cls.read(home)
         return instance if instance is not None and instance.alive() else None
 
-    def record(self, home: Home) -> None:
+    def write(self, home: Home) -> None:
         write_atomically(home.instance, self.model_dump_json() + "\n")
 
 
 @contextmanager
-def sole_use(home: Home, *, patience: float = 0) -> Iterator[int]:
-    """Keeps every other instance away from the home, by a lock whose file descriptor it gives.
+def lock_home(home: Home, *, timeout: float = 0) -> Iterator[int]:
+    """Locks the home for this instance and yields the lock's file descriptor.
 
-    Processes that inherit the descriptor hold the lock with us: the home is free when the last of them has ended.
+    A child process that inherits the descriptor holds the lock as well: the home is free after the last of these
+    processes has exited.
 
     Raises:
-        HomeTakenError: the home was not free within `patience` seconds.
+        HomeInUseError: the home is still locked after `timeout` seconds.
     """
     home.path.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(home.instance.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     try:
         while True:
             try:
@@ -64,7 +65,7 @@ def sole_use(home: Home, *, patience: float = 0) -> Iterator[int]:
                 break
             except BlockingIOError:
                 if time.monotonic() >= deadline:
-                    raise HomeTakenError(f"another instance uses {home.path}") from None
+                    raise HomeInUseError(f"another instance uses {home.path}") from None
                 time.sleep(0.05)
         yield descriptor
     finally:

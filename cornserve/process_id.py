@@ -1,6 +1,6 @@
-"""What names a process for ever.
+"""Process ids that are never reused.
 
-A pid alone names nobody, because pids are used again; a pid and a start time name one process of one boot.
+The operating system reuses pids. A pid, a start time and a boot identify exactly one process.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
-_TOLERANCE = 1.5
-"""Seconds. The boot's date is known to the second."""
+_TOLERANCE_SECONDS = 1.5
+"""The system reports its boot time with a resolution of one second."""
 
 
 class ProcessId(BaseModel):
@@ -25,31 +25,31 @@ class ProcessId(BaseModel):
 
     pid: int
     started: float
-    """Seconds from the boot to its start: unlike a date, the same after the clock has been set."""
-    world: str
-    """Within which boot (and container) the pid means something."""
+    """Start time in seconds since boot. Unlike a date, it does not change when the clock is set."""
+    boot: str
+    """Identifies the boot and the container in which the pid is valid."""
 
     @classmethod
-    def of(cls, pid: int, **further: str) -> Self:
-        """Of a process that runs, with the fields that a subclass adds."""
+    def from_pid(cls, pid: int, **fields: str) -> Self:
+        """Returns the id of a running process. `fields` are the fields that a subclass adds."""
         import psutil
 
-        return cls(pid=pid, started=_seconds_after_boot(psutil.Process(pid)), world=current_world(), **further)
+        return cls(pid=pid, started=_seconds_after_boot(psutil.Process(pid)), boot=current_boot(), **fields)
 
     def alive(self) -> bool:
-        """Zombies have ended."""
-        process = self.find()
+        """Returns whether the process runs. A zombie does not."""
+        process = self.find_process()
         return process is not None and not is_zombie(process)
 
-    def find(self) -> psutil.Process | None:
-        """The process, or None if it is gone or its pid is another's."""
+    def find_process(self) -> psutil.Process | None:
+        """Returns the process, or None if it has exited, even if another process has its pid now."""
         import psutil
 
-        if self.world != current_world():
+        if self.boot != current_boot():
             return None
         try:
             process = psutil.Process(self.pid)
-            same = abs(_seconds_after_boot(process) - self.started) < _TOLERANCE
+            same = abs(_seconds_after_boot(process) - self.started) < _TOLERANCE_SECONDS
         except psutil.NoSuchProcess:
             return None
         return process if same else None
@@ -65,7 +65,8 @@ def is_zombie(process: psutil.Process) -> bool:
 
 
 @cache
-def current_world() -> str:
+def current_boot() -> str:
+    """Returns an id of this boot and this container: the start time of process 1 distinguishes containers."""
     import psutil
 
     boot = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else ""

@@ -17,7 +17,7 @@ import psutil
 from benchmarks.harness.processes import Cores, running
 from cornserve.app.record import AppSpec, Phase
 from cornserve.client import Client, ClientError
-from cornserve.control.sweep import sweep_executors
+from cornserve.control.cleanup import stop_all_executors
 from cornserve.home import Home
 
 START_SECONDS = 60.0
@@ -102,4 +102,4 @@ def free_port() -> int:
 
 def _sweep(home: Home) -> None:
     """Executors outlive their controller, by design."""
-    asyncio.run(sweep_executors(home, lambda message: None, drain_seconds=0))
+    asyncio.run(stop_all_executors(home, lambda message: None, drain_seconds=0))

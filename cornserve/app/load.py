@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from cornserve.app.app import App
 from cornserve.app.record import AppSpec
-from cornserve.app.source import SourceError, load_app, unload_app
+from cornserve.app.source import SourceError, load_app_source, unload_app
 from cornserve.task.errors import DefinitionError
 from cornserve_tasklib.families import default_paths
 
@@ -29,7 +29,7 @@ def _build(name: str, spec: AppSpec, module: str) -> App:
     if spec.model is not None:
         return _served_as_its_family(name, spec.model, spec.shares)
     assert spec.source is not None
-    app = load_app(spec.source, module)
+    app = load_app_source(spec.source, module)
     if app.name != name:
         unload_app(module)
         raise SourceError(f"the source defines the app {app.name!r}, but is deployed as {name!r}")

@@ -19,7 +19,7 @@ class SourceError(DefinitionError):
     """The source does not give an app; the message says where and why."""
 
 
-def load_app(source: str, module: str, *, filename: str = "app.py") -> App:
+def load_app_source(source: str, module: str, *, filename: str = "app.py") -> App:
     """The one `App` that the source defines at its top level.
 
     Args:

@@ -39,7 +39,7 @@ def examine(home: Home, host: str, port: int) -> Iterator[Finding]:
     yield _shared_memory()
     yield _home(home)
     yield _disk(home)
-    instance = Instance.running(home)
+    instance = Instance.find_running(home)
     yield _instance(home, instance)
     if instance is None:
         yield _port(host, port)
@@ -140,7 +140,7 @@ def _disk(home: Home) -> Finding:
 def _instance(home: Home, instance: Instance | None) -> Finding:
     if instance is not None:
         return Finding("instance", True, f"runs at {instance.url} (process {instance.pid})")
-    if Instance.recorded(home) is not None:
+    if Instance.read(home) is not None:
         return Finding(
             "instance",
             False,

@@ -6,14 +6,14 @@ import subprocess
 import sys
 
 from cornserve.cli.console import Problem
-from cornserve.control.child import Program
-from cornserve.control.supervisor import Options, check_nothing_runs
+from cornserve.control.managed_process import ProcessSpec
+from cornserve.control.supervisor import InstanceOptions, check_nothing_runs
 from cornserve.instance import Instance
 from cornserve.observe.log_file import set_aside
 
 
-def start(options: Options) -> Instance:
-    """Returns once it is ready. Raises `Problem` or `StartError` if it cannot run."""
+def start(options: InstanceOptions) -> Instance:
+    """Returns once it is ready. Raises `Problem` or `InstanceStartError` if it cannot run."""
     check_nothing_runs(options.home)
     _ = options.access
     command = [sys.executable, "-m", "cornserve.cli", "up", "--json"]
@@ -22,7 +22,7 @@ def start(options: Options) -> Instance:
     command += [part for flag, limit in limits if limit is not None for part in (flag, str(limit))]
     command += ["--log-format", options.log_format, *(["--access-log"] if options.access_log else [])]
     command += [*options.secrets, *options.limits.arguments, *options.media_sources.arguments]
-    program = Program("supervisor", command, options.home.logs / "supervisor.log")
+    program = ProcessSpec("supervisor", command, options.home.logs / "supervisor.log")
     try:
         program.log.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -35,7 +35,7 @@ def start(options: Options) -> Instance:
     return _ready(process, program)
 
 
-def _ready(process: subprocess.Popen[bytes], program: Program) -> Instance:
+def _ready(process: subprocess.Popen[bytes], program: ProcessSpec) -> Instance:
     assert process.stdout is not None
     try:
         document = process.stdout.readline()

@@ -18,14 +18,14 @@ def down(
 ) -> None:
     """Delete all apps and stop Cornserve on this machine; also cleans up if it was killed."""
     from cornserve.control.shutdown import shut_down
-    from cornserve.instance import HomeTakenError
+    from cornserve.instance import HomeInUseError
 
     where = home_at(home)
     console = stderr()
     try:
         with console.status("Stopping Cornserve"):
             ended = shut_down(where, keep_apps=keep_apps, report=lambda line: console.print(line, style="dim"))
-    except HomeTakenError as error:
+    except HomeInUseError as error:
         raise Problem(str(error)) from error
     except PermissionError as error:
         raise Problem(f"the instance belongs to another user: {error.strerror}") from error

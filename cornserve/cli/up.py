@@ -21,7 +21,7 @@ from cornserve.observe.log_format import LogFormat
 
 if TYPE_CHECKING:
     from cornserve.access import Access
-    from cornserve.control.supervisor import Options
+    from cornserve.control.supervisor import InstanceOptions
     from cornserve.home import Home
     from cornserve.instance import Instance
 
@@ -68,9 +68,9 @@ def up(
 
     It stays in the foreground until Ctrl-C, which stops everything; the apps come back with the next `cornserve up`.
     """
-    from cornserve.control.supervisor import Options, StartError
+    from cornserve.control.supervisor import InstanceOptions, InstanceStartError
 
-    options = Options(
+    options = InstanceOptions(
         home_at(home),
         host,
         port,
@@ -88,18 +88,18 @@ def up(
             _show_ready(_start(options), options, json, "`cornserve down` stops it.")
         else:
             _run(options, json)
-    except StartError as error:
+    except InstanceStartError as error:
         raise Problem(str(error)) from error
 
 
-def _start(options: Options) -> Instance:
+def _start(options: InstanceOptions) -> Instance:
     from cornserve.cli.detached import start
 
     with stderr().status("Starting Cornserve"):
         return start(options)
 
 
-def _run(options: Options, json: bool) -> None:
+def _run(options: InstanceOptions, json: bool) -> None:
     import asyncio
 
     from cornserve.control.supervisor import supervise
@@ -123,7 +123,7 @@ def _report(message: str) -> None:
         stderr().print(message, markup=False, style="dim")
 
 
-def _show_ready(instance: Instance, options: Options, json: bool, ending: str) -> None:
+def _show_ready(instance: Instance, options: InstanceOptions, json: bool, ending: str) -> None:
     home = options.home
     if json:
         emit(instance.model_dump() | {"home": str(home.path)}, lines=True)

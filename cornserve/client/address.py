@@ -12,7 +12,7 @@ import httpx2 as httpx
 from cornserve.access import ADMIN_TOKEN, names_this_machine
 from cornserve.client.calls import Call
 from cornserve.client.errors import ArgumentError
-from cornserve.home import ENVIRONMENT, Home
+from cornserve.home import HOME_VARIABLE, Home
 from cornserve.instance import Instance
 
 DEFAULT_URL = "http://127.0.0.1:8000"
@@ -74,7 +74,7 @@ def _secret(name: str, given: str | None, variable: str) -> str | None:
 
 def _running_url() -> str | None:
     try:
-        instance = Instance.running(Home.default())
+        instance = Instance.find_running(Home.default())
     except (OSError, RuntimeError) as error:  # the latter: "~" of nobody
-        raise ArgumentError(ENVIRONMENT, f"is no home that can be looked into: {error}") from error
+        raise ArgumentError(HOME_VARIABLE, f"is no home that can be looked into: {error}") from error
     return instance.url if instance is not None else None

@@ -22,7 +22,7 @@ from symtable import SymbolTable, symtable
 from typing import Any
 
 from cornserve.app.app import App
-from cornserve.app.source import SourceError, load_app, unload_app
+from cornserve.app.source import SourceError, load_app_source, unload_app
 from cornserve.client.errors import TargetError
 
 CELLS = "In"
@@ -136,7 +136,7 @@ def _check(source: str, app: App) -> None:
     """That the source gives this app, and no other."""
     module = f"cornserve_captured_{uuid.uuid4().hex}"
     try:
-        loaded = load_app(source, module)
+        loaded = load_app_source(source, module)
     except SourceError as error:
         raise CaptureError(f"the source of the app {app.name!r} does not stand alone: {error}") from error
     unload_app(module)

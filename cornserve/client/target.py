@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from cornserve.app.app import App, check_name
 from cornserve.app.record import AppSpec, Balance
-from cornserve.app.source import SourceError, load_app, unload_app
+from cornserve.app.source import SourceError, load_app_source, unload_app
 from cornserve.client.errors import TargetError
 from cornserve.task.errors import DefinitionError
 from cornserve_tasklib import ChatRequest
@@ -104,7 +104,7 @@ def _spec(spec: AppSpec, origin: Path | str, name: str | None) -> Target:
     assert spec.source is not None
     module = f"cornserve_deploy_{uuid.uuid4().hex}"
     try:
-        app = load_app(spec.source, module, filename=origin.name if isinstance(origin, Path) else "app.py")
+        app = load_app_source(spec.source, module, filename=origin.name if isinstance(origin, Path) else "app.py")
     except SourceError as error:
         if name is not None and isinstance(error.__cause__, ModuleNotFoundError):
             return Target(name, spec, takes_chats=False)  # what is not installed here may be where the gateway is

@@ -12,9 +12,9 @@ from prometheus_client import start_http_server
 
 from cornserve.concurrency import run_unless
 from cornserve.control.controller import Controller
+from cornserve.control.launcher.local.device_slots import DeviceSlots
 from cornserve.control.launcher.local.launcher import LocalLauncher
-from cornserve.control.launcher.local.slots import Slots
-from cornserve.control.metrics import Metrics
+from cornserve.control.metrics import ControllerMetrics
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.home import Home
 from cornserve.limits import Limits
@@ -33,12 +33,12 @@ def main() -> int:
     parser.add_argument("--limit", action="append", default=[], metavar="NAME=VALUE")
     options = parser.parse_args()
     logs.configure()
-    slots = Slots.detect(gpus=options.gpus, cpu_slots=options.cpu_slots)
+    slots = DeviceSlots.detect(gpus=options.gpus, cpu_slots=options.cpu_slots)
     asyncio.run(control(Home(options.home), slots, Limits.of(options.limit), options.metrics_port))
     return 0
 
 
-async def control(home: Home, slots: Slots, limits: Limits, metrics_port: int | None = None) -> None:
+async def control(home: Home, slots: DeviceSlots, limits: Limits, metrics_port: int | None = None) -> None:
     """Controls until told to stop. Executors run on, for the next controller to find."""
     store = await SqliteStore.open(home.store)
     launcher = LocalLauncher(
@@ -55,7 +55,7 @@ async def control(home: Home, slots: Slots, limits: Limits, metrics_port: int | 
         await store.close()
 
 
-def _serve(metrics: Metrics, port: int) -> None:
+def _serve(metrics: ControllerMetrics, port: int) -> None:
     """The port was chosen before the process was started, perhaps for the second time: it can be another's by now."""
     try:
         start_http_server(port, "127.0.0.1", registry=metrics.registry)

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from cornserve.control.deployment import Deployment, largest
-from cornserve.control.launcher.base import Group, GroupKey, Launcher
-from cornserve.control.metrics import Metrics
+from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Launcher
+from cornserve.control.metrics import ControllerMetrics
 from cornserve.control.store.base import (
     APPS,
     AppRecord,
@@ -36,7 +36,7 @@ class Controller:
     def __init__(self, store: Store, launcher: Launcher) -> None:
         self._store = store
         self._launcher = launcher
-        self.metrics = Metrics(launcher)
+        self.metrics = ControllerMetrics(launcher)
         self._records: dict[str, AppRecord] = {}
         self._deployments: dict[str, Deployment] = {}
         self._managers: dict[GroupKey, TaskManager] = {}
@@ -129,7 +129,7 @@ class Controller:
         self._loading.remove(code)
         self._due.set()
 
-    async def _want(self, groups: dict[GroupKey, Group]) -> None:
+    async def _want(self, groups: dict[GroupKey, ExecutorGroup]) -> None:
         for key in self._managers.keys() - groups.keys():
             del self._managers[key]
         for key, group in groups.items():

@@ -10,7 +10,7 @@ from cornserve.app.load import load
 from cornserve.app.record import AppSpec, AppStatus, GroupStatus, Phase, Route
 from cornserve.app.source import unload_app
 from cornserve.app.threads import run_in_daemon_thread
-from cornserve.control.launcher.base import Group, GroupKey, Launcher
+from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Launcher
 from cornserve.control.store.base import AppRecord
 from cornserve.control.task_manager import TaskManager
 from cornserve.task.errors import DefinitionError
@@ -55,8 +55,8 @@ class Version:
         return replace(self, generation=record.generation, spec=record.spec)
 
     @property
-    def groups(self) -> list[Group]:
-        return [Group(spec, self.spec.replicas) for spec in self.specs.values()]
+    def groups(self) -> list[ExecutorGroup]:
+        return [ExecutorGroup(spec, self.spec.replicas) for spec in self.specs.values()]
 
     def managers(self, managers: Managers) -> list[TaskManager]:
         return [managers[group.key] for group in self.groups]
@@ -124,7 +124,7 @@ class Deployment:
         status = self.record.status
         return status.phase is Phase.FAILED and status.generation == self.record.generation
 
-    def groups(self) -> dict[GroupKey, Group]:
+    def groups(self) -> dict[GroupKey, ExecutorGroup]:
         """What has to run for this app."""
         versions = (self._served, None if self._has_failed else self._newest)
         return largest(group for version in versions if version is not None for group in version.groups)
@@ -215,9 +215,9 @@ class Deployment:
         )
 
 
-def largest(groups: Iterable[Group]) -> dict[GroupKey, Group]:
+def largest(groups: Iterable[ExecutorGroup]) -> dict[GroupKey, ExecutorGroup]:
     """Of those who share a group, the one that wants most replicas decides."""
-    largest: dict[GroupKey, Group] = {}
+    largest: dict[GroupKey, ExecutorGroup] = {}
     for group in groups:
         if group.key not in largest or largest[group.key].replicas < group.replicas:
             largest[group.key] = group

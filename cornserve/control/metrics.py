@@ -16,7 +16,7 @@ from cornserve.control.launcher.base import Launcher, Replica, ReplicaId
 from cornserve.observe.histogram import Histogram
 
 
-class Metrics(Collector):
+class ControllerMetrics(Collector):
     def __init__(self, launcher: Launcher) -> None:
         self.registry = CollectorRegistry()
         self._launcher = launcher

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import psutil
 
-from cornserve.control.sweep import forget_apps, sweep_executors
+from cornserve.control.cleanup import delete_apps, stop_all_executors
 from cornserve.home import Home
-from cornserve.instance import HomeTakenError, Instance, sole_use
+from cornserve.instance import HomeInUseError, Instance, lock_home
 
 STOP_SECONDS = 60.0
 """How long an instance may take to end in order: requests in flight, then the executors."""
@@ -24,7 +24,7 @@ ORPHAN_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ShutdownResult:
     """What there was to end."""
 
     instance: Instance | None
@@ -32,28 +32,28 @@ class Ended:
     """Whose records were deleted."""
 
 
-def shut_down(home: Home, *, keep_apps: bool, report: Callable[[str], None]) -> Ended:
+def shut_down(home: Home, *, keep_apps: bool, report: Callable[[str], None]) -> ShutdownResult:
     """Stops the instance that runs for the home, or cleans up after one that was killed."""
     if not home.path.is_dir():
-        return Ended(None, [])
-    instance = Instance.running(home)
+        return ShutdownResult(None, [])
+    instance = Instance.find_running(home)
     if instance is not None:
         report(f"stopping the instance at {instance.url}")
         _stop(instance, report)
     try:
-        with sole_use(home, patience=ORPHAN_SECONDS):
+        with lock_home(home, timeout=ORPHAN_SECONDS):
             return _clean(home, instance, keep_apps, report)
-    except HomeTakenError:
+    except HomeInUseError:
         _kill_orphans(home, report)
-    with sole_use(home, patience=ORPHAN_SECONDS):
+    with lock_home(home, timeout=ORPHAN_SECONDS):
         return _clean(home, instance, keep_apps, report)
 
 
-def _clean(home: Home, instance: Instance | None, keep_apps: bool, report: Callable[[str], None]) -> Ended:
-    asyncio.run(sweep_executors(home, report))
-    apps = [] if keep_apps else asyncio.run(forget_apps(home))
+def _clean(home: Home, instance: Instance | None, keep_apps: bool, report: Callable[[str], None]) -> ShutdownResult:
+    asyncio.run(stop_all_executors(home, report))
+    apps = [] if keep_apps else asyncio.run(delete_apps(home))
     home.instance.unlink(missing_ok=True)
-    return Ended(instance, apps)
+    return ShutdownResult(instance, apps)
 
 
 def _stop(instance: Instance, report: Callable[[str], None]) -> None:

@@ -20,11 +20,10 @@ import httpx2 as httpx
 
 from cornserve.access import ADMIN_TOKEN, API_KEYS, Access, AccessError
 from cornserve.concurrency import run_unless
-from cornserve.control.child import Child, ChildError, Program
-from cornserve.control.sweep import sweep_executors
-from cornserve.home import ENVIRONMENT as HOME_VARIABLE
-from cornserve.home import Home
-from cornserve.instance import HomeTakenError, Instance, sole_use
+from cornserve.control.cleanup import stop_all_executors
+from cornserve.control.managed_process import ManagedProcess, ManagedProcessError, ProcessSpec
+from cornserve.home import HOME_VARIABLE, Home
+from cornserve.instance import HomeInUseError, Instance, lock_home
 from cornserve.limits import Limits
 from cornserve.media_sources import MediaSources
 from cornserve.observe.log_file import set_aside
@@ -42,12 +41,12 @@ NO_SECRETS = {API_KEYS: "", ADMIN_TOKEN: ""}
 Report = Callable[[str], None]
 
 
-class StartError(Exception):
+class InstanceStartError(Exception):
     """The instance cannot run; the message is one for people."""
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class InstanceOptions:
     home: Home
     host: str = "127.0.0.1"
     port: int = 8000
@@ -66,12 +65,12 @@ class Options:
 
     @property
     def access(self) -> Access:
-        """Raises `StartError` if there is none with which it may listen there."""
+        """Raises `InstanceStartError` if there is none with which it may listen there."""
         try:
             access = Access.read(self.api_keys, self.admin_token)
             access.check_exposure(self.host)
         except AccessError as error:
-            raise StartError(str(error)) from error
+            raise InstanceStartError(str(error)) from error
         return access
 
     @property
@@ -82,7 +81,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class StopSignals:
     """What the signals ask for: the first to stop, the second to do so without grace."""
 
     stop: asyncio.Event
@@ -92,33 +91,38 @@ class Wishes:
         (self.hurry if self.stop.is_set() else self.stop).set()
 
 
-async def supervise(options: Options, *, on_ready: Callable[[Instance], None], report: Report) -> None:
+async def supervise(options: InstanceOptions, *, on_ready: Callable[[Instance], None], report: Report) -> None:
     """Runs an instance until SIGINT, SIGTERM or SIGHUP.
 
     Raises:
-        StartError: it cannot run here; nothing is left behind.
+        InstanceStartError: it cannot run here; nothing is left behind.
     """
     home = options.home
     _ = options.access
     with _alone_in(home) as lock, _signals() as wishes:
         port = _free_port(options.host, options.port)
-        instance = Instance.of_this_process(_url(options.host, port))
+        instance = Instance.of_current_process(_url(options.host, port))
         children = [
-            Child(program, inherited=(lock,), hurry=wishes.hurry, report=report) for program in _programs(options, port)
+            ManagedProcess(program, inherited=(lock,), hurry=wishes.hurry, report=report)
+            for program in _programs(options, port)
         ]
         for child in children:
             set_aside(child.program.log)
-        instance.record(home)
+        instance.write(home)
         try:
             await _serve(instance, children, wishes, on_ready, report)
         finally:
-            if not await run_unless(wishes.hurry, sweep_executors(home, report)):
-                await sweep_executors(home, report, drain_seconds=0)
+            if not await run_unless(wishes.hurry, stop_all_executors(home, report)):
+                await stop_all_executors(home, report, drain_seconds=0)
             home.instance.unlink(missing_ok=True)
 
 
 async def _serve(
-    instance: Instance, children: list[Child], wishes: Wishes, on_ready: Callable[[Instance], None], report: Report
+    instance: Instance,
+    children: list[ManagedProcess],
+    wishes: StopSignals,
+    on_ready: Callable[[Instance], None],
+    report: Report,
 ) -> None:
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -130,13 +134,13 @@ async def _serve(
             for task in running:
                 task.cancel()
     except ExceptionGroup as errors:
-        expected = errors.subgroup((ChildError, StartError))
+        expected = errors.subgroup((ManagedProcessError, InstanceStartError))
         if expected is None:
             raise
-        raise StartError(str(expected.exceptions[0])) from errors
+        raise InstanceStartError(str(expected.exceptions[0])) from errors
 
 
-def _programs(options: Options, port: int) -> list[Program]:
+def _programs(options: InstanceOptions, port: int) -> list[ProcessSpec]:
     home = options.home
     python = [sys.executable, "-m"]
     limits = [("--gpus", options.gpus), ("--cpu-slots", options.cpu_slots)]
@@ -152,16 +156,16 @@ def _programs(options: Options, port: int) -> list[Program]:
     # Apps' source may look for models in the home.
     environment = {HOME_VARIABLE: str(home.path), LOG_FORMAT_VARIABLE: options.log_format}
     return [
-        Program("gateway", [*python, *gateway], home.logs / "gateway.log", environment),
-        Program("controller", [*python, *controller], home.logs / "controller.log", environment | NO_SECRETS),
+        ProcessSpec("gateway", [*python, *gateway], home.logs / "gateway.log", environment),
+        ProcessSpec("controller", [*python, *controller], home.logs / "controller.log", environment | NO_SECRETS),
     ]
 
 
 def check_nothing_runs(home: Home) -> None:
-    """Raises `StartError` if an instance runs for the home."""
-    running = Instance.running(home)
+    """Raises `InstanceStartError` if an instance runs for the home."""
+    running = Instance.find_running(home)
     if running is not None:
-        raise StartError(
+        raise InstanceStartError(
             f"Cornserve runs already for {home.path}, at {running.url} (process {running.pid}): "
             "stop it with `cornserve down`, or start another with its own --home and --port"
         )
@@ -172,17 +176,19 @@ def _alone_in(home: Home) -> Iterator[int]:
     check_nothing_runs(home)
     with ExitStack() as held:
         try:
-            lock = held.enter_context(sole_use(home, patience=PATIENCE_SECONDS))
-        except HomeTakenError as error:
-            raise StartError(f"{error}: `cornserve down --keep-apps` ends what is left of it") from error
+            lock = held.enter_context(lock_home(home, timeout=PATIENCE_SECONDS))
+        except HomeInUseError as error:
+            raise InstanceStartError(f"{error}: `cornserve down --keep-apps` ends what is left of it") from error
         except OSError as error:
-            raise StartError(f"{home.path} cannot be used: {error.strerror}; choose another with --home") from error
+            raise InstanceStartError(
+                f"{home.path} cannot be used: {error.strerror}; choose another with --home"
+            ) from error
         yield lock
 
 
 @contextmanager
-def _signals() -> Iterator[Wishes]:
-    wishes = Wishes(asyncio.Event(), asyncio.Event())
+def _signals() -> Iterator[StopSignals]:
+    wishes = StopSignals(asyncio.Event(), asyncio.Event())
     loop = asyncio.get_running_loop()
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     for number in numbers:
@@ -203,7 +209,7 @@ async def _until_ready(url: str) -> None:
                     pass
                 await asyncio.sleep(0.05)
     except TimeoutError:
-        raise StartError(f"the gateway was not ready after {READY_SECONDS:g} seconds") from None
+        raise InstanceStartError(f"the gateway was not ready after {READY_SECONDS:g} seconds") from None
 
 
 def _free_port(host: str, port: int) -> int:
@@ -214,8 +220,10 @@ def _free_port(host: str, port: int) -> int:
             return free
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise StartError(f"port {port} of {host} is taken: choose another with --port or CORNSERVE_PORT") from error
-        raise StartError(f"cannot listen on {host}, port {port}: {error.strerror}") from error
+            raise InstanceStartError(
+                f"port {port} of {host} is taken: choose another with --port or CORNSERVE_PORT"
+            ) from error
+        raise InstanceStartError(f"cannot listen on {host}, port {port}: {error.strerror}") from error
 
 
 def _url(host: str, port: int) -> str:

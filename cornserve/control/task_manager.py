@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cornserve.app.record import GroupStatus, ReplicaState, ReplicaStatus
-from cornserve.control.launcher.base import Group, GroupKey, Launcher, Replica
+from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Launcher, Replica
 
 START_TRIES = 2
 """How many replicas in a row may end before they were ready until the group counts as failing."""
@@ -22,7 +22,7 @@ class TaskManager:
         self._wanted = 0
         self._replicas: list[Replica] = []
 
-    async def want(self, group: Group) -> None:
+    async def want(self, group: ExecutorGroup) -> None:
         """Sets how many replicas run. To be repeated in every round: an earlier call may have failed."""
         self._wanted = group.replicas
         await self._launcher.apply(group)
@@ -52,7 +52,7 @@ class TaskManager:
         if self.endpoints:
             return None
         tried = (replica for replica in self._replicas if replica.state is ReplicaState.FAILED)
-        return next((replica for replica in tried if replica.failures >= START_TRIES or replica.hopeless), None)
+        return next((replica for replica in tried if replica.failures >= START_TRIES or replica.unschedulable), None)
 
     @property
     def status(self) -> GroupStatus:

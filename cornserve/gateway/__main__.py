@@ -17,7 +17,8 @@ from fastapi import FastAPI
 
 from cornserve import open_files
 from cornserve.access import ADMIN_TOKEN, API_KEYS, Access, AccessError
-from cornserve.control.launcher.local.logs import LocalLogs
+from cornserve.control.launcher.local.logs import LocalReplicaLogs
+from cornserve.control.managed_process import EXIT_NO_RESTART
 from cornserve.control.store.base import Store
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.gateway.api import create_api
@@ -32,9 +33,6 @@ from cornserve.limits import LimitError, Limits
 from cornserve.media_sources import MediaSourceError, MediaSources
 from cornserve.observe import logs, tracing
 from cornserve.signals import stop_signals
-
-IN_VAIN = 2
-"""The exit status that tells a supervisor that another try would end the same way."""
 
 
 def main() -> int:
@@ -59,10 +57,10 @@ def main() -> int:
         listener = _listen(options.host, options.port)
     except (LimitError, MediaSourceError, AccessError) as error:
         print(error, file=sys.stderr)
-        return IN_VAIN
+        return EXIT_NO_RESTART
     except OSError as error:
         print(f"cannot listen on {options.host}:{options.port}: {error.strerror}", file=sys.stderr)
-        return IN_VAIN
+        return EXIT_NO_RESTART
     open_files.allow_many()
     give_back_large_blocks()
     tracing.setup("cornserve-gateway")
@@ -87,7 +85,7 @@ async def serve(home: Home, listener: socket.socket, limits: Limits, create: Cal
     """Serves until told to stop, then finishes what is in flight."""
     store = await SqliteStore.open(home.store)
     try:
-        server = Server(server_config(create(store, LocalLogs(home)), limits))
+        server = Server(server_config(create(store, LocalReplicaLogs(home)), limits))
         collect_less_garbage()
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         stopping = asyncio.create_task(stop_signals().wait())

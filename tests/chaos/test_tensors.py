@@ -14,7 +14,7 @@ import httpx2 as httpx
 import psutil
 import pytest
 
-from cornserve.control.launcher.local.folder import Folders
+from cornserve.control.launcher.local.state_dir import StateDir
 from tests.chaos.apps import POST, letters
 from tests.chaos.judge import Victim, verdicts
 from tests.chaos.killer import MODULES, Killer
@@ -42,7 +42,7 @@ def machine(machine: Machine, tmp_path: Path) -> Iterator[Machine]:
     machine.do("deploy", str(file), "--replicas", str(REPLICAS))
     yield machine
     machine.do("down")
-    assert not Folders(machine.home.replicas).segments.exists()
+    assert not StateDir(machine.home.replicas).segments.exists()
 
 
 @pytest.mark.timeout(300)
@@ -131,4 +131,4 @@ def _total(machine: Machine, metric: str) -> float:
 
 def _segments(machine: Machine) -> list[Path]:
     """What the executors of this home have in shared memory."""
-    return [*Folders(machine.home.replicas).segments.glob("*")]
+    return [*StateDir(machine.home.replicas).segments.glob("*")]

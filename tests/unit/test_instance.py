@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cornserve.home import Home
-from cornserve.instance import HomeTakenError, Instance, sole_use
+from cornserve.instance import HomeInUseError, Instance, lock_home
 
 URL = "http://127.0.0.1:1"
 
@@ -19,57 +19,57 @@ def home(tmp_path: Path) -> Home:
 
 
 def test_a_home_has_no_instance_at_first(home: Home) -> None:
-    assert Instance.recorded(home) is None
-    assert Instance.running(home) is None
+    assert Instance.read(home) is None
+    assert Instance.find_running(home) is None
 
 
 def test_an_instance_runs_while_its_process_does(home: Home) -> None:
-    instance = Instance.of_this_process(URL)
-    instance.record(home)
-    assert Instance.running(home) == instance
+    instance = Instance.of_current_process(URL)
+    instance.write(home)
+    assert Instance.find_running(home) == instance
 
 
 def test_a_process_that_was_killed_is_no_running_instance(home: Home) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        instance = Instance.of(process.pid, url=URL)
-        instance.record(home)
-        assert Instance.running(home) == instance
+        instance = Instance.from_pid(process.pid, url=URL)
+        instance.write(home)
+        assert Instance.find_running(home) == instance
         process.kill()
-    assert Instance.running(home) is None
-    assert Instance.recorded(home) == instance
+    assert Instance.find_running(home) is None
+    assert Instance.read(home) == instance
 
 
 def test_another_process_with_the_same_id_is_another(home: Home) -> None:
-    mine = Instance.of_this_process(URL)
-    mine.model_copy(update={"started": mine.started - 1000}).record(home)
-    assert Instance.running(home) is None
+    mine = Instance.of_current_process(URL)
+    mine.model_copy(update={"started": mine.started - 1000}).write(home)
+    assert Instance.find_running(home) is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}'])
 def test_a_file_that_was_half_written_counts_as_none(home: Home, text: str) -> None:
     home.instance.write_text(text)
-    assert Instance.recorded(home) is None
+    assert Instance.read(home) is None
 
 
 def test_a_home_is_used_by_one_at_a_time(home: Home) -> None:
-    with sole_use(home), pytest.raises(HomeTakenError), sole_use(home):
+    with lock_home(home), pytest.raises(HomeInUseError), lock_home(home):
         pass
-    with sole_use(home):
+    with lock_home(home):
         pass
 
 
 def test_a_child_that_inherits_the_lock_keeps_it(home: Home) -> None:
-    with sole_use(home) as lock:
+    with lock_home(home) as lock:
         child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=[lock])
     with child:
-        with pytest.raises(HomeTakenError), sole_use(home):
+        with pytest.raises(HomeInUseError), lock_home(home):
             pass
         assert child.stdin is not None
         child.stdin.close()
-        with sole_use(home, patience=20):
+        with lock_home(home, timeout=20):
             pass
 
 
 def test_the_lock_is_not_inherited_by_accident(home: Home) -> None:
-    with sole_use(home) as lock:
+    with lock_home(home) as lock:
         assert not os.get_inheritable(lock)

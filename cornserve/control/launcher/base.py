@@ -20,7 +20,7 @@ ReplicaId = NewType("ReplicaId", str)
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ExecutorGroup:
     """An executor group: replicas of one executor spec."""
 
     spec: ExecutorSpec
@@ -44,7 +44,7 @@ class Replica:
     """How many replicas in a row, up to this one, have ended before they were ready."""
     pause: float = 0
     """If it has failed: seconds until its replacement starts."""
-    hopeless: bool = False
+    unschedulable: bool = False
     """Whether another try would end the same: the machine is too small for it."""
     metrics: str | None = None
     """`host:port` where Prometheus finds its metrics."""
@@ -59,7 +59,7 @@ class Launcher(Protocol):
     async def start(self) -> None:
         """Finds what runs. Replicas of groups that are not applied within a while stay until `delete` or `prune`."""
 
-    async def apply(self, group: Group) -> None:
+    async def apply(self, group: ExecutorGroup) -> None:
         """Makes the group's replicas run: started, healed, and drained, as the count says. Idempotent."""
 
     async def delete(self, key: GroupKey) -> None:

@@ -22,7 +22,7 @@ MAX_RECORD_BYTES = 512 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Kind(Generic[Spec, Status]):
+class RecordKind(Generic[Spec, Status]):
     name: str
     spec: type[Spec]
     status: type[Status]
@@ -41,7 +41,7 @@ class Record(Generic[Spec, Status]):
     status: Status
 
 
-APPS = Kind("App", AppSpec, AppStatus)
+APPS = RecordKind("App", AppSpec, AppStatus)
 AppRecord = Record[AppSpec, AppStatus]
 
 
@@ -87,45 +87,47 @@ class ExpiredError(StoreError):
     """The changes since that version are no longer kept: list again, and watch from there."""
 
 
-class TooLargeError(StoreError):
+class RecordTooLargeError(StoreError):
     """A record does not fit: workloads are stored as summaries, traces are files."""
 
 
-class UnavailableError(StoreError):
+class StoreUnavailableError(StoreError):
     """The store itself does not work: its file, disk or server says why."""
 
 
 class Store(Protocol):
-    """Any call may raise `UnavailableError`."""
+    """Any call may raise `StoreUnavailableError`."""
 
-    async def create(self, kind: Kind[Spec, Status], name: str, spec: Spec) -> Record[Spec, Status]:
-        """Raises `AlreadyExistsError`, `TooLargeError`. The status starts as `kind.status()`."""
+    async def create(self, kind: RecordKind[Spec, Status], name: str, spec: Spec) -> Record[Spec, Status]:
+        """Raises `AlreadyExistsError`, `RecordTooLargeError`. The status starts as `kind.status()`."""
 
-    async def get(self, kind: Kind[Spec, Status], name: str) -> Record[Spec, Status]:
+    async def get(self, kind: RecordKind[Spec, Status], name: str) -> Record[Spec, Status]:
         """Raises `NotFoundError`."""
 
-    async def list(self, kind: Kind[Spec, Status]) -> Listing[Spec, Status]:
+    async def list(self, kind: RecordKind[Spec, Status]) -> Listing[Spec, Status]:
         """All records, by name, and the version at which they were so."""
 
-    async def update_spec(self, kind: Kind[Spec, Status], name: str, spec: Spec, version: int) -> Record[Spec, Status]:
+    async def update_spec(
+        self, kind: RecordKind[Spec, Status], name: str, spec: Spec, version: int
+    ) -> Record[Spec, Status]:
         """Writes the spec and counts the generation up, unless the spec is equal: then nothing changes.
 
-        Raises `NotFoundError`, `TooLargeError`, and `ConflictError` if the *spec* has changed since `version`; writes
-        of the status do not count.
+        Raises `NotFoundError`, `RecordTooLargeError`, and `ConflictError` if the *spec* has changed since
+        `version`; writes of the status do not count.
         """
 
     async def update_status(
-        self, kind: Kind[Spec, Status], name: str, status: Status, version: int
+        self, kind: RecordKind[Spec, Status], name: str, status: Status, version: int
     ) -> Record[Spec, Status]:
         """Writes the status, unless it is equal.
 
-        Raises `NotFoundError`, `TooLargeError`, and `ConflictError` if anything has changed since `version`.
+        Raises `NotFoundError`, `RecordTooLargeError`, and `ConflictError` if anything has changed since `version`.
         """
 
-    async def delete(self, kind: Kind[Spec, Status], name: str) -> None:
+    async def delete(self, kind: RecordKind[Spec, Status], name: str) -> None:
         """Raises `NotFoundError`."""
 
-    def watch(self, kind: Kind[Spec, Status], version: int) -> AsyncIterator[Change[Spec, Status]]:
+    def watch(self, kind: RecordKind[Spec, Status], version: int) -> AsyncIterator[Change[Spec, Status]]:
         """Every change after `version`, by whichever process, in order and for ever.
 
         Raises `ExpiredError`, also for a version that is yet to come: then the store is not the one it was.

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 
-from cornserve.control.store.base import Change, ExpiredError, Kind, Listing, Spec, Status, Store
+from cornserve.control.store.base import Change, ExpiredError, Listing, RecordKind, Spec, Status, Store
 
 log = logging.getLogger(__name__)
 
 
 async def list_and_watch(
-    store: Store, kind: Kind[Spec, Status]
+    store: Store, kind: RecordKind[Spec, Status]
 ) -> AsyncIterator[Listing[Spec, Status] | Change[Spec, Status]]:
     """All records, then every change; who falls too far behind gets all records anew. Ends only by an error."""
     while True:

@@ -18,15 +18,22 @@ from cornserve.control.store.base import (
     Change,
     ConflictError,
     ExpiredError,
-    Kind,
     Listing,
     NotFoundError,
     Record,
+    RecordKind,
     Spec,
     Status,
 )
-from cornserve.control.store.sqlite_file import Connection, LogState, log_state, prepare
-from cornserve.control.store.sqlite_rows import Row, Write, changes_after, find, find_all, newest_version
+from cornserve.control.store.sqlite_connection import LogState, SqliteConnection, log_state, prepare
+from cornserve.control.store.sqlite_rows import (
+    RecordRow,
+    WriteTransaction,
+    changes_after,
+    find,
+    find_all,
+    newest_version,
+)
 
 POLL_SECONDS = 0.1
 """How often a watch looks whether other processes have written: SQLite does not tell."""
@@ -38,7 +45,7 @@ system's clock as one."""
 
 class SqliteStore:
     def __init__(
-        self, path: Path, reader: Connection, writer: Connection, keep: int, resources: AsyncExitStack
+        self, path: Path, reader: SqliteConnection, writer: SqliteConnection, keep: int, resources: AsyncExitStack
     ) -> None:
         self._path = path
         self._reader = reader
@@ -52,21 +59,21 @@ class SqliteStore:
     async def open(cls, path: Path, *, keep: int = 1000) -> Self:
         """Opens the store, or creates it. Watches may lie `keep` changes behind before they expire.
 
-        Raises `UnavailableError`.
+        Raises `StoreUnavailableError`.
         """
         if keep < 1:
             raise ValueError(f"a store keeps at least one change, not {keep}")
         await asyncio.to_thread(prepare, path)
         async with AsyncExitStack() as resources:
-            reader = await resources.enter_async_context(Connection.open(path))
-            writer = await resources.enter_async_context(Connection.open(path))
+            reader = await resources.enter_async_context(SqliteConnection.open(path))
+            writer = await resources.enter_async_context(SqliteConnection.open(path))
             return cls(path, reader, writer, keep, resources.pop_all())
 
-    async def create(self, kind: Kind[Spec, Status], name: str, spec: Spec) -> Record[Spec, Status]:
+    async def create(self, kind: RecordKind[Spec, Status], name: str, spec: Spec) -> Record[Spec, Status]:
         async with self._write() as write:
             if await find(self._writer, kind.name, name):
                 raise AlreadyExistsError(kind.name, name)
-            row = Row(
+            row = RecordRow(
                 kind=kind.name,
                 name=name,
                 uid=str(uuid4()),
@@ -78,14 +85,16 @@ class SqliteStore:
             )
             return (await write.put(row)).record(kind)
 
-    async def get(self, kind: Kind[Spec, Status], name: str) -> Record[Spec, Status]:
+    async def get(self, kind: RecordKind[Spec, Status], name: str) -> Record[Spec, Status]:
         return (await _existing(self._reader, kind.name, name)).record(kind)
 
-    async def list(self, kind: Kind[Spec, Status]) -> Listing[Spec, Status]:
+    async def list(self, kind: RecordKind[Spec, Status]) -> Listing[Spec, Status]:
         rows, version = await find_all(self._reader, kind.name)
         return Listing([row.record(kind) for row in rows], version)
 
-    async def update_spec(self, kind: Kind[Spec, Status], name: str, spec: Spec, version: int) -> Record[Spec, Status]:
+    async def update_spec(
+        self, kind: RecordKind[Spec, Status], name: str, spec: Spec, version: int
+    ) -> Record[Spec, Status]:
         async with self._write() as write:
             row = await _existing(self._writer, kind.name, name)
             _refuse_conflict(row, version, row.spec_version)
@@ -96,7 +105,7 @@ class SqliteStore:
             return (await write.put(row)).record(kind)
 
     async def update_status(
-        self, kind: Kind[Spec, Status], name: str, status: Status, version: int
+        self, kind: RecordKind[Spec, Status], name: str, status: Status, version: int
     ) -> Record[Spec, Status]:
         async with self._write() as write:
             row = await _existing(self._writer, kind.name, name)
@@ -106,11 +115,11 @@ class SqliteStore:
                 return record
             return (await write.put(row._replace(status=status.model_dump_json()))).record(kind)
 
-    async def delete(self, kind: Kind[Spec, Status], name: str) -> None:
+    async def delete(self, kind: RecordKind[Spec, Status], name: str) -> None:
         async with self._write() as write:
             await write.delete(await _existing(self._writer, kind.name, name))
 
-    async def watch(self, kind: Kind[Spec, Status], version: int) -> AsyncIterator[Change[Spec, Status]]:
+    async def watch(self, kind: RecordKind[Spec, Status], version: int) -> AsyncIterator[Change[Spec, Status]]:
         newest = await newest_version(self._reader)
         if version > newest:
             raise ExpiredError(f"version {version} is not of this store, which is at {newest}: list again")
@@ -137,21 +146,21 @@ class SqliteStore:
         self._written.set()  # so that watches notice
 
     @asynccontextmanager
-    async def _write(self) -> AsyncIterator[Write]:
+    async def _write(self) -> AsyncIterator[WriteTransaction]:
         async with self._writer.transaction():
-            yield Write(self._writer, await newest_version(self._writer) + 1, self._keep)
+            yield WriteTransaction(self._writer, await newest_version(self._writer) + 1, self._keep)
         self._written.set()
         self._written = asyncio.Event()
 
 
-async def _existing(connection: Connection, kind: str, name: str) -> Row:
+async def _existing(connection: SqliteConnection, kind: str, name: str) -> RecordRow:
     row = await find(connection, kind, name)
     if row is None:
         raise NotFoundError(kind, name)
     return row
 
 
-def _refuse_conflict(row: Row, known: int, written: int) -> None:
+def _refuse_conflict(row: RecordRow, known: int, written: int) -> None:
     if written > known:
         raise ConflictError(f"{row.kind} {row.name!r} has changed at version {written}, after {known}: read it again")
 

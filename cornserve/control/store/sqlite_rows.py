@@ -14,19 +14,19 @@ from cornserve.control.store.base import (
     Change,
     ChangeType,
     ExpiredError,
-    Kind,
     Record,
+    RecordKind,
+    RecordTooLargeError,
     Spec,
     Status,
-    TooLargeError,
 )
-from cornserve.control.store.sqlite_file import Connection
+from cornserve.control.store.sqlite_connection import SqliteConnection
 
 BATCH = 100
 """Changes that are read at once."""
 
 
-class Row(NamedTuple):
+class RecordRow(NamedTuple):
     """A record, in the order of the columns of both tables."""
 
     kind: str
@@ -39,7 +39,7 @@ class Row(NamedTuple):
     spec: str
     status: str
 
-    def record(self, kind: Kind[Spec, Status]) -> Record[Spec, Status]:
+    def record(self, kind: RecordKind[Spec, Status]) -> Record[Spec, Status]:
         return Record(
             name=self.name,
             uid=self.uid,
@@ -52,25 +52,25 @@ class Row(NamedTuple):
 
 class LoggedChange(NamedTuple):
     type: ChangeType
-    row: Row
+    row: RecordRow
 
-    def change(self, kind: Kind[Spec, Status]) -> Change[Spec, Status]:
+    def change(self, kind: RecordKind[Spec, Status]) -> Change[Spec, Status]:
         return Change(self.type, self.row.version, self.row.record(kind))
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class WriteTransaction:
     """A write within a transaction: all that it does has one version."""
 
-    connection: Connection
+    connection: SqliteConnection
     version: int
     keep: int
     """How many changes the log holds."""
 
-    async def put(self, row: Row) -> Row:
+    async def put(self, row: RecordRow) -> RecordRow:
         size = len(row.spec.encode()) + len(row.status.encode())
         if size > MAX_RECORD_BYTES:
-            raise TooLargeError(
+            raise RecordTooLargeError(
                 f"{row.kind} {row.name!r} takes {size:,} bytes, and a record holds {MAX_RECORD_BYTES:,}: "
                 "store summaries, and keep large data in files"
             )
@@ -79,26 +79,26 @@ class Write:
         await self._log(ChangeType.PUT, row)
         return row
 
-    async def delete(self, row: Row) -> None:
+    async def delete(self, row: RecordRow) -> None:
         await self.connection.rows("DELETE FROM records WHERE kind = ? AND name = ?", row.kind, row.name)
         await self._log(ChangeType.DELETED, row._replace(version=self.version))
 
-    async def _log(self, type: ChangeType, row: Row) -> None:
+    async def _log(self, type: ChangeType, row: RecordRow) -> None:
         await self.connection.rows("INSERT INTO changes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", type, *row)
         await self.connection.rows("DELETE FROM changes WHERE version <= ?", self.version - self.keep)
 
 
-async def find(connection: Connection, kind: str, name: str) -> Row | None:
+async def find(connection: SqliteConnection, kind: str, name: str) -> RecordRow | None:
     rows = await connection.rows("SELECT * FROM records WHERE kind = ? AND name = ?", kind, name)
-    return Row(*rows[0]) if rows else None
+    return RecordRow(*rows[0]) if rows else None
 
 
-async def newest_version(connection: Connection) -> int:
+async def newest_version(connection: SqliteConnection) -> int:
     [(version,)] = await connection.rows("SELECT coalesce(max(version), 0) FROM changes")
     return int(version)
 
 
-async def find_all(connection: Connection, kind: str) -> tuple[list[Row], int]:
+async def find_all(connection: SqliteConnection, kind: str) -> tuple[list[RecordRow], int]:
     """The records, and the version at which they are so: one statement, thus one snapshot."""
     rows = await connection.rows(
         "SELECT newest, records.* FROM (SELECT coalesce(max(version), 0) AS newest FROM changes)"
@@ -106,13 +106,13 @@ async def find_all(connection: Connection, kind: str) -> tuple[list[Row], int]:
         kind,
     )
     # Without records, the join still has one row, of nulls.
-    return [Row(*row) for _, *row in rows if row[0] is not None], int(rows[0][0])
+    return [RecordRow(*row) for _, *row in rows if row[0] is not None], int(rows[0][0])
 
 
-async def changes_after(connection: Connection, version: int) -> list[LoggedChange]:
+async def changes_after(connection: SqliteConnection, version: int) -> list[LoggedChange]:
     """The next changes of all kinds, if there are any yet."""
     rows = await connection.rows("SELECT * FROM changes WHERE version > ? ORDER BY version LIMIT ?", version, BATCH)
-    changes = [LoggedChange(ChangeType(type), Row(*row)) for type, *row in rows]
+    changes = [LoggedChange(ChangeType(type), RecordRow(*row)) for type, *row in rows]
     if changes and changes[0].row.version > version + 1:
         raise ExpiredError(f"the changes after version {version} are no longer kept: list again, and watch from there")
     return changes

@@ -24,9 +24,9 @@ from cornserve.control.store.base import (
     ConflictError,
     ExpiredError,
     NotFoundError,
+    RecordTooLargeError,
     Store,
-    TooLargeError,
-    UnavailableError,
+    StoreUnavailableError,
 )
 from cornserve.gateway.context import Context
 from cornserve.gateway.endpoints import sse
@@ -73,7 +73,7 @@ async def deploy(name: str, request: Request, context: Context) -> AppView:
     await _check_loads(name, spec)
     try:
         return _view(await _put(context.store, name, spec))
-    except TooLargeError as error:
+    except RecordTooLargeError as error:
         raise ApiError(413, str(error), param="source") from error
 
 
@@ -204,7 +204,7 @@ async def _events(store: Store, record: AppRecord, version: int) -> AsyncGenerat
                 yield _event(change.type, change.record)
                 if change.type is ChangeType.DELETED:
                     return
-    except (ExpiredError, UnavailableError):
+    except (ExpiredError, StoreUnavailableError):
         return  # clients connect again, as with any server-sent events
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from cornserve.app.record import AppSpec, AppStatus, Phase, ReplicaState
 from cornserve.control.controller import Controller
+from cornserve.control.launcher.local.device_slots import DeviceSlots
 from cornserve.control.launcher.local.launcher import LocalLauncher
-from cornserve.control.launcher.local.slots import Slots
 from cornserve.control.store.base import APPS, AppRecord, Store
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.home import Home
@@ -44,7 +44,7 @@ class Plane:
     def __init__(self, store: Store, home: Home) -> None:
         self.store = store
         self.home = home
-        self.launcher = LocalLauncher(home, Slots.cpu(2), drain_seconds=5, first_pause=0.05)
+        self.launcher = LocalLauncher(home, DeviceSlots.cpu(2), drain_seconds=5, first_pause=0.05)
 
     async def deploy(self, spec: AppSpec, name: str = "echo") -> AppRecord:
         return await self.store.create(APPS, name, spec)
@@ -99,7 +99,7 @@ async def plane(store: Store, tmp_path: Path) -> AsyncIterator[Plane]:
 
 
 async def _sweep(home: Home) -> None:
-    launcher = LocalLauncher(home, Slots.cpu(2), drain_seconds=5)
+    launcher = LocalLauncher(home, DeviceSlots.cpu(2), drain_seconds=5)
     await launcher.start()
     await launcher.prune(set())
     await until(lambda: not launcher.replicas())

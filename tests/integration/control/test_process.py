@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from cornserve.app.record import AppSpec, AppStatus, Phase
+from cornserve.control.cleanup import stop_all_executors
 from cornserve.control.store.base import APPS, Store
 from cornserve.control.store.sqlite import SqliteStore
-from cornserve.control.sweep import sweep_executors
 from cornserve.home import Home
 from cornserve.v1 import executor_pb2 as pb
 from tests.invoking import calling
@@ -47,7 +47,7 @@ async def controller(home: Home, *options: str) -> AsyncIterator[None]:
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
         await process.wait()
-        await sweep_executors(home, print, drain_seconds=0)
+        await stop_all_executors(home, print, drain_seconds=0)
 
 
 async def serves(store: Store) -> AppStatus:

@@ -19,9 +19,9 @@ from pydantic import BaseModel
 import cornserve
 from cornserve import client
 from cornserve.app.record import AppSpec, AppStatus, ReplicaState, Route
-from cornserve.control.launcher.base import Group
-from cornserve.control.launcher.local import LocalLauncher, Slots
-from cornserve.control.metrics import Metrics as ControllerMetrics
+from cornserve.control.launcher.base import ExecutorGroup
+from cornserve.control.launcher.local import DeviceSlots, LocalLauncher
+from cornserve.control.metrics import ControllerMetrics
 from cornserve.control.store.base import Store
 from cornserve.gateway.api import create_api
 from cornserve.gateway.endpoints.openai.body import Generating
@@ -175,9 +175,9 @@ def test_every_metric_of_the_transport_is_told(tmp_path: Path) -> None:
 
 
 async def test_every_metric_of_the_controller_is_told(tmp_path: Path) -> None:
-    launcher = LocalLauncher(Home(tmp_path), Slots.cpu(0))
+    launcher = LocalLauncher(Home(tmp_path), DeviceSlots.cpu(0))
     await launcher.start()
-    await launcher.apply(Group(ExecutorSpec(executor="echo", gpus=1), 1))  # more than there is: it fails
+    await launcher.apply(ExecutorGroup(ExecutorSpec(executor="echo", gpus=1), 1))  # more than there is: it fails
     await until(lambda: any(replica.state is ReplicaState.FAILED for replica in launcher.replicas()))
     metrics = ControllerMetrics(launcher)
     metrics.observe(launcher.replicas())

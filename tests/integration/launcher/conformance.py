@@ -14,7 +14,7 @@ from typing import Protocol
 import pytest
 
 from cornserve.app.record import ReplicaState
-from cornserve.control.launcher.base import Group, GroupKey, Launcher, Replica, ReplicaId
+from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Launcher, Replica, ReplicaId
 from cornserve.task.spec import ExecutorSpec
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_echo.task import EchoRequest, EchoTask
@@ -78,7 +78,7 @@ def ids(replicas: list[Replica]) -> set[ReplicaId]:
 
 
 async def started(launcher: Launcher, spec: ExecutorSpec = ECHO, replicas: int = 1) -> list[Replica]:
-    await launcher.apply(Group(spec, replicas))
+    await launcher.apply(ExecutorGroup(spec, replicas))
     return await observed(launcher, ready(replicas))
 
 
@@ -113,7 +113,7 @@ class LauncherConformance:
     async def test_a_replica_starts_says_with_what_it_is_busy_and_answers_when_it_is_ready(
         self, launcher: Launcher
     ) -> None:
-        await launcher.apply(Group(EchoTask(start_seconds=0.3).executor_spec(), 1))
+        await launcher.apply(ExecutorGroup(EchoTask(start_seconds=0.3).executor_spec(), 1))
         [busy] = await observed(launcher, lambda replicas: replicas[0].message == "thinking of words")
         assert busy.state is ReplicaState.STARTING
         [replica] = await observed(launcher, ready(1))
@@ -122,22 +122,22 @@ class LauncherConformance:
 
     async def test_applying_a_group_again_changes_nothing(self, launcher: Launcher) -> None:
         before = await started(launcher)
-        await launcher.apply(Group(ECHO, 1))
+        await launcher.apply(ExecutorGroup(ECHO, 1))
         assert launcher.replicas() == before
 
     async def test_groups_are_scaled_apart_and_what_is_ready_stays(self, launcher: Launcher) -> None:
         [first] = await started(launcher)
-        await launcher.apply(Group(ECHO, 2))
-        await launcher.apply(Group(OTHER, 1))
+        await launcher.apply(ExecutorGroup(ECHO, 2))
+        await launcher.apply(ExecutorGroup(OTHER, 1))
         replicas = await observed(launcher, ready(3))
         assert first in replicas
         assert sorted(it.group for it in replicas) == sorted([ECHO.key, ECHO.key, OTHER.key])
-        await launcher.apply(Group(ECHO, 1))
+        await launcher.apply(ExecutorGroup(ECHO, 1))
         assert {it.group for it in await observed(launcher, ready(2))} == {ECHO.key, OTHER.key}
 
     async def test_a_group_is_scaled_to_nothing_and_back(self, launcher: Launcher) -> None:
         before = await started(launcher)
-        await launcher.apply(Group(ECHO, 0))
+        await launcher.apply(ExecutorGroup(ECHO, 0))
         await observed(launcher, none)
         assert not ids(await started(launcher)) & ids(before)
 
@@ -168,7 +168,7 @@ class LauncherConformance:
         assert [event async for event in invocation][-1].end.code == pb.CODE_OK
 
     async def test_a_group_is_deleted_while_it_starts(self, launcher: Launcher) -> None:
-        await launcher.apply(Group(EchoTask(start_seconds=1000).executor_spec(), 1))
+        await launcher.apply(ExecutorGroup(EchoTask(start_seconds=1000).executor_spec(), 1))
         [replica] = await observed(launcher, lambda replicas: replicas[0].message == "thinking of words")
         await launcher.delete(replica.group)
         await observed(launcher, none)
@@ -188,9 +188,9 @@ class LauncherConformance:
         assert not ids(await started(launcher)) & ids(before)
 
     async def test_what_is_not_kept_is_pruned(self, launcher: Launcher) -> None:
-        await launcher.apply(Group(ECHO, 1))
-        await launcher.apply(Group(OTHER, 1))
-        await launcher.apply(Group(BROKEN, 1))
+        await launcher.apply(ExecutorGroup(ECHO, 1))
+        await launcher.apply(ExecutorGroup(OTHER, 1))
+        await launcher.apply(ExecutorGroup(BROKEN, 1))
         await observed(launcher, failed)
         await launcher.prune({GroupKey(OTHER.key)})
         [replica] = await observed(launcher, ready(1))
@@ -208,7 +208,7 @@ class LauncherConformance:
     async def test_a_replica_that_does_not_start_is_seen_with_the_reason_and_what_it_wrote(
         self, launcher: Launcher
     ) -> None:
-        await launcher.apply(Group(BROKEN, 1))
+        await launcher.apply(ExecutorGroup(BROKEN, 1))
         [replica] = await observed(launcher, failed)
         assert replica.failures == 1
         assert replica.endpoint is None
@@ -217,12 +217,12 @@ class LauncherConformance:
         assert "there are no words" in "\n".join(await launcher.logs(replica.id, 100))
 
     async def test_settings_that_do_not_fit_are_a_reason(self, launcher: Launcher) -> None:
-        await launcher.apply(Group(ExecutorSpec(executor="echo", config={"colour": "red"}), 1))
+        await launcher.apply(ExecutorGroup(ExecutorSpec(executor="echo", config={"colour": "red"}), 1))
         [replica] = await observed(launcher, failed)
         assert "colour: Extra inputs are not permitted" in replica.message
 
     async def test_failures_in_a_row_are_counted_and_their_logs_kept(self, launcher: Launcher) -> None:
-        await launcher.apply(Group(BROKEN, 1))
+        await launcher.apply(ExecutorGroup(BROKEN, 1))
         [first] = await observed(launcher, failed)
         [third] = await observed(launcher, lambda replicas: failed(replicas) and replicas[0].failures == 3)
         assert third.id != first.id
@@ -235,7 +235,7 @@ class LauncherConformance:
             before = await started(launcher)
         async with site.open() as launcher:
             assert ids(launcher.replicas()) == ids(before)
-            await launcher.apply(Group(ECHO, 1))
+            await launcher.apply(ExecutorGroup(ECHO, 1))
             assert await observed(launcher, ready(1)) == before
             assert (await answer(before[0], "hello")).code == pb.CODE_OK
 
@@ -253,7 +253,7 @@ class LauncherConformance:
             [dead] = await started(launcher)
         await site.kill(dead.id)
         async with site.open() as launcher:
-            await launcher.apply(Group(ECHO, 1))
+            await launcher.apply(ExecutorGroup(ECHO, 1))
             await observed(launcher, lambda replicas: dead.id not in ids(replicas) and ready(1)(replicas))
 
     async def test_a_new_launcher_applies_the_count_to_what_it_has_found(self, site: Site) -> None:
@@ -271,7 +271,7 @@ class LauncherConformance:
 
     async def test_a_launcher_is_replaced_while_a_replica_starts(self, site: Site) -> None:
         async with site.open() as launcher:
-            await launcher.apply(Group(ECHO, 1))
+            await launcher.apply(ExecutorGroup(ECHO, 1))
         async with site.open() as launcher:
             await started(launcher)
 

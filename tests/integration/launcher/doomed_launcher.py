@@ -11,13 +11,13 @@ from pathlib import Path
 from unittest.mock import patch
 
 from cornserve.app.record import ReplicaState
-from cornserve.control.launcher.base import Group
-from cornserve.control.launcher.local import LocalLauncher, Slots
-from cornserve.control.launcher.local.folder import Folder, Process
+from cornserve.control.launcher.base import ExecutorGroup
+from cornserve.control.launcher.local import DeviceSlots, LocalLauncher
+from cornserve.control.launcher.local.state_dir import ProcessRecord, ReplicaDir
 from cornserve.home import Home
 from cornserve_echo.task import EchoTask
 
-write = Folder.write_process
+write = ReplicaDir.write_process
 
 
 def die(pid: int) -> None:
@@ -25,33 +25,33 @@ def die(pid: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def before_the_record(folder: Folder, process: Process) -> None:
+def before_the_record(folder: ReplicaDir, process: ProcessRecord) -> None:
     die(process.leader.pid)
 
 
-def after_the_record(folder: Folder, process: Process) -> None:
+def after_the_record(folder: ReplicaDir, process: ProcessRecord) -> None:
     write(folder, process)
     die(process.leader.pid)
 
 
 async def launch(home: Home) -> None:
-    launcher = LocalLauncher(home, Slots.cpu(1))
+    launcher = LocalLauncher(home, DeviceSlots.cpu(1))
     await launcher.start()
-    await launcher.apply(Group(EchoTask().executor_spec(), 1))
+    await launcher.apply(ExecutorGroup(EchoTask().executor_spec(), 1))
     async for [replica] in launcher.watch():
         if replica.state is ReplicaState.READY:
-            process = Folder(home.replicas / replica.id).read_process()
+            process = ReplicaDir(home.replicas / replica.id).read_process()
             assert process is not None
             die(process.leader.pid)
 
 
 def main(home: Home, moment: str) -> None:
-    moments: dict[str, Callable[[Folder, Process], None]] = {
+    moments: dict[str, Callable[[ReplicaDir, ProcessRecord], None]] = {
         "before the record": before_the_record,
         "after the record": after_the_record,
         "when it is ready": write,
     }
-    with patch.object(Folder, "write_process", moments[moment]):
+    with patch.object(ReplicaDir, "write_process", moments[moment]):
         asyncio.run(launch(home))
 
 

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from cornserve.control.launcher.base import ReplicaId
-from cornserve.control.launcher.local import LocalLauncher, Slots
-from cornserve.control.launcher.local.folder import Folder, Process
+from cornserve.control.launcher.local import DeviceSlots, LocalLauncher
+from cornserve.control.launcher.local.state_dir import ProcessRecord, ReplicaDir
 from cornserve.home import Home
 from tests.integration.launcher.conformance import none, observed
 
@@ -24,7 +24,11 @@ class LocalSite:
     @asynccontextmanager
     async def open(self) -> AsyncIterator[LocalLauncher]:
         launcher = LocalLauncher(
-            self.home, Slots.cpu(self.slots), drain_seconds=self.drain_seconds, first_pause=0.05, longest_pause=0.1
+            self.home,
+            DeviceSlots.cpu(self.slots),
+            drain_seconds=self.drain_seconds,
+            first_pause=0.05,
+            longest_pause=0.1,
         )
         await launcher.start()
         try:
@@ -35,8 +39,8 @@ class LocalSite:
     async def kill(self, replica: ReplicaId) -> None:
         os.kill(self.process(replica).leader.pid, signal.SIGKILL)
 
-    def process(self, replica: ReplicaId) -> Process:
-        process = Folder(self.home.replicas / replica).read_process()
+    def process(self, replica: ReplicaId) -> ProcessRecord:
+        process = ReplicaDir(self.home.replicas / replica).read_process()
         assert process is not None
         return process
 

@@ -19,11 +19,11 @@ import psutil
 import pytest
 
 from cornserve.app.record import ReplicaState
-from cornserve.control.launcher.base import Group, Launcher, Replica, ReplicaId
-from cornserve.control.launcher.local import life, place
-from cornserve.control.launcher.local.folder import KEPT_LOGS, Folder, Folders, Process
-from cornserve.control.launcher.local.leader import Leader
+from cornserve.control.launcher.base import ExecutorGroup, Launcher, Replica, ReplicaId
+from cornserve.control.launcher.local import process_monitor, replica_supervisor
+from cornserve.control.launcher.local.process_group import ProcessGroup
 from cornserve.control.launcher.local.shared_memory import mapped_by
+from cornserve.control.launcher.local.state_dir import KEPT_LOGS, ProcessRecord, ReplicaDir, StateDir
 from cornserve.home import Home
 from cornserve.task.spec import ExecutorSpec
 from cornserve_echo.task import EchoTask
@@ -63,7 +63,7 @@ async def one_slot(tmp_path: Path) -> AsyncIterator[LocalSite]:
 @pytest.fixture
 async def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LocalSite]:
     """Replicas have next to no time to drain."""
-    monkeypatch.setattr(life, "STOP_SECONDS", 0)
+    monkeypatch.setattr(process_monitor, "STOP_SECONDS", 0)
     async with cleared(LocalSite(Home(tmp_path / "home"), drain_seconds=0.1)) as site:
         yield site
 
@@ -181,19 +181,19 @@ class TestPids:
     async def test_a_process_that_got_the_pid_later_is_left_alone(
         self, site: LocalSite, stranger: psutil.Process
     ) -> None:
-        now = Leader.of(stranger.pid, replica="echo-found")
+        now = ProcessGroup.from_pid(stranger.pid, replica="echo-found")
         leave_record(site, now.model_copy(update={"started": now.started - 10}))
         async with site.open() as launcher:
-            await launcher.apply(Group(ECHO, 1))
+            await launcher.apply(ExecutorGroup(ECHO, 1))
             await observed(launcher, ready(1))
         assert runs(stranger.pid)
 
     async def test_a_session_of_another_boot_is_left_alone(
         self, site: LocalSite, stranger: psutil.Process, orphan: psutil.Process
     ) -> None:
-        now = Leader.of(stranger.pid, replica="echo-found")
+        now = ProcessGroup.from_pid(stranger.pid, replica="echo-found")
         for pid in (stranger.pid, os.getsid(orphan.pid)):
-            leave_record(site, now.model_copy(update={"pid": pid, "world": "before the reboot"}))
+            leave_record(site, now.model_copy(update={"pid": pid, "boot": "before the reboot"}))
             async with site.open() as launcher:
                 await observed(launcher, none)
         assert runs(stranger.pid)
@@ -227,7 +227,7 @@ class TestKilledLaunchers:
         await until(lambda: not runs(pid))
         async with site.open() as launcher:
             await observed(launcher, none)
-            assert Folders(site.home.replicas).find() == []
+            assert StateDir(site.home.replicas).find() == []
 
     async def test_leave_replicas_that_the_next_one_keeps_and_heals(self, site: LocalSite) -> None:
         pid = self.killed(site, "when it is ready")
@@ -270,7 +270,7 @@ class TestEnds:
         assert "signal 9 (Killed)" in dead.message
 
     def test_of_the_logs_of_ended_replicas_the_latest_are_kept(self, tmp_path: Path) -> None:
-        folders = Folders(tmp_path)
+        folders = StateDir(tmp_path)
         for number in range(KEPT_LOGS + 1):
             folder = folders.create(ReplicaId(f"r{number}"))
             folder.log.write_text(f"{number}\n")
@@ -281,7 +281,7 @@ class TestEnds:
         assert folders.logs(ReplicaId(f"r{KEPT_LOGS}"), 10) == [str(KEPT_LOGS)]
 
     async def test_a_record_that_a_power_cut_has_torn_is_forgotten(self, site: LocalSite) -> None:
-        folder = Folders(site.home.replicas).create(ReplicaId("torn"))
+        folder = StateDir(site.home.replicas).create(ReplicaId("torn"))
         (folder.path / "process.json").write_text('{"spec": ')
         async with site.open() as launcher:
             assert launcher.replicas() == []
@@ -292,9 +292,9 @@ class TestSilence:
     async def test_a_replica_that_hangs_is_replaced_and_says_so(
         self, site: LocalSite, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(life, "BEAT_SECONDS", 1.2)
-        monkeypatch.setattr(life, "QUIET_BEATS", 1)
-        monkeypatch.setattr(life, "SILENT_BEATS", 2)
+        monkeypatch.setattr(process_monitor, "BEAT_SECONDS", 1.2)
+        monkeypatch.setattr(process_monitor, "QUIET_BEATS", 1)
+        monkeypatch.setattr(process_monitor, "SILENT_BEATS", 2)
         async with site.open() as launcher:
             [hanging, other] = await started(launcher, replicas=2)
             os.kill(site.process(hanging.id).leader.pid, signal.SIGSTOP)
@@ -308,7 +308,7 @@ class TestSilence:
     async def test_a_replica_that_answers_again_is_ready_again(
         self, site: LocalSite, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(life, "QUIET_BEATS", 2)
+        monkeypatch.setattr(process_monitor, "QUIET_BEATS", 2)
         async with site.open() as launcher:
             [replica] = await started(launcher)
             pid = site.process(replica.id).leader.pid
@@ -320,16 +320,16 @@ class TestSilence:
     async def test_a_replica_that_loads_may_be_silent_for_long(
         self, site: LocalSite, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(life, "BEAT_SECONDS", 0.1)
-        monkeypatch.setattr(life, "QUIET_BEATS", 1)
-        monkeypatch.setattr(life, "SILENT_BEATS", 2)
+        monkeypatch.setattr(process_monitor, "BEAT_SECONDS", 0.1)
+        monkeypatch.setattr(process_monitor, "QUIET_BEATS", 1)
+        monkeypatch.setattr(process_monitor, "SILENT_BEATS", 2)
         async with site.open() as launcher:
-            await launcher.apply(Group(EchoTask(start_seconds=2).executor_spec(), 1))
+            await launcher.apply(ExecutorGroup(EchoTask(start_seconds=2).executor_spec(), 1))
             [busy] = await observed(launcher, lambda replicas: replicas[0].message == "thinking of words")
             os.kill(site.process(busy.id).leader.pid, signal.SIGSTOP)
             [silent] = await observed(launcher, lambda replicas: "does not answer" in replicas[0].message)
             assert silent.message == "thinking of words; does not answer"
-            monkeypatch.setattr(life, "SILENT_BEATS", 1000)
+            monkeypatch.setattr(process_monitor, "SILENT_BEATS", 1000)
             os.kill(site.process(busy.id).leader.pid, signal.SIGCONT)
             assert ids(await observed(launcher, ready(1))) == {busy.id}
 
@@ -351,7 +351,7 @@ class TestCrashLoops:
     async def test_replicas_that_were_steady_are_replaced_at_once(
         self, site: LocalSite, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(place, "STEADY_SECONDS", 0)
+        monkeypatch.setattr(replica_supervisor, "STEADY_SECONDS", 0)
         async with site.open() as launcher:
             [replica] = await started(launcher)
             for _ in range(4):
@@ -365,11 +365,11 @@ class TestSlots:
     async def test_a_replica_without_a_slot_waits_for_one(self, one_slot: LocalSite) -> None:
         async with one_slot.open() as launcher:
             [holder] = await started(launcher, ONE_SLOT)
-            await launcher.apply(Group(ALSO_ONE_SLOT, 1))
+            await launcher.apply(ExecutorGroup(ALSO_ONE_SLOT, 1))
             [_, waiting] = await observed(launcher, lambda replicas: replicas[-1].message != "")
             assert waiting.state is ReplicaState.STARTING
             assert waiting.message == "needs 1 CPU slot, 0 of 1 free"
-            await launcher.apply(Group(OTHER, 1))  # It needs none.
+            await launcher.apply(ExecutorGroup(OTHER, 1))  # It needs none.
             await observed(launcher, lambda replicas: replicas[-1].state is ReplicaState.READY)
             await launcher.delete(holder.group)
             await observed(launcher, lambda replicas: waiting.id in ids(replicas) and ready(2)(replicas))
@@ -377,15 +377,15 @@ class TestSlots:
     async def test_scaling_down_takes_what_is_not_ready_first(self, one_slot: LocalSite) -> None:
         async with one_slot.open() as launcher:
             before = await started(launcher, ONE_SLOT)
-            await launcher.apply(Group(ONE_SLOT, 3))
-            await launcher.apply(Group(ONE_SLOT, 1))
+            await launcher.apply(ExecutorGroup(ONE_SLOT, 3))
+            await launcher.apply(ExecutorGroup(ONE_SLOT, 1))
             assert await observed(launcher, ready(1)) == before
 
     async def test_what_can_never_fit_fails_with_the_numbers(self, site: LocalSite) -> None:
         async with site.open() as launcher:
-            await launcher.apply(Group(BROKEN.model_copy(update={"gpus": 9}), 1))
+            await launcher.apply(ExecutorGroup(BROKEN.model_copy(update={"gpus": 9}), 1))
             [replica] = await observed(launcher, failed)
-            assert replica.hopeless
+            assert replica.unschedulable
             assert "needs 9 CPU slots, 8 of 8 free" in replica.message
             await launcher.delete(replica.group)
             await observed(launcher, none)
@@ -394,14 +394,14 @@ class TestSlots:
         async with one_slot.open() as launcher:
             [found] = await started(launcher, ONE_SLOT)
         async with one_slot.open() as launcher:
-            await launcher.apply(Group(ONE_SLOT, 2))
+            await launcher.apply(ExecutorGroup(ONE_SLOT, 2))
             await observed(launcher, lambda replicas: replicas[-1].message == "needs 1 CPU slot, 0 of 1 free")
             assert one_slot.process(found.id).slots == ("0",)
 
 
-def leave_record(site: LocalSite, leader: Leader) -> Folder:
+def leave_record(site: LocalSite, leader: ProcessGroup) -> ReplicaDir:
     """As if an earlier launcher had run it."""
-    folder = Folders(site.home.replicas).create(ReplicaId("echo-found"))
+    folder = StateDir(site.home.replicas).create(ReplicaId("echo-found"))
     folder.log.touch()
-    folder.write_process(Process(spec=ECHO, slots=(), leader=leader))
+    folder.write_process(ProcessRecord(spec=ECHO, slots=(), leader=leader))
     return folder

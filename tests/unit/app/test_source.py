@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from cornserve.app.source import SourceError, load_app, unload_app
+from cornserve.app.source import SourceError, load_app_source, unload_app
 
 SOURCE = """
 from cornserve import App, Task
@@ -24,7 +24,7 @@ app = App(name="say", paths=[Say()])
 
 
 def test_two_versions_of_an_app_live_side_by_side() -> None:
-    apps = [load_app(SOURCE.replace("{prefix}", prefix), f"version_{prefix}") for prefix in "ab"]
+    apps = [load_app_source(SOURCE.replace("{prefix}", prefix), f"version_{prefix}") for prefix in "ab"]
 
     try:
         prefixes = [spec.config["prefix"] for app in apps for spec in app.executor_specs().values()]
@@ -48,6 +48,6 @@ def test_two_versions_of_an_app_live_side_by_side() -> None:
 )
 def test_a_source_without_an_app_is_refused_with_line_and_reason(source: str, reason: str) -> None:
     with pytest.raises(SourceError, match=reason):
-        load_app(source, "broken")
+        load_app_source(source, "broken")
 
     assert "broken" not in sys.modules

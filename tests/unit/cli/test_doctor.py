@@ -40,7 +40,7 @@ def test_a_taken_port_is_essential_and_has_a_remedy(cli: CliRunner) -> None:
 
 
 def test_the_port_of_a_running_instance_is_its_own(cli: CliRunner, tmp_path: Path) -> None:
-    Instance.of_this_process("http://127.0.0.1:1").record(Home(tmp_path))
+    Instance.of_current_process("http://127.0.0.1:1").write(Home(tmp_path))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         result = cli.invoke(app, ["doctor", "--port", str(listener.getsockname()[1])])
     assert "runs at http://127.0.0.1:1" in result.stdout
@@ -49,7 +49,7 @@ def test_the_port_of_a_running_instance_is_its_own(cli: CliRunner, tmp_path: Pat
 
 def test_an_instance_that_was_killed_is_no_reason_to_fail(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    Instance(pid=1, started=-100.0, world="another", url="http://127.0.0.1:1").record(home)
+    Instance(pid=1, started=-100.0, boot="another", url="http://127.0.0.1:1").write(home)
     finding = next(it for it in checks.examine(home, "127.0.0.1", int(free_port())) if it.name == "instance")
     assert (finding.ok, finding.is_essential) == (False, False)
     assert "cornserve up" in finding.remedy

@@ -9,7 +9,7 @@ import pytest
 from pydantic import JsonValue
 
 from cornserve.app.app import App
-from cornserve.app.source import load_app
+from cornserve.app.source import load_app_source
 from cornserve.client.capture import CaptureError, source_of
 
 IMPORTS = """
@@ -62,7 +62,7 @@ def notebook(monkeypatch: pytest.MonkeyPatch) -> Notebook:
 
 
 def prefixes(source: str) -> list[JsonValue]:
-    app = load_app(source, "captured_in_a_test")
+    app = load_app_source(source, "captured_in_a_test")
     return [spec.config["prefix"] for spec in app.executor_specs().values()]
 
 

@@ -148,7 +148,7 @@ def test_the_address_is_that_of_the_instance_of_the_home(tmp_path: Path, monkeyp
     monkeypatch.setenv("CORNSERVE_HOME", str(tmp_path))
     with Client() as client:
         assert client.url == "http://127.0.0.1:8000"
-    Instance.of_this_process("http://127.0.0.1:4711").record(Home(tmp_path))
+    Instance.of_current_process("http://127.0.0.1:4711").write(Home(tmp_path))
     with Client() as client:
         assert client.url == "http://127.0.0.1:4711"
     monkeypatch.setenv("CORNSERVE_URL", "http://elsewhere:1/")

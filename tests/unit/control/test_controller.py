@@ -16,7 +16,7 @@ from cornserve.app.load import load
 from cornserve.app.record import AppSpec, AppStatus, Phase, ReplicaState, Route
 from cornserve.control.controller import Controller
 from cornserve.control.deployment import Deployment, Version
-from cornserve.control.launcher.base import Group, GroupKey, Replica, ReplicaId
+from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Replica, ReplicaId
 from cornserve.control.store.base import APPS, AppRecord, Record, Store
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.task.errors import DefinitionError
@@ -44,7 +44,7 @@ class PaperLauncher:
     """Does as it is told only on paper; what becomes ready is the test's to say."""
 
     def __init__(self, *, ready: bool = True) -> None:
-        self.groups: dict[GroupKey, Group] = {}
+        self.groups: dict[GroupKey, ExecutorGroup] = {}
         self.failures = 0
         """How many calls of `apply` fail."""
         self._ready = ready
@@ -54,7 +54,7 @@ class PaperLauncher:
 
     async def start(self) -> None: ...
 
-    async def apply(self, group: Group) -> None:
+    async def apply(self, group: ExecutorGroup) -> None:
         if self.failures:
             self.failures -= 1
             raise OSError("no more processes")

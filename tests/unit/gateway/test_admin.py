@@ -14,7 +14,7 @@ import httpx2 as httpx
 import pytest
 
 from cornserve.app.record import AppSpec, AppStatus, Phase
-from cornserve.control.store.base import APPS, Store, UnavailableError
+from cornserve.control.store.base import APPS, Store, StoreUnavailableError
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.gateway.endpoints import admin
 from cornserve.gateway.endpoints.admin import MAX_SOURCE_BYTES
@@ -241,7 +241,7 @@ async def test_silent_events_have_comments(gateway: httpx.AsyncClient, monkeypat
 @pytest.mark.parametrize(
     ("error", "status", "message"),
     [
-        (UnavailableError("the disk is full"), 503, "the store failed: the disk is full"),
+        (StoreUnavailableError("the disk is full"), 503, "the store failed: the disk is full"),
         (RuntimeError("a secret"), 500, "the gateway failed; its log says why"),
     ],
 )

@@ -13,7 +13,7 @@ import pytest
 from cornserve.app.app import App
 from cornserve.app.load import load
 from cornserve.app.record import AppSpec, AppStatus, Phase, Route
-from cornserve.control.store.base import APPS, Store, UnavailableError
+from cornserve.control.store.base import APPS, Store, StoreUnavailableError
 from cornserve.gateway import apps as apps_module
 from cornserve.gateway import deployed
 from cornserve.gateway.apps import Apps
@@ -44,7 +44,7 @@ async def test_a_store_that_fails_is_read_again_and_meanwhile_the_gateway_is_not
         nonlocal failures
         failures += 1
         assert method == "list" or apps.synced.is_set()
-        raise UnavailableError("the disk is full")
+        raise StoreUnavailableError("the disk is full")
 
     with monkeypatch.context() as patch:
         patch.setattr(store, method, fail)

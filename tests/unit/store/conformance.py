@@ -26,8 +26,8 @@ from cornserve.control.store.base import (
     ExpiredError,
     NotFoundError,
     Record,
+    RecordTooLargeError,
     Store,
-    TooLargeError,
 )
 
 Connect = Callable[[], AbstractAsyncContextManager[Store]]
@@ -228,12 +228,12 @@ class StoreConformance:
 
     async def test_a_record_may_be_large_but_not_too_large(self, store: Store) -> None:
         large, too_large = "x" * (MAX_RECORD_BYTES // 2), "x" * MAX_RECORD_BYTES
-        with pytest.raises(TooLargeError):
+        with pytest.raises(RecordTooLargeError):
             await store.create(APPS, "a", AppSpec(source=too_large))
         record = await store.create(APPS, "a", AppSpec(source=large))
-        with pytest.raises(TooLargeError):
+        with pytest.raises(RecordTooLargeError):
             await store.update_spec(APPS, "a", AppSpec(source=too_large), record.version)
-        with pytest.raises(TooLargeError):
+        with pytest.raises(RecordTooLargeError):
             await store.update_status(APPS, "a", said(large), record.version)
         assert (await store.list(APPS)).records == [record]
 

@@ -12,20 +12,20 @@ from unittest.mock import patch
 from cornserve.app.record import AppSpec
 from cornserve.control.store.base import APPS
 from cornserve.control.store.sqlite import SqliteStore
-from cornserve.control.store.sqlite_file import Connection
+from cornserve.control.store.sqlite_connection import SqliteConnection
 
-execute = Connection.rows
+execute = SqliteConnection.rows
 
 
 async def main(path: Path, number: int) -> None:
-    async def doomed(connection: Connection, statement: str, *values: object) -> list[tuple[Any, ...]]:
+    async def doomed(connection: SqliteConnection, statement: str, *values: object) -> list[tuple[Any, ...]]:
         if statement == "COMMIT":
             signal.raise_signal(number)
         return await execute(connection, statement, *values)
 
     store = await SqliteStore.open(path)
     await store.create(APPS, "whole", AppSpec(model="m"))
-    with patch.object(Connection, "rows", doomed):
+    with patch.object(SqliteConnection, "rows", doomed):
         await store.create(APPS, "half", AppSpec(model="m"))
     await store.close()
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from cornserve.control.store import sqlite, sqlite_file
-from cornserve.control.store.base import APPS, ExpiredError, Kind, NotFoundError, UnavailableError
+from cornserve.control.store import sqlite, sqlite_connection
+from cornserve.control.store.base import APPS, ExpiredError, NotFoundError, RecordKind, StoreUnavailableError
 from cornserve.control.store.sqlite import SqliteStore
 from tests.unit.store.conformance import ONE, PATIENCE_SECONDS, StoreConformance, changes, said, take
 from tests.waiting import until
@@ -81,8 +81,8 @@ async def test_a_watch_that_has_seen_nothing_for_long_sees_the_writes_of_others(
     monkeypatch.setattr(sqlite, "POLL_SECONDS", 0.001)
     seen = Counter[object]()
 
-    def state(of: Path) -> sqlite_file.LogState | None:
-        seen[log := sqlite_file.log_state(of)] += 1
+    def state(of: Path) -> sqlite_connection.LogState | None:
+        seen[log := sqlite_connection.log_state(of)] += 1
         return log
 
     monkeypatch.setattr(sqlite, "log_state", state)
@@ -115,7 +115,7 @@ async def test_a_watch_of_a_closed_store_says_so_while_others_have_it_open(conne
             coming = asyncio.create_task(take(watch, 1))
             await asyncio.sleep(0)
             await open.aclose()
-            with pytest.raises(UnavailableError):
+            with pytest.raises(StoreUnavailableError):
                 await coming
 
 
@@ -140,9 +140,9 @@ async def test_readers_do_not_wait_for_a_writer_that_hangs(connect: Connect, pat
 async def test_a_write_waits_for_a_writer_that_hangs_but_not_for_ever(
     connect: Connect, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_file, "BUSY_SECONDS", 0.01)
+    monkeypatch.setattr(sqlite_connection, "BUSY_SECONDS", 0.01)
     async with doomed_writer(path, signal.SIGSTOP), connect() as store:
-        with pytest.raises(UnavailableError, match="locked"):
+        with pytest.raises(StoreUnavailableError, match="locked"):
             await store.create(APPS, "a", ONE)
 
 
@@ -197,7 +197,7 @@ class Note(BaseModel):
     text: str = ""
 
 
-NOTES = Kind("Note", Note, Note)
+NOTES = RecordKind("Note", Note, Note)
 
 
 async def test_kinds_do_not_meet(connect: Connect) -> None:
@@ -236,7 +236,7 @@ async def test_a_new_store_may_be_opened_by_many_at_once(connect: Connect) -> No
 def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
     path.parent.mkdir()
     path.write_text("This is no database. " * 100)
-    with pytest.raises(UnavailableError, match=r"state\.db: file is not a database"):
+    with pytest.raises(StoreUnavailableError, match=r"state\.db: file is not a database"):
         asyncio.run(SqliteStore.open(path))
 
 
@@ -245,7 +245,7 @@ def test_the_database_of_another_program_is_refused_and_left_alone(path: Path) -
     with closing(sqlite3.connect(path)) as database:
         database.execute("CREATE TABLE bookmarks (url TEXT)")
     before = path.read_bytes()
-    with pytest.raises(UnavailableError, match="another program"):
+    with pytest.raises(StoreUnavailableError, match="another program"):
         asyncio.run(SqliteStore.open(path))
     assert path.read_bytes() == before
 
@@ -255,20 +255,20 @@ async def test_a_store_of_another_schema_is_refused(connect: Connect, path: Path
         pass
     with closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA user_version = 99")
-    with pytest.raises(UnavailableError, match="schema 99"):
+    with pytest.raises(StoreUnavailableError, match="schema 99"):
         await SqliteStore.open(path)
 
 
 def test_a_place_where_no_file_can_be_is_refused(path: Path) -> None:
     path.parent.touch()
-    with pytest.raises(UnavailableError, match=r"state\.db"):
+    with pytest.raises(StoreUnavailableError, match=r"state\.db"):
         asyncio.run(SqliteStore.open(path))
 
 
 async def test_a_closed_store_says_so(connect: Connect) -> None:
     async with connect() as store:
         await store.close()
-        with pytest.raises(UnavailableError, match="closed"):
+        with pytest.raises(StoreUnavailableError, match="closed"):
             await store.list(APPS)
-        with pytest.raises(UnavailableError, match="closed"):
+        with pytest.raises(StoreUnavailableError, match="closed"):
             await store.create(APPS, "a", ONE)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from cornserve.control.launcher.base import Group, GroupKey, Replica, ReplicaId
-from cornserve.control.launcher.local.board import Board
-from cornserve.control.launcher.local.folder import Folder, Folders, Process
-from cornserve.control.launcher.local.machine import Machine
-from cornserve.control.launcher.local.place import Place
-from cornserve.control.launcher.local.slots import Slots
+from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Replica, ReplicaId
+from cornserve.control.launcher.local.device_slots import DeviceSlots
+from cornserve.control.launcher.local.local_machine import LocalMachine
+from cornserve.control.launcher.local.replica_supervisor import ReplicaSupervisor
+from cornserve.control.launcher.local.state_dir import ProcessRecord, ReplicaDir, StateDir
+from cornserve.control.launcher.local.status_board import StatusBoard
 from cornserve.control.launcher.local.threads import finish_in_thread
 from cornserve.home import Home
 from cornserve.limits import Limits
@@ -23,7 +23,7 @@ class LocalLauncher:
     def __init__(
         self,
         home: Home,
-        slots: Slots,
+        slots: DeviceSlots,
         *,
         drain_seconds: float = 30,
         queue: int = Limits().queue,
@@ -31,9 +31,11 @@ class LocalLauncher:
         first_pause: float = 1,
         longest_pause: float = 60,
     ) -> None:
-        folders = Folders(home.replicas)
-        self._machine = Machine(folders, slots, Board(), drain_seconds, queue, slab_mib, first_pause, longest_pause)
-        self._places: list[Place] = []
+        folders = StateDir(home.replicas)
+        self._machine = LocalMachine(
+            folders, slots, StatusBoard(), drain_seconds, queue, slab_mib, first_pause, longest_pause
+        )
+        self._places: list[ReplicaSupervisor] = []
         self._owner: asyncio.Task[None] | None = None
         self._tasks: asyncio.TaskGroup
 
@@ -51,12 +53,12 @@ class LocalLauncher:
             owning.set()
             await asyncio.get_running_loop().create_future()  # Until `close` cancels all.
 
-    def _add(self, spec: ExecutorSpec, found: tuple[Folder, Process] | None = None) -> None:
-        place = Place(spec, self._machine, found)
+    def _add(self, spec: ExecutorSpec, found: tuple[ReplicaDir, ProcessRecord] | None = None) -> None:
+        place = ReplicaSupervisor(spec, self._machine, found)
         self._places.append(place)
         self._tasks.create_task(place.run()).add_done_callback(lambda _: self._places.remove(place))
 
-    async def apply(self, group: Group) -> None:
+    async def apply(self, group: ExecutorGroup) -> None:
         places = self._wanted(group.key)
         for place in places:
             place.claim()
@@ -73,7 +75,7 @@ class LocalLauncher:
         for key in {place.group for place in self._places} - keep:
             await self.delete(key)
 
-    def _wanted(self, key: GroupKey) -> list[Place]:
+    def _wanted(self, key: GroupKey) -> list[ReplicaSupervisor]:
         """Oldest first."""
         return [place for place in self._places if place.group == key and place.wanted]
 
@@ -92,6 +94,6 @@ class LocalLauncher:
             await asyncio.wait([self._owner])
 
 
-def _keep_first(places: list[Place]) -> list[Place]:
+def _keep_first(places: list[ReplicaSupervisor]) -> list[ReplicaSupervisor]:
     """In the order in which they are worth keeping: those that are ready, and of these those that were longer."""
     return sorted(places, key=lambda place: not place.ready)

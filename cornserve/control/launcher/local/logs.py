@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 from cornserve.control.launcher.base import ReplicaId
-from cornserve.control.launcher.local.folder import Folders
+from cornserve.control.launcher.local.state_dir import StateDir
 from cornserve.home import Home
 
 
-class LocalLogs:
+class LocalReplicaLogs:
     def __init__(self, home: Home) -> None:
-        self._folders = Folders(home.replicas)
+        self._folders = StateDir(home.replicas)
 
     async def __call__(self, replica: str, lines: int) -> list[str]:
         """The last lines that the replica wrote, also if it has ended lately."""

@@ -7,9 +7,9 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
-from cornserve.control.launcher.local.folder import Folder, Process
-from cornserve.control.launcher.local.leader import Leader
-from cornserve.control.launcher.local.machine import Machine
+from cornserve.control.launcher.local.local_machine import LocalMachine
+from cornserve.control.launcher.local.process_group import ProcessGroup
+from cornserve.control.launcher.local.state_dir import ProcessRecord, ReplicaDir
 from cornserve.observe.logs import REPLICA_VARIABLE
 from cornserve.task.spec import ExecutorSpec
 
@@ -23,8 +23,12 @@ _ALWAYS = {
 
 
 def spawn(
-    folder: Folder, spec: ExecutorSpec, slots: tuple[str, ...], environment: Mapping[str, str], machine: Machine
-) -> Process:
+    folder: ReplicaDir,
+    spec: ExecutorSpec,
+    slots: tuple[str, ...],
+    environment: Mapping[str, str],
+    machine: LocalMachine,
+) -> ProcessRecord:
     """Records the process, and only then lets it run."""
     with folder.log.open("ab") as log:
         gated = subprocess.Popen(
@@ -36,14 +40,14 @@ def spawn(
             start_new_session=True,
         )
     try:
-        process = Process(spec=spec, slots=slots, leader=Leader.of(gated.pid, replica=folder.id))
+        process = ProcessRecord(spec=spec, slots=slots, leader=ProcessGroup.from_pid(gated.pid, replica=folder.id))
         folder.write_process(process)
         _open_gate(gated)
     except BaseException:
         gated.kill()
         gated.communicate()
         raise
-    gated.returncode = 0  # `Leader` reaps it: the process may outlive this object, which would complain of that.
+    gated.returncode = 0  # `ProcessGroup` reaps it: the process may outlive this object, which would complain of that.
     return process
 
 
@@ -53,7 +57,7 @@ def _open_gate(gated: subprocess.Popen[bytes]) -> None:
         gate.write(b"go\n")
 
 
-def _command(folder: Folder, spec: ExecutorSpec, machine: Machine) -> list[str]:
+def _command(folder: ReplicaDir, spec: ExecutorSpec, machine: LocalMachine) -> list[str]:
     return [
         # -P: modules in the directory where Cornserve was started are none of the executor's.
         *(sys.executable, "-P", "-m", "cornserve_executors.base"),

@@ -13,19 +13,21 @@ from uuid import uuid4
 from cornserve.app.record import ReplicaState
 from cornserve.concurrency import run_unless
 from cornserve.control.launcher.base import GroupKey, Replica, ReplicaId
-from cornserve.control.launcher.local.folder import Folder, Process
-from cornserve.control.launcher.local.life import Life
-from cornserve.control.launcher.local.machine import STEADY_SECONDS, Machine
-from cornserve.control.launcher.local.observe import Observed
+from cornserve.control.launcher.local.executor_status import ExecutorStatus
+from cornserve.control.launcher.local.local_machine import STEADY_SECONDS, LocalMachine
+from cornserve.control.launcher.local.process_monitor import ProcessMonitor
 from cornserve.control.launcher.local.spawn import spawn
+from cornserve.control.launcher.local.state_dir import ProcessRecord, ReplicaDir
 from cornserve.control.launcher.local.threads import finish_in_thread
 from cornserve.task.spec import ExecutorSpec
 
 log = logging.getLogger(__name__)
 
 
-class Place:
-    def __init__(self, spec: ExecutorSpec, machine: Machine, found: tuple[Folder, Process] | None = None) -> None:
+class ReplicaSupervisor:
+    def __init__(
+        self, spec: ExecutorSpec, machine: LocalMachine, found: tuple[ReplicaDir, ProcessRecord] | None = None
+    ) -> None:
         """With a found replica, the place keeps to that one until it is claimed."""
         self._spec = spec
         self._machine = machine
@@ -88,10 +90,10 @@ class Place:
                 with self._machine.slots.holding(slots):
                     await self._keep(*await finish_in_thread(self._start, slots))
         else:
-            self._fail(f"can never start here: {self._machine.slots.need(self._spec.gpus)}", hopeless=True)
+            self._fail(f"can never start here: {self._machine.slots.need(self._spec.gpus)}", unschedulable=True)
             await self._unwanted.wait()
 
-    async def _keep_found(self, folder: Folder, process: Process) -> None:
+    async def _keep_found(self, folder: ReplicaDir, process: ProcessRecord) -> None:
         with self._machine.slots.holding(process.slots):
             await self._keep(folder, process)
 
@@ -113,7 +115,7 @@ class Place:
             await run_unless(self._unwanted, slots.released())
         return None
 
-    def _start(self, slots: tuple[str, ...]) -> tuple[Folder, Process]:
+    def _start(self, slots: tuple[str, ...]) -> tuple[ReplicaDir, ProcessRecord]:
         folder = self._machine.folders.create(self._replica.id)
         environment = self._machine.slots.environment(slots)
         try:
@@ -122,14 +124,14 @@ class Place:
             self._machine.folders.retire(folder)
             raise
 
-    async def _keep(self, folder: Folder, process: Process) -> None:
-        life = Life(self._machine, folder, process, self._unwanted, self._observe)
+    async def _keep(self, folder: ReplicaDir, process: ProcessRecord) -> None:
+        life = ProcessMonitor(self._machine, folder, process, self._unwanted, self._observe)
         message = await life.last()
         if self.wanted:
             self._fail(message)
-        await life.bury()
+        await life.cleanup()
 
-    def _observe(self, observed: Observed) -> None:
+    def _observe(self, observed: ExecutorStatus) -> None:
         if observed.state in (ReplicaState.READY, ReplicaState.DRAINING) and not self._was_ready:
             self._was_ready, self._ready_since = True, _now()
         failures = 0 if self._was_ready else self._failures
@@ -142,7 +144,7 @@ class Place:
             failures=failures,
         )
 
-    def _fail(self, message: str, *, hopeless: bool = False) -> None:
+    def _fail(self, message: str, *, unschedulable: bool = False) -> None:
         self._failures = 0 if self._was_ready else self._failures + 1
         is_steady = self._ready_since is None or _now() - self._ready_since > STEADY_SECONDS
         self._deaths = 0 if self._was_ready and is_steady else self._deaths + 1
@@ -154,7 +156,7 @@ class Place:
             metrics=None,
             failures=self._failures,
             pause=self._machine.pause(self._failures, self._deaths),
-            hopeless=hopeless,
+            unschedulable=unschedulable,
         )
 
     def _show(self, **changes: Any) -> None:

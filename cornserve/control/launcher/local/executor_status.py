@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import grpc
 
 from cornserve.app.record import ReplicaState
-from cornserve.control.launcher.local.folder import Addresses, Folder
+from cornserve.control.launcher.local.state_dir import ExecutorAddresses, ReplicaDir
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.v1 import executor_pb2_grpc
 
@@ -25,15 +25,15 @@ _STATES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ExecutorStatus:
     state: ReplicaState
     message: str
-    addresses: Addresses | None = None
+    addresses: ExecutorAddresses | None = None
 
 
-async def observe(folder: Folder) -> AsyncGenerator[Observed, None]:
+async def observe(folder: ReplicaDir) -> AsyncGenerator[ExecutorStatus, None]:
     """How the executor is, about every second, for as long as the caller wants to know and the executor says so."""
-    yield Observed(ReplicaState.STARTING, "starting its process")
+    yield ExecutorStatus(ReplicaState.STARTING, "starting its process")
     while (addresses := folder.read_addresses()) is None:
         await asyncio.sleep(POLL_SECONDS)
     async with grpc.aio.insecure_channel(addresses.endpoint) as channel:
@@ -43,5 +43,5 @@ async def observe(folder: Folder) -> AsyncGenerator[Observed, None]:
             with suppress(grpc.aio.AioRpcError):
                 async for observation in stub.Observe(pb.ObserveRequest()):
                     state, meaning = _STATES.get(observation.phase, (ReplicaState.STARTING, ""))
-                    yield Observed(state, observation.message or meaning, addresses)
+                    yield ExecutorStatus(state, observation.message or meaning, addresses)
             await asyncio.sleep(RETRY_SECONDS)

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cornserve.control.launcher.local import LocalLauncher, Slots
+from cornserve.control.launcher.local import DeviceSlots, LocalLauncher
 from cornserve.control.store.base import APPS
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.home import Home
 
 
-async def sweep_executors(home: Home, report: Callable[[str], None], *, drain_seconds: float = 30) -> None:
+async def stop_all_executors(home: Home, report: Callable[[str], None], *, drain_seconds: float = 30) -> None:
     """Ends every executor of the home, also those of instances that were killed, and waits until they are gone."""
-    launcher = LocalLauncher(home, Slots.cpu(0), drain_seconds=drain_seconds)
+    launcher = LocalLauncher(home, DeviceSlots.cpu(0), drain_seconds=drain_seconds)
     await launcher.start()
     try:
         running = len(launcher.replicas())
@@ -29,7 +29,7 @@ async def sweep_executors(home: Home, report: Callable[[str], None], *, drain_se
         await launcher.close()
 
 
-async def forget_apps(home: Home) -> list[str]:
+async def delete_apps(home: Home) -> list[str]:
     """Deletes the store, with the records of all apps and what it keeps of their past; the apps' names."""
     if not home.store.exists():
         return []

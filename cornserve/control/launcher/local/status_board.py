@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from cornserve.control.launcher.base import Replica, ReplicaId
 
 
-class Board:
+class StatusBoard:
     def __init__(self) -> None:
         self._replicas: dict[ReplicaId, Replica] = {}
         self._changed = asyncio.Event()

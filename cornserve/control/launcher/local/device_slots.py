@@ -15,7 +15,7 @@ from typing import Literal
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
-class Slots:
+class DeviceSlots:
     def __init__(self, kind: Literal["GPU", "CPU slot"], ids: Sequence[str]) -> None:
         self._kind = kind
         self._ids = tuple(ids)
@@ -23,7 +23,7 @@ class Slots:
         self._released = asyncio.Event()
 
     @classmethod
-    def detect(cls, *, gpus: int | None = None, cpu_slots: int | None = None) -> Slots:
+    def detect(cls, *, gpus: int | None = None, cpu_slots: int | None = None) -> DeviceSlots:
         """GPUs that this process may use, by default all; without any, CPU slots, by default one per core.
 
         May take seconds. Tells no more GPUs than there are, however many are asked for.
@@ -34,7 +34,7 @@ class Slots:
         return cls.cpu((os.cpu_count() or 1) if cpu_slots is None else cpu_slots)
 
     @classmethod
-    def cpu(cls, count: int) -> Slots:
+    def cpu(cls, count: int) -> DeviceSlots:
         return cls("CPU slot", [str(index) for index in range(count)])
 
     @property

@@ -7,9 +7,9 @@ import psutil
 import pytest
 
 from cornserve.app.record import ReplicaState
-from cornserve.control.launcher.base import Group
+from cornserve.control.launcher.base import ExecutorGroup
+from cornserve.control.launcher.local.device_slots import DeviceSlots
 from cornserve.control.launcher.local.launcher import LocalLauncher
-from cornserve.control.launcher.local.slots import Slots
 from cornserve.home import Home
 from cornserve.task.spec import ExecutorSpec
 from tests.waiting import until
@@ -21,12 +21,12 @@ async def test_a_process_that_is_gone_before_it_is_known_leaves_no_folder(
     def spawn(*_: Any) -> None:
         raise psutil.NoSuchProcess(1)
 
-    monkeypatch.setattr("cornserve.control.launcher.local.place.spawn", spawn)
+    monkeypatch.setattr("cornserve.control.launcher.local.replica_supervisor.spawn", spawn)
     home = Home(tmp_path)
-    launcher = LocalLauncher(home, Slots.cpu(1))
+    launcher = LocalLauncher(home, DeviceSlots.cpu(1))
     await launcher.start()
 
-    await launcher.apply(Group(ExecutorSpec(executor="echo"), 1))
+    await launcher.apply(ExecutorGroup(ExecutorSpec(executor="echo"), 1))
     await until(lambda: [it.state for it in launcher.replicas()] == [ReplicaState.FAILED])
 
     assert [folder.name for folder in home.replicas.iterdir()] == ["ended"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cornserve.control.launcher.local import Slots
+from cornserve.control.launcher.local import DeviceSlots
 
 NVIDIA_SMI = """#!/bin/sh
 echo 'GPU 0: NVIDIA H200 (UUID: GPU-a)'
@@ -25,14 +25,14 @@ def three_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
-def visible(slots: Slots, count: int) -> str:
+def visible(slots: DeviceSlots, count: int) -> str:
     taken = slots.take(count)
     assert taken is not None
     return slots.environment(taken)["CUDA_VISIBLE_DEVICES"]
 
 
 def test_each_replica_sees_its_own_gpus(three_gpus: None) -> None:
-    slots = Slots.detect()
+    slots = DeviceSlots.detect()
     assert visible(slots, 2) == "0,1"
     assert slots.take(2) is None
     assert slots.need(2) == "needs 2 GPUs, 1 of 3 free"
@@ -48,11 +48,11 @@ def test_only_gpus_that_we_may_see_are_used(
     three_gpus: None, monkeypatch: pytest.MonkeyPatch, chosen: str, used: str
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
-    assert visible(Slots.detect(), len(used.split(","))) == used
+    assert visible(DeviceSlots.detect(), len(used.split(","))) == used
 
 
 def test_fewer_gpus_are_used_if_asked_for(three_gpus: None) -> None:
-    assert Slots.detect(gpus=2).need(3) == "needs 3 GPUs, 2 of 2 free"
+    assert DeviceSlots.detect(gpus=2).need(3) == "needs 3 GPUs, 2 of 2 free"
 
 
 @pytest.mark.parametrize("hidden", ["", "-1"])
@@ -60,17 +60,17 @@ def test_without_visible_gpus_there_are_cpu_slots(
     three_gpus: None, monkeypatch: pytest.MonkeyPatch, hidden: str
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
-    assert Slots.detect(cpu_slots=2).need(1) == "needs 1 CPU slot, 2 of 2 free"
+    assert DeviceSlots.detect(cpu_slots=2).need(1) == "needs 1 CPU slot, 2 of 2 free"
 
 
 def test_no_gpus_can_be_asked_for_and_no_replica_sees_one(three_gpus: None) -> None:
-    slots = Slots.detect(gpus=0, cpu_slots=2)
+    slots = DeviceSlots.detect(gpus=0, cpu_slots=2)
     assert visible(slots, 2) == ""
     assert not slots.could_fit(3)
 
 
 def test_slots_are_free_again_when_they_are_no_longer_held() -> None:
-    slots = Slots.cpu(1)
+    slots = DeviceSlots.cpu(1)
     taken = slots.take(1)
     assert taken is not None
     with slots.holding(taken):
@@ -79,7 +79,7 @@ def test_slots_are_free_again_when_they_are_no_longer_held() -> None:
 
 
 def test_slots_of_found_replicas_are_taken() -> None:
-    slots = Slots.cpu(2)
+    slots = DeviceSlots.cpu(2)
     slots.occupy(["0", "of-a-machine-that-was-larger"])
     assert slots.take(2) is None
     assert slots.take(1) == ("1",)

@@ -15,7 +15,7 @@ from typing import IO
 from cornserve.control.launcher.local.bounded_log import keep_bounded
 from cornserve.observe.logs import said
 
-IN_VAIN = 2
+EXIT_NO_RESTART = 2
 """The exit status by which a child says that another start would end the same way."""
 
 SETTLED_SECONDS = 30.0
@@ -29,12 +29,12 @@ FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 15.0
 
 
-class ChildError(Exception):
+class ManagedProcessError(Exception):
     """A child cannot run."""
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class ProcessSpec:
     name: str
     command: list[str]
     log: Path
@@ -50,7 +50,7 @@ class Program:
         return ""
 
 
-class Child:
+class ManagedProcess:
     """Runs a program until cancelled, again and again if it dies.
 
     Its standard input is a pipe that only we hold: it ends with us, however we end. It is in a session of its own, so
@@ -63,7 +63,7 @@ class Child:
     """
 
     def __init__(
-        self, program: Program, *, inherited: tuple[int, ...], hurry: asyncio.Event, report: Callable[[str], None]
+        self, program: ProcessSpec, *, inherited: tuple[int, ...], hurry: asyncio.Event, report: Callable[[str], None]
     ) -> None:
         self.program = program
         self._inherited = inherited
@@ -71,7 +71,7 @@ class Child:
         self._report = report
 
     async def run(self) -> None:
-        """Raises `ChildError` if another start would be in vain."""
+        """Raises `ManagedProcessError` if another start would be in vain."""
         bounding = asyncio.create_task(keep_bounded(self.program.log))
         try:
             await self._run_again_and_again()
@@ -88,8 +88,8 @@ class Child:
             ever_settled |= settled
             was_killed = status == -signal.SIGKILL
             failures = 1 if settled or was_killed else failures + 1
-            if status == IN_VAIN or (failures >= MAX_FAILURES and not ever_settled):
-                raise ChildError(self.program.last_line() or f"the {self.program.name} {_describe(status)}")
+            if status == EXIT_NO_RESTART or (failures >= MAX_FAILURES and not ever_settled):
+                raise ManagedProcessError(self.program.last_line() or f"the {self.program.name} {_describe(status)}")
             pause = min(FIRST_PAUSE * 2 ** (failures - 1), LONGEST_PAUSE)
             self._report(
                 f"the {self.program.name} {_describe(status)} (see {self.program.log}); starts again in {pause:g} s"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cornserve.control.launcher.local.board import Board
-from cornserve.control.launcher.local.folder import Folders
-from cornserve.control.launcher.local.slots import Slots
+from cornserve.control.launcher.local.device_slots import DeviceSlots
+from cornserve.control.launcher.local.state_dir import StateDir
+from cornserve.control.launcher.local.status_board import StatusBoard
 
 STEADY_SECONDS = 10.0
 """A replica that was ready for so long has not died of what it is: its replacement starts at once."""
@@ -16,10 +16,10 @@ FREE_DEATHS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
-    folders: Folders
-    slots: Slots
-    board: Board
+class LocalMachine:
+    folders: StateDir
+    slots: DeviceSlots
+    board: StatusBoard
     drain_seconds: float
     """How long a replica may finish what is in flight."""
     queue: int

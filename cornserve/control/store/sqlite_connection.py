@@ -13,7 +13,7 @@ from typing import Any
 
 import aiosqlite
 
-from cornserve.control.store.base import UnavailableError
+from cornserve.control.store.base import StoreUnavailableError
 
 APPLICATION_ID = int.from_bytes(b"Corn", "big")
 SCHEMA_VERSION = 1
@@ -48,7 +48,7 @@ def prepare(path: Path) -> None:
             with closing(sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)) as database:
                 _prepare(database, path)
     except (OSError, sqlite3.Error) as error:
-        raise UnavailableError(f"cannot open the store {path}: {error}") from error
+        raise StoreUnavailableError(f"cannot open the store {path}: {error}") from error
 
 
 @contextmanager
@@ -68,9 +68,9 @@ def _prepare(database: sqlite3.Connection, path: Path) -> None:
     (application,) = database.execute("PRAGMA application_id").fetchone()
     (version,) = database.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:
-        raise UnavailableError(f"{path} belongs to another program: choose another place for the store")
+        raise StoreUnavailableError(f"{path} belongs to another program: choose another place for the store")
     if version != SCHEMA_VERSION:
-        raise UnavailableError(
+        raise StoreUnavailableError(
             f"{path} has schema {version}, and this version of Cornserve reads schema {SCHEMA_VERSION}: "
             "move the file away, or use the version that wrote it"
         )
@@ -94,7 +94,7 @@ def log_state(path: Path) -> LogState | None:
     return log.st_mtime_ns, log.st_size
 
 
-class Connection:
+class SqliteConnection:
     """One connection. It works in a thread of its own, in the order in which it is asked."""
 
     def __init__(self, database: aiosqlite.Connection) -> None:
@@ -103,7 +103,7 @@ class Connection:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, path: Path) -> AsyncIterator[Connection]:
+    async def open(cls, path: Path) -> AsyncIterator[SqliteConnection]:
         async with aiosqlite.connect(path, timeout=BUSY_SECONDS, isolation_level=None) as database:
             # A crash of the machine may take the last writes, but never the order; a crash of a process takes nothing.
             await database.execute_fetchall("PRAGMA synchronous = NORMAL")
@@ -113,7 +113,7 @@ class Connection:
         try:
             return [tuple(row) for row in await self._database.execute_fetchall(statement, values)]
         except (sqlite3.Error, ValueError) as error:  # `ValueError`: the connection is closed
-            raise UnavailableError(f"the store fails: {error}") from error
+            raise StoreUnavailableError(f"the store fails: {error}") from error
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from cornserve.app.record import ReplicaState
 from cornserve.control.launcher.local.bounded_log import keep_bounded
-from cornserve.control.launcher.local.folder import Folder, Process
-from cornserve.control.launcher.local.machine import Machine
-from cornserve.control.launcher.local.observe import Observed, observe
+from cornserve.control.launcher.local.executor_status import ExecutorStatus, observe
+from cornserve.control.launcher.local.local_machine import LocalMachine
+from cornserve.control.launcher.local.state_dir import ProcessRecord, ReplicaDir
 from cornserve.control.launcher.local.tail import reason
 from cornserve.control.launcher.local.threads import finish_in_thread
 
@@ -35,14 +35,14 @@ REASON_LINES = 100
 """How far back in its log the reason for a process's end is looked for."""
 
 
-class Life:
+class ProcessMonitor:
     def __init__(
         self,
-        machine: Machine,
-        folder: Folder,
-        process: Process,
+        machine: LocalMachine,
+        folder: ReplicaDir,
+        process: ProcessRecord,
         unwanted: asyncio.Event,
-        show: Callable[[Observed], None],
+        show: Callable[[ExecutorStatus], None],
     ) -> None:
         self._machine = machine
         self._folder = folder
@@ -51,7 +51,7 @@ class Life:
         self._show = show
         self._started = asyncio.Event()
         self._heard = asyncio.Event()
-        self._observed = Observed(ReplicaState.STARTING, "")
+        self._observed = ExecutorStatus(ReplicaState.STARTING, "")
         self._verdict = ""
         """Why we have killed it."""
 
@@ -63,9 +63,9 @@ class Life:
             log.exception("replica %s is ended, because it cannot be followed", self._folder.id)
         status = self._leader.reap()
         lines = await finish_in_thread(self._machine.folders.logs, self._folder.id, REASON_LINES)
-        return _epitaph(status, reason(lines), self._verdict)
+        return _exit_reason(status, reason(lines), self._verdict)
 
-    async def bury(self) -> None:
+    async def cleanup(self) -> None:
         """Kills what the process has left running, and then removes its folder."""
         await self._leader.kill_session()
         await finish_in_thread(self._machine.folders.retire, self._folder)
@@ -120,14 +120,14 @@ class Life:
     async def _drain_when_unwanted(self) -> None:
         await self._unwanted.wait()
         addresses = self._folder.read_addresses()
-        self._show(Observed(ReplicaState.DRAINING, "finishes what is in flight", addresses))
+        self._show(ExecutorStatus(ReplicaState.DRAINING, "finishes what is in flight", addresses))
         self._leader.terminate()
         await asyncio.sleep(self._machine.drain_seconds + STOP_SECONDS)
         log.warning("replica %s has not ended in time and is killed", self._folder.id)
         await self._leader.kill_session()
 
 
-def _epitaph(status: int | None, last_words: str, verdict: str) -> str:
+def _exit_reason(status: int | None, last_words: str, verdict: str) -> str:
     said = f"its last log line: {last_words}" if last_words else "it has logged nothing"
     match status:
         case _ if verdict:

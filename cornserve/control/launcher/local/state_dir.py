@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cornserve.atomic_files import write_atomically
 from cornserve.control.launcher.base import ReplicaId
-from cornserve.control.launcher.local.leader import Leader
+from cornserve.control.launcher.local.process_group import ProcessGroup
 from cornserve.control.launcher.local.shared_memory import SHARED_MEMORY, Note
 from cornserve.control.launcher.local.tail import tail
 from cornserve.observe.log_file import older
@@ -29,18 +29,18 @@ log = logging.getLogger(__name__)
 KEPT_LOGS = 16
 
 
-class Process(BaseModel):
+class ProcessRecord(BaseModel):
     """What `process.json` says."""
 
     model_config = ConfigDict(frozen=True)
 
     spec: ExecutorSpec
     slots: tuple[str, ...]
-    leader: Leader
+    leader: ProcessGroup
 
 
 @dataclass(frozen=True, slots=True)
-class Addresses:
+class ExecutorAddresses:
     """`host:port` of an executor's servers."""
 
     endpoint: str
@@ -48,7 +48,7 @@ class Addresses:
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
+class ReplicaDir:
     path: Path
 
     @property
@@ -72,27 +72,27 @@ class Folder:
     def _process(self) -> Path:
         return self.path / "process.json"
 
-    def read_process(self) -> Process | None:
+    def read_process(self) -> ProcessRecord | None:
         try:
-            return Process.model_validate_json(self._process.read_bytes())
+            return ProcessRecord.model_validate_json(self._process.read_bytes())
         except FileNotFoundError:
             return None
         except ValidationError:
             log.warning("%s is not readable, as after a power cut; its replica is forgotten", self._process)
             return None
 
-    def write_process(self, process: Process) -> None:
+    def write_process(self, process: ProcessRecord) -> None:
         write_atomically(self._process, process.model_dump_json())
 
-    def read_addresses(self) -> Addresses | None:
+    def read_addresses(self) -> ExecutorAddresses | None:
         try:
-            return Addresses(*self.announcement.read_text().splitlines())
+            return ExecutorAddresses(*self.announcement.read_text().splitlines())
         except FileNotFoundError:
             return None
 
 
 @dataclass(frozen=True, slots=True)
-class Folders:
+class StateDir:
     path: Path
 
     @property
@@ -111,17 +111,17 @@ class Folders:
             with suppress(OSError):  # Others are in it.
                 self.segments.rmdir()
 
-    def create(self, replica: ReplicaId) -> Folder:
-        folder = Folder(self.path / replica)
+    def create(self, replica: ReplicaId) -> ReplicaDir:
+        folder = ReplicaDir(self.path / replica)
         folder.path.mkdir(parents=True)
         return folder
 
-    def find(self) -> list[tuple[Folder, Process]]:
+    def find(self) -> list[tuple[ReplicaDir, ProcessRecord]]:
         """The replicas that there are, oldest first; what never ran is removed."""
         if not self.path.is_dir():
             return []
         found = []
-        for folder in (Folder(path) for path in self.path.iterdir() if path != self._ended):
+        for folder in (ReplicaDir(path) for path in self.path.iterdir() if path != self._ended):
             process = folder.read_process()
             if process is None:
                 shutil.rmtree(folder.path)
@@ -129,7 +129,7 @@ class Folders:
                 found.append((folder, process))
         return sorted(found, key=lambda replica: replica[1].leader.started)
 
-    def retire(self, folder: Folder) -> None:
+    def retire(self, folder: ReplicaDir) -> None:
         """Removes a folder but keeps its log, and of these the latest. May be repeated, if a crash came between."""
         folder.shared_memory.unlink_all()
         self._reap_segments()
@@ -148,7 +148,7 @@ class Folders:
     def logs(self, replica: ReplicaId, lines: int) -> list[str]:
         if Path(replica).name != replica:
             return []  # Ids come from users; this one would lead out of here.
-        for log in (Folder(self.path / replica).log, self._ended / f"{replica}.log"):
+        for log in (ReplicaDir(self.path / replica).log, self._ended / f"{replica}.log"):
             with suppress(FileNotFoundError):
                 return tail(log, lines)
         return []

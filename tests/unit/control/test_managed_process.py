@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from cornserve.control.child import MAX_FAILURES, Child, ChildError, Program
+from cornserve.control.managed_process import MAX_FAILURES, ManagedProcess, ManagedProcessError, ProcessSpec
 from tests.waiting import until
 
 SLEEPY = "import signal, sys; print('here', flush=True); sys.stdin.read()"
 STUBBORN = "import signal; signal.signal(15, signal.SIG_IGN); print('here', flush=True); signal.pause()"
 
 
-def program(tmp_path: Path, code: str, *, stop_seconds: float = 20) -> Program:
-    return Program("thing", [sys.executable, "-c", code], tmp_path / "log", stop_seconds=stop_seconds)
+def program(tmp_path: Path, code: str, *, stop_seconds: float = 20) -> ProcessSpec:
+    return ProcessSpec("thing", [sys.executable, "-c", code], tmp_path / "log", stop_seconds=stop_seconds)
 
 
-def child(program: Program, reports: list[str], hurry: asyncio.Event | None = None) -> Child:
-    return Child(program, inherited=(), hurry=hurry or asyncio.Event(), report=reports.append)
+def child(program: ProcessSpec, reports: list[str], hurry: asyncio.Event | None = None) -> ManagedProcess:
+    return ManagedProcess(program, inherited=(), hurry=hurry or asyncio.Event(), report=reports.append)
 
 
 async def test_a_child_that_dies_is_started_again(tmp_path: Path) -> None:
@@ -34,14 +34,14 @@ async def test_a_child_that_dies_is_started_again(tmp_path: Path) -> None:
 async def test_a_child_that_never_works_is_given_up_with_its_last_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cornserve.control.child.FIRST_PAUSE", 0)
-    with pytest.raises(ChildError, match="no module named corn"):
+    monkeypatch.setattr("cornserve.control.managed_process.FIRST_PAUSE", 0)
+    with pytest.raises(ManagedProcessError, match="no module named corn"):
         await child(program(tmp_path, "exit('no module named corn')"), []).run()
 
 
 async def test_a_child_whose_start_is_in_vain_is_not_started_again(tmp_path: Path) -> None:
     code = "import sys; print('port 1 is taken', file=sys.stderr); exit(2)"
-    with pytest.raises(ChildError, match="port 1 is taken"):
+    with pytest.raises(ManagedProcessError, match="port 1 is taken"):
         await child(program(tmp_path, code), []).run()
     assert (tmp_path / "log").read_text().count("taken") == 1
 
@@ -49,7 +49,7 @@ async def test_a_child_whose_start_is_in_vain_is_not_started_again(tmp_path: Pat
 async def test_a_child_that_others_kill_is_started_again_however_often(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cornserve.control.child.FIRST_PAUSE", 0)
+    monkeypatch.setattr("cornserve.control.managed_process.FIRST_PAUSE", 0)
     reports: list[str] = []
     running = asyncio.create_task(
         child(program(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"), reports).run()

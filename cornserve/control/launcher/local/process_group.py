@@ -18,7 +18,7 @@ import psutil
 from cornserve.control.launcher.local.shared_memory import mapped_by
 from cornserve.control.launcher.local.threads import finish_in_thread
 from cornserve.observe.logs import REPLICA_VARIABLE
-from cornserve.process_id import ProcessId, current_world, is_zombie
+from cornserve.process_id import ProcessId, current_boot, is_zombie
 
 POLL_SECONDS = 0.02
 TRACKER_SECONDS = 1.0
@@ -26,7 +26,7 @@ TRACKER_SECONDS = 1.0
 _TRACKER = "multiprocessing.resource_tracker"
 
 
-class Leader(ProcessId):
+class ProcessGroup(ProcessId):
     replica: str
     """What its environment says as `REPLICA_VARIABLE`."""
 
@@ -51,14 +51,14 @@ class Leader(ProcessId):
 
     def terminate(self) -> None:
         """Asks it, and only it, to end: it knows in which order what it has started should."""
-        process = self.find()
+        process = self.find_process()
         if process is not None:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.terminate()
 
     def reap(self) -> int | None:
         """The exit status (negative: the signal), once, if it has ended and was our child."""
-        if self.find() is None:
+        if self.find_process() is None:
             return None
         try:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
@@ -89,7 +89,7 @@ class Leader(ProcessId):
     def _members(self) -> list[psutil.Process]:
         """The living processes of the session, and of those that have come from it."""
         # Else the pid is somebody else's now, who got it after the last member of the session had ended.
-        session = self.world == current_world() and (self.find() is not None or not psutil.pid_exists(self.pid))
+        session = self.boot == current_boot() and (self.find_process() is not None or not psutil.pid_exists(self.pid))
         return [process for pid in psutil.pids() if (process := self._member(pid, session=session)) is not None]
 
     def _member(self, pid: int, *, session: bool) -> psutil.Process | None:
