@@ -1,4 +1,4 @@
-"""A caller of executors, spoken by hand: what any gateway, in any language, may do."""
+"""A minimal caller of executors."""
 
 from __future__ import annotations
 
@@ -12,22 +12,24 @@ from cornserve.wire.invocations import CALLER
 
 
 class Caller:
-    """A line, on which whoever reads waits for the next frame."""
+    """A connection whose events can be awaited."""
 
     def __init__(self) -> None:
-        self._frames: asyncio.Queue[pb.InvokeResponse | None] = asyncio.Queue()
-        self.line = MessageConnection(CALLER, self._frames.put_nowait)
+        self._events: asyncio.Queue[pb.Event | None] = asyncio.Queue()
+        self.connection = MessageConnection(CALLER, self._events.put_nowait)
 
     async def connect(self, endpoint: str) -> None:
-        await self.line.connect(endpoint)
+        await self.connection.connect(endpoint)
 
     def send(self, *commands: pb.Command) -> None:
         for command in commands:
-            self.line.put(command)
+            self.connection.send(command)
 
-    async def read(self) -> pb.InvokeResponse | None:
-        """None: the executor has nothing more to say. Raises `ConnectionError` if it breaks off before."""
-        reading, closing = asyncio.ensure_future(self._frames.get()), asyncio.ensure_future(self.line.closed())
+    async def read(self) -> pb.Event | None:
+        """Returns the next event, or None when the executor sends no further one. Raises `ConnectionError` if the
+        connection breaks."""
+        reading = asyncio.ensure_future(self._events.get())
+        closing = asyncio.ensure_future(self.connection.wait_closed())
         await asyncio.wait((reading, closing), return_when=asyncio.FIRST_COMPLETED)
         if reading.done():
             closing.cancel()
@@ -35,17 +37,17 @@ class Caller:
         reading.cancel()
         raise ConnectionError(closing.result())
 
-    async def __aiter__(self) -> AsyncIterator[pb.InvokeResponse]:
-        while (frame := await self.read()) is not None:
-            yield frame
+    async def __aiter__(self) -> AsyncIterator[pb.Event]:
+        while (event := await self.read()) is not None:
+            yield event
 
-    def end(self) -> None:
-        """Nothing more will be started."""
-        self.line.end()
+    def finish(self) -> None:
+        """Announces that no further command follows."""
+        self.connection.finish()
 
-    def leave(self) -> None:
-        """As one that dies."""
-        self.line.abort("the caller has left")
+    def abort(self) -> None:
+        """Breaks the connection, as the death of a caller does."""
+        self.connection.abort("the caller has disconnected")
 
 
 @asynccontextmanager
@@ -55,5 +57,5 @@ async def calling(endpoint: str) -> AsyncIterator[Caller]:
     try:
         yield caller
     finally:
-        caller.leave()
-        await caller.line.closed()
+        caller.abort()
+        await caller.connection.wait_closed()

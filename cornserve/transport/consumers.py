@@ -17,7 +17,7 @@ from cornserve.wire.connection import MessageConnection
 
 log = logging.getLogger(__name__)
 
-_Line = MessageConnection[pb.TransferEvent, pb.TransferRequest]
+_Line = MessageConnection[pb.TransferEvent, pb.TransferCommand]
 
 
 class Consumers:
@@ -42,7 +42,7 @@ class Consumers:
         if self._is_closed:
             process.line.abort("this process ends")
             return process.line
-        process.line.put(pb.TransferEvent(producer=self._producer))
+        process.line.send(pb.TransferEvent(producer=self._producer))
         task = asyncio.create_task(self._serve(process), context=Context())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -60,13 +60,13 @@ class Consumers:
         alive = pb.TransferEvent(alive=pb.Alive())
         silent = silence(process.line, alive, self._lease_seconds / BEATS_PER_LEASE, BEATS_PER_LEASE)
         try:
-            if await run_unless(process.line.over, silent):
+            if await run_unless(process.line.closed, silent):
                 self._meter.expired_leases += 1
                 log.warning("a consumer has been silent for %g s: its leases are over", self._lease_seconds)
         finally:
             process.line.abort("its producer has left")
             process.forget_all()
-            await process.line.closed()
+            await process.line.wait_closed()
 
 
 class _Process:
@@ -82,13 +82,12 @@ class _Process:
             _, subscribed = self._subscriptions.popitem()
             self._board.unsubscribe(*subscribed)
 
-    def _read(self, frame: pb.TransferRequest | None) -> None:
-        if frame is None:
+    def _read(self, command: pb.TransferCommand | None) -> None:
+        if command is None:
             self.line.abort("the consumer has ended")
             return
         try:
-            for command in frame.commands:
-                self._take(command)
+            self._take(command)
         except Exception as error:
             log.error("cannot take what a consumer sent:\n%s", redacted_traceback(error))
             self.line.abort("the consumer sent what cannot be taken")
@@ -117,13 +116,13 @@ class _Remote:
 
     def on_tensor(self, chunk: int, tensor: pb.TensorRef) -> None:
         announcement = pb.Announcement(subscription=self._subscription, chunk=chunk, tensor=tensor)
-        self._line.put(pb.TransferEvent(announcement=announcement))
+        self._line.send(pb.TransferEvent(announcement=announcement))
 
     def on_end(self) -> None:
-        self._line.put(pb.TransferEvent(end=pb.StreamEnd(subscription=self._subscription)))
+        self._line.send(pb.TransferEvent(end=pb.StreamEnd(subscription=self._subscription)))
 
     def on_recall(self) -> None:
-        self._line.put(pb.TransferEvent(recall=pb.Recall(subscription=self._subscription)))
+        self._line.send(pb.TransferEvent(recall=pb.Recall(subscription=self._subscription)))
 
     def on_lost(self, reason: str) -> None:
-        self._line.put(pb.TransferEvent(lost=pb.Lost(subscription=self._subscription, reason=reason)))
+        self._line.send(pb.TransferEvent(lost=pb.Lost(subscription=self._subscription, reason=reason)))

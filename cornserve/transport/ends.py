@@ -9,12 +9,12 @@ from typing import Any, Final
 from cornserve.v1 import transfer_pb2 as pb
 from cornserve.wire.connection import Codec, MessageConnection, Sent
 
-_GREETING = b"cornserve.v1.Transfer\n"
+_PREAMBLE = b"cornserve.v1.Transfer\n"
 
 BEATS_PER_LEASE: Final = 4
 
-CONSUMER: Final[Codec[pb.TransferCommand, pb.TransferResponse]] = Codec(_GREETING, pb.TransferResponse)
-PRODUCER: Final[Codec[pb.TransferEvent, pb.TransferRequest]] = Codec(_GREETING, pb.TransferRequest)
+CONSUMER: Final[Codec[pb.TransferCommand, pb.TransferEvent]] = Codec(_PREAMBLE, pb.TransferEvent)
+PRODUCER: Final[Codec[pb.TransferEvent, pb.TransferCommand]] = Codec(_PREAMBLE, pb.TransferCommand)
 
 
 async def silence(line: MessageConnection[Sent, Any], alive: Sent, beat_seconds: float, beats: int) -> None:
@@ -24,7 +24,7 @@ async def silence(line: MessageConnection[Sent, Any], alive: Sent, beat_seconds:
     """
     silent = 0
     while silent < beats:
-        heard = line.heard
-        line.put(alive)
+        heard = line.read_count
+        line.send(alive)
         await asyncio.sleep(beat_seconds)
-        silent = silent + 1 if line.heard == heard else 0
+        silent = silent + 1 if line.read_count == heard else 0

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 PATIENCE_SECONDS: Final = 15.0
 """How long a producer may be silent, or not answer at all."""
 
-_Line = MessageConnection[pb.TransferCommand, pb.TransferResponse]
+_Line = MessageConnection[pb.TransferCommand, pb.TransferEvent]
 
 
 class Peer:
@@ -47,7 +47,7 @@ class Peer:
         number = next(self._numbers)
         self._intakes[number] = intake
         source = intake.source
-        self._line.put(
+        self._line.send(
             pb.TransferCommand(
                 subscribe=pb.Subscribe(
                     subscription=number,
@@ -79,22 +79,21 @@ class Peer:
             self._on_lost(self)
             for intake in self._intakes.values():
                 intake.lose(reason)
-            await self._line.closed()
+            await self._line.wait_closed()
 
     async def _end_of_line(self) -> str:
         beats = max(2, round(PATIENCE_SECONDS / self._beat_seconds))
         silent = silence(self._line, pb.TransferCommand(alive=pb.Alive()), self._beat_seconds, beats)
-        if await run_unless(self._line.over, silent):
+        if await run_unless(self._line.closed, silent):
             return f"its process hangs: nothing was heard on the connection for {beats * self._beat_seconds:g} s"
-        return f"the connection to its process is over: {await self._line.closed()}"
+        return f"the connection to its process is over: {await self._line.wait_closed()}"
 
-    def _read(self, frame: pb.TransferResponse | None) -> None:
-        if frame is None:
+    def _read(self, event: pb.TransferEvent | None) -> None:
+        if event is None:
             self._line.abort("its process has ended")
             return
         try:
-            for event in frame.events:
-                self._take(event)
+            self._take(event)
         except Exception as error:
             log.error("cannot take what the producer at %s sent:\n%s", self.endpoint, redacted_traceback(error))
             self._line.abort(f"cannot take what its process sent: {error!r}")
@@ -120,8 +119,8 @@ class _RemoteLink:
         self._line = line
 
     def release(self, chunk: int) -> None:
-        self._line.put(pb.TransferCommand(release=pb.ReleaseChunk(subscription=self._number, chunk=chunk)))
+        self._line.send(pb.TransferCommand(release=pb.ReleaseChunk(subscription=self._number, chunk=chunk)))
 
     def unsubscribe(self) -> None:
         if self._intakes.pop(self._number, None) is not None:
-            self._line.put(pb.TransferCommand(unsubscribe=pb.Unsubscribe(subscription=self._number)))
+            self._line.send(pb.TransferCommand(unsubscribe=pb.Unsubscribe(subscription=self._number)))

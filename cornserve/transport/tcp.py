@@ -133,7 +133,7 @@ async def _serve(connection: socket.socket, find: Callable[[Piece], Export | Non
     with connection, suppress(OSError):
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sockets.notice_death(connection)
+        sockets.enable_keepalive(connection)
         while await _receive(connection, request):
             export = find(Piece(*_REQUEST.unpack(request)))
             if export is None:
@@ -150,7 +150,7 @@ async def _connect(address: _Address) -> socket.socket:
     try:
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sockets.notice_death(connection)
+        sockets.enable_keepalive(connection)
         await loop.sock_connect(connection, resolved)
     except BaseException:
         connection.close()

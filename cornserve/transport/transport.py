@@ -28,7 +28,7 @@ from cornserve.transport.tcp import TcpPuller
 from cornserve.transport.tensor_id import TensorId
 from cornserve.transport.tensor_view import TensorView
 from cornserve.v1 import transfer_pb2 as pb
-from cornserve.wire.listener import Answers
+from cornserve.wire.listener import ConnectionFactories
 
 
 def _ignore() -> None:
@@ -68,14 +68,14 @@ class Transport:
         self._arrivals = Arrivals(self._slab, self._admission, self._puller, self._meter)
         self._subscriptions = Subscriptions(self._board, self._token, lease_seconds, self._arrivals.forget, self._meter)
 
-    async def start(self, host: str) -> Answers:
+    async def start(self, host: str) -> ConnectionFactories:
         """Removes what dead processes have left.
 
         Args:
             host: the address on which other nodes may pull.
 
         Returns:
-            what a `Reception` needs, so that others find us.
+            what a `MessageListener` needs, so that others find us.
         """
         await asyncio.to_thread(segment.reap, self._directory)
         producer = pb.Producer(
@@ -85,7 +85,7 @@ class Transport:
             address=await self._puller.open(host, self._find),
         )
         self._consumers = Consumers(self._board, producer, self._lease_seconds, self._meter)
-        return {PRODUCER.greeting: self._consumers.answer}
+        return {PRODUCER.preamble: self._consumers.answer}
 
     async def stop(self) -> None:
         """Ends all connections, and removes the slab. Whoever maps it may read on."""

@@ -45,7 +45,7 @@ class ExecutorServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Observe(self, request, context):
-        """The current state at once, then each change. Readiness itself is grpc.health.v1.
+        """Sends the current state, then each change. Readiness is reported by grpc.health.v1.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -24,39 +24,35 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x63ornserve/v1/transfer.proto\x12\x0c\x63ornserve.v1\"B\n\x0fTransferRequest\x12/\n\x08\x63ommands\x18\x01 \x03(\x0b\x32\x1d.cornserve.v1.TransferCommand\"?\n\x10TransferResponse\x12+\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1b.cornserve.v1.TransferEvent\"\xce\x01\n\x0fTransferCommand\x12,\n\tsubscribe\x18\x01 \x01(\x0b\x32\x17.cornserve.v1.SubscribeH\x00\x12-\n\x07release\x18\x02 \x01(\x0b\x32\x1a.cornserve.v1.ReleaseChunkH\x00\x12\x30\n\x0bunsubscribe\x18\x03 \x01(\x0b\x32\x19.cornserve.v1.UnsubscribeH\x00\x12$\n\x05\x61live\x18\x04 \x01(\x0b\x32\x13.cornserve.v1.AliveH\x00\x42\x06\n\x04kind\"\x91\x02\n\rTransferEvent\x12*\n\x08producer\x18\x01 \x01(\x0b\x32\x16.cornserve.v1.ProducerH\x00\x12\x32\n\x0c\x61nnouncement\x18\x02 \x01(\x0b\x32\x1a.cornserve.v1.AnnouncementH\x00\x12&\n\x03\x65nd\x18\x03 \x01(\x0b\x32\x17.cornserve.v1.StreamEndH\x00\x12\"\n\x04lost\x18\x04 \x01(\x0b\x32\x12.cornserve.v1.LostH\x00\x12$\n\x05\x61live\x18\x05 \x01(\x0b\x32\x13.cornserve.v1.AliveH\x00\x12&\n\x06recall\x18\x06 \x01(\x0b\x32\x14.cornserve.v1.RecallH\x00\x42\x06\n\x04kind\"j\n\tSubscribe\x12\x14\n\x0csubscription\x18\x01 \x01(\x04\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x12\n\ninvocation\x18\x03 \x01(\r\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\r\x12\x0e\n\x06output\x18\x05 \x01(\t\"3\n\x0cReleaseChunk\x12\x14\n\x0csubscription\x18\x01 \x01(\x04\x12\r\n\x05\x63hunk\x18\x02 \x01(\x04\"#\n\x0bUnsubscribe\x12\x14\n\x0csubscription\x18\x01 \x01(\x04\"\x07\n\x05\x41live\"K\n\x08Producer\x12\r\n\x05token\x18\x01 \x01(\x0c\x12\x0f\n\x07segment\x18\x02 \x01(\t\x12\x0e\n\x06puller\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\x0c\"\\\n\x0c\x41nnouncement\x12\x14\n\x0csubscription\x18\x01 \x01(\x04\x12\r\n\x05\x63hunk\x18\x02 \x01(\x04\x12\'\n\x06tensor\x18\x03 \x01(\x0b\x32\x17.cornserve.v1.TensorRef\"\x99\x01\n\tTensorRef\x12\r\n\x05\x64type\x18\x01 \x01(\t\x12\r\n\x05shape\x18\x02 \x03(\x04\x12\x10\n\x08metadata\x18\x03 \x01(\x0c\x12\x0e\n\x06offset\x18\x04 \x01(\x04\x12\x0e\n\x06nbytes\x18\x05 \x01(\x04\x12\x12\n\ngeneration\x18\x06 \x01(\x04\x12\x12\n\narrived_us\x18\x07 \x01(\x04\x12\x14\n\x0cpublished_us\x18\x08 \x01(\x04\"!\n\tStreamEnd\x12\x14\n\x0csubscription\x18\x01 \x01(\x04\"\x1e\n\x06Recall\x12\x14\n\x0csubscription\x18\x01 \x01(\x04\",\n\x04Lost\x12\x14\n\x0csubscription\x18\x01 \x01(\x04\x12\x0e\n\x06reason\x18\x02 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x63ornserve/v1/transfer.proto\x12\x0c\x63ornserve.v1\"\xce\x01\n\x0fTransferCommand\x12,\n\tsubscribe\x18\x01 \x01(\x0b\x32\x17.cornserve.v1.SubscribeH\x00\x12-\n\x07release\x18\x02 \x01(\x0b\x32\x1a.cornserve.v1.ReleaseChunkH\x00\x12\x30\n\x0bunsubscribe\x18\x03 \x01(\x0b\x32\x19.cornserve.v1.UnsubscribeH\x00\x12$\n\x05\x61live\x18\x04 \x01(\x0b\x32\x13.cornserve.v1.AliveH\x00\x42\x06\n\x04kind\"\x91\x02\n\rTransferEvent\x12*\n\x08producer\x18\x01 \x01(\x0b\x32\x16.cornserve.v1.ProducerH\x00\x12\x32\n\x0c\x61nnouncement\x18\x02 \x01(\x0b\x32\x1a.cornserve.v1.AnnouncementH\x00\x12&\n\x03\x65nd\x18\x03 \x01(\x0b\x32\x17.cornserve.v1.StreamEndH\x00\x12\"\n\x04lost\x18\x04 \x01(\x0b\x32\x12.cornserve.v1.LostH\x00\x12$\n\x05\x61live\x18\x05 \x01(\x0b\x32\x13.cornserve.v1.AliveH\x00\x12&\n\x06recall\x18\x06 \x01(\x0b\x32\x14.cornserve.v1.RecallH\x00\x42\x06\n\x04kind\"j\n\tSubscribe\x12\x14\n\x0csubscription\x18\x01 \x01(\x04\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x12\n\ninvocation\x18\x03 \x01(\r\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\r\x12\x0e\n\x06output\x18\x05 \x01(\t\"3\n\x0cReleaseChunk\x12\x14\n\x0csubscription\x18\x01 \x01(\x04\x12\r\n\x05\x63hunk\x18\x02 \x01(\x04\"#\n\x0bUnsubscribe\x12\x14\n\x0csubscription\x18\x01 \x01(\x04\"\x07\n\x05\x41live\"K\n\x08Producer\x12\r\n\x05token\x18\x01 \x01(\x0c\x12\x0f\n\x07segment\x18\x02 \x01(\t\x12\x0e\n\x06puller\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\x0c\"\\\n\x0c\x41nnouncement\x12\x14\n\x0csubscription\x18\x01 \x01(\x04\x12\r\n\x05\x63hunk\x18\x02 \x01(\x04\x12\'\n\x06tensor\x18\x03 \x01(\x0b\x32\x17.cornserve.v1.TensorRef\"\x99\x01\n\tTensorRef\x12\r\n\x05\x64type\x18\x01 \x01(\t\x12\r\n\x05shape\x18\x02 \x03(\x04\x12\x10\n\x08metadata\x18\x03 \x01(\x0c\x12\x0e\n\x06offset\x18\x04 \x01(\x04\x12\x0e\n\x06nbytes\x18\x05 \x01(\x04\x12\x12\n\ngeneration\x18\x06 \x01(\x04\x12\x12\n\narrived_us\x18\x07 \x01(\x04\x12\x14\n\x0cpublished_us\x18\x08 \x01(\x04\"!\n\tStreamEnd\x12\x14\n\x0csubscription\x18\x01 \x01(\x04\"\x1e\n\x06Recall\x12\x14\n\x0csubscription\x18\x01 \x01(\x04\",\n\x04Lost\x12\x14\n\x0csubscription\x18\x01 \x01(\x04\x12\x0e\n\x06reason\x18\x02 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'cornserve.v1.transfer_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TRANSFERREQUEST']._serialized_start=45
-  _globals['_TRANSFERREQUEST']._serialized_end=111
-  _globals['_TRANSFERRESPONSE']._serialized_start=113
-  _globals['_TRANSFERRESPONSE']._serialized_end=176
-  _globals['_TRANSFERCOMMAND']._serialized_start=179
-  _globals['_TRANSFERCOMMAND']._serialized_end=385
-  _globals['_TRANSFEREVENT']._serialized_start=388
-  _globals['_TRANSFEREVENT']._serialized_end=661
-  _globals['_SUBSCRIBE']._serialized_start=663
-  _globals['_SUBSCRIBE']._serialized_end=769
-  _globals['_RELEASECHUNK']._serialized_start=771
-  _globals['_RELEASECHUNK']._serialized_end=822
-  _globals['_UNSUBSCRIBE']._serialized_start=824
-  _globals['_UNSUBSCRIBE']._serialized_end=859
-  _globals['_ALIVE']._serialized_start=861
-  _globals['_ALIVE']._serialized_end=868
-  _globals['_PRODUCER']._serialized_start=870
-  _globals['_PRODUCER']._serialized_end=945
-  _globals['_ANNOUNCEMENT']._serialized_start=947
-  _globals['_ANNOUNCEMENT']._serialized_end=1039
-  _globals['_TENSORREF']._serialized_start=1042
-  _globals['_TENSORREF']._serialized_end=1195
-  _globals['_STREAMEND']._serialized_start=1197
-  _globals['_STREAMEND']._serialized_end=1230
-  _globals['_RECALL']._serialized_start=1232
-  _globals['_RECALL']._serialized_end=1262
-  _globals['_LOST']._serialized_start=1264
-  _globals['_LOST']._serialized_end=1308
+  _globals['_TRANSFERCOMMAND']._serialized_start=46
+  _globals['_TRANSFERCOMMAND']._serialized_end=252
+  _globals['_TRANSFEREVENT']._serialized_start=255
+  _globals['_TRANSFEREVENT']._serialized_end=528
+  _globals['_SUBSCRIBE']._serialized_start=530
+  _globals['_SUBSCRIBE']._serialized_end=636
+  _globals['_RELEASECHUNK']._serialized_start=638
+  _globals['_RELEASECHUNK']._serialized_end=689
+  _globals['_UNSUBSCRIBE']._serialized_start=691
+  _globals['_UNSUBSCRIBE']._serialized_end=726
+  _globals['_ALIVE']._serialized_start=728
+  _globals['_ALIVE']._serialized_end=735
+  _globals['_PRODUCER']._serialized_start=737
+  _globals['_PRODUCER']._serialized_end=812
+  _globals['_ANNOUNCEMENT']._serialized_start=814
+  _globals['_ANNOUNCEMENT']._serialized_end=906
+  _globals['_TENSORREF']._serialized_start=909
+  _globals['_TENSORREF']._serialized_end=1062
+  _globals['_STREAMEND']._serialized_start=1064
+  _globals['_STREAMEND']._serialized_end=1097
+  _globals['_RECALL']._serialized_start=1099
+  _globals['_RECALL']._serialized_end=1129
+  _globals['_LOST']._serialized_start=1131
+  _globals['_LOST']._serialized_end=1175
 # @@protoc_insertion_point(module_scope)

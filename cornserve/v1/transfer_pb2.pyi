@@ -4,8 +4,8 @@ isort:skip_file
 The contract between processes that pass tensors on: who wants which, where they are, and that they are no longer
 needed. The tensors themselves are in shared memory, or are pulled (see docs/reference/transport.md).
 
-One connection per consuming and producing process carries all of it: `TransferRequest`s to the producer,
-`TransferResponse`s from it, each behind its length (cornserve/wire/line.py). Whatever a consumer holds through a
+One connection per consuming and producing process carries all of it: `TransferCommand`s to the producer,
+`TransferEvent`s from it, each behind its length (cornserve/wire/connection.py). Whatever a consumer holds through a
 connection is leased: it is given back when the connection breaks, or the consumer is silent for too long.
 """
 
@@ -23,46 +23,6 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
-
-@_typing.final
-class TransferRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    COMMANDS_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def commands(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransferCommand]: ...
-    def __init__(
-        self,
-        *,
-        commands: _abc.Iterable[Global___TransferCommand] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commands", b"commands"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___TransferRequest: _TypeAlias = TransferRequest  # noqa: Y015
-
-@_typing.final
-class TransferResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    EVENTS_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransferEvent]: ...
-    def __init__(
-        self,
-        *,
-        events: _abc.Iterable[Global___TransferEvent] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___TransferResponse: _TypeAlias = TransferResponse  # noqa: Y015
 
 @_typing.final
 class TransferCommand(_message.Message):

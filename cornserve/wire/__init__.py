@@ -1,5 +1,5 @@
-"""What processes of Cornserve say to each other often: protobuf messages on plain TCP connections.
+"""Protobuf messages over plain TCP connections between the processes of Cornserve.
 
-A `line` is one connection; whoever takes them has a `reception`. Here are also the two sides of those over which
-`invocations` travel; those of the data plane are its own (`cornserve.transport.ends`).
+`connection.MessageConnection` is one end of a connection, `listener.MessageListener` accepts connections, and
+`invocations` defines the messages between gateways and executors. `cornserve.transport` defines its own messages.
 """

@@ -1,230 +1,235 @@
-"""A line between two processes: one TCP connection that carries all messages of one kind between the two.
+"""One TCP connection that carries protobuf messages in both directions.
 
-A frame is a protobuf message behind its length in four bytes. Both ends begin with a greeting, so that neither takes a
-stranger for the other. An empty frame says that its sender has nothing more to say: when both have said so, the
-connection ends, and one that ends before is broken.
+Both ends begin with the same preamble, which identifies the protocol. Then come frames: the length of a message in four
+bytes, most significant first, and the message. An empty frame means that its sender sends no further message. The
+connection is closed once both ends have sent one; a connection that closes earlier is broken.
 
-Messages that gather during a turn of the event loop, or while the other end reads too slowly, leave in one frame.
+Messages that are sent within one event-loop iteration leave in one write.
 """
 
 from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar, cast
+from typing import Final, Generic, TypeVar, cast
 
 from google.protobuf.message import DecodeError, EncodeError, Message
 
 from cornserve.wire import sockets
-from cornserve.wire.frame import packed
 
 Sent = TypeVar("Sent", bound=Message)
 Received = TypeVar("Received", bound=Message)
 
-MAX_FRAME_BYTES = 1 << 30
+MAX_FRAME_BYTES: Final = 1 << 30
 
-MAX_FRAME_MESSAGES = 64
-"""So that the first are on their way while the next are packed."""
+WRITE_BYTES: Final = 1 << 16
+"""A write takes messages until it has this many bytes, which is asyncio's high-water mark: the rest stays in `unsent`
+while the other end reads too slowly."""
 
-FULL_FRAME_BYTES = 8 << 20
-"""Of messages, unless a single one has more: then that is a frame of its own."""
-
-_LENGTH = struct.Struct("!I")
+_LENGTH: Final = struct.Struct("!I")
+_END: Final = bytes(_LENGTH.size)
 
 
-def address_of(endpoint: str) -> tuple[str, int]:
-    """Where a process takes lines that is known by `endpoint`: at the port that follows. An executor serves gRPC at the
-    endpoint itself."""
+def connection_address(endpoint: str) -> tuple[str, int]:
+    """Returns host and port of the connections to the process at `endpoint`: the port after the endpoint's own, which
+    serves gRPC."""
     host, _, port = endpoint.rpartition(":")
     return host.strip("[]"), int(port) + 1
 
 
 @dataclass(frozen=True, slots=True)
 class Codec(Generic[Sent, Received]):
-    """What one of the two says, and hears."""
+    """The protocol as one of the two ends sees it."""
 
-    greeting: bytes
-    """The same for both."""
-    receives: type[Received]
-    """What the other side's frames are."""
-    pack: Callable[[Sequence[Sent]], bytes] = packed
-    """Makes a frame of messages that are sent."""
+    preamble: bytes
+    """Both ends send it first."""
+    received_type: type[Received]
+    """The type of the messages that this end receives."""
 
 
 class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
-    """One end of a line.
+    """One end of a connection.
 
     Args:
-        side: which of the two.
-        take: is called with each frame of the other's, and with None when it has nothing more to say. It must not
+        codec: the protocol.
+        on_message: is called with each message, and with None when the other end sends no further message. It must not
             raise.
+        on_write: is called after each write of messages.
     """
 
-    def __init__(self, side: Codec[Sent, Received], take: Callable[[Received | None], None]) -> None:
-        self._side = side
-        self._take = take
+    def __init__(
+        self,
+        codec: Codec[Sent, Received],
+        on_message: Callable[[Received | None], None],
+        on_write: Callable[[], None] | None = None,
+    ) -> None:
+        self._codec = codec
+        self._on_message = on_message
+        self._on_write = on_write
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._buffer = bytearray()
-        self._is_full = False
-        """What was written is not read."""
-        self._ends = self._has_ended = self._other_has_ended = False
-        self._reason: str | None = None
-        """Why the connection is over."""
-        self._greeted, self._room = asyncio.Event(), asyncio.Event()
-        self.over = asyncio.Event()
-        """Set when the connection is no more."""
-        self.waiting: list[Sent] = []
-        """What has not been written yet."""
-        self.heard = 0
-        """How often the other end has said anything."""
+        self._unparsed = bytearray()
+        self._is_paused = False
+        """The transport's write buffer is full."""
+        self._is_finishing = self._has_finished = self._peer_has_finished = False
+        self._close_reason: str | None = None
+        self._connected, self._capacity = asyncio.Event(), asyncio.Event()
+        self.closed = asyncio.Event()
+        self.unsent: list[Sent] = []
+        """Messages that have not been written yet."""
+        self.read_count = 0
+        """How many times data of the other end has arrived."""
 
     async def connect(self, endpoint: str) -> None:
-        """Raises `OSError` if nobody takes such lines there."""
-        await self._loop.create_connection(lambda: self, *address_of(endpoint))
-        await self.greeted()
+        """Connects to the process at `endpoint`. Raises `OSError` if it does not accept such connections."""
+        await self._loop.create_connection(lambda: self, *connection_address(endpoint))
+        await self.wait_connected()
 
-    async def greeted(self) -> None:
-        """Returns once it is known that the other end speaks this protocol. Raises `ConnectionError` if it does not."""
-        await self._greeted.wait()
-        if self._reason is not None:
-            raise ConnectionError(self._reason)
+    async def wait_connected(self) -> None:
+        """Waits for the other end's preamble. Raises `ConnectionError` if the other end does not send it."""
+        await self._connected.wait()
+        if self._close_reason is not None:
+            raise ConnectionError(self._close_reason)
 
-    async def closed(self) -> str:
-        """Returns when the connection is no more, and says why."""
-        await self.over.wait()
-        assert self._reason is not None
-        return self._reason
+    async def wait_closed(self) -> str:
+        """Waits until the connection is closed; returns the reason."""
+        await self.closed.wait()
+        assert self._close_reason is not None
+        return self._close_reason
 
-    async def room(self, messages: int) -> None:
-        """Returns when fewer than so many wait, or never will be sent."""
-        while len(self.waiting) >= messages and self._reason is None:
-            self._room.clear()
-            await self._room.wait()
+    async def wait_for_capacity(self, messages: int) -> None:
+        """Waits until fewer than `messages` are unsent, or the connection is closed."""
+        while len(self.unsent) >= messages and self._close_reason is None:
+            self._capacity.clear()
+            await self._capacity.wait()
 
-    def put(self, message: Sent) -> None:
-        """Sends it as soon as possible."""
-        if not self.waiting:
+    def send(self, message: Sent) -> None:
+        """Writes the message in the next event-loop iteration, or as soon as the transport accepts it."""
+        if not self.unsent:
             self._loop.call_soon(self._flush)
-        self.waiting.append(message)
+        self.unsent.append(message)
 
-    def end(self) -> None:
-        """Says after what is waiting that there is nothing more."""
-        self._ends = True
+    def finish(self) -> None:
+        """Sends the unsent messages, and then the empty frame."""
+        self._is_finishing = True
         self._loop.call_soon(self._flush)
 
     def abort(self, reason: str) -> None:
-        """Ends the connection, also one that is yet to be made."""
-        self._give_up(reason)
+        """Closes the connection at once, also before it is established."""
+        self._set_closed(reason)
         if self._transport is None:
-            self.over.set()
+            self.closed.set()
         else:
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's own, which does not derive from it
-        if self._reason is not None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport does not derive from asyncio's
+        if self._close_reason is not None:
             self._transport.abort()
             return
-        sockets.notice_death(transport.get_extra_info("socket"))
-        self._transport.write(self._side.greeting)
+        sockets.enable_keepalive(transport.get_extra_info("socket"))
+        self._transport.write(self._codec.preamble)
 
     def data_received(self, data: bytes) -> None:
-        self.heard += 1
-        if self._is_one_frame(data):  # nearly always, and then it needs no buffer
-            self._receive(data[_LENGTH.size :])
-            return
-        self._buffer += data
-        position = 0 if self._greeted.is_set() else self._after_greeting()
-        while self._greeted.is_set() and self._reason is None:
-            start = position + _LENGTH.size
-            if len(self._buffer) < start:
-                break
-            (size,) = _LENGTH.unpack_from(self._buffer, position)
-            if size > MAX_FRAME_BYTES:
-                self.abort(f"the other end sent a frame of {size} bytes")
-            if len(self._buffer) < start + size:
-                break
-            position = start + size
-            with memoryview(self._buffer) as buffer:  # a slice of the buffer itself would be another copy
-                frame = bytes(buffer[start:position])
-            self._receive(frame)
-        del self._buffer[:position]
+        self.read_count += 1
+        if self._unparsed:
+            self._unparsed += data
+            del self._unparsed[: self._parse(self._unparsed)]
+        else:
+            parsed = self._parse(data)
+            if parsed < len(data):
+                self._unparsed += data[parsed:]
 
-    def _is_one_frame(self, data: bytes) -> bool:
-        """Whether it is one whole frame, with nothing unread before it."""
-        is_next = not self._buffer and self._greeted.is_set() and self._reason is None and len(data) >= _LENGTH.size
-        return is_next and len(data) == _LENGTH.size + _LENGTH.unpack_from(data)[0]
+    def _parse(self, data: bytes | bytearray) -> int:
+        """Handles all complete frames; returns the position after the last one."""
+        position = 0
+        if not self._connected.is_set():
+            position = self._parse_preamble(data)
+            if not position:
+                return 0
+        with memoryview(data) as view:  # a slice of a bytearray would be another copy
+            while self._close_reason is None and len(data) - position >= _LENGTH.size:
+                (size,) = _LENGTH.unpack_from(data, position)
+                if size > MAX_FRAME_BYTES:
+                    self.abort(f"the other end sent a frame of {size} bytes")
+                start = position + _LENGTH.size
+                if len(data) < start + size:
+                    break
+                position = start + size
+                self._receive(view[start:position])
+        return position
 
-    def _after_greeting(self) -> int:
-        """Where the first frame begins."""
-        if self._buffer.startswith(self._side.greeting):
-            self._greeted.set()
+    def _parse_preamble(self, data: bytes | bytearray) -> int:
+        """Returns its length once it is complete, and 0 before."""
+        preamble = self._codec.preamble
+        if data.startswith(preamble):
+            self._connected.set()
             self._loop.call_soon(self._flush)
-            return len(self._side.greeting)
-        if not self._side.greeting.startswith(self._buffer):
-            self.abort(f"the other end does not say {self._side.greeting.decode().strip()}")
+            return len(preamble)
+        if not preamble.startswith(data):
+            self.abort(f"the other end does not speak {preamble.decode().strip()}")
         return 0
 
-    def _receive(self, frame: bytes) -> None:
-        if not frame:
-            self._other_has_ended = True
-            self._take(None)
+    def _receive(self, content: memoryview) -> None:
+        if not content:
+            self._peer_has_finished = True
+            self._on_message(None)
             self._flush()
             return
         try:
-            message = self._side.receives.FromString(frame)
+            message = self._codec.received_type.FromString(content)  # type: ignore[arg-type]  # it takes any buffer
         except DecodeError as error:
-            self.abort(f"the other end sent what cannot be read: {error}")
+            self.abort(f"the other end sent an invalid message: {error}")
         else:
-            self._take(message)
+            self._on_message(message)
 
     def pause_writing(self) -> None:
-        self._is_full = True
+        self._is_paused = True
 
     def resume_writing(self) -> None:
-        self._is_full = False
+        self._is_paused = False
         self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._give_up(f"the connection broke: {exc}" if exc else "the other end closed the connection")
-        self.over.set()
+        self._set_closed(f"the connection broke: {exc}" if exc else "the other end closed the connection")
+        self.closed.set()
 
-    def _give_up(self, reason: str) -> None:
-        if self._reason is None:
-            self._reason = reason
-            self._greeted.set()
-            self._room.set()
+    def _set_closed(self, reason: str) -> None:
+        if self._close_reason is None:
+            self._close_reason = reason
+            self._connected.set()
+            self._capacity.set()
 
     def _flush(self) -> None:
-        if self._transport is None or self._reason is not None or not self._greeted.is_set():
+        if self._transport is None or self._close_reason is not None or not self._connected.is_set():
             return
-        while self.waiting and not self._is_full:
-            fitting = self._fitting()
-            messages, self.waiting = self.waiting[:fitting], self.waiting[fitting:]
+        while self.unsent and not self._is_paused:
             try:
-                frame = self._side.pack(messages)
-            except (EncodeError, ValueError) as error:  # more than protobuf can write
-                self.abort(f"this end cannot write a frame: {error}")
+                frames, count = self._next_frames()
+            except (EncodeError, ValueError) as error:  # the message is larger than protobuf can encode
+                self.abort(f"this end cannot encode a message: {error}")
                 return
-            self._transport.writelines((_LENGTH.pack(len(frame)), frame))
-            self._room.set()
-        if self._ends and not self.waiting and not self._has_ended:
-            self._has_ended = True
-            self._transport.write(_LENGTH.pack(0))
-        if self._has_ended and self._other_has_ended:
+            self._transport.writelines(frames)
+            del self.unsent[:count]
+            self._capacity.set()
+            if self._on_write is not None:
+                self._on_write()
+        if self._is_finishing and not self.unsent and not self._has_finished:
+            self._has_finished = True
+            self._transport.write(_END)
+        if self._has_finished and self._peer_has_finished:
             self._transport.close()
 
-    def _fitting(self) -> int:
-        """How many of the messages that wait go into the next frame: one at least, however long."""
-        most = self.waiting[:MAX_FRAME_MESSAGES]
-        if len(most) < 2:  # protobuf makes all of a message to say how long it is
-            return len(most)
+    def _next_frames(self) -> tuple[list[bytes], int]:
+        """Returns the parts of the frames for the next write, and how many messages they contain."""
+        parts: list[bytes] = []
         size = 0
-        for count, message in enumerate(most):
-            size += message.ByteSize()
-            if count and size > FULL_FRAME_BYTES:
-                return count
-        return len(most)
+        for message in self.unsent:
+            content = message.SerializeToString()
+            parts += (_LENGTH.pack(len(content)), content)
+            size += len(content)
+            if size >= WRITE_BYTES:
+                break
+        return parts, len(parts) // 2

@@ -1,4 +1,4 @@
-"""The two sides of a line over which invocations travel."""
+"""The two ends of a connection that carries invocations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.wire.connection import Codec
 
-_GREETING = b"cornserve.v1.Executor\n"
+_PREAMBLE = b"cornserve.v1.Executor\n"
 
-CALLER: Final[Codec[pb.Command, pb.InvokeResponse]] = Codec(_GREETING, pb.InvokeResponse)
-EXECUTOR: Final[Codec[pb.Event, pb.InvokeRequest]] = Codec(_GREETING, pb.InvokeRequest)
+CALLER: Final[Codec[pb.Command, pb.Event]] = Codec(_PREAMBLE, pb.Event)
+EXECUTOR: Final[Codec[pb.Event, pb.Command]] = Codec(_PREAMBLE, pb.Command)

@@ -1,4 +1,4 @@
-"""Where a process takes lines: who connects says in its greeting what it wants, and gets whoever answers that."""
+"""Accepts connections and dispatches each to a handler by its preamble."""
 
 from __future__ import annotations
 
@@ -6,89 +6,88 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from cornserve.wire.connection import MessageConnection, address_of
+from cornserve.wire.connection import MessageConnection, connection_address
 
-GREETING_SECONDS = 10.0
-"""How long who connects may take to say what it wants."""
+PREAMBLE_TIMEOUT_SECONDS = 10.0
 
-Answers = Mapping[bytes, Callable[[], MessageConnection[Any, Any]]]
-"""By greeting: makes our end of a line that somebody opens."""
+ConnectionFactories = Mapping[bytes, Callable[[], MessageConnection[Any, Any]]]
+"""By preamble: creates this process's end of an accepted connection."""
 
 
 class MessageListener:
-    def __init__(self, answers: Answers) -> None:
-        self._answers = answers
+    def __init__(self, factories: ConnectionFactories) -> None:
+        self._factories = factories
         self._server: asyncio.Server | None = None
-        self._visitors: set[_Visitor] = set()
+        self._pending: set[_PendingConnection] = set()
 
-    async def open(self, endpoint: str) -> str:
-        """Listens where whoever knows the endpoint looks for it (`line.address_of`).
+    async def listen(self, endpoint: str) -> str:
+        """Accepts connections at the endpoint's `connection_address`.
 
         Args:
             endpoint: `HOST:PORT`; port 0 is any free one.
 
         Returns:
-            the endpoint, which nobody need listen at.
+            the endpoint with its port. The listener does not use the endpoint's port itself.
 
         Raises:
-            OSError: the port is taken.
+            OSError: the port is in use.
         """
-        address, wanted = endpoint.rsplit(":", 1)
-        host, port = address_of(endpoint)
+        host, wanted = endpoint.rsplit(":", 1)
+        address, port = connection_address(endpoint)
         create_server = asyncio.get_running_loop().create_server
-        self._server = await create_server(self._welcome, host, port if int(wanted) else 0)
-        return f"{address}:{self._server.sockets[0].getsockname()[1] - 1}"
+        self._server = await create_server(self._accept, address, port if int(wanted) else 0)
+        return f"{host}:{self._server.sockets[0].getsockname()[1] - 1}"
 
     def close(self) -> None:
-        """Takes no more lines. Those that have been passed on are not touched."""
+        """Stops accepting connections. Established connections are not affected."""
         if self._server is not None:
             self._server.close()
-        for visitor in list(self._visitors):
-            visitor.send_away()
+        for pending in list(self._pending):
+            pending.abort()
 
-    def _welcome(self) -> asyncio.Protocol:
-        visitor = _Visitor(self._answers, self._visitors.discard)
-        self._visitors.add(visitor)
-        return visitor
+    def _accept(self) -> asyncio.Protocol:
+        pending = _PendingConnection(self._factories, self._pending.discard)
+        self._pending.add(pending)
+        return pending
 
 
-class _Visitor(asyncio.Protocol):
-    """Who has connected, and has not said what it wants."""
+class _PendingConnection(asyncio.Protocol):
+    """An accepted connection that has not sent its preamble yet."""
 
-    def __init__(self, answers: Answers, on_gone: Callable[[_Visitor], None]) -> None:
-        self._answers = answers
-        self._on_gone = on_gone
-        self._said = b""
+    def __init__(self, factories: ConnectionFactories, on_done: Callable[[_PendingConnection], None]) -> None:
+        self._factories = factories
+        self._on_done = on_done
+        self._received = b""
         self._transport: asyncio.Transport | None = None
-        self._patience = asyncio.get_running_loop().call_later(GREETING_SECONDS, self.send_away)
+        self._timeout = asyncio.get_running_loop().call_later(PREAMBLE_TIMEOUT_SECONDS, self.abort)
 
-    def send_away(self) -> None:
-        self._leave()
+    def abort(self) -> None:
+        self._finish()
         if self._transport is not None:
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's own, which does not derive from it
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport does not derive from asyncio's
 
     def data_received(self, data: bytes) -> None:
-        self._said += data
-        for greeting, answer in self._answers.items():
-            if self._said.startswith(greeting):
-                self._pass_on(answer())
+        self._received += data
+        for preamble, create in self._factories.items():
+            if self._received.startswith(preamble):
+                self._hand_over(create())
                 return
-        if not any(greeting.startswith(self._said) for greeting in self._answers):
-            self.send_away()
+        if not any(preamble.startswith(self._received) for preamble in self._factories):
+            self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._leave()
+        self._finish()
 
-    def _pass_on(self, line: MessageConnection[Any, Any]) -> None:
+    def _hand_over(self, connection: MessageConnection[Any, Any]) -> None:
         assert self._transport is not None
-        self._leave()
-        self._transport.set_protocol(line)
-        line.connection_made(self._transport)
-        line.data_received(self._said)
+        self._finish()
+        self._transport.set_protocol(connection)
+        connection.connection_made(self._transport)
+        connection.data_received(self._received)
 
-    def _leave(self) -> None:
-        self._patience.cancel()
-        self._on_gone(self)
+    def _finish(self) -> None:
+        self._timeout.cancel()
+        self._on_done(self)

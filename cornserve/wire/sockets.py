@@ -1,4 +1,4 @@
-"""TCP connections that notice when the other end is gone without a word: its node died, or the network between."""
+"""Detects TCP connections whose other end has vanished: its node or the network failed."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import socket
 from typing import Final
 
 _OPTIONS: Final = (
-    # Within half a minute: while nothing is sent, …
+    # An idle connection fails after 15 + 3 * 5 seconds without a response.
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-    # … and where nobody confirms what was.
+    # A connection with unacknowledged data fails after this many milliseconds.
     (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000),
 )
 
 
-def notice_death(connection: socket.socket) -> None:
-    """Reads and writes fail once the other end has not answered for half a minute."""
+def enable_keepalive(connection: socket.socket) -> None:
+    """Makes reads and writes fail once the other end has not responded for 30 seconds."""
     for option in _OPTIONS:
         connection.setsockopt(*option)

@@ -17,10 +17,10 @@ from cornserve.v1 import executor_pb2 as pb
 from cornserve.v1 import executor_pb2_grpc
 from cornserve.wire.connection import MessageConnection
 from cornserve_executors.base import Executor
+from cornserve_executors.base.endpoint import open_endpoint
 from cornserve_executors.base.metrics import Metrics
-from cornserve_executors.base.ports import listening
 from cornserve_executors.base.service import ExecutorService
-from cornserve_executors.base.state import State
+from cornserve_executors.base.state import ExecutorState
 
 SLAB_BYTES = 8 * 1024 * 1024
 
@@ -29,7 +29,7 @@ class EchoExecutors:
     """Serves them; `states` has the lives of them, by endpoint."""
 
     def __init__(self) -> None:
-        self.states: dict[str, State] = {}
+        self.states: dict[str, ExecutorState] = {}
         self.services: dict[str, ExecutorService] = {}
         self._metrics: dict[str, Metrics] = {}
         self._directory = TemporaryDirectory(dir="/dev/shm", prefix="cornserve-test-")
@@ -44,8 +44,8 @@ class EchoExecutors:
 
     async def replica(self, spec: ExecutorSpec) -> str:
         """The endpoint of a further one."""
-        state = State()
-        state.enter(pb.PHASE_READY)
+        state = ExecutorState()
+        state.set_phase(pb.PHASE_READY)
         executor_type: type[Executor[Any, Any, Any]] = find_executor(spec.executor).load()
         executor = executor_type(executor_type.config_type.model_validate(spec.config))
         server = grpc.aio.server()
@@ -56,9 +56,9 @@ class EchoExecutors:
         served = AsyncExitStack()
         served.push_async_callback(transport.stop)
 
-        answers = {**service.answers, **await transport.start("127.0.0.1")}
-        lost = {greeting: partial(_until_killed, served, answer) for greeting, answer in answers.items()}
-        endpoint = await served.enter_async_context(listening(server, lost, "127.0.0.1:0"))
+        factories = {**service.connection_factories, **await transport.start("127.0.0.1")}
+        lost = {preamble: partial(_until_killed, served, create) for preamble, create in factories.items()}
+        endpoint = await served.enter_async_context(open_endpoint(server, lost, "127.0.0.1:0"))
         served.push_async_callback(server.stop, grace=None)
         self.states[endpoint], self.services[endpoint], self._served[endpoint] = state, service, served
         self._metrics[endpoint] = metrics
@@ -82,8 +82,8 @@ class EchoExecutors:
 
 
 def _until_killed(
-    served: AsyncExitStack, answer: Callable[[], MessageConnection[Any, Any]]
+    served: AsyncExitStack, create: Callable[[], MessageConnection[Any, Any]]
 ) -> MessageConnection[Any, Any]:
-    line = answer()
+    line = create()
     served.callback(line.abort, "killed")
     return line

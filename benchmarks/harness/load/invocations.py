@@ -63,17 +63,18 @@ class _Calls:
     def stop(self) -> None:
         self._line.abort("the measurement is over")
 
-    def _take(self, frame: pb.InvokeResponse | None) -> None:
-        for event in frame.events if frame is not None else ():
-            if event.HasField("end"):
-                self._on_end(self._flying.pop(event.call), event.end)
-            else:
-                self._on_chunk(self._flying[event.call])
+    def _take(self, event: pb.Event | None) -> None:
+        if event is None:
+            return
+        if event.HasField("end"):
+            self._on_end(self._flying.pop(event.call), event.end)
+        else:
+            self._on_chunk(self._flying[event.call])
 
     def _send(self) -> None:
         self._next += 1
         self._flying[self._next] = _Progress(time.perf_counter())
-        self._line.put(pb.Command(call=self._next, start=self._start))
+        self._line.send(pb.Command(call=self._next, start=self._start))
 
     def _on_chunk(self, progress: _Progress) -> None:
         if not progress.chunks:

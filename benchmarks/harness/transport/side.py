@@ -201,7 +201,7 @@ def _held(transport: Transport) -> Callable[[], float]:
 async def main(directory: Path, host: str, nbytes: int, slab_bytes: int) -> None:
     transport = Transport(directory, slab_bytes=slab_bytes, request_bytes=nbytes, lease_seconds=_NO_LEASE_ENDS)
     reception = MessageListener(await transport.start(host))
-    endpoint = await reception.open(f"{host}:0")
+    endpoint = await reception.listen(f"{host}:0")
     side = Side(transport, host, nbytes)
     say(endpoint)
     loop = asyncio.get_running_loop()

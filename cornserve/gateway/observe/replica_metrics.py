@@ -95,7 +95,7 @@ class ReplicaMetrics(Collector):
         )
         dispatch = HistogramMetricFamily(
             "cornserve_gateway_dispatch_seconds",
-            "How long the first command of a frame waited until the connection took the frame.",
+            "How long the first command of a write waited until it was written to the connection.",
             labels=_LABELS,
         )
         for tally in self._tallies:

@@ -12,14 +12,12 @@ import logging
 import time
 from collections.abc import Sequence
 from contextvars import Context
-from dataclasses import replace
 from typing import Protocol
 
 from cornserve.gateway.observe.replica_metrics import ReplicaTally
 from cornserve.observe.redaction import redacted_traceback
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.wire.connection import MessageConnection
-from cornserve.wire.frame import packed
 from cornserve.wire.invocations import CALLER
 
 log = logging.getLogger(__name__)
@@ -55,7 +53,7 @@ class Replica:
         self._tally = tally
         self.is_suspect = is_suspect
         """Until it is connected."""
-        self._line = MessageConnection(replace(CALLER, pack=self._frame), self._read)
+        self._line = MessageConnection(CALLER, self._read, self._on_write)
         self._commands_since = 0.0
         self._running: dict[int, tuple[Listener, float]] = {}
         """By call, who listens, and when it was started."""
@@ -112,13 +110,12 @@ class Replica:
         return listener
 
     def _send(self, command: pb.Command) -> None:
-        if not self._line.waiting:
+        if not self._line.unsent:
             self._commands_since = time.perf_counter()
-        self._line.put(command)
+        self._line.send(command)
 
-    def _frame(self, commands: Sequence[pb.Command]) -> bytes:
+    def _on_write(self) -> None:
         self._tally.dispatch_seconds.observe(time.perf_counter() - self._commands_since)
-        return packed(commands)
 
     async def _connect(self) -> None:
         reason = "the connection was closed"
@@ -126,7 +123,7 @@ class Replica:
             async with asyncio.timeout(CONNECT_SECONDS):
                 await self._line.connect(self.endpoint)
             self.is_suspect = False
-            reason = await self._line.closed()
+            reason = await self._line.wait_closed()
         except (TimeoutError, OSError):
             reason = "nobody listens there"
         finally:
@@ -135,7 +132,7 @@ class Replica:
 
     def _lose(self, reason: str) -> None:
         self.lost_at = asyncio.get_running_loop().time()
-        unsent = {command.call for command in self._line.waiting}
+        unsent = {command.call for command in self._line.unsent}
         lost = list(self._running)
         if lost and not self.is_suspect:
             log.warning("lost the executor at %s with %d invocations: %s", self.endpoint, len(lost), reason)
@@ -145,14 +142,10 @@ class Replica:
             if listener is not None:  # one that has heard of it before may have cancelled this one
                 self._end(listener, code, f"the executor at {self.endpoint} was lost: {reason}")
 
-    def _read(self, frame: pb.InvokeResponse | None) -> None:
-        if frame is None:
+    def _read(self, event: pb.Event | None) -> None:
+        if event is None:
             self._line.abort("the executor has ended")
             return
-        for event in frame.events:
-            self._take(event)
-
-    def _take(self, event: pb.Event) -> None:
         running = self._running.get(event.call)
         if running is None:
             return

@@ -23,11 +23,11 @@ from cornserve.concurrency import run_unless
 from cornserve.transport import Transport
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.v1 import executor_pb2_grpc
+from cornserve_executors.base.endpoint import open_endpoint
 from cornserve_executors.base.executor import EngineDeadError, Executor
 from cornserve_executors.base.metrics import Metrics
-from cornserve_executors.base.ports import listening
 from cornserve_executors.base.service import ExecutorService
-from cornserve_executors.base.state import State
+from cornserve_executors.base.state import ExecutorState
 
 log = logging.getLogger("cornserve.executor")
 
@@ -35,7 +35,7 @@ LINGER_SECONDS = 1.0
 """How long a draining executor still takes new callers: those that come have not heard of it yet."""
 
 SERVICE = "cornserve.v1.Executor"
-"""What the health service answers for; the empty name means the same."""
+"""The service name of the health check; the empty name is an alias."""
 
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),
@@ -64,7 +64,7 @@ class Address:
 class Server:
     def __init__(self, executor: Executor[Any, Any, Any], transport: Transport, queue: int) -> None:
         self._executor = executor
-        self._state = State()
+        self._state = ExecutorState()
         self._transport = transport
         self._metrics = Metrics(lambda: (*executor.metrics(), *transport.metrics()))
         self._service = ExecutorService(executor, self._state, self._metrics, transport, queue)
@@ -74,7 +74,7 @@ class Server:
         """Serves until `terminated`. Raises what the executor did not start for, or `EngineDeadError`."""
         async with self._listening(address):
             try:
-                if await run_unless(terminated, self._executor.start(self._state.report)):
+                if await run_unless(terminated, self._executor.start(self._state.report_progress)):
                     await self._serve(terminated)
                     await self._drain(drain_seconds)
             finally:
@@ -88,9 +88,9 @@ class Server:
         server = grpc.aio.server(options=_OPTIONS)
         executor_pb2_grpc.add_ExecutorServicer_to_server(self._service, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        answers = {**self._service.answers, **await self._transport.start(address.host)}
+        factories = {**self._service.connection_factories, **await self._transport.start(address.host)}
         await self._set_health(serving=False)
-        async with listening(server, answers, address.listen) as endpoint:
+        async with open_endpoint(server, factories, address.listen) as endpoint:
             announcement = [endpoint]
             if address.metrics_port is not None:
                 metrics, _ = start_http_server(address.metrics_port, address.host, registry=self._metrics.registry)
@@ -100,16 +100,16 @@ class Server:
             try:
                 yield
             finally:
-                await asyncio.gather(server.stop(grace=1), self._service.leave())
+                await asyncio.gather(server.stop(grace=1), self._service.disconnect())
 
     async def _serve(self, terminated: asyncio.Event) -> None:
-        self._state.enter(pb.PHASE_READY)
+        self._state.set_phase(pb.PHASE_READY)
         await self._set_health(serving=True)
         log.info("ready")
         watching = asyncio.create_task(self._watch_engine())
         try:
-            if await run_unless(terminated, self._state.death()):
-                raise EngineDeadError(await self._state.death())
+            if await run_unless(terminated, self._state.wait_engine_death()):
+                raise EngineDeadError(await self._state.wait_engine_death())
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
@@ -117,15 +117,15 @@ class Server:
 
     async def _watch_engine(self) -> None:
         """Invocations stumble over a dead engine; this notices it also when there are none."""
-        self._state.engine_died(await self._executor.death())
+        self._state.set_engine_dead(await self._executor.death())
 
     async def _drain(self, seconds: float) -> None:
         log.info("draining")
-        self._state.enter(pb.PHASE_DRAINING)
+        self._state.set_phase(pb.PHASE_DRAINING)
         await asyncio.sleep(LINGER_SECONDS)
-        self._state.take_no_more_callers()
+        self._state.refuse_new_callers()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._state.deserted(), seconds)
+            await asyncio.wait_for(self._state.wait_without_callers(), seconds)
 
     async def _set_health(self, *, serving: bool) -> None:
         status = health_pb2.HealthCheckResponse

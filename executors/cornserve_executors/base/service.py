@@ -1,4 +1,4 @@
-"""What an executor does for each of its callers: many invocations over one line."""
+"""Serves the callers of an executor, each of which runs many invocations over one connection."""
 
 from __future__ import annotations
 
@@ -9,40 +9,44 @@ from typing import Any
 
 import grpc
 
+from cornserve.concurrency import run_unless
 from cornserve.observe import logs
 from cornserve.transport import Transport
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.v1 import executor_pb2_grpc
 from cornserve.wire.connection import MessageConnection
 from cornserve.wire.invocations import EXECUTOR
-from cornserve.wire.listener import Answers
+from cornserve.wire.listener import ConnectionFactories
 from cornserve_executors.base import invocation
 from cornserve_executors.base.call import Send
 from cornserve_executors.base.executor import EngineDeadError, Executor
 from cornserve_executors.base.metrics import Metrics
-from cornserve_executors.base.outbox import Outbox
-from cornserve_executors.base.state import State
+from cornserve_executors.base.state import ExecutorState
 from cornserve_executors.base.tensors import Kept, Tensors
 from cornserve_executors.base.trace import traced
 
-ABORT_SECONDS = 1.0
+ABORT_TIMEOUT_SECONDS = 1.0
 """How long invocations may take to end once they are cancelled."""
 
-LEAVE_SECONDS = 1.0
-"""How long callers may take to read the last that is said to them."""
+DISCONNECT_TIMEOUT_SECONDS = 1.0
+"""How long callers may take to read the last events."""
+
+MAX_UNSENT_EVENTS = 4096
+"""Streams to a caller pause while this many of its events are unsent."""
 
 
 class ExecutorService(executor_pb2_grpc.ExecutorServicer):
-    """Serves one executor. `state` says whether it takes invocations.
+    """Serves one executor.
 
     Args:
-        queue: how many it works on or keeps waiting at most; any more are for another replica, or for later.
+        state: decides whether callers and invocations are accepted.
+        queue: how many invocations run or wait at most; the service refuses further ones.
     """
 
     def __init__(
         self,
         executor: Executor[Any, Any, Any],
-        state: State,
+        state: ExecutorState,
         metrics: Metrics,
         transport: Transport,
         queue: int = 1024,
@@ -52,131 +56,42 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
         self._metrics = metrics
         self._transport = transport
         self._queue = queue
-        self._calls: set[asyncio.Task[None]] = set()
-        self._callers: dict[asyncio.Task[None], MessageConnection[pb.Event, pb.InvokeRequest]] = {}
-        self._end = ""
-        """Why everything is cancelled, once it is."""
-
-    async def abort(self, reason: str) -> None:
-        """Ends whatever still runs, as something that another executor may take over."""
-        self._end = reason
-        for call in self._calls:
-            call.cancel()
-        if self._calls:
-            await asyncio.wait(self._calls, timeout=ABORT_SECONDS)
+        self._invocations: set[asyncio.Task[None]] = set()
+        self._callers: dict[asyncio.Task[None], CallerSession] = {}
+        self._abort_reason = ""
 
     @property
-    def answers(self) -> Answers:
-        return {EXECUTOR.greeting: self._answer}
+    def connection_factories(self) -> ConnectionFactories:
+        return {EXECUTOR.preamble: self._accept}
 
-    def _answer(self) -> MessageConnection[pb.Event, pb.InvokeRequest]:
-        """Our end of a line that somebody opens."""
-        frames: asyncio.Queue[pb.InvokeRequest | None] = asyncio.Queue()
-        line = MessageConnection(EXECUTOR, frames.put_nowait)
-        caller = asyncio.create_task(self._serve(line, _until_none(frames)))
-        self._callers[caller] = line
-        caller.add_done_callback(self._callers.pop)
-        return line
+    def _accept(self) -> MessageConnection[pb.Event, pb.Command]:
+        session = CallerSession(self, is_accepted=self._state.add_caller())
+        caller = asyncio.create_task(session.serve())
+        self._callers[caller] = session
+        caller.add_done_callback(self._remove_caller)
+        return session.connection
 
-    async def leave(self) -> None:
-        """Leaves all callers, once they have been told everything."""
-        for line in self._callers.values():
-            line.end()
+    def _remove_caller(self, caller: asyncio.Task[None]) -> None:
+        if self._callers.pop(caller).is_accepted:
+            self._state.remove_caller()
+
+    async def abort(self, reason: str) -> None:
+        """Ends all running invocations with ABORTED: another executor may run them."""
+        self._abort_reason = reason
+        for task in self._invocations:
+            task.cancel()
+        if self._invocations:
+            await asyncio.wait(self._invocations, timeout=ABORT_TIMEOUT_SECONDS)
+
+    async def disconnect(self) -> None:
+        """Closes all connections once the callers have received all events."""
+        for session in self._callers.values():
+            session.connection.finish()
         if self._callers:
-            await asyncio.wait(self._callers, timeout=LEAVE_SECONDS)
+            await asyncio.wait(self._callers, timeout=DISCONNECT_TIMEOUT_SECONDS)
         for caller in self._callers:
             caller.cancel()
         await asyncio.gather(*self._callers, return_exceptions=True)
-
-    async def _serve(
-        self, line: MessageConnection[pb.Event, pb.InvokeRequest], frames: AsyncIterator[pb.InvokeRequest]
-    ) -> None:
-        """Until the caller leaves."""
-        try:
-            with self._state.calling() as is_taken:
-                reader = asyncio.create_task(self._read(frames, Outbox(line), is_taken))
-                try:
-                    await line.closed()
-                finally:
-                    reader.cancel()
-                    await asyncio.gather(reader, return_exceptions=True)
-        finally:
-            line.abort("the executor has left")
-
-    async def _read(self, frames: AsyncIterator[pb.InvokeRequest], outbox: Outbox, is_taken: bool) -> None:
-        """Owns the tasks of all invocations of a line; they end with it."""
-        calls: dict[int, asyncio.Task[None]] = {}
-        kept = Kept()
-        try:
-            async for frame in frames:
-                for command in frame.commands:
-                    match command.WhichOneof("kind"):
-                        case "start" if not (is_taken and self._state.accepts):
-                            refusal = f"the executor is {self._state.description}"
-                            outbox.end(command.call, pb.End(code=pb.CODE_UNAVAILABLE, message=refusal))
-                        case "start" if len(self._calls) - self._metrics.waiting >= self._queue:
-                            self._metrics.refused()
-                            refusal = f"the executor has {self._queue} invocations (see the limit `queue`)"
-                            outbox.end(command.call, pb.End(code=pb.CODE_RESOURCE_EXHAUSTED, message=refusal))
-                        case "start":
-                            task = asyncio.create_task(self._run(command.call, command.start, outbox, kept))
-                            calls[command.call] = task
-                            self._calls.add(task)
-                            task.add_done_callback(partial(self._forget, calls, command.call, outbox))
-                        case "cancel":
-                            kept.revoke(command.call)  # It may have ended when its caller did not know yet.
-                            if command.call in calls:
-                                calls[command.call].cancel()
-                        case "release":
-                            kept.release(command.call)
-            await asyncio.gather(*calls.values(), return_exceptions=True)
-        finally:
-            for task in list(calls.values()):
-                task.cancel()
-            await asyncio.gather(*calls.values(), return_exceptions=True)
-            kept.revoke_all()
-            outbox.close()
-
-    async def _run(self, call: int, start: pb.Start, outbox: Outbox, kept: Kept) -> None:
-        logs.bind(request_id=start.request_id, invocation=start.invocation, attempt=start.attempt)
-        executor = type(self._executor).__name__
-        tensors = Tensors(self._transport, start, self._metrics)
-        if self._executor.makes_tensors:
-            tensors.begin_production()
-        with self._metrics.invocation() as observed, traced(executor, start, observed):
-            end = await self._outcome(start, tensors, partial(outbox.chunk, call))
-            observed.code = pb.Code.Name(end.code).removeprefix("CODE_")
-        production = tensors.take_production()
-        if production is not None:
-            if end.code == pb.CODE_OK:
-                kept.keep(call, production, invocation.seconds_of(start))
-            else:
-                production.revoke()
-        outbox.end(call, end)
-        await tensors.let_go()
-
-    async def _outcome(self, start: pb.Start, tensors: Tensors, send: Send) -> pb.End:
-        try:
-            return await invocation.run(self._executor, start, tensors, send)
-        except asyncio.CancelledError:
-            return self._cancelled
-        except EngineDeadError as error:
-            self._state.engine_died(str(error))
-            return pb.End(code=pb.CODE_ABORTED, message=f"the engine died: {error}")
-
-    def _forget(
-        self, calls: dict[int, asyncio.Task[None]], call: int, outbox: Outbox, task: asyncio.Task[None]
-    ) -> None:
-        calls.pop(call, None)
-        self._calls.discard(task)
-        if task.cancelled():  # before it ran at all, else it has said so itself
-            outbox.end(call, self._cancelled)
-
-    @property
-    def _cancelled(self) -> pb.End:
-        if self._end:
-            return pb.End(code=pb.CODE_ABORTED, message=self._end)
-        return pb.End(code=pb.CODE_CANCELLED, message="cancelled")
 
     async def Observe(  # noqa: N802 - gRPC's spelling
         self,
@@ -186,7 +101,116 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
         async for observation in self._state.observations():
             yield observation
 
+    def start(self, call: int, start: pb.Start, caller: CallerSession) -> asyncio.Task[None] | None:
+        """Runs an invocation. Sends the refusal and returns None if the executor does not accept it."""
+        if not (caller.is_accepted and self._state.accepts_invocations):
+            message = f"the executor is {self._state.description}"
+            caller.send_end(call, pb.End(code=pb.CODE_UNAVAILABLE, message=message))
+            return None
+        if len(self._invocations) - self._metrics.waiting >= self._queue:
+            self._metrics.refused()
+            message = f"the executor has {self._queue} invocations (see the limit `queue`)"
+            caller.send_end(call, pb.End(code=pb.CODE_RESOURCE_EXHAUSTED, message=message))
+            return None
+        task = asyncio.create_task(self._run(call, start, caller))
+        self._invocations.add(task)
+        task.add_done_callback(partial(self._finish, call, caller))
+        return task
 
-async def _until_none(frames: asyncio.Queue[pb.InvokeRequest | None]) -> AsyncIterator[pb.InvokeRequest]:
-    while (frame := await frames.get()) is not None:
-        yield frame
+    async def _run(self, call: int, start: pb.Start, caller: CallerSession) -> None:
+        logs.bind(request_id=start.request_id, invocation=start.invocation, attempt=start.attempt)
+        executor = type(self._executor).__name__
+        tensors = Tensors(self._transport, start, self._metrics)
+        if self._executor.makes_tensors:
+            tensors.begin_production()
+        with self._metrics.invocation() as observed, traced(executor, start, observed):
+            end = await self._outcome(start, tensors, partial(caller.send_chunk, call))
+            observed.code = pb.Code.Name(end.code).removeprefix("CODE_")
+        production = tensors.take_production()
+        if production is not None:
+            if end.code == pb.CODE_OK:
+                caller.kept.keep(call, production, invocation.seconds_of(start))
+            else:
+                production.revoke()
+        caller.send_end(call, end)
+        await tensors.let_go()
+
+    async def _outcome(self, start: pb.Start, tensors: Tensors, send: Send) -> pb.End:
+        try:
+            return await invocation.run(self._executor, start, tensors, send)
+        except asyncio.CancelledError:
+            return self._cancelled
+        except EngineDeadError as error:
+            self._state.set_engine_dead(str(error))
+            return pb.End(code=pb.CODE_ABORTED, message=f"the engine died: {error}")
+
+    def _finish(self, call: int, caller: CallerSession, task: asyncio.Task[None]) -> None:
+        self._invocations.discard(task)
+        caller.calls.pop(call, None)
+        if task.cancelled():  # before it started, otherwise `_run` has sent the end
+            caller.send_end(call, self._cancelled)
+
+    @property
+    def _cancelled(self) -> pb.End:
+        if self._abort_reason:
+            return pb.End(code=pb.CODE_ABORTED, message=self._abort_reason)
+        return pb.End(code=pb.CODE_CANCELLED, message="cancelled")
+
+
+class CallerSession:
+    """The invocations that one caller starts over its connection. They are cancelled when the connection closes."""
+
+    def __init__(self, service: ExecutorService, *, is_accepted: bool) -> None:
+        self.connection: MessageConnection[pb.Event, pb.Command] = MessageConnection(EXECUTOR, self._handle_command)
+        self.is_accepted = is_accepted
+        self.kept = Kept()
+        self._service = service
+        self.calls: dict[int, asyncio.Task[None]] = {}
+        self._no_more_commands = asyncio.Event()
+
+    async def serve(self) -> None:
+        """Returns when the connection is closed and its invocations have ended."""
+        try:
+            if await run_unless(self.connection.closed, self._complete()):
+                await self.connection.wait_closed()
+        finally:
+            await self._cancel_all()
+            self.connection.abort("the executor has closed the connection")
+
+    async def send_chunk(self, call: int, output: str, item: bytes) -> None:
+        """Waits while the caller reads too slowly."""
+        await self.connection.wait_for_capacity(MAX_UNSENT_EVENTS)
+        self.connection.send(pb.Event(call=call, chunk=pb.OutputChunk(output=output, item=item)))
+
+    def send_end(self, call: int, end: pb.End) -> None:
+        self.connection.send(pb.Event(call=call, end=end))
+
+    def _handle_command(self, command: pb.Command | None) -> None:
+        if command is None:
+            self._no_more_commands.set()
+            return
+        call = command.call
+        match command.WhichOneof("kind"):
+            case "start":
+                task = self._service.start(call, command.start, self)
+                if task is not None:
+                    self.calls[call] = task
+            case "cancel":
+                self.kept.revoke(call)  # the invocation may have ended before the caller sent this
+                if call in self.calls:
+                    self.calls[call].cancel()
+            case "release":
+                self.kept.release(call)
+
+    async def _complete(self) -> None:
+        """Finishes the connection after the last invocation."""
+        await self._no_more_commands.wait()
+        await asyncio.gather(*self.calls.values(), return_exceptions=True)
+        self.kept.revoke_all()
+        self.connection.finish()
+
+    async def _cancel_all(self) -> None:
+        for task in self.calls.values():
+            task.cancel()
+        await asyncio.gather(*self.calls.values(), return_exceptions=True)
+        self.kept.revoke_all()

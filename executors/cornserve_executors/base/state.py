@@ -1,15 +1,16 @@
-"""The life of an executor process: loading, ready, draining."""
+"""The state of an executor process: its phase, its callers, and whether its engine is alive."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import suppress
 
+from cornserve.concurrency import Broadcast
 from cornserve.v1 import executor_pb2 as pb
 
-BEAT_SECONDS = 1.0
-"""Observers hear so often that the event loop runs, also when nothing changes."""
+HEARTBEAT_SECONDS = 1.0
+"""Observers receive an observation at least this often. It shows that the event loop runs."""
 
 _DESCRIPTIONS = {
     pb.PHASE_LOADING: "still loading",
@@ -18,83 +19,74 @@ _DESCRIPTIONS = {
 }
 
 
-class State:
+class ExecutorState:
     def __init__(self) -> None:
         self._phase: pb.Phase.ValueType = pb.PHASE_LOADING
         self._message = ""
-        self._takes_callers = True
-        self._callers = 0
-        self._closed = False
-        self._changed = asyncio.Event()
-        self._deserted = asyncio.Event()
-        self._deserted.set()
-        self._dead: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._accepts_callers = True
+        self._is_closed = False
+        self._changed = Broadcast()
+        self._no_callers = asyncio.Event()
+        self._no_callers.set()
+        self._engine_death: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.callers = 0
+        """How many accepted callers are connected."""
 
     @property
-    def accepts(self) -> bool:
-        """Also while it drains: a caller that it knows says itself, by leaving, that no more will come."""
-        return self._phase in (pb.PHASE_READY, pb.PHASE_DRAINING) and not self._dead.done()
-
-    @contextmanager
-    def calling(self) -> Iterator[bool]:
-        """A caller, until it leaves; gives whether it is taken at all."""
-        if not self._takes_callers:
-            yield False
-            return
-        self._callers += 1
-        self._deserted.clear()
-        try:
-            yield True
-        finally:
-            self._callers -= 1
-            if not self._callers:
-                self._deserted.set()
-
-    def take_no_more_callers(self) -> None:
-        self._takes_callers = False
-
-    @property
-    def callers(self) -> int:
-        return self._callers
-
-    async def deserted(self) -> None:
-        """Returns when no caller is left, and so nothing runs."""
-        await self._deserted.wait()
+    def accepts_invocations(self) -> bool:
+        """True also while the executor drains: a known caller disconnects when it has no further invocations."""
+        return self._phase in (pb.PHASE_READY, pb.PHASE_DRAINING) and not self._engine_death.done()
 
     @property
     def description(self) -> str:
-        return "dying" if self._dead.done() else _DESCRIPTIONS[self._phase]
+        return "dying" if self._engine_death.done() else _DESCRIPTIONS[self._phase]
 
-    def enter(self, phase: pb.Phase.ValueType, message: str = "") -> None:
+    def add_caller(self) -> bool:
+        """Returns whether the caller is accepted. Call `remove_caller` for each accepted caller."""
+        if self._accepts_callers:
+            self.callers += 1
+            self._no_callers.clear()
+        return self._accepts_callers
+
+    def remove_caller(self) -> None:
+        self.callers -= 1
+        if not self.callers:
+            self._no_callers.set()
+
+    def refuse_new_callers(self) -> None:
+        self._accepts_callers = False
+
+    async def wait_without_callers(self) -> None:
+        """Waits until no caller is connected, so that no invocation runs."""
+        await self._no_callers.wait()
+
+    def set_phase(self, phase: pb.Phase.ValueType, message: str = "") -> None:
         self._phase, self._message = phase, message
-        self._notify()
+        self._changed.notify()
 
-    def report(self, message: str) -> None:
-        """What the current phase is busy with."""
+    def report_progress(self, message: str) -> None:
+        """Sets the message of the current phase."""
         self._message = message
-        self._notify()
+        self._changed.notify()
 
     def close(self) -> None:
         """Ends all observations."""
-        self._closed = True
-        self._notify()
+        self._is_closed = True
+        self._changed.notify()
 
-    def engine_died(self, reason: str) -> None:
-        if not self._dead.done():
-            self._dead.set_result(reason)
+    def set_engine_dead(self, reason: str) -> None:
+        if not self._engine_death.done():
+            self._engine_death.set_result(reason)
 
-    async def death(self) -> str:
-        """Returns, with the reason, when the engine has died."""
-        return await asyncio.shield(self._dead)
+    async def wait_engine_death(self) -> str:
+        """Waits until the engine has died; returns the reason."""
+        return await asyncio.shield(self._engine_death)
 
     async def observations(self) -> AsyncIterator[pb.Observation]:
-        """The present state, then the newest after each change, and every second; some changes may be left out."""
-        while not self._closed:
-            changed = self._changed
+        """Yields the current state, then the latest state after each change and at each heartbeat. Intermediate states
+        may be skipped."""
+        while not self._is_closed:
+            change = self._changed.next_change()
             yield pb.Observation(phase=self._phase, message=self._message)
             with suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), BEAT_SECONDS)
-
-    def _notify(self) -> None:
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
+                await asyncio.wait_for(change.wait(), HEARTBEAT_SECONDS)

@@ -40,9 +40,9 @@ class Caller:
         """Of so many invocations, in the order in which they were sent."""
         ended: dict[int, pb.End] = {}
         while len(ended) < count:
-            frame = await self._caller.read()
-            assert frame is not None
-            ended |= {event.call: event.end for event in frame.events}
+            event = await self._caller.read()
+            assert event is not None
+            ended[event.call] = event.end
         return [ended[call] for call in sorted(ended)]
 
     def release_all(self) -> None:

@@ -89,10 +89,9 @@ async def events(replica: Replica, text: str, seconds: float = 0) -> AsyncIterat
     start = pb.Start(request_id="r", request=request, outputs=["words"])
     async with calling(replica.endpoint) as caller:
         caller.send(pb.Command(call=1, start=start))
-        caller.end()
-        async for frame in caller:
-            for event in frame.events:
-                yield event
+        caller.finish()
+        async for event in caller:
+            yield event
 
 
 async def answer(replica: Replica, text: str) -> pb.End:

@@ -60,7 +60,7 @@ class Invocation:
 
     def break_off(self) -> None:
         """What the death of the caller looks like."""
-        self._caller.leave()
+        self._caller.abort()
 
     async def first_chunk(self) -> ChatChunk:
         async for reply in self._progress():
@@ -74,14 +74,13 @@ class Invocation:
         return self._reply
 
     async def _progress(self) -> AsyncIterator[Reply]:
-        async for frame in self._caller:
+        async for event in self._caller:
             elapsed = time.perf_counter() - self._started
-            for event in frame.events:
-                if event.HasField("chunk"):
-                    self._reply.chunks.append(ChatChunk.model_validate_json(event.chunk.item))
-                    self._reply.first_chunk_after = self._reply.first_chunk_after or elapsed
-                else:
-                    self._reply.end, self._reply.ended_after = event.end, elapsed
+            if event.HasField("chunk"):
+                self._reply.chunks.append(ChatChunk.model_validate_json(event.chunk.item))
+                self._reply.first_chunk_after = self._reply.first_chunk_after or elapsed
+            else:
+                self._reply.end, self._reply.ended_after = event.end, elapsed
             yield self._reply
             if self._reply.ended_after:
                 return

@@ -62,6 +62,6 @@ async def running_encoder(model: Path, folder: Path, dtype: str = "auto") -> Asy
         stack.push_async_callback(transport.stop)
         reception = MessageListener(await transport.start("127.0.0.1"))
         stack.callback(reception.close)
-        endpoint = await reception.open("127.0.0.1:0")
+        endpoint = await reception.listen("127.0.0.1:0")
         held = await stack.enter_async_context(AsyncExitStack())
         yield Encoder(engine, transport, endpoint, held)

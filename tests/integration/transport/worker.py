@@ -84,7 +84,7 @@ def _labels(labels: dict[str, str]) -> str:
 async def main(directory: Path, slab_bytes: int, lease_seconds: float) -> None:
     transport = Transport(directory, slab_bytes=slab_bytes, request_bytes=slab_bytes // 2, lease_seconds=lease_seconds)
     reception = MessageListener(await transport.start("127.0.0.1"))
-    print(json.dumps(await reception.open("127.0.0.1:0")), flush=True)
+    print(json.dumps(await reception.listen("127.0.0.1:0")), flush=True)
     worker = Worker(transport)
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):

@@ -15,7 +15,7 @@ from cornserve.v1 import executor_pb2_grpc
 from cornserve_echo import EchoResponse
 from cornserve_echo.executor import EchoExecutor
 from cornserve_executors.base.executor import InvalidRequestError
-from cornserve_executors.base.state import State
+from cornserve_executors.base.state import ExecutorState
 from cornserve_executors.encoder.single_flight import SingleFlight
 from cornserve_executors.media.decode_pool import DecodePools
 from tests.invoking import Caller, calling
@@ -32,7 +32,7 @@ async def stub(endpoint: str) -> AsyncIterator[executor_pb2_grpc.ExecutorAsyncSt
 
 
 @pytest.fixture
-def state(endpoint: str, executors: EchoExecutors) -> State:
+def state(endpoint: str, executors: EchoExecutors) -> ExecutorState:
     return executors.states[endpoint]
 
 
@@ -45,9 +45,10 @@ async def ends(caller: Caller, count: int) -> dict[int, pb.End]:
     """The ends of so many calls, whatever else arrives meanwhile."""
     ended: dict[int, pb.End] = {}
     while len(ended) < count:
-        frame = await caller.read()
-        assert isinstance(frame, pb.InvokeResponse)
-        ended |= {event.call: event.end for event in frame.events if event.HasField("end")}
+        event = await caller.read()
+        assert event is not None
+        if event.HasField("end"):
+            ended[event.call] = event.end
     return ended
 
 
@@ -73,9 +74,9 @@ async def test_chunks_come_only_to_those_who_ask(caller: Caller) -> None:
 
     events: list[pb.Event] = []
     while sum(event.HasField("end") for event in events) < 2:
-        frame = await caller.read()
-        assert isinstance(frame, pb.InvokeResponse)
-        events += frame.events
+        event = await caller.read()
+        assert event is not None
+        events.append(event)
 
     chunks = [(event.call, event.chunk.item) for event in events if event.HasField("chunk")]
     assert chunks == [(1, b'"one"'), (1, b'"two"')]
@@ -95,14 +96,14 @@ async def test_a_broken_line_cancels_what_was_started_on_it(caller: Caller, exec
     caller.send(start(1, '{"text": "a", "seconds": 1000}'))
     await until(lambda: executors.running() == 1)
 
-    caller.leave()
+    caller.abort()
 
     await until(lambda: executors.running() == 0)
 
 
 async def test_invocations_finish_when_the_caller_has_nothing_more_to_start(caller: Caller) -> None:
     caller.send(start(1, '{"text": "a", "seconds": 0.05}'))
-    caller.end()
+    caller.finish()
 
     assert (await ends(caller, 1))[1].code == pb.CODE_OK
     assert await caller.read() is None
@@ -160,11 +161,11 @@ async def test_an_exception_is_an_internal_error_with_its_reason(caller: Caller)
 
 
 async def test_a_draining_executor_takes_what_callers_send_that_it_knows(
-    endpoint: str, caller: Caller, state: State
+    endpoint: str, caller: Caller, state: ExecutorState
 ) -> None:
-    state.enter(pb.PHASE_DRAINING)
+    state.set_phase(pb.PHASE_DRAINING)
     assert (await end_of(caller, start(1, '{"text": "a"}'))).code == pb.CODE_OK
-    state.take_no_more_callers()
+    state.refuse_new_callers()
 
     async with calling(endpoint) as late:
         end = await end_of(late, start(1, '{"text": "a"}'))
@@ -174,16 +175,16 @@ async def test_a_draining_executor_takes_what_callers_send_that_it_knows(
 
 
 async def test_an_executor_is_deserted_when_all_callers_it_has_taken_have_left(
-    endpoint: str, caller: Caller, state: State
+    endpoint: str, caller: Caller, state: ExecutorState
 ) -> None:
     await end_of(caller, start(1, '{"text": "a"}'))
-    state.take_no_more_callers()
+    state.refuse_new_callers()
     async with calling(endpoint) as late:
         await end_of(late, start(1, '{"text": "a"}'))
-        deserted = asyncio.ensure_future(state.deserted())
+        deserted = asyncio.ensure_future(state.wait_without_callers())
 
         caller.send(start(2, '{"text": "a b", "seconds": 0.2}'))
-        caller.end()
+        caller.finish()
         assert (await ends(caller, 1))[2].code == pb.CODE_OK
 
         await deserted
@@ -203,7 +204,7 @@ async def test_what_is_aborted_may_be_done_elsewhere(caller: Caller, executors: 
 async def test_observers_hear_an_executor_of_which_there_is_nothing_to_say(
     stub: executor_pb2_grpc.ExecutorAsyncStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cornserve_executors.base.state.BEAT_SECONDS", 0.01)
+    monkeypatch.setattr("cornserve_executors.base.state.HEARTBEAT_SECONDS", 0.01)
     observing = stub.Observe(pb.ObserveRequest())
     async with asyncio.timeout(60):
         heard = [await observing.read() for _ in range(3)]
@@ -241,13 +242,15 @@ async def test_an_unknown_call_can_be_cancelled(caller: Caller) -> None:
     assert (await end_of(caller, start(8, '{"text": "a"}'))).code == pb.CODE_OK
 
 
-async def test_observers_see_the_state_and_its_changes(stub: executor_pb2_grpc.ExecutorAsyncStub, state: State) -> None:
+async def test_observers_see_the_state_and_its_changes(
+    stub: executor_pb2_grpc.ExecutorAsyncStub, state: ExecutorState
+) -> None:
     observations = stub.Observe(pb.ObserveRequest())
     first = await observations.read()
     assert isinstance(first, pb.Observation)
     assert first.phase == pb.PHASE_READY
 
-    state.enter(pb.PHASE_DRAINING, "finishes what is in flight")
+    state.set_phase(pb.PHASE_DRAINING, "finishes what is in flight")
     later = await observations.read()
     assert isinstance(later, pb.Observation)
     assert (later.phase, later.message) == (pb.PHASE_DRAINING, "finishes what is in flight")

@@ -63,7 +63,7 @@ async def test_a_tensor_may_be_asked_for_before_it_is_made(
 
     answer = await reader.read()
     assert answer is not None
-    assert json.loads(answer.events[0].end.values)["text"] == "good news"
+    assert json.loads(answer.end.values)["text"] == "good news"
 
 
 async def test_tensors_are_kept_until_their_caller_releases_them(
@@ -174,7 +174,7 @@ async def test_a_caller_that_leaves_gives_all_its_tensors_back(executors: EchoEx
     for call in range(3):
         await end_of(writer, write(call, "news", invocation=call))
 
-    writer.leave()
+    writer.abort()
 
     await until(lambda: held(executors) == 0)
 

@@ -107,7 +107,7 @@ class Group:
         return self._executors.running(endpoint)
 
     def refuse(self, endpoint: str) -> None:
-        self._executors.states[endpoint].enter(pb.PHASE_LOADING)
+        self._executors.states[endpoint].set_phase(pb.PHASE_LOADING)
 
     def ask(self, text: str, *, timeout: float = 60, **fields: Any) -> asyncio.Task[httpx.Response]:
         return self._post({"text": text, **fields}, {"x-request-timeout": str(timeout)})

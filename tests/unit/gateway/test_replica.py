@@ -1,4 +1,4 @@
-"""The connection to an executor, and what it does with answers that nobody foresaw."""
+"""The connection to an executor, and what it does with factories that nobody foresaw."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ from cornserve.gateway.request.replica import Replica
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.wire.connection import MessageConnection
 from cornserve.wire.invocations import EXECUTOR
-from cornserve_executors.base.ports import listening
+from cornserve_executors.base.endpoint import open_endpoint
 
 
 class Scripted:
-    """Answers each start with a chunk, and with the end whose code the request names."""
+    """ConnectionFactories each start with a chunk, and with the end whose code the request names."""
 
     def __init__(self) -> None:
         self.line = MessageConnection(EXECUTOR, self._take)
 
-    def _take(self, frame: pb.InvokeRequest | None) -> None:
-        for command in frame.commands if frame is not None else ():
-            if command.HasField("start"):
-                self.line.put(pb.Event(call=command.call, chunk=pb.OutputChunk(output="words", item=b"1")))
-                code = int(command.start.request)
-                self.line.put(pb.Event(call=command.call, end=pb.End(code=code)))  # type: ignore[arg-type]
+    def _take(self, command: pb.Command | None) -> None:
+        if command is not None and command.HasField("start"):
+            self.line.send(pb.Event(call=command.call, chunk=pb.OutputChunk(output="words", item=b"1")))
+            code = int(command.start.request)
+            self.line.send(pb.Event(call=command.call, end=pb.End(code=code)))  # type: ignore[arg-type]
 
 
 @dataclass
@@ -55,7 +54,7 @@ class Hearing:
 @pytest.fixture
 async def replica() -> AsyncIterator[Replica]:
     server = grpc.aio.server()
-    async with listening(server, {EXECUTOR.greeting: lambda: Scripted().line}, "127.0.0.1:0") as endpoint:
+    async with open_endpoint(server, {EXECUTOR.preamble: lambda: Scripted().line}, "127.0.0.1:0") as endpoint:
         replica = Replica(endpoint, ReplicaTally())
         yield replica
         await replica.close()

@@ -231,7 +231,7 @@ async def test_a_request_without_a_living_writer_ends_by_its_deadline(post: Post
 async def test_whoever_waits_for_a_writer_that_refuses_hears_of_the_next(post: Post) -> None:
     """The reader was told to wait where nothing will ever be written."""
     refusing, willing, reader = await post.writer(), await post.writer(), await post.reader()
-    post.executors.states[refusing].enter(pb.PHASE_LOADING)
+    post.executors.states[refusing].set_phase(pb.PHASE_LOADING)
     await post.publish(writers=[refusing, willing], readers=[reader])
 
     responses = await asyncio.gather(*(post.send(f"{number}", timeout=20) for number in range(4)))

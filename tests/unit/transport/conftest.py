@@ -45,14 +45,14 @@ class Site:
         """Of a process that stands still: somebody takes connections, and says no more than the greeting."""
 
         def answer() -> MessageConnection[Any, Any]:
-            line = MessageConnection(PRODUCER, lambda frame: None)
-            self._stack.push_async_callback(line.closed)
+            line = MessageConnection(PRODUCER, lambda message: None)
+            self._stack.push_async_callback(line.wait_closed)
             self._stack.callback(line.abort, "the test is over")
             return line
 
-        reception = MessageListener({PRODUCER.greeting: answer})
+        reception = MessageListener({PRODUCER.preamble: answer})
         self._stack.callback(reception.close)
-        return await reception.open("127.0.0.1:0")
+        return await reception.listen("127.0.0.1:0")
 
 
 class Process:
@@ -81,7 +81,7 @@ def slab_bytes(transport: Transport) -> dict[str, float]:
 async def _serving(transport: Transport) -> AsyncIterator[Process]:
     reception = MessageListener(await transport.start("127.0.0.1"))
     try:
-        yield Process(transport, await reception.open("127.0.0.1:0"))
+        yield Process(transport, await reception.listen("127.0.0.1:0"))
     finally:
         reception.close()
         await transport.stop()

@@ -1,0 +1,204 @@
+"""The connection between gateway and executor."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import suppress
+
+import pytest
+
+from cornserve.v1 import executor_pb2 as pb
+from cornserve.wire.connection import MAX_FRAME_BYTES, WRITE_BYTES, MessageConnection, connection_address
+from cornserve.wire.invocations import EXECUTOR
+from tests.invoking import Caller
+from tests.unit.echo_executors import EchoExecutors
+from tests.waiting import until
+
+PREAMBLE, END = EXECUTOR.preamble, bytes(4)
+
+
+def echo(text: str) -> pb.Command:
+    request = b'{"text": "%s"}' % text.encode()
+    return pb.Command(call=1, start=pb.Start(request_id="r", request=request, outputs=["words"]))
+
+
+async def invoke(caller: Caller, text: str) -> list[bytes]:
+    """Returns the words, then the values of the end."""
+    caller.send(echo(text))
+    words: list[bytes] = []
+    async for event in caller:
+        if event.HasField("end"):
+            assert event.end.code == pb.CODE_OK, event.end.message
+            return [*words, event.end.values]
+        words.append(event.chunk.item)
+    raise AssertionError("no end")
+
+
+def framed(message: pb.Command | pb.Event) -> bytes:
+    content = message.SerializeToString()
+    return len(content).to_bytes(4, "big") + content
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /metrics HTTP/1.1\r\nHost: executor\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        PREAMBLE[:-1] + b"!",
+        PREAMBLE + (MAX_FRAME_BYTES + 1).to_bytes(4, "big"),
+        PREAMBLE + b"\x00\x00\x00\x04\xff\xff\xff\xff",
+    ],
+    ids=["HTTP", "gRPC", "TLS", "another preamble", "a frame that is too long", "an invalid message"],
+)
+async def test_a_client_of_another_protocol_is_disconnected_and_others_are_not_affected(
+    endpoint: str, executors: EchoExecutors, caller: Caller, sent: bytes
+) -> None:
+    assert await invoke(caller, "a") == [b'"a"', b'{"text":"a","words_sent":1}']
+    reader, writer = await asyncio.open_connection(*connection_address(endpoint))
+
+    writer.write(sent)
+
+    await _closed(reader)
+    writer.close()
+    assert await invoke(caller, "b") == [b'"b"', b'{"text":"b","words_sent":1}']
+    await until(lambda: executors.states[endpoint].callers == 1)
+
+
+async def _closed(reader: asyncio.StreamReader) -> None:
+    async with asyncio.timeout(60):
+        with suppress(ConnectionResetError):
+            await reader.read()
+
+
+async def test_a_connection_without_a_preamble_is_closed_and_does_not_count_as_a_caller(
+    endpoint: str, executors: EchoExecutors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cornserve.wire.listener.PREAMBLE_TIMEOUT_SECONDS", 0.05)
+    reader, writer = await asyncio.open_connection(*connection_address(endpoint))
+
+    await _closed(reader)
+
+    assert executors.states[endpoint].callers == 0
+    writer.close()
+
+
+async def test_frames_may_arrive_byte_by_byte(endpoint: str) -> None:
+    reader, writer = await asyncio.open_connection(*connection_address(endpoint))
+    for byte in PREAMBLE + framed(echo("a")) + END:
+        writer.write(bytes([byte]))
+        await writer.drain()
+
+    received = await reader.read()
+
+    assert received.startswith(PREAMBLE)
+    assert received.endswith(END)
+    assert b'{"text":"a","words_sent":1}' in received
+    writer.close()
+
+
+async def test_a_message_of_fifty_megabytes_passes(caller: Caller) -> None:
+    text = "a" * 50_000_000
+    assert (await invoke(caller, text))[0] == b'"%s"' % text.encode()
+
+
+async def _connected(connection: MessageConnection[pb.Event, pb.Command]) -> tuple[asyncio.Transport, socket.socket]:
+    """Connects it to a socket that reads nothing on its own."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = listener.getsockname()
+        transport, _ = await asyncio.get_running_loop().create_connection(lambda: connection, *address)
+        peer, _ = await asyncio.to_thread(listener.accept)
+    peer.sendall(PREAMBLE)
+    await connection.wait_connected()
+    return transport, peer
+
+
+async def test_messages_of_one_iteration_leave_in_one_write_each_in_its_own_frame() -> None:
+    writes: list[None] = []
+    connection: MessageConnection[pb.Event, pb.Command] = MessageConnection(
+        EXECUTOR, lambda message: None, lambda: writes.append(None)
+    )
+    _, peer = await _connected(connection)
+    events = [pb.Event(call=call, end=pb.End(values=b"{}")) for call in range(100)]
+
+    for event in events:
+        connection.send(event)
+    await until(lambda: not connection.unsent)
+    connection.abort("done")
+
+    assert len(writes) == 1
+    assert await asyncio.to_thread(_read_all, peer) == PREAMBLE + b"".join(map(framed, events))
+
+
+async def test_messages_stay_unsent_while_the_other_end_reads_too_slowly() -> None:
+    connection: MessageConnection[pb.Event, pb.Command] = MessageConnection(EXECUTOR, lambda message: None)
+    transport, peer = await _connected(connection)
+    for call in range(1000):
+        connection.send(pb.Event(call=call, end=pb.End(values=bytes(100_000))))
+    await until(lambda: 0 < len(connection.unsent) < 1000)
+    capacity = asyncio.ensure_future(connection.wait_for_capacity(1))
+    unsent = len(connection.unsent)
+
+    assert transport.get_write_buffer_size() < 2 * (WRITE_BYTES + 101_000)
+    assert not capacity.done()
+
+    reading = asyncio.create_task(asyncio.to_thread(_read_all, peer))
+    await capacity
+    connection.abort("done")
+    assert len(await reading) > (1000 - unsent) * 100_000
+
+
+def _read_all(peer: socket.socket) -> bytes:
+    with peer:
+        return b"".join(iter(lambda: peer.recv(1 << 20), b""))
+
+
+MESSAGES = [pb.Command(call=call) for call in range(1, 4)]
+FRAMES = [framed(message) for message in MESSAGES]
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [
+        [PREAMBLE, *FRAMES, END],
+        [PREAMBLE + b"".join(FRAMES) + END],
+        [PREAMBLE + FRAMES[0], FRAMES[1] + FRAMES[2][:3], FRAMES[2][3:] + END],
+        [PREAMBLE, FRAMES[0][:4], FRAMES[0][4:] + FRAMES[1], FRAMES[2], END],
+        [PREAMBLE[:3], PREAMBLE[3:] + FRAMES[0][:2], FRAMES[0][2:], FRAMES[1] + FRAMES[2] + END],
+    ],
+    ids=["one by one", "all at once", "half a frame after another", "half a frame alone", "half a preamble"],
+)
+async def test_messages_do_not_depend_on_how_the_frames_are_split(reads: list[bytes]) -> None:
+    received: list[pb.Command | None] = []
+    connection: MessageConnection[pb.Event, pb.Command] = MessageConnection(EXECUTOR, received.append)
+
+    for data in reads:
+        connection.data_received(data)
+
+    assert received == [*MESSAGES, None]
+
+
+async def test_no_message_is_received_after_an_abort() -> None:
+    received: list[pb.Command | None] = []
+    connection: MessageConnection[pb.Event, pb.Command] = MessageConnection(EXECUTOR, received.append)
+    connection.data_received(PREAMBLE)
+    connection.abort("done")
+
+    connection.data_received(FRAMES[0])
+
+    assert received == []
+
+
+async def test_no_message_of_the_same_read_is_received_after_an_abort() -> None:
+    received: list[pb.Command | None] = []
+
+    def abort(message: pb.Command | None) -> None:
+        received.append(message)
+        connection.abort("done")
+
+    connection: MessageConnection[pb.Event, pb.Command] = MessageConnection(EXECUTOR, abort)
+
+    connection.data_received(PREAMBLE + b"".join(FRAMES))
+
+    assert received == MESSAGES[:1]
