@@ -117,7 +117,7 @@ def _play(recording: Recording, task: Composite, invocations: int) -> Any:
 def _end_all(invocations: Sequence[Invocation]) -> None:
     for invocation in invocations:
         if not invocation.ended:
-            invocation.end(_ANSWER)
+            invocation.finish(_ANSWER)
 
 
 def _clocked(work: Callable[[], object]) -> Callable[[], float]:

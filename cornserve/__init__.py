@@ -1,7 +1,7 @@
 """Cornserve serves any-to-any multimodal models as graphs of components.
 
-This module is what a model developer imports. Names are loaded when they are first used, so that the command line
-starts at once, and defining and deploying a model needs neither a web framework nor an engine.
+Model developers import this module. Names are loaded when they are first used, so that the command line starts fast,
+and so that defining and deploying a model requires neither a web framework nor an engine.
 """
 
 from importlib import import_module
@@ -41,14 +41,14 @@ __all__ = [
     "replayable_choice",
 ]
 
-_ELSEWHERE = {"App": "cornserve.app.app", "AsyncClient": "cornserve.client", "Client": "cornserve.client"}
+_MODULES = {"App": "cornserve.app.app", "AsyncClient": "cornserve.client", "Client": "cornserve.client"}
 
-if not TYPE_CHECKING:  # else type checkers would take every misspelt name for a lazy one
+if not TYPE_CHECKING:  # otherwise type checkers would accept every misspelt name
 
     def __getattr__(name: str) -> Any:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(_ELSEWHERE.get(name, "cornserve.task")), name)
+        value = getattr(import_module(_MODULES.get(name, "cornserve.task")), name)
         globals()[name] = value
         return value
 

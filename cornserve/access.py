@@ -1,6 +1,6 @@
-"""Who may use an instance: API keys for `/v1`, one token for `/admin`. They come from files or the environment.
+"""Access to an instance: API keys for `/v1`, and one token for `/admin`.
 
-Never from a command line, which everybody on the machine can read.
+Secrets come from files or the environment, and never from a command line, which every user of the machine can read.
 """
 
 from __future__ import annotations
@@ -18,82 +18,86 @@ API_KEYS = "CORNSERVE_API_KEYS"
 """Environment variable: keys that the gateway accepts, separated by commas."""
 
 ADMIN_TOKEN = "CORNSERVE_ADMIN_TOKEN"
-"""Environment variable: the token that the gateway accepts, and that clients send."""
+"""Environment variable: the token that the gateway accepts and clients send."""
 
-SECRET = re.compile(r"[\x21-\x2b\x2d-\x7e]{16,}")
-"""What can be sent in a header, has no comma, and is too long to be guessed."""
+SECRET_PATTERN = re.compile(r"[\x21-\x2b\x2d-\x7e]{16,}")
+"""Secrets are valid in a header, contain no comma, and are too long to be guessed."""
 
 
 class AccessError(ValueError):
-    """Keys cannot be used, or are missing; the message is one for people."""
+    """A secret is missing or not valid. The message is for users."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """By default, whoever reaches the port may do anything."""
+    """The secrets of an instance. By default there are none: every client that reaches the port has full access."""
 
     api_keys: tuple[str, ...] = field(default=(), repr=False)
     admin_token: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         for secret in (*self.api_keys, *filter(None, [self.admin_token])):
-            if not SECRET.fullmatch(secret):
+            if not SECRET_PATTERN.fullmatch(secret):
                 raise AccessError(
-                    "API keys and the admin token have at least 16 characters of printable ASCII without spaces and "
-                    "commas: `openssl rand -hex 32` makes one"
+                    "an API key or the admin token is not valid: give at least 16 characters of printable ASCII "
+                    "without spaces and commas, such as the output of `openssl rand -hex 32`"
                 )
         if self.admin_token in self.api_keys:
-            raise AccessError("the admin token is one of the API keys, so that everyone who has one could deploy code")
+            raise AccessError(
+                "the admin token is also an API key, so that every client could deploy code: use another one"
+            )
         if self.api_keys and self.admin_token is None:
-            raise AccessError(f"there are API keys, but no admin token, so that anyone could deploy code: {_REMEDY}")
+            raise AccessError(
+                f"API keys are set but no admin token, so that everyone could deploy code: set {_OPTIONS}"
+            )
 
     @classmethod
-    def read(cls, api_keys: Path | None, admin_token: Path | None, environment: Mapping[str, str] = os.environ) -> Self:
-        """From files, which have a secret per line, or else from the environment."""
+    def load(cls, api_keys: Path | None, admin_token: Path | None, environment: Mapping[str, str] = os.environ) -> Self:
+        """Reads the secrets from files with one secret per line, or else from the environment."""
         keys = _lines(api_keys) if api_keys else [key for key in environment.get(API_KEYS, "").split(",") if key]
         if admin_token is None:
             return cls(tuple(keys), environment.get(ADMIN_TOKEN) or None)
         tokens = _lines(admin_token)
         if len(tokens) != 1:
-            raise AccessError(f"{admin_token} has to hold one line, the admin token, and has {len(tokens)}")
+            raise AccessError(f"{admin_token} has {len(tokens)} lines: the admin token must be its only one")
         return cls(tuple(keys), tokens[0])
 
     def check_exposure(self, host: str) -> None:
-        """Raises `AccessError` if listening on `host` would let anyone in the network deploy code."""
-        if (not self.api_keys or self.admin_token is None) and not is_loopback(host):
+        """Raises `AccessError` if listening on `host` would let everyone in the network deploy code."""
+        if (not self.api_keys or self.admin_token is None) and not resolves_to_loopback(host):
             missing = "API keys" if self.admin_token else "API keys and an admin token"
-            raise AccessError(f"{host or 'every address'} can be reached from other machines: set {missing}: {_REMEDY}")
+            raise AccessError(f"other machines can reach {host or 'all addresses'}: set {missing} ({_OPTIONS})")
 
 
-_REMEDY = f"--api-keys FILE or {API_KEYS}, --admin-token FILE or {ADMIN_TOKEN}"
+_OPTIONS = f"--api-keys FILE or {API_KEYS}, --admin-token FILE or {ADMIN_TOKEN}"
 
 
-def names_this_machine(host: str) -> bool:
-    """Whether a URL of this host leads to this machine, wherever it is read: no name is looked up."""
+def is_loopback_name(host: str) -> bool:
+    """Returns whether `host` is localhost or a loopback address, without resolving names."""
     return host in ("localhost", "::1") or (host.startswith("127.") and host.replace(".", "").isdigit())
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what listens there."""
+def resolves_to_loopback(host: str) -> bool:
+    """Returns whether only this machine can reach a server that listens on `host`."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         pass
     try:
-        found = socket.getaddrinfo(host, None) if host else []
+        addresses = socket.getaddrinfo(host, None) if host else []
     except (OSError, UnicodeError):
         return False
-    return bool(found) and all(ipaddress.ip_address(address[0]).is_loopback for *_, address in found)
+    return bool(addresses) and all(ipaddress.ip_address(address[0]).is_loopback for *_, address in addresses)
 
 
 def _lines(path: Path) -> list[str]:
-    """Without empty ones and comments."""
+    """Returns the lines of a file without empty ones and comments."""
     try:
         lines = [line.strip() for line in path.read_text().splitlines()]
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "is no text"
+        reason = error.strerror if isinstance(error, OSError) else "not a text file"
         raise AccessError(f"cannot read {path}: {reason}") from error
     found = [line for line in lines if line and not line.startswith("#")]
     if not found:
-        raise AccessError(f"{path} holds no key")
+        raise AccessError(f"{path} contains no key")
     return found

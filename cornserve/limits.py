@@ -1,4 +1,4 @@
-"""What an instance takes at most. `cornserve up --limit NAME=VALUE` changes a limit; errors name it."""
+"""Limits of an instance. `cornserve up --limit NAME=VALUE` changes a limit; errors name the limit that they enforce."""
 
 from __future__ import annotations
 
@@ -10,74 +10,74 @@ MIB = 1024 * 1024
 
 
 class LimitError(ValueError):
-    """A limit is unknown or no positive integer; the message is one for people."""
+    """A limit is unknown or not a positive integer. The message is for users."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     in_flight: int = 2048
-    """Requests that a gateway serves at once."""
+    """Concurrent requests to a gateway."""
     in_flight_per_app: int = 1024
-    """Of these, those to one app."""
+    """Concurrent requests to one app."""
     queue: int = 1024
-    """Invocations that one executor works on or keeps waiting."""
+    """Running and waiting invocations of one executor."""
     slab_mib: int = 512
-    """Shared memory in which one executor keeps tensors for others. One request's take half of it at most."""
+    """Shared memory in which one executor stores tensors for others. One request uses at most half of it."""
     body_mib: int = 64
-    """One request's body."""
+    """Size of one request's body."""
     bodies_mib: int = 512
-    """The bodies of all requests that a gateway serves or receives at once, and what it has fetched for them."""
+    """Total size of the bodies of all requests in a gateway, and of the images that it fetched for them."""
     json_values: int = 100_000
-    """Values in one JSON body: reading them keeps the gateway from everything else."""
+    """Values in one JSON body. Parsing blocks the gateway's event loop."""
     images: int = 64
-    """In one request."""
+    """Images in one request."""
     image_mib: int = 20
-    """One image, as it comes."""
+    """Size of one encoded image."""
     image_megapixels: int = 64
-    """One image, when it is decoded: a million pixels take 4 MB."""
+    """Pixels of one image, in millions. A million decoded pixels use 4 MB."""
     request_megapixels: int = 128
-    """Of all images of one request together, in millions: decoding takes up to a second for 64."""
+    """Pixels of all images of one request, in millions. Decoding 64 million takes up to a second."""
     fetches: int = 128
-    """Images that a gateway fetches at once."""
+    """Images that a gateway fetches concurrently."""
     fetch_seconds: int = 10
-    """How long an image may take to be fetched."""
+    """Time to fetch one image."""
     connections: int = 16_384
-    """Clients that are connected to a gateway at once."""
+    """Open client connections of a gateway."""
     request_seconds: int = 600
-    """How long a request may take, if its client does not say less. OpenAI's clients wait as long."""
+    """Duration of a request whose client does not set a shorter timeout. OpenAI's clients have the same default."""
     receive_seconds: int = 60
-    """How long a request may take to arrive."""
+    """Time in which a request must arrive."""
     stall_seconds: int = 60
-    """How long a client may leave what was sent to it unread."""
+    """Time for which a client may stop reading its response."""
 
     def __post_init__(self) -> None:
         for name, value in self._items():
             if value < 1:
-                raise LimitError(f"the limit {name} is {value}, and has to be at least 1")
+                raise LimitError(f"the limit {name} is {value}: give at least 1")
 
     @classmethod
-    def of(cls, settings: Sequence[str]) -> Self:
-        """The defaults, changed by `NAME=VALUE`s."""
+    def parse(cls, settings: Sequence[str]) -> Self:
+        """Returns the default limits, changed by settings of the form `NAME=VALUE`."""
         known = [name for name, _ in cls()._items()]
         chosen: dict[str, int] = {}
         for setting in settings:
             name, _, value = setting.partition("=")
             if name not in known:
-                raise LimitError(f"there is no limit {name!r}; there are: {', '.join(known)}")
+                raise LimitError(f"unknown limit {name!r}: give one of {', '.join(known)}")
             if not (value.isascii() and value.isdigit()):
-                raise LimitError(f"the limit {name} has to be a whole number: {name}=NUMBER, not {setting!r}")
+                raise LimitError(f"{setting!r} does not set the limit {name} to a whole number: give {name}=NUMBER")
             chosen[name.replace("-", "_")] = int(value)
         return cls(**chosen)
 
     @property
-    def arguments(self) -> list[str]:
-        """What makes another process have the same."""
+    def cli_arguments(self) -> list[str]:
+        """The command-line arguments from which another process parses equal limits."""
         usual = dict(type(self)()._items())
         changed = [(name, value) for name, value in self._items() if value != usual[name]]
         return [part for name, value in changed for part in ("--limit", f"{name}={value}")]
 
-    def remedy(self, name: str) -> str:
-        """How an error names a limit."""
+    def hint(self, name: str) -> str:
+        """Returns the text with which an error names a limit and the option that changes it."""
         value = dict(self._items())[name]
         return f"limit {name}={value}, see `cornserve up --limit`"
 

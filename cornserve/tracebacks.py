@@ -1,17 +1,23 @@
-"""Errors let go of what they have seen.
+"""Tracebacks and reference cycles.
 
-A traceback keeps what every function on the way had in hand: bodies, images, tensors. It is mostly part of a circle,
-because some function on the way had the error itself in hand, or a future with it; and the garbage collector finds
-circles late. A few requests that fail would hold more memory than all that are served.
+A traceback references the local variables of each frame that the error passed: bodies, images, tensors. The error is
+often a local variable of one of these frames itself, directly or in a future, so that both form a reference cycle. Only
+the garbage collector frees a cycle, and it runs late: a few failed requests would hold more memory than all active
+ones. The same is true for objects of a request that reference each other.
+
+Code on the request path therefore follows one rule: it clears the traceback of each error that it has handled, and
+breaks reference cycles between objects of a request when the request ends.
 """
 
 from __future__ import annotations
 
 
 def clear_traceback(error: BaseException) -> None:
-    """Takes from an error, and from those that led to it, where they were raised."""
+    """Removes traceback, cause and context from `error`, and from all errors that it references."""
     errors: list[BaseException | None] = [error]
     while errors:
-        if (one := errors.pop()) is not None:
-            errors += [one.__cause__, one.__context__, *(one.exceptions if isinstance(one, BaseExceptionGroup) else ())]
-            one.__traceback__ = one.__cause__ = one.__context__ = None
+        if (current := errors.pop()) is not None:
+            errors += [current.__cause__, current.__context__]
+            if isinstance(current, BaseExceptionGroup):
+                errors += current.exceptions
+            current.__traceback__ = current.__cause__ = current.__context__ = None

@@ -11,6 +11,7 @@ from cornserve.task.errors import DefinitionError
 from cornserve.task.recording import DEFAULT_MAX_INVOCATIONS
 from cornserve.task.replayable_random import check_weights
 from cornserve.task.spec import ExecutorSpec, find_executor
+from cornserve.task.unit import unit_tasks
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?")
 """Model names as clients send them and as Kubernetes takes them."""
@@ -77,7 +78,7 @@ class App:
 
     def executor_specs(self) -> dict[str, ExecutorSpec]:
         """The nodes of the executor graph: what has to run, by key. Raises `DefinitionError` if one cannot."""
-        units = [unit for path in self.paths for unit in path.unit_tasks()]
+        units = [unit for path in self.paths for unit in unit_tasks(path)]
         for unit in units:
             require_types(type(unit))
         specs = {unit.key: unit.spec for unit in units}

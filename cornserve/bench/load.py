@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 
-from cornserve import open_files
+from cornserve import file_limit
 from cornserve.bench.arrivals import arrivals
 from cornserve.bench.exchange import Exchanges
 from cornserve.bench.requests import Requests
@@ -58,7 +58,7 @@ class Load:
         return time.perf_counter() - self._started
 
     async def run(self) -> None:
-        open_files.allow_many()
+        file_limit.raise_file_limit()
         cpu = time.process_time()
         self._started = time.perf_counter()
         self._running = asyncio.create_task(self._open() if self._shape.rate else self._closed())

@@ -21,7 +21,7 @@ def start(options: InstanceOptions) -> Instance:
     limits = [("--gpus", options.gpus), ("--cpu-slots", options.cpu_slots)]
     command += [part for flag, limit in limits if limit is not None for part in (flag, str(limit))]
     command += ["--log-format", options.log_format, *(["--access-log"] if options.access_log else [])]
-    command += [*options.secrets, *options.limits.arguments, *options.media_sources.arguments]
+    command += [*options.secrets, *options.limits.cli_arguments, *options.media_allowlist.cli_arguments]
     program = ProcessSpec("supervisor", command, options.home.logs / "supervisor.log")
     try:
         program.log.parent.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ from cornserve.access import ADMIN_TOKEN
 from cornserve.cli.console import Problem, emit, stderr, stdout
 from cornserve.cli.options import HomePath, Json, home_at
 from cornserve.limits import LimitError, Limits
-from cornserve.media_sources import MediaSourceError, MediaSources
+from cornserve.media_allowlist import MediaAllowlist, MediaAllowlistError
 from cornserve.observe.log_format import LogFormat
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def up(
         api_keys,
         admin_token,
         _limits(limit or []),
-        _media_sources(media_from or []),
+        _media_allowlist(media_from or []),
     )
     try:
         if detach:
@@ -145,15 +145,15 @@ def _show_ready(instance: Instance, options: InstanceOptions, json: bool, ending
 
 def _limits(settings: list[str]) -> Limits:
     try:
-        return Limits.of(settings)
+        return Limits.parse(settings)
     except LimitError as error:
         raise typer.BadParameter(str(error), param_hint="--limit") from error
 
 
-def _media_sources(settings: list[str]) -> MediaSources:
+def _media_allowlist(settings: list[str]) -> MediaAllowlist:
     try:
-        return MediaSources.of(settings)
-    except MediaSourceError as error:
+        return MediaAllowlist.parse(settings)
+    except MediaAllowlistError as error:
         raise typer.BadParameter(str(error), param_hint="--media-from") from error
 
 

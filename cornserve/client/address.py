@@ -9,7 +9,7 @@ from typing import Self
 
 import httpx2 as httpx
 
-from cornserve.access import ADMIN_TOKEN, names_this_machine
+from cornserve.access import ADMIN_TOKEN, is_loopback_name
 from cornserve.client.calls import Call
 from cornserve.client.errors import ArgumentError
 from cornserve.home import HOME_VARIABLE, Home
@@ -49,7 +49,7 @@ class Address:
     @property
     def is_loopback(self) -> bool:
         """Then a proxy would look for it on its own machine."""
-        return names_this_machine(httpx.URL(self.url).host)
+        return is_loopback_name(httpx.URL(self.url).host)
 
 
 def _check(url: str) -> None:

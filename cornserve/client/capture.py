@@ -24,6 +24,7 @@ from typing import Any
 from cornserve.app.app import App
 from cornserve.app.source import SourceError, load_app_source, unload_app
 from cornserve.client.errors import TargetError
+from cornserve.task.unit import unit_tasks
 
 CELLS = "In"
 """Where IPython keeps the text of every cell that has run."""
@@ -148,5 +149,5 @@ def _check(source: str, app: App) -> None:
 
 
 def _facts(app: App) -> Any:
-    paths = [(path.name, path.model_dump(), [unit.key for unit in path.unit_tasks()]) for path in app.paths]
+    paths = [(path.name, path.model_dump(), [unit.key for unit in unit_tasks(path)]) for path in app.paths]
     return app.name, paths, app.shares, app.max_invocations

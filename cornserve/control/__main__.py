@@ -34,7 +34,7 @@ def main() -> int:
     options = parser.parse_args()
     logs.configure()
     slots = DeviceSlots.detect(gpus=options.gpus, cpu_slots=options.cpu_slots)
-    asyncio.run(control(Home(options.home), slots, Limits.of(options.limit), options.metrics_port))
+    asyncio.run(control(Home(options.home), slots, Limits.parse(options.limit), options.metrics_port))
     return 0
 
 

@@ -25,7 +25,7 @@ from cornserve.control.managed_process import ManagedProcess, ManagedProcessErro
 from cornserve.home import HOME_VARIABLE, Home
 from cornserve.instance import HomeInUseError, Instance, lock_home
 from cornserve.limits import Limits
-from cornserve.media_sources import MediaSources
+from cornserve.media_allowlist import MediaAllowlist
 from cornserve.observe.log_file import set_aside
 from cornserve.observe.log_format import VARIABLE as LOG_FORMAT_VARIABLE
 from cornserve.observe.log_format import LogFormat
@@ -61,13 +61,13 @@ class InstanceOptions:
     api_keys: Path | None = None
     admin_token: Path | None = None
     limits: Limits = field(default_factory=Limits)
-    media_sources: MediaSources = field(default_factory=MediaSources)
+    media_allowlist: MediaAllowlist = field(default_factory=MediaAllowlist)
 
     @property
     def access(self) -> Access:
         """Raises `InstanceStartError` if there is none with which it may listen there."""
         try:
-            access = Access.read(self.api_keys, self.admin_token)
+            access = Access.load(self.api_keys, self.admin_token)
             access.check_exposure(self.host)
         except AccessError as error:
             raise InstanceStartError(str(error)) from error
@@ -146,10 +146,10 @@ def _programs(options: InstanceOptions, port: int) -> list[ProcessSpec]:
     limits = [("--gpus", options.gpus), ("--cpu-slots", options.cpu_slots)]
     gateway = ["cornserve.gateway", "--home", str(home.path), "--host", options.host, "--port", str(port)]
     metrics_port = _free_port("127.0.0.1", 0)
-    gateway += ["--controller-metrics", f"127.0.0.1:{metrics_port}", *options.secrets, *options.limits.arguments]
-    gateway += options.media_sources.arguments
+    gateway += ["--controller-metrics", f"127.0.0.1:{metrics_port}", *options.secrets, *options.limits.cli_arguments]
+    gateway += options.media_allowlist.cli_arguments
     controller = ["cornserve.control", "--home", str(home.path), "--metrics-port", str(metrics_port)]
-    controller += options.limits.arguments
+    controller += options.limits.cli_arguments
     controller += [part for flag, limit in limits if limit is not None for part in (flag, str(limit))]
     if options.access_log:
         gateway.append("--access-log")

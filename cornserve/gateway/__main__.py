@@ -15,7 +15,7 @@ from pathlib import Path
 import uvloop
 from fastapi import FastAPI
 
-from cornserve import open_files
+from cornserve import file_limit
 from cornserve.access import ADMIN_TOKEN, API_KEYS, Access, AccessError
 from cornserve.control.launcher.local.logs import LocalReplicaLogs
 from cornserve.control.managed_process import EXIT_NO_RESTART
@@ -30,7 +30,7 @@ from cornserve.gateway.observe import access_log
 from cornserve.gateway.replica_logs import Logs
 from cornserve.home import Home
 from cornserve.limits import LimitError, Limits
-from cornserve.media_sources import MediaSourceError, MediaSources
+from cornserve.media_allowlist import MediaAllowlist, MediaAllowlistError
 from cornserve.observe import logs, tracing
 from cornserve.signals import stop_signals
 
@@ -50,18 +50,18 @@ def main() -> int:
     logs.configure()
     access_log.log.setLevel(logging.INFO if options.access_log else logging.WARNING)
     try:
-        limits = Limits.of(options.limit)
-        sources = MediaSources.of(options.media_from)
-        access = Access.read(options.api_keys, options.admin_token)
+        limits = Limits.parse(options.limit)
+        sources = MediaAllowlist.parse(options.media_from)
+        access = Access.load(options.api_keys, options.admin_token)
         access.check_exposure(options.host)
         listener = _listen(options.host, options.port)
-    except (LimitError, MediaSourceError, AccessError) as error:
+    except (LimitError, MediaAllowlistError, AccessError) as error:
         print(error, file=sys.stderr)
         return EXIT_NO_RESTART
     except OSError as error:
         print(f"cannot listen on {options.host}:{options.port}: {error.strerror}", file=sys.stderr)
         return EXIT_NO_RESTART
-    open_files.allow_many()
+    file_limit.raise_file_limit()
     give_back_large_blocks()
     tracing.setup("cornserve-gateway")
     try:

@@ -1,13 +1,13 @@
-"""Tasks, and how a request becomes a graph of unit-task invocations.
+"""Tasks, and how the code of a composite task becomes a graph of unit-task invocations.
 
-`base` and `unit` are what model developers subclass, `references` and `output` what flows between tasks, and
-`recording` runs them. Nothing here knows of networks, executors' programs or HTTP.
+Model developers subclass the classes in `base` and `unit`. `references` and `output` define the values that flow
+between tasks, and `recording` runs a task for one request. The package does not depend on networks, executors or HTTP.
 """
 
+from cornserve.task.active_recording import replayable_choice
 from cornserve.task.base import Task
 from cornserve.task.errors import InvocationError, TaskError
 from cornserve.task.output import Output
-from cornserve.task.recording import replayable_choice
 from cornserve.task.references import Blob, Stream, Tensor
 from cornserve.task.spec import ExecutorSpec
 from cornserve.task.unit import UnitTask

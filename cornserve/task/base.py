@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Generic, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
 from cornserve.task.errors import DefinitionError
-
-if TYPE_CHECKING:
-    from cornserve.task.unit import UnitTask
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 
 
 class Task(BaseModel, Generic[Request, Response]):
-    """A piece of a model's computation that is called with a request and gives a response.
+    """A part of a model's computation that takes a request and returns a response.
 
-    A subclass declares its settings as fields, builds the tasks it calls in `post_init`, and calls them in
-    `invoke`, which is synchronous, quick and without side effects: Cornserve runs it several times per request,
-    first to record which unit tasks it calls, then again with what they returned.
+    A subclass declares its settings as fields, builds the tasks that it calls in `post_init`, and calls them in
+    `invoke`. `invoke` must be synchronous, fast and free of side effects: Cornserve runs it several times per request,
+    first to record which unit tasks it calls, then to replay it with their outputs.
 
         class Summarise(Task[ChatRequest, ChatResponse]):
             model_id: str
@@ -50,18 +47,18 @@ class Task(BaseModel, Generic[Request, Response]):
 
     @classmethod
     def request_types(cls) -> tuple[Any, ...]:
-        """The types of which a request is one."""
-        return _alternatives(cls.request_type)
+        """Returns the types that a request can have: the members of a union, or the only type."""
+        return _union_members(cls.request_type)
 
     @property
     def name(self) -> str:
         return type(self).__name__
 
     def post_init(self) -> None:
-        """Builds the tasks that `invoke` calls, as attributes; raises ValueError for settings that do not fit."""
+        """Builds the tasks that `invoke` calls, as attributes. Raises ValueError for invalid settings."""
 
     def invoke(self, request: Request) -> Response:
-        """The computation. May be run several times for one request."""
+        """Computes the response. May run several times for one request."""
         raise NotImplementedError(f"{self.name} does not define invoke")
 
     def model_post_init(self, context: Any, /) -> None:
@@ -78,14 +75,9 @@ class Task(BaseModel, Generic[Request, Response]):
         else:
             object.__setattr__(self, name, value)
 
-    def parts(self) -> Iterator[Task[Any, Any]]:
-        """The tasks that this one holds in its attributes, also inside lists, tuples and dicts."""
+    def subtasks(self) -> Iterator[Task[Any, Any]]:
+        """Yields the tasks in this task's attributes, and in lists, tuples and dicts there."""
         return _tasks_in(list(self.__dict__.values()))
-
-    def unit_tasks(self) -> Iterator[UnitTask[Any, Any]]:
-        """The unit tasks that `invoke` may reach."""
-        for part in self.parts():
-            yield from part.unit_tasks()
 
 
 def _tasks_in(value: Any) -> Iterator[Task[Any, Any]]:
@@ -99,17 +91,16 @@ def _tasks_in(value: Any) -> Iterator[Task[Any, Any]]:
             yield from _tasks_in(list(value.values()))
 
 
-def _alternatives(annotation: Any) -> tuple[Any, ...]:
-    """The members of a union, however they are annotated."""
+def _union_members(annotation: Any) -> tuple[Any, ...]:
     if get_origin(annotation) is Annotated:
-        return _alternatives(get_args(annotation)[0])
+        return _union_members(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):
-        return tuple(one for member in get_args(annotation) for one in _alternatives(member))
+        return tuple(member for argument in get_args(annotation) for member in _union_members(argument))
     return (annotation,)
 
 
 def require_types(task: type[Task[Any, Any]]) -> None:
-    """Raises `DefinitionError` for a task class that does not say what it takes and gives."""
+    """Raises `DefinitionError` for a task class without a request and a response type."""
     if task.request_type is None or isinstance(task.request_type, TypeVar):
         raise DefinitionError(
             f"{task.__name__} must derive from Task[RequestType, ResponseType] or UnitTask[RequestType, OutputType]"

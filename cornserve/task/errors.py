@@ -1,32 +1,32 @@
-"""What can go wrong between a composite task's code and its unit tasks.
+"""Errors of tasks: in their definition, and while they run for a request.
 
-`TaskError`s are errors of one request: the gateway turns them into an answer, and code inside `invoke` may
-catch them like any other exception. `Suspension` is not an error, hence not an `Exception`.
+A `TaskError` concerns one request. The gateway turns it into an error response, and code inside `invoke` may catch it
+like any other exception. `Suspension` is control flow and not an error, so it is not an `Exception`.
 """
 
 from __future__ import annotations
 
 
 class TaskError(Exception):
-    """The request cannot go on as its task is written."""
+    """The request cannot be completed because of its task's code or of an invocation."""
 
 
 class DefinitionError(TypeError):
-    """A task class or app is not well-formed; raised while it is defined or built."""
+    """A task class or an app is not well-formed. Raised while it is defined or built."""
 
 
 class OutsideRequestError(TaskError):
-    """A unit task was invoked, or a choice drawn, where no request is being recorded."""
+    """An operation that needs an active recording was used without one."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, operation: str) -> None:
         super().__init__(
-            f"{what} outside of a request: unit tasks and replayable_choice work only inside `invoke` of a task "
+            f"{operation} outside of a request: unit tasks and replayable_choice work only inside `invoke` of a task "
             "that Cornserve runs, and in the thread that runs it"
         )
 
 
 class DivergenceError(TaskError):
-    """A replay did not repeat what was recorded: `invoke` depends on something besides its request."""
+    """A replay did not repeat the recording: `invoke` depends on something other than its request."""
 
     def __init__(self, task: str, invocation: int, difference: str) -> None:
         self.task = task
@@ -42,24 +42,24 @@ class TooManyInvocationsError(TaskError):
 
     def __init__(self, task: str, limit: int) -> None:
         super().__init__(
-            f"{task} recorded more than {limit} invocations in one request; if that is meant, raise the app's "
-            "max_invocations"
+            f"{task} recorded more than {limit} invocations in one request: raise the app's max_invocations if the "
+            "task needs more"
         )
 
 
 class SwallowedSuspensionError(TaskError):
-    """Code of a composite task caught the suspension that was meant for Cornserve."""
+    """Code of a composite task caught a `Suspension`, which Cornserve must receive."""
 
     def __init__(self, task: str, invocation: int, field: str | None) -> None:
-        wanted = f"`{field}`" if field else "the values"
+        awaited = f"`{field}`" if field else "the values"
         super().__init__(
-            f"{task} caught the BaseException by which it waits for {wanted} of invocation {invocation}: "
+            f"{task} caught the BaseException by which it waits for {awaited} of invocation {invocation}: "
             "use `except Exception`, and neither a `return` nor a unit task in a `finally`"
         )
 
 
 class AbortedError(TaskError):
-    """Code of a composite task raised what is meant for a process, such as `SystemExit`."""
+    """Code of a composite task raised an exception that ends a process, such as `SystemExit`."""
 
     def __init__(self, task: str, error: BaseException) -> None:
         super().__init__(f"{task} raised {type(error).__name__} {error}".rstrip() + ", which ends the request only")
@@ -80,11 +80,12 @@ class InvocationError(TaskError):
 
 
 class Suspension(BaseException):
-    """Stops a recording where a value is read that is not there yet (values on demand, DESIGN §5.6)."""
+    """Ends a run of `invoke` that reads a value which is not available yet."""
 
     def __init__(self, invocation: int, field: str | None) -> None:
         self.invocation = invocation
         self.field = field
+        """The value that was read. None: all values of the invocation."""
 
     def __str__(self) -> str:
         return f"waiting for {self.field or 'all values'} of invocation {self.invocation}"

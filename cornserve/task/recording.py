@@ -1,20 +1,20 @@
-"""Record and replay of one request [C §5.2], with values on demand (DESIGN §5.6).
+"""Record and replay of one request [C §5.2], with values on demand.
 
-A `Recording` is the memory of one request. `play` runs code from its start: invocations that an earlier run
-recorded are handed out again, new ones are written down. It ends with the code's result, or with the value
-it waits for. Whoever owns the recording dispatches what is new, resolves invocations as answers come in, and
-plays again.
+`Recording.play` runs the code of a task from its start. It returns the output of invocations that an earlier run
+recorded, and records new ones. It ends with the code's result, or with a `Suspension` if the code reads a value that is
+not available yet. The caller then dispatches the new invocations, stores their results in them, and plays the code
+again.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, from_json
 
+from cornserve.task.active_recording import active_recording
 from cornserve.task.errors import (
     AbortedError,
     DivergenceError,
@@ -24,12 +24,11 @@ from cornserve.task.errors import (
     SwallowedSuspensionError,
     TooManyInvocationsError,
 )
-from cornserve.task.output import Output, held, pending
+from cornserve.task.lazy_model import stored_fields
+from cornserve.task.output import Output, pending_output
 from cornserve.task.references import Blob, Origin, ReferenceEncoder, Stream, Tensor
 from cornserve.task.replayable_random import ReplayableRandom
-
-if TYPE_CHECKING:
-    from cornserve.task.unit import UnitTask
+from cornserve.task.unit import UnitTask
 
 T = TypeVar("T")
 
@@ -37,15 +36,15 @@ DEFAULT_MAX_INVOCATIONS = 256
 
 
 class OpenStream(Protocol):
-    """Gives the items of a stream output as they arrive, several at once where they wait; each time from the first."""
+    """Opens a stream output: yields its items from the first one, in batches of those that have arrived."""
 
     def __call__(self, origin: Origin) -> AsyncIterator[Sequence[Any]]: ...
 
 
 class Invocation:
-    """One call of a unit task: what was recorded, and what is known of its output so far."""
+    """One call of a unit task: its input, and the part of its output that is available."""
 
-    __slots__ = ("_values", "ended", "error", "index", "inputs", "origins", "output", "request", "task")
+    __slots__ = ("_early_values", "ended", "error", "index", "inputs", "origins", "output", "request", "task")
 
     def __init__(self, index: int, task: UnitTask[Any, Any], request: bytes, inputs: tuple[Origin | Blob, ...]) -> None:
         self.index = index
@@ -53,49 +52,49 @@ class Invocation:
         self.request = request
         """The input as JSON, with `{"$input": n}` for the n-th of `inputs`."""
         self.inputs = inputs
-        self.origins = frozenset(one for one in inputs if isinstance(one, Origin))
-        """The outputs that it takes."""
+        self.origins = frozenset(value for value in inputs if isinstance(value, Origin))
+        """The outputs of other invocations among the inputs."""
         self.output: Output
         self.ended = False
         self.error: InvocationError | None = None
-        self._values: dict[str, Any] = {}
+        self._early_values: dict[str, Any] = {}
 
-    def put(self, field: str, value: bytes) -> None:
-        """A value, as JSON, that is ready before the invocation has ended."""
-        self._values[field] = self.task.layout.values[field].validate_json(value)
+    def set_value(self, field: str, value: bytes) -> None:
+        """Stores a value, given as JSON, that is available before the invocation ends."""
+        self._early_values[field] = self.task.layout.values[field].validate_json(value)
 
-    def end(self, values: bytes) -> None:
-        """The remaining values, as a JSON object. Raises ValueError if they do not make an output."""
+    def finish(self, values: bytes) -> None:
+        """Stores the remaining values, given as a JSON object. Raises ValueError if the output is not valid."""
         fields = from_json(values) if values else {}
         if not isinstance(fields, dict):
-            raise ValueError("the values are no JSON object")
-        placeholder = held(self.output)  # which has references only, until now
-        self.output = self.task.output_type.model_validate(fields | self._values | placeholder)
-        placeholder.update(vars(self.output))  # for code that has kept it from an earlier run
+            raise ValueError("the values are not a JSON object")
+        pending_fields = stored_fields(self.output)
+        self.output = self.task.output_type.model_validate(fields | self._early_values | pending_fields)
+        pending_fields.update(vars(self.output))  # code may have kept the pending output from an earlier run
         self.ended = True
 
     def fail(self, code: str, message: str) -> None:
-        self.fail_as(InvocationError(self.task.name, self.index, code, message))
+        self.fail_with(InvocationError(self.task.name, self.index, code, message))
 
-    def fail_as(self, error: InvocationError) -> None:
+    def fail_with(self, error: InvocationError) -> None:
         self.error = error
         self.ended = True
 
     @property
-    def has_values(self) -> bool:
-        """Whether some came ahead of the end."""
-        return bool(self._values)
+    def has_early_values(self) -> bool:
+        """Whether a value arrived before the invocation ended."""
+        return bool(self._early_values)
 
-    def has(self, field: str | None) -> bool:
-        """Whether reading `field` (None: every value) gives something, be it the error."""
-        return self.ended or field in self._values
+    def has_value(self, field: str | None) -> bool:
+        """Returns whether reading `field` (None: every value) returns a value or raises the invocation's error."""
+        return self.ended or field in self._early_values
 
-    def read(self, field: str | None) -> Any:
-        """What the placeholder does not hold itself. Raises the invocation's error, or the suspension."""
-        if field in self._values:
-            return self._values[field]
+    def read_value(self, field: str | None) -> Any:
+        """Returns a value for the pending output. Raises the invocation's error, or `Suspension`."""
+        if field in self._early_values:
+            return self._early_values[field]
         if self.error is not None:
-            raise self.error.with_traceback(None)  # each replay raises it anew, and it would remember them all
+            raise self.error.with_traceback(None)  # each replay raises it, and would lengthen its traceback
         if not self.ended:
             raise Suspension(self.index, field)
         return None
@@ -106,14 +105,14 @@ class Recording:
 
     def __init__(
         self,
-        draws: ReplayableRandom,
+        random: ReplayableRandom,
         *,
         open_stream: OpenStream | None = None,
         max_invocations: int = DEFAULT_MAX_INVOCATIONS,
     ) -> None:
         self.invocations: list[Invocation] = []
-        self.draws = draws
-        self._first_draw = draws.index
+        self.random = random
+        self._first_random_index = random.index
         self._open_stream = open_stream
         self._max_invocations = max_invocations
         self._position = 0
@@ -124,20 +123,20 @@ class Recording:
     def play(self, task: str, code: Callable[[], T]) -> T | Suspension:
         """Runs `code` from its start. `task` names it in errors.
 
-        Returns what `code` returns, or the suspension that says which value it waits for.
-        Raises what `code` raises, and `TaskError`s.
+        Returns the result of `code`, or a suspension with the value that it waits for. Raises the exceptions of `code`,
+        and `TaskError`.
         """
         self._position = 0
         self._task = task
         self._suspension = self._failure = None
-        self.draws.index = self._first_draw
-        token = _current.set(self)
+        self.random.index = self._first_random_index
+        token = active_recording.set(self)
         try:
             result = code()
         except Suspension as suspension:
-            return suspension.with_traceback(None)  # which has all that was at hand, and whoever keeps it would, too
+            return suspension.with_traceback(None)  # see `cornserve.tracebacks`
         except (ValidationError, PydanticSerializationError) as error:
-            # pydantic turns into these whatever is raised while it reads attributes or writes JSON.
+            # pydantic replaces exceptions that are raised while it reads attributes or writes JSON.
             if self._suspension is not None:
                 return self._suspension.with_traceback(None)
             if self._failure is not None and InvocationError.__name__ in str(error):
@@ -147,16 +146,16 @@ class Recording:
             self._check_not_swallowed(error)
             if isinstance(error, Exception):
                 raise
-            raise AbortedError(task, error) from error  # such an error would end the whole process
+            raise AbortedError(task, error) from error  # the error itself would end the process
         finally:
-            _current.reset(token)
+            active_recording.reset(token)
         self._check_not_swallowed()
         if self._position < len(self.invocations):
             raise DivergenceError(task, self._position, "it ended before this invocation was repeated")
         return result
 
     def close(self) -> None:
-        """Nothing more is played. Outputs that are still pending know the recording, which is a circle."""
+        """Frees the invocations. Breaks the reference cycle between pending outputs and the recording."""
         for invocation in self.invocations:
             del invocation.output
         self.invocations = []
@@ -166,25 +165,25 @@ class Recording:
             raise SwallowedSuspensionError(self._task, self._suspension.invocation, self._suspension.field) from cause
 
     def invoke(self, task: UnitTask[Any, Any], request: Any) -> Any:
-        """Repeats the next recorded invocation, or records a new one."""
+        """Repeats the next recorded invocation, or records a new one. Returns its output."""
         self._check_not_swallowed()
         index = self._position
-        edges = ReferenceEncoder()
-        body = task.encode(request, edges)
+        encoder = ReferenceEncoder()
+        body = task.encode(request, encoder)
         self._position += 1
         if index < len(self.invocations):
-            return self._repeat(self.invocations[index], task, body, edges.inputs)
+            return self._repeat(self.invocations[index], task, body, encoder.inputs)
         if index >= self._max_invocations:
             raise TooManyInvocationsError(self._task, self._max_invocations)
-        return self._record(Invocation(index, task, body, tuple(edges.inputs)))
+        return self._record(Invocation(index, task, body, tuple(encoder.inputs)))
 
     def _record(self, invocation: Invocation) -> Output:
-        def demand(field: str | None) -> Any:
-            if _current.get(None) is not self:
+        def read_value(field: str | None) -> Any:
+            if active_recording.get(None) is not self:
                 raise OutsideRequestError(f"a value of {invocation.task.name}'s output was read")
             self._check_not_swallowed()
             try:
-                return invocation.read(field)
+                return invocation.read_value(field)
             except Suspension as suspension:
                 self._suspension = suspension
                 raise
@@ -198,7 +197,7 @@ class Recording:
         }
         for name in layout.streams:
             references[name] = self._stream(Origin(invocation.index, name))
-        invocation.output = pending(invocation.task.output_type, references, demand)
+        invocation.output = pending_output(invocation.task.output_type, references, read_value)
         self.invocations.append(invocation)
         return invocation.output
 
@@ -210,31 +209,7 @@ class Recording:
         self, recorded: Invocation, task: UnitTask[Any, Any], request: bytes, inputs: Sequence[Origin | Blob]
     ) -> Output:
         if recorded.task is not task and recorded.task.key != task.key:
-            raise DivergenceError(task.name, recorded.index, f"it was {recorded.task.name} when it was recorded")
+            raise DivergenceError(task.name, recorded.index, f"the recording has {recorded.task.name} there")
         if recorded.request != request or recorded.inputs != tuple(inputs):
-            raise DivergenceError(task.name, recorded.index, "its input is another than when it was recorded")
+            raise DivergenceError(task.name, recorded.index, "its input differs from the recorded one")
         return recorded.output
-
-
-_current: ContextVar[Recording] = ContextVar("recording")
-
-
-def current(what: str) -> Recording:
-    """The recording of the request that is being played; `what` names the caller in the error if there is none."""
-    recording = _current.get(None)
-    if recording is None:
-        raise OutsideRequestError(what)
-    return recording
-
-
-def replayable_choice(n: int, p: Sequence[float] | None = None) -> int:
-    """A random index below `n` that is the same in every replay [C Listing 2].
-
-    Args:
-        p: weights of the `n` alternatives; by default, all are equally likely.
-    """
-    if n < 1:
-        raise ValueError(f"there is nothing to choose among {n} alternatives")
-    if p is not None and len(p) != n:
-        raise ValueError(f"{n} alternatives need {n} probabilities, not {len(p)}")
-    return current("replayable_choice was called").draws.choose([1.0] * n if p is None else p)

@@ -1,10 +1,9 @@
-"""References: what a unit task's input or output names without holding it.
+"""References: values of unit tasks' inputs and outputs that travel outside of the JSON.
 
-A `Tensor` stays with the executor that made it; a `Stream` arrives in pieces. Inside `invoke` both are plain
-objects that can be kept in lists, passed to other tasks and returned, but not looked into. When an input is
-written down, its references are lifted out of the JSON, and become the edges of the graph; so are its `Blob`s, bytes
-that do not belong into JSON. The executor puts both back in their places. In any other JSON they are null: there is
-nothing to write down.
+A `Tensor` stays in the executor that produced it; a `Stream` arrives item by item. Inside `invoke`, both are opaque
+objects that can be stored in lists, passed to other tasks and returned. When an input is serialised, its references are
+extracted from the JSON and become the edges of the graph. Its `Blob`s, raw bytes, are extracted as well. The executor
+inserts both again. In any other JSON, references are null.
 """
 
 from __future__ import annotations
@@ -23,35 +22,36 @@ Mapped = TypeVar("Mapped")
 
 
 class Origin(NamedTuple):
-    """The output that a reference stands for."""
+    """Identifies the output to which a reference refers."""
 
     invocation: int
     output: str
 
 
 class ReferenceEncoder:
-    """Collects what travels beside an input's JSON while that is written; passed to pydantic as the context."""
+    """Extracts references and blobs from an input while pydantic serialises it; passed to pydantic as the context."""
 
     __slots__ = ("inputs",)
 
     def __init__(self) -> None:
         self.inputs: list[Origin | Blob] = []
 
-    def lift(self, what: Origin | Blob) -> dict[str, int]:
-        self.inputs.append(what)
+    def extract(self, value: Origin | Blob) -> dict[str, int]:
+        """Appends the value to `inputs`. Returns the JSON that takes its place."""
+        self.inputs.append(value)
         return {"$input": len(self.inputs) - 1}
 
 
 class ReferenceDecoder:
-    """What has travelled beside an input's JSON; passed to pydantic as the context in which that is read."""
+    """Inserts references and blobs into an input while pydantic validates it; passed to pydantic as the context."""
 
     __slots__ = ("_inputs",)
 
     def __init__(self, inputs: Sequence[Tensor | Blob]) -> None:
         self._inputs = inputs
 
-    def put_back(self, value: object) -> object:
-        """What the JSON names by its index; everything else as it is."""
+    def resolve(self, value: object) -> object:
+        """Returns the n-th input for `{"$input": n}`, and any other value unchanged."""
         match value:
             case {"$input": int(index)} if 0 <= index < len(self._inputs):
                 return self._inputs[index]
@@ -60,7 +60,7 @@ class ReferenceDecoder:
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """Bytes that an input holds: an image as it came, a piece of audio. They travel beside the JSON, as they are."""
+    """Raw bytes in an input, such as an encoded image or audio. They travel next to the JSON, unencoded."""
 
     data: bytes = field(repr=False)
 
@@ -70,9 +70,9 @@ class Blob:
 
 
 class Tensor:
-    """Data that an executor holds: embeddings, hidden states, latents. The gateway never sees the bytes.
+    """Data in the memory of an executor: embeddings, hidden states, latents. The gateway never receives the bytes.
 
-    A field `x: Tensor = Tensor()` of an output says that the executor will produce one.
+    A field `x: Tensor = Tensor()` of an output declares that the executor produces one.
     """
 
     __slots__ = ("origin",)
@@ -87,7 +87,7 @@ class Tensor:
         return hash(self.origin)
 
     def __deepcopy__(self, memo: object) -> Tensor:
-        """What pydantic does with each default."""
+        # pydantic copies each default value.
         return self
 
     def __repr__(self) -> str:
@@ -99,10 +99,10 @@ class Tensor:
 
 
 class Stream(Generic[Item]):
-    """Values, or tensors, that arrive one after the other.
+    """Values that arrive one after the other.
 
-    A field `x: Stream[Chunk] = Stream()` of an output says that the executor will send them. A composite task
-    may pass a stream on, or `map` it; only whoever serves the response iterates over it.
+    A field `x: Stream[Chunk] = Stream()` of an output declares that the executor sends them. A composite task can
+    return a stream or `map` it. Only the gateway, which serves the response, iterates over it.
     """
 
     __slots__ = ("_source", "origin")
@@ -114,7 +114,7 @@ class Stream(Generic[Item]):
         self._source = source
 
     def map(self, fn: Callable[[Item], Mapped]) -> Stream[Mapped]:
-        """The stream of `fn(item)`; runs in the gateway as items arrive."""
+        """Returns the stream of `fn(item)`. `fn` runs in the gateway, as items arrive."""
         source = self._source
         if source is None:
             return Stream()
@@ -124,12 +124,12 @@ class Stream(Generic[Item]):
                 done: list[Mapped] = []
                 try:
                     for item in items:
-                        done.append(fn(item))  # noqa: PERF401 - what is before an error counts
+                        done.append(fn(item))  # noqa: PERF401 - items before an error are yielded
                 except BaseException as error:
                     yield done
                     if isinstance(error, Exception):
                         raise
-                    # Such an error would end the whole process.
+                    # The error itself would end the process.
                     raise AbortedError("a function mapped over a stream", error) from error
                 yield done
 
@@ -137,20 +137,21 @@ class Stream(Generic[Item]):
 
     @property
     def is_mapped(self) -> bool:
-        """Whether the items are made in the gateway, and no output has them."""
+        """Whether the items are computed in the gateway, and are not an output of an invocation."""
         return self.origin is None and self.is_open
 
     @property
     def is_open(self) -> bool:
-        """Whether there is something to iterate over."""
+        """Whether the stream can be iterated over: it belongs to a running request."""
         return self._source is not None
 
     def batches(self) -> AsyncIterator[Sequence[Item]]:
-        """All items that have arrived, whenever some have: who falls behind catches up, as a batch costs little more
-        than an item.
+        """Yields the items in batches of all that have arrived since the last one.
+
+        A slow consumer catches up, because a batch costs little more than a single item.
         """
         if self._source is None:
-            raise TypeError("this stream belongs to no running request")
+            raise TypeError("the stream does not belong to a running request")
         return self._source()
 
     def __aiter__(self) -> AsyncIterator[Item]:
@@ -160,7 +161,7 @@ class Stream(Generic[Item]):
         raise TypeError("a Stream cannot be iterated inside `invoke`: return it, map it, or read a value of the output")
 
     def __deepcopy__(self, memo: object) -> Stream[Item]:
-        """What pydantic does with each default."""
+        # pydantic copies each default value.
         return self
 
     def __repr__(self) -> str:
@@ -179,7 +180,7 @@ async def _each(batches: AsyncIterator[Sequence[Item]]) -> AsyncIterator[Item]:
 
 def _reference_schema(cls: type[Tensor] | type[Stream[Any]] | type[Blob]) -> CoreSchema:
     def read(value: Any, info: core_schema.ValidationInfo) -> Any:
-        found = info.context.put_back(value) if isinstance(info.context, ReferenceDecoder) else value
+        found = info.context.resolve(value) if isinstance(info.context, ReferenceDecoder) else value
         if not isinstance(found, cls):
             raise PydanticCustomError("reference", "{kind} cannot be written as JSON", {"kind": f"a {cls.__name__}"})
         return found
@@ -190,12 +191,12 @@ def _reference_schema(cls: type[Tensor] | type[Stream[Any]] | type[Blob]) -> Cor
 
 
 def _serialise(reference: Tensor | Stream[Any] | Blob, info: core_schema.SerializationInfo) -> object:
-    edges = info.context
-    if not isinstance(edges, ReferenceEncoder):
+    encoder = info.context
+    if not isinstance(encoder, ReferenceEncoder):
         return reference if info.mode == "python" else None
     if isinstance(reference, Blob):
-        return edges.lift(reference)
+        return encoder.extract(reference)
     if reference.origin is None:
         kind = type(reference).__name__
         raise ValueError(f"a mapped {kind} cannot be the input of a unit task: mapping happens in the gateway")
-    return edges.lift(reference.origin)
+    return encoder.extract(reference.origin)

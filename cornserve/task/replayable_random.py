@@ -9,33 +9,33 @@ from math import inf
 
 
 class ReplayableRandom:
-    """The numbers of one request: the n-th is a hash of (request id, n) [C §5.3]."""
+    """The random numbers of one request: the n-th is a hash of (request id, n) [C §5.3]."""
 
     __slots__ = ("_request_id", "index")
 
     def __init__(self, request_id: str) -> None:
         self._request_id = request_id
         self.index = 0
-        """Of the next draw; a replay sets it back."""
+        """The index of the next number. A replay resets it."""
 
     def uniform(self) -> float:
-        """The next number, in [0, 1)."""
+        """Returns the next number, in [0, 1)."""
         digest = blake2b(f"{self._request_id}/{self.index}".encode(), digest_size=8).digest()
         self.index += 1
         return (int.from_bytes(digest, "big") >> 11) / (1 << 53)
 
     def choose(self, weights: Sequence[float]) -> int:
-        """The next index below `len(weights)`, with probability proportional to its weight."""
-        if len(weights) == 1 and 0 < weights[0] < inf:  # most apps have one path, and need no hash to find it
+        """Returns an index below `len(weights)`, with probability proportional to its weight."""
+        if len(weights) == 1 and 0 < weights[0] < inf:  # most apps have one path: skip the hash
             self.index += 1
             return 0
         check_weights(weights)
         point = self.uniform() * sum(weights)
-        # A zero weight is never drawn: its cumulative sum equals that of its predecessor.
+        # An index with weight zero is never chosen: its cumulative sum equals that of its predecessor.
         return next((i for i, upto in enumerate(accumulate(weights)) if point < upto), len(weights) - 1)
 
 
 def check_weights(weights: Sequence[float]) -> None:
-    """Raises ValueError if nothing can be drawn by them."""
+    """Raises ValueError unless all weights are finite, none is negative and at least one is positive."""
     if not (all(0 <= weight < inf for weight in weights) and sum(weights) > 0):
         raise ValueError(f"weights must be finite, none negative and one positive, not {list(weights)}")

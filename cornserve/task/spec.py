@@ -1,4 +1,4 @@
-"""What an executor is: the identity by which unit tasks share executors, and how its program is found."""
+"""Executor specifications: they identify executors that unit tasks share, and locate their programs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from cornserve.task.errors import DefinitionError
 
-EXECUTORS = "cornserve.executors"
-"""The entry point group in which packages register executors, by name."""
+ENTRY_POINT_GROUP = "cornserve.executors"
+"""The entry point group in which packages register executors by name."""
 
 
 class ExecutorSpec(BaseModel):
@@ -21,25 +21,25 @@ class ExecutorSpec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     executor: str
-    """Name in the entry point group `cornserve.executors`."""
+    """The name of the executor in the entry point group `cornserve.executors`."""
     config: dict[str, JsonValue] = Field(default_factory=dict)
-    """Validated by the executor itself when it starts."""
+    """Settings of the executor, which validates them when it starts."""
     gpus: int = Field(default=0, ge=0)
-    """GPUs of one replica. 0: it needs none."""
+    """Number of GPUs of one replica. 0: it runs on the CPU."""
 
     @cached_property
     def key(self) -> str:
-        """A name that equal specs share and others do not; fits Kubernetes' rules for names."""
+        """A name that is equal for equal specs only, and is a valid Kubernetes object name."""
         identity = dumps([self.executor, self.config, self.gpus], sort_keys=True, separators=(",", ":"))
         return f"{self.executor}-{sha256(identity.encode()).hexdigest()[:12]}"
 
 
 def find_executor(name: str) -> EntryPoint:
-    """Raises `DefinitionError` if no installed package brings the executor."""
-    found = entry_points(group=EXECUTORS)
+    """Raises `DefinitionError` if no installed package provides the executor."""
+    found = entry_points(group=ENTRY_POINT_GROUP)
     if name not in found.names:
         raise DefinitionError(
-            f"no executor {name!r} is installed (there are: {', '.join(sorted(found.names)) or 'none'}); "
-            f"a package brings one by an entry point in the group {EXECUTORS!r}"
+            f"no executor {name!r} is installed (installed: {', '.join(sorted(found.names)) or 'none'}): "
+            f"install a package with an entry point of this name in the group {ENTRY_POINT_GROUP!r}"
         )
     return found[name]

@@ -1,4 +1,4 @@
-"""Unit tasks: the smallest thing that is invoked remotely (DESIGN §6)."""
+"""Unit tasks: the tasks that executors run."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, TypeAdapter
 
+from cornserve.task.active_recording import require_active_recording
 from cornserve.task.base import Task
 from cornserve.task.errors import DefinitionError
-from cornserve.task.output import Layout, Output, layout_of
-from cornserve.task.recording import current
+from cornserve.task.output import Output, OutputLayout, output_layout
 from cornserve.task.references import Blob, Origin, ReferenceDecoder, ReferenceEncoder, Tensor
 from cornserve.task.spec import ExecutorSpec
 
 Input = TypeVar("Input", bound=BaseModel)
-Result = TypeVar("Result", bound=Output)
+OutputT = TypeVar("OutputT", bound=Output)
 
 
-class UnitTask(Task[Input, Result]):
+class UnitTask(Task[Input, OutputT]):
     """A task that one executor runs. Its fields are the settings of that executor.
 
         class Embed(UnitTask[Text, Embedding]):
             executor = "embedder"
             model_id: str
 
-    `executor` names an entry point of the group `cornserve.executors`.
+    `executor` is the name of an entry point in the group `cornserve.executors`.
     """
 
     executor: ClassVar[str] = ""
@@ -36,8 +36,10 @@ class UnitTask(Task[Input, Result]):
         super().__pydantic_init_subclass__(**kwargs)
         if isinstance(cls.response_type, type):
             if not issubclass(cls.response_type, Output):
-                raise DefinitionError(f"{cls.__name__} must give a cornserve.Output, not {cls.response_type.__name__}")
-            layout_of(cls.response_type)
+                raise DefinitionError(
+                    f"{cls.__name__} must return a cornserve.Output, not {cls.response_type.__name__}"
+                )
+            output_layout(cls.response_type)
 
     @cached_property
     def output_type(self) -> type[Output]:
@@ -45,16 +47,16 @@ class UnitTask(Task[Input, Result]):
         return output_type
 
     @cached_property
-    def layout(self) -> Layout:
-        """Of its output."""
-        return layout_of(self.output_type)
+    def layout(self) -> OutputLayout:
+        """The layout of the task's output type."""
+        return output_layout(self.output_type)
 
     def components(self, request: Input) -> frozenset[str]:
-        """The components of the model that run for this input; requests are classified by them [C §4.1]."""
+        """Returns the components of the model that run for this input, by which requests are classified [C §4.1]."""
         return frozenset({self.executor})
 
     def executor_spec(self) -> ExecutorSpec:
-        """What has to run to serve this task. Tasks with equal specs share executors."""
+        """Returns the specification of the executor that serves this task. Tasks with equal specs share executors."""
         return ExecutorSpec(executor=self.executor, config=self.model_dump(mode="json"))
 
     @cached_property
@@ -73,32 +75,40 @@ class UnitTask(Task[Input, Result]):
     def key(self) -> str:
         return self.spec.key
 
-    def encode(self, request: Input, edges: ReferenceEncoder) -> bytes:
-        """The executor's call: JSON, in which what travels beside it stands as `{"$input": n}` and is lifted
-        into `edges`."""
+    def encode(self, request: Input, encoder: ReferenceEncoder) -> bytes:
+        """Returns the request as JSON for the executor.
+
+        Moves its references and blobs to `encoder.inputs`; the JSON contains `{"$input": n}` for the n-th of them.
+        """
         for input_type in self.input_types:
             if isinstance(request, input_type):
-                return input_type.__pydantic_serializer__.to_json(request, context=edges, exclude_defaults=True)
+                return input_type.__pydantic_serializer__.to_json(request, context=encoder, exclude_defaults=True)
         expected = " or ".join(input_type.__name__ for input_type in self.input_types)
         raise TypeError(f"{self.name} takes a {expected}, not a {type(request).__name__}")
 
     def decode(self, body: bytes, inputs: Sequence[Origin | Blob] = ()) -> Input:
-        """The request again, from what `encode` has made of it."""
-        given = ReferenceDecoder([one if isinstance(one, Blob) else Tensor(one) for one in inputs])
-        request: Input = self.request_adapter.validate_json(body, context=given)
+        """Returns the request that `encode` turned into `body` and `inputs`."""
+        decoder = ReferenceDecoder([value if isinstance(value, Blob) else Tensor(value) for value in inputs])
+        request: Input = self.request_adapter.validate_json(body, context=decoder)
         return request
 
     def continues(self, request: Input) -> bool:
-        """Whether, when an executor dies, another goes on exactly from what the streams have brought until then.
+        """Returns whether another executor can continue this request's streams exactly after an executor died.
 
-        The executor must be one that `continues`, too. By default, started streams end with an error.
+        The executor must have `continues` set as well. By default, streams that have started end with an error.
         """
         return False
 
-    def invoke(self, request: Input) -> Result:
-        """Records the call, and gives its output once there is one."""
-        result: Result = current(f"{self.name} was invoked").invoke(self, request)
-        return result
+    def invoke(self, request: Input) -> OutputT:
+        """Records an invocation and returns its pending output; in a replay, returns the recorded output."""
+        output: OutputT = require_active_recording(f"{self.name} was invoked").invoke(self, request)
+        return output
 
-    def unit_tasks(self) -> Iterator[UnitTask[Any, Any]]:
-        yield self
+
+def unit_tasks(task: Task[Any, Any]) -> Iterator[UnitTask[Any, Any]]:
+    """Yields the unit tasks that `task.invoke` may call: the task itself, or those of its subtasks."""
+    if isinstance(task, UnitTask):
+        yield task
+    else:
+        for subtask in task.subtasks():
+            yield from unit_tasks(subtask)

@@ -178,7 +178,7 @@ def _seconds(request: Request, limits: Limits) -> float:
         seconds = 0
     is_number = given.isascii() and "_" not in given  # Python reads more as one
     if not (is_number and 0 < seconds <= most):  # nor NaN
-        wanted = f"a number of seconds above 0 and at most {most} ({limits.remedy('request-seconds')})"
+        wanted = f"a number of seconds above 0 and at most {most} ({limits.hint('request-seconds')})"
         raise ApiError(400, f"{TIMEOUT_HEADER} must be {wanted}, not {given!r}", param=TIMEOUT_HEADER)
     return seconds
 

@@ -55,7 +55,7 @@ class Admission(Collector):
 
     def too_large(self, size: int) -> ApiError:
         """What is told whose body has, or will have, at least `size` bytes."""
-        return ApiError(413, f"the body has {size} bytes or more ({self.limits.remedy('body-mib')})", code="too_large")
+        return ApiError(413, f"the body has {size} bytes or more ({self.limits.hint('body-mib')})", code="too_large")
 
     def collect(self) -> Iterator[Metric]:
         in_flight = "Requests that count for the limit."
@@ -66,7 +66,7 @@ class Admission(Collector):
         yield GaugeMetricFamily("cornserve_gateway_body_bytes", bodies, self.body_bytes)
 
     def _refusal(self, load: str, limit: str) -> ApiError:
-        message = f"the gateway is full: {load} ({self.limits.remedy(limit)}); try again later"
+        message = f"the gateway is full: {load} ({self.limits.hint(limit)}); try again later"
         return ApiError(429, message, code="overloaded")
 
 

@@ -119,7 +119,7 @@ def _check_values(body: Content, limits: Limits) -> None:
     """Commas in texts count, too: a text that has so many is long indeed."""
     values = sum(_count(body, mark) for mark in (b",", b"[", b"{"))
     if values > limits.json_values:
-        raise ApiError(413, f"the body has {values} values ({limits.remedy('json-values')})", code="too_large")
+        raise ApiError(413, f"the body has {values} values ({limits.hint('json-values')})", code="too_large")
 
 
 def _count(body: Content, mark: bytes) -> int:

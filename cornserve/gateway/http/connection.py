@@ -41,7 +41,7 @@ class Connection(HttpToolsProtocol):
         super().connection_made(Cork(transport, self.loop))
         if len(self.connections) > self._limits.connections:
             count = len(self.connections) - 1
-            self._refuse(429, f"{count} clients are connected ({self._limits.remedy('connections')}); try again later")
+            self._refuse(429, f"{count} clients are connected ({self._limits.hint('connections')}); try again later")
         else:
             self._expect(self._limits.receive_seconds)
 
@@ -125,7 +125,7 @@ class Connection(HttpToolsProtocol):
         self._late = None if seconds is None else self.loop.call_later(seconds, self._on_late)
 
     def _on_late(self) -> None:
-        self._refuse(408, f"the request did not arrive in time ({self._limits.remedy('receive-seconds')})")
+        self._refuse(408, f"the request did not arrive in time ({self._limits.hint('receive-seconds')})")
 
     def _refuse(self, status: int, message: str) -> None:
         """In words, where they would be the request's answer; in any case, the connection ends."""

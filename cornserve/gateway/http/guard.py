@@ -8,7 +8,7 @@ from functools import lru_cache
 from hashlib import sha256
 from urllib.parse import urlsplit
 
-from cornserve.access import Access, names_this_machine
+from cornserve.access import Access, is_loopback_name
 from cornserve.gateway.errors import ApiError
 
 OPEN = ("/healthz", "/readyz")
@@ -71,7 +71,7 @@ class Guard:
             name = urlsplit(url.decode("ascii")).hostname or ""
         except ValueError:
             return False
-        return names_this_machine(name) or name == self._host
+        return is_loopback_name(name) or name == self._host
 
 
 def _digest(secret: str) -> bytes:

@@ -11,7 +11,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 from aiohttp import AddrInfoType
 
-from cornserve.media_sources import MediaSources
+from cornserve.media_allowlist import MediaAllowlist
 
 PORTS = (80, 443)
 """Of hosts that nobody has named. What listens elsewhere may be anything."""
@@ -46,8 +46,8 @@ class ClosedError(OSError):
 class Door:
     """Opens the sockets of one request for a URL of `host`."""
 
-    def __init__(self, host: str, sources: MediaSources) -> None:
-        self._is_trusted = sources.has_host(host)
+    def __init__(self, host: str, sources: MediaAllowlist) -> None:
+        self._is_trusted = sources.allows_host(host)
         self._sources = sources
 
     def open(self, to: AddrInfoType) -> socket.socket:
@@ -56,7 +56,7 @@ class Door:
         return socket.socket(family, kind, protocol)
 
     def _check(self, address: IPv4Address | IPv6Address, port: int) -> None:
-        if self._is_trusted or self._sources.has_address(address):
+        if self._is_trusted or self._sources.allows_address(address):
             return
         if not (self._sources.public and is_public(address)):
             raise ClosedError("images are not fetched from there (see `cornserve up --media-from`)")

@@ -20,7 +20,7 @@ from cornserve.gateway.media.door import ClosedError, Door
 from cornserve.gateway.media.errors import ImageError
 from cornserve.gateway.media.names import Names
 from cornserve.limits import MIB, Limits
-from cornserve.media_sources import MediaSources
+from cornserve.media_allowlist import MediaAllowlist
 
 MAX_REDIRECTS = 3
 MAX_URL = 8192
@@ -49,10 +49,10 @@ class Fetcher:
         names: how names of hosts become addresses.
     """
 
-    def __init__(self, limits: Limits, sources: MediaSources | None = None, names: Names | None = None) -> None:
+    def __init__(self, limits: Limits, sources: MediaAllowlist | None = None, names: Names | None = None) -> None:
         self.limits = limits
         self._max_bytes = limits.image_mib * MIB
-        self._sources = sources or MediaSources()
+        self._sources = sources or MediaAllowlist()
         self._names = names or Names()
         self._places = asyncio.Semaphore(limits.fetches)
 
@@ -63,14 +63,14 @@ class Fetcher:
             take_bytes: is told how many bytes have arrived, whenever some have, and may refuse them by an error.
         """
         place = _parse(url)
-        if self._sources.are_none:
+        if self._sources.is_empty:
             raise ImageError("invalid_image_url", "this gateway fetches no images: send a data: URL")
         async with self._places:
             try:
                 async with asyncio.timeout(self.limits.fetch_seconds):
                     return await self._follow(place, take_bytes)
             except TimeoutError:
-                raise _failed(f"it did not arrive in time ({self.limits.remedy('fetch-seconds')})") from None
+                raise _failed(f"it did not arrive in time ({self.limits.hint('fetch-seconds')})") from None
 
     async def _follow(self, url: URL, take_bytes: Callable[[int], None]) -> Fetched:
         for _ in range(MAX_REDIRECTS + 1):
@@ -120,7 +120,7 @@ class Fetcher:
         return Fetched(b"".join(pieces), response.headers.get("Content-Type", "").partition(";")[0].strip().lower())
 
     def _too_large(self) -> ImageError:
-        return ImageError("image_too_large", f"it has too many bytes ({self.limits.remedy('image-mib')})")
+        return ImageError("image_too_large", f"it has too many bytes ({self.limits.hint('image-mib')})")
 
 
 def _parse(text: str) -> URL:

@@ -45,7 +45,7 @@ async def inspected(data: bytes, media_type: str, limits: Limits, *, is_vague: b
 
 def check_bytes(size: int, limits: Limits) -> None:
     if size > limits.image_mib * MIB:
-        raise ImageError("image_too_large", f"it has {size} bytes ({limits.remedy('image-mib')})")
+        raise ImageError("image_too_large", f"it has {size} bytes ({limits.hint('image-mib')})")
 
 
 def _inspected(data: bytes, media_type: str, limits: Limits, is_vague: bool) -> tuple[Header, str]:
@@ -64,4 +64,4 @@ def _check_size(header: Header, limits: Limits) -> None:
     if min(header.width, header.height) < MIN_SIDE:
         raise ImageError("image_too_small", f"{size}: each side has to have at least {MIN_SIDE}")
     if header.width * header.height > limits.image_megapixels * MEGA:
-        raise ImageError("image_too_large", f"{size} ({limits.remedy('image-megapixels')})")
+        raise ImageError("image_too_large", f"{size} ({limits.hint('image-megapixels')})")

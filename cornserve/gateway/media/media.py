@@ -66,7 +66,7 @@ class Media:
     async def resolve(self, places: Sequence[Place], take_bytes: TakeBytes) -> None:
         """Puts images in the places of their URLs. Raises the 4xx that says what is wrong with which."""
         if len(places) > self._limits.images:
-            message = f"the request has {len(places)} images ({self._limits.remedy('images')})"
+            message = f"the request has {len(places)} images ({self._limits.hint('images')})"
             raise ApiError(400, message, param="messages", code="too_many_images")
         await gather_all(self._settle(place, take_bytes) for place in places)
         self._check_pixels(places)
@@ -75,7 +75,7 @@ class Media:
         """What is small as a file may be large when it is decoded."""
         pixels = sum(place.image.width * place.image.height for place in places)
         if pixels > self._limits.request_megapixels * MEGA:
-            message = f"the images have {pixels} pixels together ({self._limits.remedy('request-megapixels')})"
+            message = f"the images have {pixels} pixels together ({self._limits.hint('request-megapixels')})"
             raise ApiError(400, message, param="messages", code="images_too_large")
 
     async def _settle(self, place: Place, take_bytes: TakeBytes) -> None:

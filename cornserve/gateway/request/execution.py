@@ -95,7 +95,7 @@ class Execution:
         """As another invocation has failed, so that clients hear of the same error wherever a task splits its work."""
         self.cancel(error.code)
         self._state = State.OVER
-        self.invocation.fail_as(error)
+        self.invocation.fail_with(error)
         self._close()
 
     def release(self) -> None:
@@ -142,7 +142,7 @@ class Execution:
 
     @property
     def has_output(self) -> bool:
-        return self.invocation.has_values or any(channel.items for channel in self.channels.values())
+        return self.invocation.has_early_values or any(channel.items for channel in self.channels.values())
 
     @property
     def delivered(self) -> list[pb.OutputChunk]:
@@ -163,7 +163,7 @@ class Execution:
                 self._dispatch.meter.chunk()
                 channel.put(self.invocation.task.layout.streams[output].validator.validate_json(item))
             else:
-                self.invocation.put(output, item)
+                self.invocation.set_value(output, item)
                 self._dispatch.on_progress()
         except (KeyError, ValidationError) as error:
             self.fail("INTERNAL", f"the executor sent a wrong {output!r}: {error}")
@@ -203,7 +203,7 @@ class Execution:
             self._replica.keep(self._call)
         if not self.invocation.ended:
             try:
-                self.invocation.end(values)
+                self.invocation.finish(values)
                 self._dispatch.meter.take_usage(self.invocation.output)
             except ValueError as error:
                 self.invocation.fail("INTERNAL", f"the executor sent a wrong output: {error}")
@@ -236,7 +236,7 @@ class Execution:
         invocation = self.invocation
         if invocation.ended:  # Values are there, and tensors are made anew.
             return True
-        if invocation.has_values:
+        if invocation.has_early_values:
             return False
         return invocation.task.continues(invocation.task.decode(invocation.request, invocation.inputs))
 

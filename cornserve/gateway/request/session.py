@@ -10,8 +10,8 @@ from typing import Any, Self, TypeVar
 from cornserve.gateway.deployed import Deployed
 from cornserve.gateway.observe.meter import Meter
 from cornserve.gateway.request.dispatch import Dispatch
-from cornserve.gateway.request.heed import heeding
 from cornserve.gateway.request.replicas import Replicas
+from cornserve.gateway.request.unused_fields import reject_unused
 from cornserve.task import Stream, TaskError
 from cornserve.task.base import Task
 from cornserve.task.errors import Suspension
@@ -53,11 +53,11 @@ class Session:
         self._dispatch = Dispatch(
             request_id, deployed.route, replicas, meter, attempt=attempt, arrived_us=arrived_us, deadline=deadline
         )
-        draws = ReplayableRandom(request_id)
-        path = draws.choose(deployed.route.shares)
+        random = ReplayableRandom(request_id)
+        path = random.choose(deployed.route.shares)
         meter.take_path(path)
         self._path: Task[Any, Any] = deployed.app.paths[path]
-        self._recording = Recording(draws, open_stream=self._open_stream, max_invocations=deployed.app.max_invocations)
+        self._recording = Recording(random, open_stream=self._open_stream, max_invocations=deployed.app.max_invocations)
 
     def __enter__(self) -> Self:
         return self
@@ -79,7 +79,7 @@ class Session:
 
         `render` runs as part of the task: where it reads a value that is not there yet, that value is awaited.
         """
-        return self.play(lambda path: render(heeding(path, request)))
+        return self.play(lambda path: render(reject_unused(path, request)))
 
     async def play(self, code: Callable[[Task[Any, Any]], T]) -> T:
         """What `code` makes of the app's path. It runs as often, and under the same rules, as a task's `invoke`."""
@@ -102,7 +102,7 @@ class Session:
 
     async def _until(self, suspension: Suspension) -> None:
         invocation = self._recording.invocations[suspension.invocation]
-        while not invocation.has(suspension.field):
+        while not invocation.has_value(suspension.field):
             await self._dispatch.progress()
 
     def _open_stream(self, origin: Origin) -> AsyncIterator[Sequence[Any]]:

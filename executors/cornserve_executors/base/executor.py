@@ -11,7 +11,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from cornserve.task import Output
 from cornserve.task.errors import DefinitionError
-from cornserve.task.output import layout_of
+from cornserve.task.output import output_layout
 from cornserve_executors.base.call import Call
 
 Config = TypeVar("Config", bound=BaseModel)
@@ -72,7 +72,7 @@ class Executor(Generic[Config, Request, Result]):
             if len(arguments) != 3 or any(are_open):
                 raise DefinitionError(f"{cls.__name__} must derive from Executor[Config, Request, Result]")
             cls.config_type, cls.request_adapter = arguments[0], TypeAdapter(arguments[1])
-            cls.makes_tensors = bool(layout_of(arguments[2]).tensors)
+            cls.makes_tensors = bool(output_layout(arguments[2]).tensors)
 
     def __init__(self, config: Config) -> None:
         self.config = config

@@ -25,7 +25,7 @@ from cornserve.gateway.http.server import Server, server_config
 from cornserve.gateway.media.fetch import Fetcher
 from cornserve.gateway.media.media import Media
 from cornserve.limits import Limits
-from cornserve.media_sources import MediaSources
+from cornserve.media_allowlist import MediaAllowlist
 from tests.unit.echo_executors import EchoExecutors
 from tests.waiting import until
 
@@ -60,7 +60,7 @@ async def server(store: Store, limits: Limits, access: Access, media_from: list[
         return [f"{replica} wrote this"][:lines]
 
     listener = socket.create_server(("127.0.0.1", 0))
-    media = Media(Fetcher(limits, MediaSources.of(media_from)))
+    media = Media(Fetcher(limits, MediaAllowlist.parse(media_from)))
     api = create_api(store, no_logs, limits=limits, access=access, media=media)
     server = Server(server_config(api, limits))
     server.config.port = listener.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Record and replay, as model developers meet it."""
+"""Record and replay of composite tasks."""
 
 from __future__ import annotations
 
@@ -24,95 +24,95 @@ from cornserve.task.errors import (
 from cornserve.task.recording import Recording
 from cornserve.task.references import Origin
 from cornserve.task.replayable_random import ReplayableRandom
-from tests.unit.task.playing import Said, Say, Text, answer, record, run
+from tests.unit.task.shout_task import Shout, ShoutOutput, ShoutRequest, finish, record, run
 
-say = Say()
+shout = Shout()
 
 
 def test_independent_invocations_are_recorded_together() -> None:
     def code() -> list[str]:
-        outputs = [say.invoke(Text(text=word)) for word in ("a", "b", "c")]
+        outputs = [shout.invoke(ShoutRequest(text=word)) for word in ("a", "b", "c")]
         return [output.text for output in outputs]
 
-    result, rounds = run(code)
+    result, plays = run(code)
 
     assert result == ["A", "B", "C"]
-    assert rounds == [[0, 1, 2]]
+    assert plays == [[0, 1, 2]]
 
 
-def test_reading_a_value_is_the_demand_for_it() -> None:
-    outcome, recording = record(lambda: say.invoke(Text(text="a")).length)
+def test_reading_a_value_suspends_the_code() -> None:
+    outcome, recording = record(lambda: shout.invoke(ShoutRequest(text="a")).length)
 
     assert isinstance(outcome, Suspension)
     assert (outcome.invocation, outcome.field) == (0, "length")
     assert len(recording.invocations) == 1
 
 
-def test_branches_and_loops_may_depend_on_values() -> None:
+def test_branches_and_loops_can_depend_on_values() -> None:
     def code() -> str:
-        output = say.invoke(Text(text="x"))
+        output = shout.invoke(ShoutRequest(text="x"))
         while len(output.text) < 3:
-            output = say.invoke(Text(text=output.text + "x"))
+            output = shout.invoke(ShoutRequest(text=output.text + "x"))
         return output.text if output.text.isupper() else "never"
 
-    result, rounds = run(code)
+    result, plays = run(code)
 
     assert result == "XXX"
-    assert rounds == [[0], [1], [2]]
+    assert plays == [[0], [1], [2]]
 
 
-def test_a_tensor_becomes_an_edge_and_suspends_nothing() -> None:
-    def code() -> Said:
-        first = say.invoke(Text(text="a"))
-        return say.invoke(Text(text="b", embedding=first.embedding))
+def test_passing_a_tensor_records_an_edge_without_suspending() -> None:
+    def code() -> ShoutOutput:
+        first = shout.invoke(ShoutRequest(text="a"))
+        return shout.invoke(ShoutRequest(text="b", embedding=first.embedding))
 
     outcome, recording = record(code)
 
-    assert isinstance(outcome, Said)
+    assert isinstance(outcome, ShoutOutput)
     assert recording.invocations[1].inputs == (Origin(0, "embedding"),)
     assert json.loads(recording.invocations[1].request) == {"text": "b", "embedding": {"$input": 0}}
 
 
-def test_a_stream_is_passed_on_without_waiting() -> None:
-    outcome, _ = record(lambda: say.invoke(Text(text="a")).words)
+def test_a_stream_is_returned_without_suspending() -> None:
+    outcome, _ = record(lambda: shout.invoke(ShoutRequest(text="a")).words)
 
     assert not isinstance(outcome, Suspension)
 
 
-async def test_a_mapped_stream_gives_the_mapped_items() -> None:
+async def test_a_mapped_stream_yields_mapped_items() -> None:
     async def items(origin: Origin) -> Any:
         yield ["one", "two"]
         yield ["three"]
 
     recording = Recording(ReplayableRandom("r"), open_stream=items)
-    stream = recording.play("Calls", lambda: say.invoke(Text(text="a")).words.map(str.upper).map(len))
+    stream = recording.play("Calls", lambda: shout.invoke(ShoutRequest(text="a")).words.map(str.upper).map(len))
 
     assert not isinstance(stream, Suspension)
     assert [item async for item in stream] == [3, 3, 5]
     assert [list(batch) async for batch in stream.batches()] == [[3, 3], [5]]
 
 
-async def test_a_mapped_stream_gives_what_came_before_an_error() -> None:
+async def test_a_mapped_stream_yields_the_items_before_an_error() -> None:
     async def items(origin: Origin) -> Any:
         yield ["3", "4", "five", "6"]
 
     recording = Recording(ReplayableRandom("r"), open_stream=items)
-    stream = recording.play("Calls", lambda: say.invoke(Text(text="a")).words.map(int))
+    stream = recording.play("Calls", lambda: shout.invoke(ShoutRequest(text="a")).words.map(int))
 
     assert not isinstance(stream, Suspension)
-    given = aiter(stream)
-    assert [await anext(given), await anext(given)] == [3, 4]
+    items_read = aiter(stream)
+    assert [await anext(items_read), await anext(items_read)] == [3, 4]
     with pytest.raises(ValueError, match="five"):
-        await anext(given)
+        await anext(items_read)
 
 
 def test_a_stream_cannot_be_iterated_inside_invoke() -> None:
     with pytest.raises(TypeError, match="cannot be iterated inside"):
-        record(lambda: list(say.invoke(Text(text="a")).words))
+        record(lambda: list(shout.invoke(ShoutRequest(text="a")).words))
 
 
 class Holder(BaseModel):
-    said: Said
+    said: ShoutOutput
 
 
 class Verdict(BaseModel):
@@ -141,11 +141,11 @@ class Verdict(BaseModel):
     ],
     ids=["json", "re", "f-string", "join", "validator", "model_dump", "model_dump_json", "iter", "vars", "copy"],
 )
-def test_values_are_plain_values_wherever_they_are_used(use: Callable[[Said], object]) -> None:
+def test_values_are_plain_values_and_not_proxies(use: Callable[[ShoutOutput], object]) -> None:
     def code() -> object:
         try:
-            return use(say.invoke(Text(text="plain")))
-        except TypeError as error:  # a proxy would end up here
+            return use(shout.invoke(ShoutRequest(text="plain")))
+        except TypeError as error:  # which a proxy would raise
             return error
 
     result, _ = run(code)
@@ -155,8 +155,10 @@ def test_values_are_plain_values_wherever_they_are_used(use: Callable[[Said], ob
 
 
 @pytest.mark.parametrize("outcome", [lambda output: hasattr(output, "txet"), lambda output: getattr(output, "txet", 0)])
-def test_an_attribute_that_an_output_does_not_have_is_missed_at_once(outcome: Callable[[Said], object]) -> None:
-    result, _ = record(lambda: outcome(say.invoke(Text(text="a"))))
+def test_a_missing_attribute_of_a_pending_output_raises_without_suspending(
+    outcome: Callable[[ShoutOutput], object],
+) -> None:
+    result, _ = record(lambda: outcome(shout.invoke(ShoutRequest(text="a"))))
 
     assert result in (False, 0)
 
@@ -164,7 +166,7 @@ def test_an_attribute_that_an_output_does_not_have_is_missed_at_once(outcome: Ca
 @pytest.mark.parametrize(
     "use",
     [
-        lambda output: output == say.invoke(Text(text="b")),
+        lambda output: output == shout.invoke(ShoutRequest(text="b")),
         lambda output: output.model_fields_set,
         lambda output: copy.deepcopy(output).text,
         lambda output: TypeAdapter(Verdict).validate_python(output, from_attributes=True).text,
@@ -173,32 +175,32 @@ def test_an_attribute_that_an_output_does_not_have_is_missed_at_once(outcome: Ca
     ],
     ids=["==", "fields_set", "deepcopy", "from_attributes", "repr", "str"],
 )
-def test_whatever_looks_at_a_whole_output_waits_for_it(use: Callable[[Said], object]) -> None:
-    outcome, _ = record(lambda: use(say.invoke(Text(text="a"))))
-    result, _ = run(lambda: use(say.invoke(Text(text="a"))))
+def test_reading_a_whole_output_suspends_the_code(use: Callable[[ShoutOutput], object]) -> None:
+    outcome, _ = record(lambda: use(shout.invoke(ShoutRequest(text="a"))))
+    result, _ = run(lambda: use(shout.invoke(ShoutRequest(text="a"))))
 
     assert isinstance(outcome, Suspension)
     assert result is not None
 
 
-def test_a_real_output_replaces_the_placeholder() -> None:
-    outputs: list[Said] = []
+def test_a_replay_returns_the_final_output_in_place_of_the_pending_one() -> None:
+    outputs: list[ShoutOutput] = []
 
     def code() -> str:
-        outputs.append(say.invoke(Text(text="a")))
+        outputs.append(shout.invoke(ShoutRequest(text="a")))
         return outputs[-1].text
 
     run(code)
 
-    assert [type(output) is Said for output in outputs] == [False, True]
-    assert all(isinstance(output, Said) for output in outputs)
+    assert [type(output) is ShoutOutput for output in outputs] == [False, True]
+    assert all(isinstance(output, ShoutOutput) for output in outputs)
 
 
-def test_a_placeholder_that_code_has_kept_has_the_values_in_the_end() -> None:
-    kept: list[Said] = []
+def test_a_pending_output_from_an_earlier_run_receives_the_values() -> None:
+    kept: list[ShoutOutput] = []
 
     def code() -> tuple[str, dict[str, object]]:
-        kept.append(say.invoke(Text(text="a")))
+        kept.append(shout.invoke(ShoutRequest(text="a")))
         return kept[0].text, kept[0].model_dump(include={"text", "length"})
 
     result, _ = run(code)
@@ -209,7 +211,7 @@ def test_a_placeholder_that_code_has_kept_has_the_values_in_the_end() -> None:
 def test_except_exception_does_not_swallow_the_suspension() -> None:
     def code() -> str:
         try:
-            return say.invoke(Text(text="a")).text
+            return shout.invoke(ShoutRequest(text="a")).text
         except Exception:
             return "swallowed"
 
@@ -220,35 +222,35 @@ def test_except_exception_does_not_swallow_the_suspension() -> None:
 
 def _catch_and_return() -> str:
     try:
-        return say.invoke(Text(text="a")).text
+        return shout.invoke(ShoutRequest(text="a")).text
     except BaseException:
         return "swallowed"
 
 
 def _return_in_finally() -> str:
     try:
-        return say.invoke(Text(text="a")).text
+        return shout.invoke(ShoutRequest(text="a")).text
     finally:
         return "swallowed"  # noqa: B012, SIM107
 
 
 def _catch_and_raise() -> str:
     try:
-        return say.invoke(Text(text="a")).text
+        return shout.invoke(ShoutRequest(text="a")).text
     except BaseException as error:
         raise ValueError("other") from error
 
 
 def _catch_and_invoke() -> str:
     try:
-        return say.invoke(Text(text="a")).text
+        return shout.invoke(ShoutRequest(text="a")).text
     except BaseException:
-        return say.invoke(Text(text="b")).text
+        return shout.invoke(ShoutRequest(text="b")).text
 
 
 @pytest.mark.parametrize("code", [_catch_and_return, _return_in_finally, _catch_and_raise, _catch_and_invoke])
 @pytest.mark.filterwarnings("ignore:'return' in a 'finally'")
-def test_swallowing_the_suspension_is_an_error_that_says_so(code: Callable[[], str]) -> None:
+def test_swallowing_the_suspension_is_an_error(code: Callable[[], str]) -> None:
     with pytest.raises(SwallowedSuspensionError, match=r"Calls caught the BaseException .* `text` of invocation 0"):
         record(code)
 
@@ -262,9 +264,9 @@ def test_an_error_that_would_end_the_process_ends_the_request_only(error: BaseEx
         record(code)
 
 
-def test_a_failed_invocation_raises_where_its_value_is_read() -> None:
+def test_reading_a_value_of_a_failed_invocation_raises_its_error() -> None:
     def code() -> str:
-        output = say.invoke(Text(text="a"))
+        output = shout.invoke(ShoutRequest(text="a"))
         try:
             return output.text
         except InvocationError as error:
@@ -279,18 +281,18 @@ def test_a_failed_invocation_raises_where_its_value_is_read() -> None:
 @pytest.mark.parametrize(
     "use", [lambda output: output.model_dump_json(), lambda output: Holder(said=output).model_dump_json()]
 )
-def test_a_failure_is_not_hidden_by_pydantic(use: Callable[[Said], object]) -> None:
-    _, recording = record(lambda: use(say.invoke(Text(text="a"))))
+def test_a_failure_is_not_hidden_by_pydantic(use: Callable[[ShoutOutput], object]) -> None:
+    _, recording = record(lambda: use(shout.invoke(ShoutRequest(text="a"))))
     recording.invocations[0].fail("UNAVAILABLE", "gone")
 
     with pytest.raises(InvocationError, match="gone"):
-        recording.play("Calls", lambda: use(say.invoke(Text(text="a"))))
+        recording.play("Calls", lambda: use(shout.invoke(ShoutRequest(text="a"))))
 
 
 def test_dumping_an_output_survives_except_exception() -> None:
     def code() -> str:
         try:
-            return say.invoke(Text(text="a")).model_dump_json()
+            return shout.invoke(ShoutRequest(text="a")).model_dump_json()
         except Exception:
             return "swallowed"
 
@@ -299,12 +301,12 @@ def test_dumping_an_output_survives_except_exception() -> None:
     assert "A" in result
 
 
-def test_an_early_value_outlives_the_failure_of_its_invocation() -> None:
+def test_an_early_value_can_be_read_after_its_invocation_failed() -> None:
     def code() -> int:
-        return say.invoke(Text(text="a")).length
+        return shout.invoke(ShoutRequest(text="a")).length
 
     _, recording = record(code)
-    recording.invocations[0].put("length", b"7")
+    recording.invocations[0].set_value("length", b"7")
     recording.invocations[0].fail("INTERNAL", "boom")
 
     assert recording.play("Calls", code) == 7
@@ -312,42 +314,44 @@ def test_an_early_value_outlives_the_failure_of_its_invocation() -> None:
 
 def test_an_early_value_can_be_read_before_the_invocation_ends() -> None:
     def code() -> int:
-        return say.invoke(Text(text="a")).length
+        return shout.invoke(ShoutRequest(text="a")).length
 
     _, recording = record(code)
-    recording.invocations[0].put("length", b"7")
+    recording.invocations[0].set_value("length", b"7")
     assert recording.play("Calls", code) == 7
 
-    recording.invocations[0].end(b'{"text": "late"}')
-    assert recording.play("Calls", lambda: say.invoke(Text(text="a")).text) == "late"
+    recording.invocations[0].finish(b'{"text": "late"}')
+    assert recording.play("Calls", lambda: shout.invoke(ShoutRequest(text="a")).text) == "late"
 
 
-@pytest.mark.parametrize(("values", "reason"), [(b'{"text": "a"}', "length"), (b"[]", "no JSON object"), (b"{", "EOF")])
-def test_an_output_that_does_not_fit_its_type_is_refused(values: bytes, reason: str) -> None:
-    _, recording = record(lambda: say.invoke(Text(text="a")).text)
+@pytest.mark.parametrize(
+    ("values", "reason"), [(b'{"text": "a"}', "length"), (b"[]", "not a JSON object"), (b"{", "EOF")]
+)
+def test_invalid_output_values_are_rejected(values: bytes, reason: str) -> None:
+    _, recording = record(lambda: shout.invoke(ShoutRequest(text="a")).text)
 
     with pytest.raises(ValueError, match=reason):
-        recording.invocations[0].end(values)
+        recording.invocations[0].finish(values)
 
 
-def test_a_replay_with_another_input_names_task_and_invocation() -> None:
+def test_a_replay_with_a_different_input_is_an_error() -> None:
     counter = iter(range(10))
 
     def code() -> str:
-        say.invoke(Text(text="same"))
-        return say.invoke(Text(text=str(next(counter)))).text
+        shout.invoke(ShoutRequest(text="same"))
+        return shout.invoke(ShoutRequest(text=str(next(counter)))).text
 
     _, recording = record(code)
 
-    with pytest.raises(DivergenceError, match="Say diverged at invocation 1: its input is another"):
+    with pytest.raises(DivergenceError, match="Shout diverged at invocation 1: its input differs"):
         recording.play("Calls", code)
 
 
-def test_a_replay_with_another_unit_task_is_an_error() -> None:
-    tasks = iter([Say(), Say(voice="other")])
+def test_a_replay_with_a_different_unit_task_is_an_error() -> None:
+    tasks = iter([Shout(), Shout(voice="other")])
 
     def code() -> str:
-        return next(tasks).invoke(Text(text="a")).text
+        return next(tasks).invoke(ShoutRequest(text="a")).text
 
     _, recording = record(code)
 
@@ -359,7 +363,7 @@ def test_a_replay_that_ends_early_is_an_error() -> None:
     passes = iter([True, False])
 
     def code() -> object:
-        return say.invoke(Text(text="a")).text if next(passes) else None
+        return shout.invoke(ShoutRequest(text="a")).text if next(passes) else None
 
     _, recording = record(code)
 
@@ -367,8 +371,8 @@ def test_a_replay_that_ends_early_is_an_error() -> None:
         recording.play("Calls", code)
 
 
-def test_an_equal_unit_task_built_anew_is_the_same_one() -> None:
-    result, _ = run(lambda: Say().invoke(Text(text="a")).text)
+def test_an_equal_unit_task_repeats_an_invocation() -> None:
+    result, _ = run(lambda: Shout().invoke(ShoutRequest(text="a")).text)
 
     assert result == "A"
 
@@ -376,32 +380,32 @@ def test_an_equal_unit_task_built_anew_is_the_same_one() -> None:
 def test_endless_recording_is_stopped() -> None:
     def code() -> None:
         while True:
-            say.invoke(Text(text="again"))
+            shout.invoke(ShoutRequest(text="again"))
 
     with pytest.raises(TooManyInvocationsError, match=r"Calls recorded more than 256 invocations.*max_invocations"):
         record(code)
 
 
 def test_nested_composite_tasks_record_into_one_graph() -> None:
-    class Inner(Task[str, Said]):
+    class Inner(Task[str, ShoutOutput]):
         def post_init(self) -> None:
-            self.say = Say()
+            self.shout = Shout()
 
-        def invoke(self, request: str) -> Said:
-            return self.say.invoke(Text(text=request))
+        def invoke(self, request: str) -> ShoutOutput:
+            return self.shout.invoke(ShoutRequest(text=request))
 
     class Outer(Task[str, str]):
         def post_init(self) -> None:
-            self.parts_ = [Inner(), Inner()]
+            self.children = [Inner(), Inner()]
 
         def invoke(self, request: str) -> str:
-            return "".join(output.text for output in [part.invoke(request) for part in self.parts_])
+            return "".join(output.text for output in [child.invoke(request) for child in self.children])
 
     outer = Outer()
-    result, rounds = run(lambda: outer.invoke("x"))
+    result, plays = run(lambda: outer.invoke("x"))
 
     assert result == "XX"
-    assert rounds == [[0, 1]]
+    assert plays == [[0, 1]]
 
 
 def test_choices_are_the_same_in_every_replay() -> None:
@@ -409,7 +413,7 @@ def test_choices_are_the_same_in_every_replay() -> None:
 
     def code() -> str:
         chosen.append((replayable_choice(1000), replayable_choice(1000)))
-        return say.invoke(Text(text=str(chosen[-1]))).text
+        return shout.invoke(ShoutRequest(text=str(chosen[-1]))).text
 
     run(code)
 
@@ -430,36 +434,36 @@ def test_choices_follow_their_probabilities() -> None:
 
 
 @pytest.mark.parametrize("p", [[], [-1.0, 2.0], [0.0, 0.0], [1.0], [float("nan"), 1.0], [float("inf"), 1.0]])
-def test_impossible_probabilities_are_refused(p: list[float]) -> None:
+def test_invalid_probabilities_are_rejected(p: list[float]) -> None:
     with pytest.raises(ValueError, match=r"probabilities|weights"):
         record(lambda: replayable_choice(2, p=p))
 
 
 def test_unit_tasks_work_only_inside_a_request() -> None:
-    with pytest.raises(OutsideRequestError, match="Say was invoked outside of a request"):
-        say.invoke(Text(text="a"))
+    with pytest.raises(OutsideRequestError, match="Shout was invoked outside of a request"):
+        shout.invoke(ShoutRequest(text="a"))
 
 
-def test_a_value_that_escapes_its_request_is_refused() -> None:
-    output, _ = record(lambda: say.invoke(Text(text="a")))
+def test_reading_a_value_outside_of_its_request_is_an_error() -> None:
+    output, _ = record(lambda: shout.invoke(ShoutRequest(text="a")))
 
-    assert isinstance(output, Said)
-    with pytest.raises(OutsideRequestError, match="value of Say's output"):
+    assert isinstance(output, ShoutOutput)
+    with pytest.raises(OutsideRequestError, match="value of Shout's output"):
         output.text  # noqa: B018
 
 
-async def test_concurrent_requests_do_not_mix() -> None:
-    async def one(text: str) -> str:
+async def test_concurrent_requests_have_separate_recordings() -> None:
+    async def play(text: str) -> str:
         recording = Recording(ReplayableRandom(text))
 
         def code() -> str:
-            return say.invoke(Text(text=text)).text
+            return shout.invoke(ShoutRequest(text=text)).text
 
         recording.play("Calls", code)
         await asyncio.sleep(0)
-        answer(recording.invocations[0])
+        finish(recording.invocations[0])
         result = recording.play("Calls", code)
         assert isinstance(result, str)
         return result
 
-    assert await asyncio.gather(*(one(text) for text in "abc")) == ["A", "B", "C"]
+    assert await asyncio.gather(*(play(text) for text in "abc")) == ["A", "B", "C"]

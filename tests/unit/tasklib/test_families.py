@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cornserve.task.errors import DefinitionError
+from cornserve.task.unit import unit_tasks
 from cornserve_tasklib import Chat, Embed
 from cornserve_tasklib.families import default_paths
 
@@ -76,14 +77,14 @@ def test_a_multimodal_model_has_a_path_for_each_place_of_its_encoder(tmp_path: P
     paths = default_paths(model)
 
     assert list(paths) == ["monolith", "e-l", "e-el"]
-    executors = {name: {unit.executor_spec().executor for unit in path.unit_tasks()} for name, path in paths.items()}
+    executors = {name: {unit.executor_spec().executor for unit in unit_tasks(path)} for name, path in paths.items()}
     assert executors == {"monolith": {"llm"}, "e-l": {"llm", "encoder"}, "e-el": {"llm", "encoder"}}
 
 
 def test_hybrids_run_on_the_executors_of_monoliths(tmp_path: Path) -> None:
     paths = default_paths(directory(tmp_path, "Qwen2_5_VLForConditionalGeneration"))
 
-    keys = {name: {unit.key for unit in path.unit_tasks()} for name, path in paths.items()}
+    keys = {name: {unit.key for unit in unit_tasks(path)} for name, path in paths.items()}
 
     assert keys["monolith"] < keys["e-el"]
     assert len(keys["e-l"] & keys["e-el"]) == 1, "the encoder"

@@ -21,8 +21,8 @@ from cornserve.gateway.endpoints.openapi import takes
 from cornserve.gateway.endpoints.plain import PlainRoute
 from cornserve.gateway.endpoints.serving import Serving
 from cornserve.gateway.http.body import json_of
-from cornserve.gateway.request.heed import watched
 from cornserve.gateway.request.session import Session
+from cornserve.gateway.request.unused_fields import tracked
 from cornserve.task import Stream
 from cornserve_tasklib.chat import ChatRequest
 from cornserve_tasklib.messages import ToolCall
@@ -38,7 +38,7 @@ class ChatCompletionRequest(ChatRequest, Generating):
 
     @property
     def chat(self) -> ChatRequest:
-        return watched(ChatRequest, self)
+        return tracked(ChatRequest, self)
 
 
 # What answers are made of is plain: a model is checked when it is made, and costs ten times as much.

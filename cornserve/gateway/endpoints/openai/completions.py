@@ -30,9 +30,9 @@ from cornserve.gateway.endpoints.openapi import takes
 from cornserve.gateway.endpoints.plain import PlainRoute
 from cornserve.gateway.endpoints.serving import Serving
 from cornserve.gateway.http.body import json_of
-from cornserve.gateway.request.heed import heeding, watched
 from cornserve.gateway.request.merge import merge
 from cornserve.gateway.request.session import Session
+from cornserve.gateway.request.unused_fields import reject_unused, tracked
 from cornserve.task import Stream
 from cornserve.task.base import Task
 from cornserve_tasklib.completion import CompletionRequest
@@ -67,7 +67,7 @@ class TextCompletionRequest(CompletionRequest, Generating):
     @property
     def requests(self) -> list[CompletionRequest]:
         """One for each prompt."""
-        return [watched(CompletionRequest, self, prompt=prompt) for prompt in self.prompts]
+        return [tracked(CompletionRequest, self, prompt=prompt) for prompt in self.prompts]
 
 
 class TextLogprobs(BaseModel):
@@ -123,7 +123,7 @@ class Exchange:
         """Where the next token of a choice begins in its text."""
 
     def _invoke(self, path: Task[Any, Any]) -> list[ChatResponse]:
-        return [heeding(path, request) for request in self._requests]
+        return [reject_unused(path, request) for request in self._requests]
 
     async def answer(self, session: Session) -> bytes:
         made = await session.play(lambda path: [answers.text(response) for response in self._invoke(path)])

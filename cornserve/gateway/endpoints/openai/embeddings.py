@@ -18,8 +18,8 @@ from cornserve.gateway.endpoints.openapi import takes
 from cornserve.gateway.endpoints.plain import PlainRoute
 from cornserve.gateway.endpoints.serving import Serving
 from cornserve.gateway.http.body import json_of
-from cornserve.gateway.request.heed import watched
 from cornserve.gateway.request.session import Session
+from cornserve.gateway.request.unused_fields import tracked
 from cornserve_tasklib.embedding import MAX_INPUTS, EmbeddingRequest, decode_vector
 from cornserve_tasklib.sampling import Tokens
 
@@ -38,7 +38,7 @@ class CreateEmbeddingRequest(EmbeddingRequest, Addressed):
 
     @property
     def request(self) -> EmbeddingRequest:
-        return watched(EmbeddingRequest, self, input=as_list(self.input))
+        return tracked(EmbeddingRequest, self, input=as_list(self.input))
 
 
 class Embedding(BaseModel):

@@ -16,7 +16,7 @@ from cornserve.gateway.media.errors import ImageError
 from cornserve.gateway.media.fetch import MAX_REDIRECTS, Fetched, Fetcher
 from cornserve.gateway.media.names import Names
 from cornserve.limits import MIB, Limits
-from cornserve.media_sources import MediaSources
+from cornserve.media_allowlist import MediaAllowlist
 from tests.unit.gateway.pictures import picture
 from tests.unit.gateway.web import Handler, Web, answer, endless, redirect, silent, slow, web
 from tests.waiting import until
@@ -42,7 +42,7 @@ async def inner() -> AsyncIterator[Web]:
 
 
 def fetcher(*sources: str, names: Names | None = None, limits: Limits = LIMITS) -> Fetcher:
-    return Fetcher(limits, MediaSources.of(sources or ["public", "127.0.0.1"]), names)
+    return Fetcher(limits, MediaAllowlist.parse(sources or ["public", "127.0.0.1"]), names)
 
 
 async def fetched(url: str, *sources: str, names: Names | None = None) -> Fetched:

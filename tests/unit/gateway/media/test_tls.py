@@ -17,11 +17,11 @@ from cornserve.gateway.media.errors import ImageError
 from cornserve.gateway.media.fetch import Fetcher
 from cornserve.gateway.media.names import Names
 from cornserve.limits import Limits
-from cornserve.media_sources import MediaSources
+from cornserve.media_allowlist import MediaAllowlist
 
 async def main(*urls):
     names = Names(lambda host, port, *how: socket.getaddrinfo("127.0.0.1", port, type=socket.SOCK_STREAM))
-    fetcher = Fetcher(Limits(), MediaSources.of(["127.0.0.1"]), names)
+    fetcher = Fetcher(Limits(), MediaAllowlist.parse(["127.0.0.1"]), names)
     for url in urls:
         try:
             print(len((await fetcher.fetch(url, lambda size: None)).content))

@@ -11,7 +11,7 @@ import pytest
 from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionUserMessageParam
 
-from cornserve.gateway.request.heed import heeding, watched
+from cornserve.gateway.request.unused_fields import reject_unused, tracked
 from cornserve.task import Task
 from cornserve.task.recording import Recording
 from cornserve.task.replayable_random import ReplayableRandom
@@ -83,7 +83,7 @@ def test_a_request_that_is_handed_on_is_heeded() -> None:
     )
 
     recording = Recording(ReplayableRandom("a request"))
-    recording.play("Chat", lambda: heeding(Chat(model_id="m"), watched(ChatRequest, given)))
+    recording.play("Chat", lambda: reject_unused(Chat(model_id="m"), tracked(ChatRequest, given)))
 
     assert ChatRequest.model_validate_json(recording.invocations[0].request) == given
 
@@ -91,7 +91,7 @@ def test_a_request_that_is_handed_on_is_heeded() -> None:
 def test_a_copy_of_a_request_is_one_as_any_other() -> None:
     given = ChatRequest.model_validate({"messages": [USER], "n": 2})
 
-    changed = watched(ChatRequest, given).model_copy(update={"n": 3})
+    changed = tracked(ChatRequest, given).model_copy(update={"n": 3})
 
     assert (type(changed), changed.n, changed.messages) == (ChatRequest, 3, given.messages)
 
@@ -118,4 +118,4 @@ def test_who_looks_at_the_whole_request_heeds_it(look: Callable[[ChatRequest], A
             assert look(request) == look(given)
             return ChatResponse(text="")
 
-    heeding(Looking(), watched(ChatRequest, given))
+    reject_unused(Looking(), tracked(ChatRequest, given))

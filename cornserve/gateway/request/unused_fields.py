@@ -1,0 +1,94 @@
+"""Rejects requests with fields that the app ignores, so that clients do not rely on them.
+
+OpenAI's API has more fields than most tasks use. A task therefore receives a request that tracks which of its fields
+are read. Handing the request to a unit task, copying it or dumping it counts as reading all fields (see
+`cornserve.task.lazy_model`).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from cornserve.gateway.errors import ApiError
+from cornserve.task.base import Task
+from cornserve.task.lazy_model import lazy_subclass
+
+Model = TypeVar("Model", bound=BaseModel)
+
+ALL_FIELDS = "__dict__"
+
+_REQUIRED = object()
+"""Stands for the default of a required field."""
+
+_ALL_READ = frozenset({ALL_FIELDS})
+
+
+def tracked(model: type[Model], source: BaseModel, **changes: object) -> Model:
+    """Returns a `model` that tracks reads of its fields.
+
+    The fields have the values of `source`, an instance of `model` that may have more fields, except for `changes`.
+    """
+    request: Model = object.__new__(_tracked_type(model))
+    set_attribute = object.__setattr__
+    set_attribute(request, "_read", set())
+    set_attribute(request, "_values", source.__dict__ | changes if changes else source.__dict__)
+    set_attribute(request, "__pydantic_fields_set__", source.__pydantic_fields_set__ & _defaults(model).keys())
+    return request
+
+
+def reject_unused(path: Task[Any, Any], request: Any) -> Any:
+    """Returns the path's response. Raises a 400 with the names of the fields of a tracked request that it ignored."""
+    response = path.invoke(request)
+    read = getattr(request, "_read", _ALL_READ)
+    if ALL_FIELDS not in read and (unused := _non_default(request, request.__pydantic_fields_set__ - read)):
+        names = ", ".join(map(repr, sorted(unused)))
+        raise ApiError(400, f"this app makes no use of {names}", param=min(unused), code="unused_field")
+    return response
+
+
+def _non_default(request: Any, fields: set[str]) -> set[str]:
+    """Returns the optional fields among `fields` with another value than their default."""
+    model: type[BaseModel] = type(request)
+    values, defaults = request._values, _defaults(model)
+    return {name for name in fields if defaults[name] not in (_REQUIRED, values[name])}
+
+
+@cache
+def _defaults(model: type[BaseModel]) -> dict[str, Any]:
+    fields = model.model_fields.items()
+    return {
+        name: _REQUIRED if field.is_required() else field.get_default(call_default_factory=True)
+        for name, field in fields
+    }
+
+
+@cache
+def _tracked_type(model: type[Model]) -> type[Model]:
+    def all_fields(self: Any) -> dict[str, Any]:
+        self._read.add(ALL_FIELDS)
+        return {name: self._values[name] for name in _defaults(model)}
+
+    def __copy__(self: Model) -> Model:
+        return model.model_construct(set(self.model_fields_set), **vars(self))
+
+    return lazy_subclass(
+        model,
+        fields={name: _tracked_field(name) for name in _defaults(model)},
+        all_fields=all_fields,
+        slots=["_read", "_values"],
+        attributes={
+            "__copy__": __copy__,
+            "__deepcopy__": lambda self, memo=None: __copy__(self).__deepcopy__(memo),
+        },
+    )
+
+
+def _tracked_field(name: str) -> property:
+    def read(self: Any) -> Any:
+        self._read.add(name)
+        return self._values[name]
+
+    return property(read)

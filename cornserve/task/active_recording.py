@@ -1,0 +1,44 @@
+"""The recording on whose behalf the current code of a composite task runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+from cornserve.task.errors import OutsideRequestError
+from cornserve.task.replayable_random import ReplayableRandom
+
+
+class ActiveRecording(Protocol):
+    """What unit tasks and `replayable_choice` need of a `Recording`."""
+
+    random: ReplayableRandom
+
+    def invoke(self, task: Any, request: Any) -> Any:
+        """Records an invocation of the unit task `task`, or repeats it. Returns its output."""
+        ...
+
+
+active_recording: ContextVar[ActiveRecording] = ContextVar("active_recording")
+
+
+def require_active_recording(operation: str) -> ActiveRecording:
+    """Returns the active recording. Raises `OutsideRequestError`, which names `operation`, if there is none."""
+    recording = active_recording.get(None)
+    if recording is None:
+        raise OutsideRequestError(operation)
+    return recording
+
+
+def replayable_choice(n: int, p: Sequence[float] | None = None) -> int:
+    """Returns a random index below `n`; every replay of the request returns the same [C Listing 2].
+
+    Args:
+        p: weights of the `n` alternatives; by default, all are equally likely.
+    """
+    if n < 1:
+        raise ValueError(f"cannot choose among {n} alternatives: give a positive number")
+    if p is not None and len(p) != n:
+        raise ValueError(f"{n} alternatives need {n} probabilities, not {len(p)}")
+    return require_active_recording("replayable_choice was called").random.choose([1.0] * n if p is None else p)
