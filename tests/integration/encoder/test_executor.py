@@ -15,7 +15,7 @@ from cornserve.transport import LostError, Transport
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_tasklib.encoder import EncoderTask
 from tests.images import file_of, image_of, noise, sent
-from tests.integration.docs.metrics_told import metrics_told
+from tests.integration.docs.documented_metrics import documented_metrics
 from tests.integration.encoder.client import calling, read
 from tests.integration.encoder.engine import encoding, rows_of
 from tests.integration.llm.process import ExecutorProcess, running
@@ -184,4 +184,4 @@ async def test_every_metric_of_encoders_is_told(executor: ExecutorProcess) -> No
         if family.name.startswith("cornserve_encoder_")
     }
 
-    assert found == metrics_told("## Encoders")
+    assert found == documented_metrics("## Encoders")

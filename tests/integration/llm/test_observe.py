@@ -6,7 +6,7 @@ import httpx2 as httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from cornserve_tasklib import ChatRequest
-from tests.integration.docs.metrics_told import metrics_told
+from tests.integration.docs.documented_metrics import documented_metrics
 from tests.integration.llm.client import Client
 from tests.integration.llm.conftest import CONTEXT
 from tests.integration.llm.process import ExecutorProcess
@@ -30,7 +30,7 @@ async def test_every_metric_of_language_models_is_told(executor: ExecutorProcess
         if family.name.startswith("cornserve_") and not family.name.startswith("cornserve_transport_")
     }
 
-    assert found == metrics_told("## Executors") | metrics_told("## Language models")
+    assert found == documented_metrics("## Executors") | documented_metrics("## Language models")
 
 
 async def test_a_request_is_timed_by_the_engine(executor: ExecutorProcess, client: Client) -> None:

@@ -1,4 +1,4 @@
-"""READMEs of packages map their files."""
+"""The README of a package lists its files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
     "package",
     ["cornserve/gateway", "cornserve/transport", "executors/cornserve_executors", "planner/cornserve_planner"],
 )
-def test_a_map_names_every_file_and_none_that_is_not_there(package: str) -> None:
+def test_a_package_readme_lists_exactly_the_files_of_the_package(package: str) -> None:
     folder = ROOT / package
     rows = [line.split("|")[1] for line in (folder / "README.md").read_text().splitlines() if line.startswith("| `")]
     named = {folder / name for row in rows for name in re.findall("`(.+?)`", row)}

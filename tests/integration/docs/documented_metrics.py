@@ -1,4 +1,4 @@
-"""What the reference says of metrics."""
+"""Reads the tables of docs/reference/metrics.md."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import re
 
 from tests.integration.docs.pages import ROOT
 
-Told = set[tuple[str, str, frozenset[str]]]
-"""Name, type and labels."""
+DocumentedMetrics = set[tuple[str, str, frozenset[str]]]
+"""Name, type and labels of each metric."""
 
 
-def metrics_told(heading: str) -> Told:
+def documented_metrics(heading: str) -> DocumentedMetrics:
     text = (ROOT / "docs/reference/metrics.md").read_text()
     section = text[text.index(f"\n{heading}\n") + 1 :].partition("\n## ")[0]
     rows = re.findall(r"^\| `(cornserve_\w+)` \| (\w+) \|([^|]*)\|", section, re.MULTILINE)
