@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from cornserve.app.app import App
 from cornserve.app.source import load_app_source
-from cornserve.client.capture import CaptureError, source_of
+from cornserve.client.source_capture import SourceCaptureError, capture_source
 
 IMPORTS = """
 import os, sys
@@ -39,7 +39,7 @@ APP = 'app = App(name="hello", paths=[Hello()])'
 
 
 class Notebook:
-    """What is left of a notebook's cells, as IPython leaves it in `__main__`."""
+    """Runs cells like IPython, which stores their text and variables in `__main__`."""
 
     def __init__(self, main: ModuleType) -> None:
         self._main = main
@@ -66,57 +66,60 @@ def prefixes(source: str) -> list[JsonValue]:
     return [spec.config["prefix"] for spec in app.executor_specs().values()]
 
 
-def test_the_cells_of_a_notebook_give_what_an_app_needs_and_nothing_else(notebook: Notebook) -> None:
-    source = source_of(notebook.run(IMPORTS, HELPERS, "1 / 1", CLASSES, APP))
+def test_only_the_statements_that_an_app_needs_are_captured(notebook: Notebook) -> None:
+    source = capture_source(notebook.run(IMPORTS, HELPERS, "1 / 1", CLASSES, APP))
     assert prefixes(source) == ["Hello, "]
     assert "Client(" not in source
     assert "1 / 1" not in source
 
 
-def test_of_a_cell_that_ran_twice_the_second_run_counts(notebook: Notebook) -> None:
+def test_the_last_run_of_a_cell_is_captured(notebook: Notebook) -> None:
     again = HELPERS.replace("Hello", "Good morning")
-    assert prefixes(source_of(notebook.run(IMPORTS, HELPERS, CLASSES, again, CLASSES, APP))) == ["Good morning, "]
+    assert prefixes(capture_source(notebook.run(IMPORTS, HELPERS, CLASSES, again, CLASSES, APP))) == ["Good morning, "]
 
 
-def test_cells_that_are_no_python_are_nobodys(notebook: Notebook) -> None:
+def test_cells_that_are_not_python_are_ignored(notebook: Notebook) -> None:
     app = notebook.run(IMPORTS, HELPERS, CLASSES, APP)
     vars(sys.modules["__main__"])["In"].append("%timeit (")
-    assert prefixes(source_of(app)) == ["Hello, "]
+    assert prefixes(capture_source(app)) == ["Hello, "]
 
 
 @pytest.mark.parametrize(
-    ("cells", "complaint"),
+    ("cells", "message"),
     [
         ([HELPERS, CLASSES, f"if True:\n    {APP}"], "binds 'app', which the app uses"),
         (["for GREETING in ['Hi']: polite = str", CLASSES, APP], "binds '(GREETING|polite)', which the app uses"),
-        ([HELPERS, CLASSES, APP, "app.shares = (2.0,)"], "something was changed after it was defined"),
+        ([HELPERS, CLASSES, APP, "app.shares = (2.0,)"], "an object was changed after its definition"),
         (["GREETING = sys.argv[0].lower() if In else 0\npolite = str", CLASSES, APP], "binds 'In', which"),
     ],
 )
-def test_what_cannot_be_taken_along_is_said(notebook: Notebook, cells: list[str], complaint: str) -> None:
+def test_an_app_that_cannot_be_captured_is_rejected(notebook: Notebook, cells: list[str], message: str) -> None:
     app = notebook.run(IMPORTS, *cells)
-    with pytest.raises(CaptureError, match=complaint):
-        source_of(app)
+    with pytest.raises(SourceCaptureError, match=message):
+        capture_source(app)
 
 
-def test_an_app_that_has_no_name_cannot_be_found(notebook: Notebook) -> None:
+def test_an_app_without_a_variable_is_rejected(notebook: Notebook) -> None:
     notebook.run(IMPORTS, HELPERS, CLASSES, APP)
     nameless = eval(APP.removeprefix("app = "), vars(sys.modules["__main__"]))
-    with pytest.raises(CaptureError, match="'hello' is not the value of a variable"):
-        source_of(nameless)
+    with pytest.raises(SourceCaptureError, match="'hello' is not assigned to a variable"):
+        capture_source(nameless)
 
 
-def test_a_script_gives_its_apps_source_without_running_again(tmp_path: Path) -> None:
+def test_the_source_of_a_script_is_captured_without_running_it_again(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
-    ending = "from cornserve.client.capture import source_of\nprint(source_of(app))\n"
+    ending = "from cornserve.client.source_capture import capture_source\nprint(capture_source(app))\n"
     script.write_text(f"from __future__ import annotations\n{IMPORTS}{HELPERS}{CLASSES}{APP}\n{ending}")
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
     assert prefixes(done.stdout) == ["Hello, "]
-    assert "source_of" not in done.stdout
+    assert "capture_source" not in done.stdout
 
 
-def test_a_shell_that_keeps_no_text_says_so() -> None:
-    attempt = "from cornserve.client.capture import *\ntry: source_of(app)\nexcept Exception as error: print(error)"
+def test_an_app_in_the_python_shell_is_rejected() -> None:
+    attempt = (
+        "from cornserve.client.source_capture import *\n"
+        "try: capture_source(app)\nexcept Exception as error: print(error)"
+    )
     code = f"{IMPORTS}app = App(name='a', paths=[EchoTask()])\n{attempt}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("Python keeps no text of what is typed into this shell. Deploy a file")
+    assert done.stdout.startswith("Python does not store the text that is typed into this shell: deploy a file")

@@ -1,4 +1,4 @@
-"""The asynchronous client as a test of the other one calls it, so that each test is told once."""
+"""The asynchronous client with the interface of the synchronous one, so that one test covers both."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Self
 from cornserve import AsyncClient
 
 
-class Blocking:
+class BlockingClient:
     def __init__(self, url: str, *, retries: int = 2) -> None:
         self._runner = asyncio.Runner()
         self._client = AsyncClient(url, retries=retries)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 
-class Event(NamedTuple):
+class ServerSentEvent(NamedTuple):
     name: str
     data: str = ""
 
@@ -15,23 +15,24 @@ class Event(NamedTuple):
         return self.name == "comment"
 
 
-class EventParser:
-    """Takes bytes as they come, gives events. Comments count: they say that the other side is there, which libraries
-    hide."""
+class SseParser:
+    """Parses events from bytes. Yields comments as well: they show that the server is alive, and most libraries hide
+    them.
+    """
 
     def __init__(self) -> None:
         self._rest = b""
-        """The begun line."""
+        """The last, incomplete line."""
         self._name = "message"
         self._data: list[str] = []
 
-    def take(self, data: bytes) -> Iterator[Event]:
+    def feed(self, data: bytes) -> Iterator[ServerSentEvent]:
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            if (event := self._take_line(line.removesuffix(b"\r").decode(errors="replace"))) is not None:
+            if (event := self._parse_line(line.removesuffix(b"\r").decode(errors="replace"))) is not None:
                 yield event
 
-    def _take_line(self, line: str) -> Event | None:
+    def _parse_line(self, line: str) -> ServerSentEvent | None:
         field, _, value = line.partition(":")
         value = value.removeprefix(" ")
         match field:
@@ -40,9 +41,9 @@ class EventParser:
             case "data":
                 self._data.append(value)
             case "" if line:
-                return Event("comment")
+                return ServerSentEvent("comment")
             case "" if self._data:
-                event = Event(self._name, "\n".join(self._data))
+                event = ServerSentEvent(self._name, "\n".join(self._data))
                 self._name, self._data = "message", []
                 return event
         return None
