@@ -39,9 +39,9 @@ from cornserve.task.spec import ExecutorSpec
 from cornserve.transport import Transport
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_executors.base.metrics import Metrics as ExecutorMetrics
+from cornserve_planner.deployment_plan import DeploymentPlan
 from cornserve_planner.plan import Plan
-from cornserve_planner.proposal import Proposal
-from cornserve_planner.session import Wish, find
+from cornserve_planner.planning import PlanRequest, make_plan
 from cornserve_tasklib import EmbeddingTask, EncoderTask, LLMTask
 from cornserve_tasklib.sampling import SamplingRequest
 from tests.integration.docs import cli_reference
@@ -114,13 +114,13 @@ def test_every_route_of_the_gateway_is_documented() -> None:
 
 
 def test_every_field_of_the_json_output_of_the_planner_is_documented() -> None:
-    found = find(Wish("qwen2.5-omni-7b", gpus=1)).as_document()
+    found = make_plan(PlanRequest("qwen2.5-omni-7b", gpus=1)).as_document()
     page = (REFERENCE / "plans.md").read_text()
 
-    assert _first_column(page, "Field") == set(Proposal.model_fields)
-    assert _first_column(page, "Of a plan") == set(Plan.model_fields)
-    assert _first_column(page, "Of the search") == found.keys() - Proposal.model_fields
-    assert _first_column(page, "Of an explanation") == found["explanations"][0].keys()
+    assert _first_column(page, "Field") == set(DeploymentPlan.model_fields)
+    assert _first_column(page, "Field of a plan") == set(Plan.model_fields)
+    assert _first_column(page, "Field of the search") == found.keys() - DeploymentPlan.model_fields
+    assert _first_column(page, "Field of an explanation") == found["explanations"][0].keys()
 
 
 def test_every_limit_is_documented_with_its_default() -> None:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.workload.gaps import Rng
-from cornserve_planner.workload.request import Audio, Image, Request, Video
+from cornserve_planner.workload.interarrival import Rng
+from cornserve_planner.workload.request import WorkloadAudio, WorkloadImage, WorkloadRequest, WorkloadVideo
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class LogNormal:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.mean) and self.mean >= 1):
-            raise InvalidInputError("mean", f"must be at least 1, is {self.mean}")
+            raise InvalidInputError("mean", f"must be at least 1, not {self.mean}")
         if not (math.isfinite(self.cv) and self.cv >= 0):
-            raise InvalidInputError("cv", f"must be at least 0, is {self.cv}")
+            raise InvalidInputError("cv", f"must be at least 0, not {self.cv}")
 
     def draw(self, rng: Rng) -> int:
         variance = math.log1p(self.cv**2)
@@ -51,18 +51,20 @@ class AddedModalities:
     def __post_init__(self) -> None:
         for name in ("video", "audio", "audio_output"):
             if not 0 <= getattr(self, name) <= 1:
-                raise InvalidInputError(name, f"must be a probability, is {getattr(self, name)}")
+                raise InvalidInputError(name, f"must be a probability, not {getattr(self, name)}")
 
 
-def with_modalities(requests: Iterable[Request], added: AddedModalities, *, seed: int = 0) -> Iterator[Request]:
+def add_modalities(
+    requests: Iterable[WorkloadRequest], added: AddedModalities, *, seed: int = 0
+) -> Iterator[WorkloadRequest]:
     rng = np.random.default_rng(seed)
     for request in requests:
         has_video, has_audio, speaks = rng.random(3) < (added.video, added.audio, added.audio_output)
         yield request.model_copy(
             update={
-                "images": request.images or (Image(tokens=added.image_tokens.draw(rng)),),
-                "videos": (Video(tokens=added.video_tokens.draw(rng)),) if has_video else (),
-                "audios": (Audio(tokens=added.audio_tokens.draw(rng)),) if has_audio else (),
+                "images": request.images or (WorkloadImage(tokens=added.image_tokens.draw(rng)),),
+                "videos": (WorkloadVideo(tokens=added.video_tokens.draw(rng)),) if has_video else (),
+                "audios": (WorkloadAudio(tokens=added.audio_tokens.draw(rng)),) if has_audio else (),
                 "output_modalities": ("text", "audio") if speaks else ("text",),
             }
         )

@@ -1,4 +1,4 @@
-"""What to run: instances of the model, each with its plan. The document that `cornserve plan --save` writes."""
+"""The file that `cornserve plan --save` writes: instances of the model, each with its plan."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Annotated
 from pydantic import Field
 
 from cornserve_planner.cells import Cell
-from cornserve_planner.document import Document, Part
+from cornserve_planner.document import Document, DocumentPart
 from cornserve_planner.mixture import Mixture
 from cornserve_planner.model import Name
 from cornserve_planner.plan import NonNegative, Plan
 
 
-class Instances(Part):
-    """So many complete instances of the model, each with this plan."""
+class InstanceGroup(DocumentPart):
+    """A number of complete instances of the model that share one plan."""
 
     count: Annotated[int, Field(ge=1)]
     plan: Plan
 
 
-class Proposal(Document):
+class DeploymentPlan(Document):
     """`format: cornserve-planner/proposal`.
 
     Args:
-        shares: of the request types for which it was made.
-        target: requests per second that were asked for; None where a budget was.
-        rate: requests per second that all instances together serve.
-        gpus: of the cells; their plans may leave some idle.
+        shares: the share of each request type that the plan assumes.
+        target: requested requests per second; None if a GPU budget was given.
+        rate: requests per second that all instances serve together.
+        gpus: GPUs of all cells; a plan may leave GPUs of its cell idle.
         instances: the largest first.
     """
 
@@ -40,36 +40,41 @@ class Proposal(Document):
     rate: NonNegative
     gpus: Annotated[int, Field(ge=0)]
     dollars: NonNegative | None = None
-    instances: tuple[Instances, ...]
+    instances: tuple[InstanceGroup, ...]
 
     @classmethod
-    def of_mixture(
+    def from_mixture(
         cls,
         model: str,
         shares: Mapping[str, float],
         mixture: Mixture,
         cells: tuple[Cell, ...],
         target: float | None = None,
-    ) -> Proposal:
+    ) -> DeploymentPlan:
         plans = {cell.gpus: cell.plan for cell in cells}
         counts = sorted(mixture.counts.items(), reverse=True)
-        found = tuple(Instances(count=count, plan=plan) for gpus, count in counts if (plan := plans[gpus]) is not None)
-        return cls._of(model, shares, mixture.rate, mixture.gpus, found, target)
+        instances = tuple(
+            InstanceGroup(count=count, plan=plan) for gpus, count in counts if (plan := plans[gpus]) is not None
+        )
+        return cls._from_instances(model, shares, mixture.rate, mixture.gpus, instances, target)
 
     @classmethod
-    def of_plan(cls, model: str, shares: Mapping[str, float], plan: Plan, target: float | None = None) -> Proposal:
-        return cls._of(model, shares, plan.capacity, plan.gpus, (Instances(count=1, plan=plan),), target)
+    def from_plan(
+        cls, model: str, shares: Mapping[str, float], plan: Plan, target: float | None = None
+    ) -> DeploymentPlan:
+        instances = (InstanceGroup(count=1, plan=plan),)
+        return cls._from_instances(model, shares, plan.capacity, plan.gpus, instances, target)
 
     @classmethod
-    def _of(
+    def _from_instances(
         cls,
         model: str,
         shares: Mapping[str, float],
         rate: float,
         gpus: int,
-        instances: tuple[Instances, ...],
+        instances: tuple[InstanceGroup, ...],
         target: float | None,
-    ) -> Proposal:
+    ) -> DeploymentPlan:
         prices = [entry.count * entry.plan.dollars for entry in instances if entry.plan.dollars is not None]
         return cls(
             model=model,

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 
 from pydantic import Field
 
-from cornserve_planner.document import Part
+from cornserve_planner.document import DocumentPart
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.graph import RequestType
-from cornserve_planner.workload.request import Modality, Request
+from cornserve_planner.workload.request import Modality, WorkloadRequest
 
 
-class Modalities(Part):
+class Modalities(DocumentPart):
     """Which components a request needs for what it has and what it wants. Text needs none but those that run always."""
 
     always: tuple[str, ...] = ()
@@ -25,7 +25,7 @@ class Modalities(Part):
         """All that are named."""
         return frozenset(self.always).union(*self.inputs.values(), *self.outputs.values())
 
-    def needed_by(self, request: Request) -> frozenset[str]:
+    def needed_by(self, request: WorkloadRequest) -> frozenset[str]:
         """Raises `InvalidInputError` if the model does not know one of the request's modalities."""
         needed = set(self.always)
         for kind, known, wanted in (
@@ -35,7 +35,7 @@ class Modalities(Part):
             for modality in wanted:
                 if modality not in known and modality != "text":
                     raise InvalidInputError(
-                        f"request at {request.arrival:g} s", f"has {modality} {kind}, which the model does not know"
+                        f"request at {request.arrival:g} s", f"has {modality} {kind}, which the model does not support"
                     )
                 needed.update(known.get(modality, ()))
         return frozenset(needed)
@@ -46,12 +46,12 @@ class Modalities(Part):
         return RequestType("+".join(sorted(components, key=order.index)), components)
 
 
-def shares(requests: Iterable[Request], modalities: Modalities) -> dict[RequestType, float]:
+def type_shares(requests: Iterable[WorkloadRequest], modalities: Modalities) -> dict[RequestType, float]:
     """Of each type, the largest first; they add up to 1."""
     counts = Counter(modalities.needed_by(request) for request in requests)
     total = counts.total()
     if not total:
-        raise InvalidInputError("requests", "there are none")
+        raise InvalidInputError("requests", "must not be empty")
     return {modalities.request_type(components): count / total for components, count in counts.most_common()}
 
 

@@ -22,13 +22,13 @@ TOLERANCE = 1e-9
 with: at 1e-9, HiGHS 1.15 now and then proves what is not so, when it is given a plan to start from."""
 
 
-class Engine(StrEnum):
+class SolverEngine(StrEnum):
     HIGHS = "highs"
     CBC = "cbc"
 
 
 @dataclass(frozen=True, slots=True)
-class Solver:
+class SolverSettings:
     """How to solve.
 
     Args:
@@ -36,13 +36,13 @@ class Solver:
         gap: the relative gap between value and bound that is good enough; 0 for a proof of optimality.
     """
 
-    engine: Engine = Engine.HIGHS
+    engine: SolverEngine = SolverEngine.HIGHS
     time_limit: float | None = 60.0
     gap: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SolverOutcome:
     """What a solver says of a program; its values are in the program's variables.
 
     Args:
@@ -56,7 +56,9 @@ class Outcome:
     seconds: float
 
 
-def run(program: pulp.LpProblem, solver: Solver, *, relaxed: bool = False, nodes: int | None = None) -> Outcome:
+def solve_program(
+    program: pulp.LpProblem, solver: SolverSettings, *, relaxed: bool = False, nodes: int | None = None
+) -> SolverOutcome:
     """Solves `program`.
 
     Args:
@@ -64,9 +66,9 @@ def run(program: pulp.LpProblem, solver: Solver, *, relaxed: bool = False, nodes
         nodes: of the search tree, after which the best so far is taken: the same one on slow machines as on fast ones.
     """
     started = perf_counter()
-    run_engine = _run_highs if solver.engine is Engine.HIGHS else _run_cbc
+    run_engine = _run_highs if solver.engine is SolverEngine.HIGHS else _run_cbc
     feasible, bound, proven = run_engine(program, solver, relaxed, nodes)
-    return Outcome(feasible, bound, proven, perf_counter() - started)
+    return SolverOutcome(feasible, bound, proven, perf_counter() - started)
 
 
 class _Highs(pulp.HiGHS):  # type: ignore[misc]
@@ -81,7 +83,7 @@ class _Highs(pulp.HiGHS):  # type: ignore[misc]
 
 
 def _run_highs(
-    program: pulp.LpProblem, solver: Solver, relaxed: bool, nodes: int | None
+    program: pulp.LpProblem, solver: SolverSettings, relaxed: bool, nodes: int | None
 ) -> tuple[bool | None, float, bool]:
     has_integers = not relaxed and program.isMIP()
     options: dict[str, float] = {} if nodes is None else {"mip_max_nodes": nodes}
@@ -110,7 +112,7 @@ def _run_highs(
 
 
 def _run_cbc(
-    program: pulp.LpProblem, solver: Solver, relaxed: bool, nodes: int | None
+    program: pulp.LpProblem, solver: SolverSettings, relaxed: bool, nodes: int | None
 ) -> tuple[bool | None, float, bool]:
     with tempfile.TemporaryDirectory() as directory:
         log = Path(directory, "log")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.workload.request import Audio, Image, Video
+from cornserve_planner.workload.request import WorkloadAudio, WorkloadImage, WorkloadVideo
 
 _SIDES = re.compile(r"(\d+)x(\d+)")
 _AMOUNT = re.compile(r"(\d+(?:\.\d*)?(?:e[-+]?\d+)?)([stf])")
@@ -15,11 +15,11 @@ _UNITS = {"s": "seconds", "t": "tokens", "f": "frames"}
 Medium = dict[str, int | float]
 
 
-def parse(cell: str) -> list[Medium]:
+def parse_media(cell: str) -> list[Medium]:
     return [_medium(text.strip()) for text in cell.split(";")] if cell.strip() else []
 
 
-def write(media: Sequence[Image | Video | Audio]) -> str:
+def format_media(media: Sequence[WorkloadImage | WorkloadVideo | WorkloadAudio]) -> str:
     return ";".join(_written(medium.model_dump(exclude_none=True)) for medium in media)
 
 
@@ -33,10 +33,11 @@ def _medium(text: str) -> Medium:
             said = {_UNITS[amount[2]]: int(number) if number.is_integer() else number}
         else:
             raise InvalidInputError(
-                text or "''", "has to be of parts such as 1920x1080 (pixels), 650t (tokens), 8s (seconds), 25f (frames)"
+                text or "''",
+                "must consist of parts such as 1920x1080 (pixels), 650t (tokens), 8s (seconds), 25f (frames)",
             )
         if repeated := found.keys() & said.keys():
-            raise InvalidInputError(text, f"gives {min(repeated)} twice")
+            raise InvalidInputError(text, f"has {min(repeated)} twice")
         found |= said
     return found
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.workload.curve import RateCurve
+from cornserve_planner.workload.rate_curve import RateCurve
 
 Family = Literal["poisson", "gamma", "weibull"]
 """Those that ServeGen fits [ServeGen §3]."""
@@ -28,18 +28,18 @@ _BEFORE = 50.0
 
 
 @dataclass(frozen=True, slots=True)
-class Gaps:
+class InterarrivalGaps:
     family: Family = "poisson"
     cv: float = 1.0
     """Standard deviation over mean: 1 for Poisson, above 1 in bursts, below 1 evenly."""
 
     def __post_init__(self) -> None:
         if self.family not in get_args(Family):
-            raise InvalidInputError("family", f"{self.family!r} is none of {', '.join(get_args(Family))}")
+            raise InvalidInputError("family", f"must be one of {', '.join(get_args(Family))}, not {self.family!r}")
         if not (math.isfinite(self.cv) and self.cv > 0):
-            raise InvalidInputError("cv", f"must be positive, is {self.cv}")
+            raise InvalidInputError("cv", f"must be positive, not {self.cv}")
         if self.family == "poisson" and self.cv != 1:
-            raise InvalidInputError("cv", f"is 1 in a Poisson process, not {self.cv}")
+            raise InvalidInputError("cv", f"must be 1 for a Poisson process, not {self.cv}")
 
     def draw(self, count: int, rng: Rng) -> Any:
         """Gaps of mean 1, as an array of `count` float64."""
@@ -53,25 +53,25 @@ class Gaps:
                 return rng.weibull(shape, count) / math.gamma(1 + 1 / shape)
 
 
-def arrivals(curve: RateCurve, gaps: Gaps | Iterable[Gaps], rng: Rng) -> Any:
+def draw_arrivals(curve: RateCurve, gaps: InterarrivalGaps | Iterable[InterarrivalGaps], rng: Rng) -> Any:
     """Seconds since the start, ascending, as an array of float64.
 
     Args:
         gaps: of the whole curve, or of each of its steps.
     """
-    kinds = [gaps] * len(curve.rates) if isinstance(gaps, Gaps) else list(gaps)
+    kinds = [gaps] * len(curve.rates) if isinstance(gaps, InterarrivalGaps) else list(gaps)
     found = []
     ahead = -_BEFORE
-    for place, (rate, kind) in enumerate(zip(curve.rates, kinds, strict=True)):
+    for index, (rate, kind) in enumerate(zip(curve.rates, kinds, strict=True)):
         expected = rate * curve.step
         if not expected:
             continue
-        within, ahead = _lay(ahead, expected, kind, rng)
-        found.append((place + within / expected) * curve.step)
+        within, ahead = _draw_within(ahead, expected, kind, rng)
+        found.append((index + within / expected) * curve.step)
     return np.concatenate(found) if found else np.empty(0)
 
 
-def _lay(start: float, end: float, gaps: Gaps, rng: Rng) -> tuple[Any, float]:
+def _draw_within(start: float, end: float, gaps: InterarrivalGaps, rng: Rng) -> tuple[Any, float]:
     """What falls on [0, end) of a process that had its last arrival at `start`, or has its next there, and how far
     beyond the end the next one is."""
     spots = [np.array([start])] if start >= 0 else [np.empty(0)]
@@ -90,7 +90,7 @@ def weibull_shape(cv: float) -> float:
     """The shape with that coefficient of variation, by bisection: there is no closed form."""
     low, high = 0.05, 100.0
     if not weibull_cv(high) <= cv <= weibull_cv(low):
-        raise InvalidInputError("cv", f"no Weibull distribution of a practical shape has {cv}")
+        raise InvalidInputError("cv", f"must be within the range of Weibull shapes from 0.05 to 100, not {cv}")
     for _ in range(80):
         middle = math.sqrt(low * high)
         low, high = (middle, high) if weibull_cv(middle) > cv else (low, middle)

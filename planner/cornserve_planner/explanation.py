@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cornserve_planner.plan import Objective, Plan
-from cornserve_planner.problem import Problem
+from cornserve_planner.problem import PlanningProblem
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.milp import capacity
-from cornserve_planner.strategies import Reached, costs_reached, rates_reached
+from cornserve_planner.strategies import StrategyResult, strategy_costs, strategy_rates
 
 FULL = 1e-6
 """An option with less than this of its time to spare is fully used."""
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class PlanExplanation:
     """What there is to say of a plan.
 
     Args:
@@ -33,7 +33,7 @@ class Explanation:
     limiting: tuple[str, ...]
     one_more: Mapping[str, float]
     binding: str
-    strategies: tuple[Reached, ...]
+    strategies: tuple[StrategyResult, ...]
     excluded: Mapping[str, str]
 
     @property
@@ -45,7 +45,7 @@ class Explanation:
         return self.plan.value / best if self.plan.objective is Objective.RATE else best / self.plan.value
 
 
-def explain(problem: Problem, plan: Plan, budget: Budget | None = None) -> Explanation:
+def explain_plan(problem: PlanningProblem, plan: Plan, budget: Budget | None = None) -> PlanExplanation:
     """Explains a plan that was solved for `problem`, within `budget` if there was one."""
     budget = budget or Budget()
     used = utilisation(problem, plan)
@@ -55,24 +55,24 @@ def explain(problem: Problem, plan: Plan, budget: Budget | None = None) -> Expla
         name: max(0.0, capacity(problem, {**plan.replicas, name: count + 1})[0] - plan.capacity)
         for name, count in plan.replicas.items()
     }
-    return Explanation(
+    return PlanExplanation(
         plan=plan,
         utilisation=used,
         limiting=limiting,
         one_more=one_more,
         binding=_binding(plan, budget, limiting),
         strategies=(
-            rates_reached(problem, budget)
+            strategy_rates(problem, budget)
             if plan.objective is Objective.RATE
-            else costs_reached(problem, plan.rate, plan.objective)
+            else strategy_costs(problem, plan.rate, plan.objective)
         ),
         excluded=problem.excluded,
     )
 
 
-def utilisation(problem: Problem, plan: Plan) -> dict[str, float]:
+def utilisation(problem: PlanningProblem, plan: Plan) -> dict[str, float]:
     """The fraction of its replicas' time that a plan uses of each option: seconds per second and replica."""
-    seconds = {(route.type, route.path): route.seconds for route in problem.routes}
+    seconds = {(path.type, path.name): path.seconds for path in problem.paths}
     busy = dict.fromkeys(plan.replicas, 0.0)
     for entry in plan.rates:
         for name, each in seconds[entry.type, entry.path].items():
@@ -81,7 +81,7 @@ def utilisation(problem: Problem, plan: Plan) -> dict[str, float]:
 
 
 def _binding(plan: Plan, budget: Budget, limiting: tuple[str, ...]) -> str:
-    full = f"all time of {', '.join(limiting)} is used"
+    full = f"{', '.join(limiting)} {'is' if len(limiting) == 1 else 'are'} fully used"
     if plan.objective is Objective.RATE:
         return f"the budget of {budget}: {full} at {plan.rate:.4g} requests/s"
     return f"the rate of {plan.rate:.4g} requests/s: {full} at {plan.capacity:.4g} requests/s"

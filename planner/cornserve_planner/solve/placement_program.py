@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import pulp
 
 from cornserve_planner.graph import DeploymentOption, Edge
-from cornserve_planner.problem import Problem, Route
+from cornserve_planner.problem import PlanningProblem, RequestPath
 from cornserve_planner.solve.cluster import Cluster
 
-Traffic = Callable[[Route], Mapping[Edge, float]]
+Traffic = Callable[[RequestPath], Mapping[Edge, float]]
 """The bytes that a request of the route's type sends from one option to another, b_{s,s'} of [C App. A]."""
 Placement = Mapping[str, Sequence[int]]
 """Replicas of each option on each node, y[s, h]."""
@@ -19,7 +19,7 @@ Placement = Mapping[str, Sequence[int]]
 _Term = tuple[pulp.LpVariable, float]
 
 
-class PlacedProgram:
+class PlacementProgram:
     """Variables R, x[t, p], y[s, h], z[t, p, s, h] and f[t, p, s, s', h, h'].
 
     Args:
@@ -31,7 +31,7 @@ class PlacedProgram:
 
     def __init__(
         self,
-        problem: Problem,
+        problem: PlanningProblem,
         cluster: Cluster,
         traffic: Traffic,
         *,
@@ -42,8 +42,8 @@ class PlacedProgram:
     ) -> None:
         self._problem, self._cluster, self._unit = problem, cluster, unit
         self._nodes = range(len(cluster.gpus))
-        self._routes = [route for route in problem.usable if problem.shares[route.type] > 0]
-        self._names = sorted({name for route in self._routes for name in route.seconds})
+        self._routes = [path for path in problem.usable if problem.shares[path.type] > 0]
+        self._names = sorted({name for path in self._routes for name in path.seconds})
         self.lp = pulp.LpProblem("placed", pulp.LpMinimize)
         self._rate = None if rate is not None else self._variable("R")
         self._x = [self._variable(f"x{index}") for index in range(len(self._routes))]
@@ -51,12 +51,12 @@ class PlacedProgram:
         self._z = [
             {
                 name: [self._variable(f"z{index}_{self._names.index(name)}_{node}") for node in self._nodes]
-                for name in it
+                for name in seconds
             }
-            for index, it in enumerate(route.seconds for route in self._routes)
+            for index, seconds in enumerate(path.seconds for path in self._routes)
         ]
         self._f: dict[tuple[int, Edge, int, int], pulp.LpVariable] = {}
-        self._bytes = [traffic(route) for route in self._routes]
+        self._bytes = [traffic(path) for path in self._routes]
         self._add_rates(rate)
         self._add_work()
         self._add_flows()
@@ -88,16 +88,16 @@ class PlacedProgram:
         found = {name: tuple(round(y.varValue or 0) for y in replicas) for name, replicas in self._y.items()}
         return {name: replicas for name, replicas in found.items() if any(replicas)}
 
-    def rates(self) -> list[tuple[Route, float]]:
-        return [(route, self._solved(x)) for route, x in zip(self._routes, self._x, strict=True)]
+    def rates(self) -> list[tuple[RequestPath, float]]:
+        return [(path, self._solved(x)) for path, x in zip(self._routes, self._x, strict=True)]
 
     def fullness(self, placement: Placement) -> Iterator[float]:
         """Of each executor on each node, and of each link: used, as a share of what there is."""
         busy: dict[tuple[str, int], float] = {}
-        for route, visits in zip(self._routes, self._z, strict=True):
+        for path, visits in zip(self._routes, self._z, strict=True):
             for name, rates in visits.items():
                 for node, rate in enumerate(rates):
-                    busy[name, node] = busy.get((name, node), 0.0) + self._solved(rate) * route.seconds[name]
+                    busy[name, node] = busy.get((name, node), 0.0) + self._solved(rate) * path.seconds[name]
         for (name, node), replicas in busy.items():
             if name in placement and placement[name][node]:
                 yield replicas / placement[name][node]
@@ -108,7 +108,7 @@ class PlacedProgram:
             if bandwidth := self._cluster.bandwidth[start][end]:
                 yield bytes_per_second / bandwidth
 
-    def flows(self) -> Iterator[tuple[Route, Edge, int, int, float, float]]:
+    def flows(self) -> Iterator[tuple[RequestPath, Edge, int, int, float, float]]:
         """Route, edge, from which node to which other, requests per second, bytes of each."""
         for (index, edge, start, end), variable in self._f.items():
             if start != end and (rate := self._solved(variable)) > 0:
@@ -129,7 +129,7 @@ class PlacedProgram:
     def _add_rates(self, wanted: float | None) -> None:
         """(4): each type's rate, divided among its routes."""
         for name, share in self._problem.shares.items():
-            terms = [(x, 1.0) for x, route in zip(self._x, self._routes, strict=True) if route.type == name]
+            terms = [(x, 1.0) for x, path in zip(self._x, self._routes, strict=True) if path.type == name]
             if not terms:
                 continue
             if self._rate is not None:
@@ -140,11 +140,11 @@ class PlacedProgram:
     def _add_work(self) -> None:
         """In place of (5): each request visits each executor of its route on some node, and occupies replicas there."""
         load: dict[tuple[str, int], list[_Term]] = {}
-        for route, x, visits in zip(self._routes, self._x, self._z, strict=True):
+        for path, x, visits in zip(self._routes, self._x, self._z, strict=True):
             for name, rates in visits.items():
                 self._require([(x, -1.0), *((z, 1.0) for z in rates)], pulp.LpConstraintEQ, 0.0)
                 for node, z in enumerate(rates):
-                    load.setdefault((name, node), []).append((z, route.seconds[name] / self._unit))
+                    load.setdefault((name, node), []).append((z, path.seconds[name] / self._unit))
         for (name, node), terms in load.items():
             self._require([*terms, (self._y[name][node], -1.0)], pulp.LpConstraintLE, 0.0)
 

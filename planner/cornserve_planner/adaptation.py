@@ -9,8 +9,8 @@ import pulp
 
 from cornserve_planner.cells import Cell
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.mixture import MISS, Mixture, fewest_gpus, lowest_accepted, total_rate
-from cornserve_planner.solve.engine import Solver, run
+from cornserve_planner.mixture import RATE_TOLERANCE, Mixture, fewest_gpus, minimum_rate, total_rate
+from cornserve_planner.solve.solver import SolverSettings, solve_program
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Adaptation:
         return sum(self.starts.values()) + sum(self.stops.values())
 
 
-def adapt(cells: Iterable[Cell], running: Mapping[int, int], rate: float) -> Adaptation:
+def adapt_mixture(cells: Iterable[Cell], running: Mapping[int, int], rate: float) -> Adaptation:
     """The way from `running` (counts by GPUs of a cell) to a mixture for `rate`: fewest GPUs, then fewest changes.
 
     Cells that are not efficient are kept where they do no harm.
@@ -34,12 +34,12 @@ def adapt(cells: Iterable[Cell], running: Mapping[int, int], rate: float) -> Ada
     cells = tuple(cells)
     for gpus, count in running.items():
         if count < 0:
-            raise InvalidInputError(f"running.{gpus}", f"has to be at least 0, not {count}")
+            raise InvalidInputError(f"running.{gpus}", f"must be at least 0, not {count}")
         if gpus not in {cell.gpus for cell in cells}:
-            raise InvalidInputError(f"running.{gpus}", "is the size of no cell")
+            raise InvalidInputError(f"running.{gpus}", "no cell has this size")
     best = fewest_gpus(cells, rate)
     candidates = [best.counts]
-    if total_rate(cells, found := _closest(cells, running, rate, best.gpus)) >= lowest_accepted(rate):
+    if total_rate(cells, found := _closest(cells, running, rate, best.gpus)) >= minimum_rate(rate):
         candidates.append(found)
     return min((_difference(cells, running, counts) for counts in candidates), key=lambda way: way.changes)
 
@@ -59,9 +59,9 @@ def _closest(cells: tuple[Cell, ...], running: Mapping[int, int], rate: float, g
     if rate:
         scale = 1e4 / rate  # solvers' tolerances are absolute: 1e-6
         lp += pulp.lpSum(cell.rate * scale * counts[cell.gpus] for cell in cells if cell.rate) >= 1e4 * float(
-            1 - MISS / 2
+            1 - RATE_TOLERANCE / 2
         )
-    run(lp, Solver())
+    solve_program(lp, SolverSettings())
     return {size: round(count.varValue or 0) for size, count in counts.items()}
 
 

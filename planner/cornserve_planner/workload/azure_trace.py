@@ -8,10 +8,10 @@ from typing import Annotated
 from pydantic import Field
 
 from cornserve_planner.document import Document
-from cornserve_planner.workload.curve import RateCurve
+from cornserve_planner.workload.rate_curve import RateCurve
 
 
-class Arrivals(Document):
+class ArrivalCounts(Document):
     """`format: cornserve-planner/arrivals`."""
 
     kind = "arrivals"
@@ -29,8 +29,8 @@ class Arrivals(Document):
         return RateCurve(self.step_seconds, tuple(count / self.step_seconds for count in self.counts))
 
 
-def azure_lmm_2024() -> Arrivals:
+def azure_lmm_2024() -> ArrivalCounts:
     """A million multimodal requests in 7 days from 15 October 2024, 12:00 UTC. Only when they came: the published
     aggregate has neither images nor tokens."""
     path = files("cornserve_planner.workload") / "data/azure-lmm-2024.json"
-    return Arrivals.parse(path.read_text(), path.name)
+    return ArrivalCounts.parse(path.read_text(), path.name)

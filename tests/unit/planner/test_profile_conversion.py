@@ -5,42 +5,43 @@ from __future__ import annotations
 import pytest
 
 from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.inputs import build_inputs
 from cornserve_planner.model import ModelDocument
 from cornserve_planner.models import shipped_model
-from cornserve_planner.problem import Problem
-from cornserve_planner.profiled import conversion, measurements, problem
-from cornserve_planner.profiles.gpus import Gpus
-from cornserve_planner.profiles.profile import Profile
+from cornserve_planner.problem import PlanningProblem
+from cornserve_planner.profile_conversion import convert_profile, profile_measurements
+from cornserve_planner.profiles.gpus import GpuCatalog
+from cornserve_planner.profiles.profile import ModelProfile
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.milp import max_rate
-from cornserve_planner.workload.classes import Modalities, shares
+from cornserve_planner.workload.added_modalities import AddedModalities, add_modalities
 from cornserve_planner.workload.clients import ClientPool
 from cornserve_planner.workload.document import Workload
-from cornserve_planner.workload.modalities import AddedModalities, with_modalities
-from cornserve_planner.workload.servegen import generate
+from cornserve_planner.workload.request_types import Modalities, type_shares
+from cornserve_planner.workload.servegen import generate_requests
 
 
 def _servegen(modalities: Modalities | None) -> Workload:
     assert modalities is not None
-    requests = generate(ClientPool.servegen_images(), 300, rate=10, seed=1)
+    requests = generate_requests(ClientPool.servegen_images(), 300, rate=10, seed=1)
     known_inputs, known_outputs = modalities.inputs.keys(), modalities.outputs.keys()
     added = AddedModalities(
         video=0.5 if "video" in known_inputs else 0,
         audio=0.5 if "audio" in known_inputs else 0,
         audio_output=0.2 if "audio" in known_outputs else 0,
     )
-    return Workload(shares(with_modalities(requests, added, seed=1), modalities))
+    return Workload(type_shares(add_modalities(requests, added, seed=1), modalities))
 
 
-def _problem(name: str) -> Problem:
+def _problem(name: str) -> PlanningProblem:
     model = shipped_model(name)
-    return problem(model.graph(), Profile.shipped(name), _servegen(model.modalities), Gpus.shipped().types())
+    return build_inputs(model, _servegen(model.modalities), ModelProfile.shipped(name), GpuCatalog.shipped()).problem
 
 
 def test_seconds_are_those_of_the_published_rates() -> None:
     model = shipped_model("qwen2.5-omni-7b")
 
-    found = conversion(model.graph(), Profile.shipped(model.name), _servegen(model.modalities))
+    found = convert_profile(model.graph(), ModelProfile.shipped(model.name), _servegen(model.modalities))
 
     assert found.seconds["llm", "llm"] == pytest.approx(1 / 1.09)
     assert found.seconds["monolith", "audio_generator"] == pytest.approx(1 / 0.28, rel=1e-5)
@@ -67,7 +68,7 @@ def test_what_was_never_profiled_is_refused_by_name() -> None:
     model = shipped_model("qwen3-omni-30b-a3b")
 
     with pytest.raises(InvalidInputError, match=r"options\.talker: was not measured"):
-        conversion(model.graph(), Profile.shipped(model.name), _servegen(model.modalities))
+        convert_profile(model.graph(), ModelProfile.shipped(model.name), _servegen(model.modalities))
 
 
 MODEL = ModelDocument.parse(
@@ -102,18 +103,18 @@ options:
 
 
 def test_a_mix_becomes_a_measurement_and_other_numbers_of_gpus_are_left_out() -> None:
-    found, types = measurements(MODEL.graph(), Profile.parse(PROFILE, "p.yaml"))
+    found, types = profile_measurements(MODEL.graph(), ModelProfile.parse(PROFILE, "p.yaml"))
 
-    assert [(it.option, it.rate) for it in found] == [("E", 10), ("L", 2), ("EL", 4)]
+    assert [(measurement.option, measurement.rate) for measurement in found] == [("E", 10), ("L", 2), ("EL", 4)]
     assert [types[name].components for name in found[2].mix] == [{"encoder", "llm"}, {"llm"}]
 
 
 def test_a_factor_that_is_given_counts_instead_of_the_profile() -> None:
     workload = Workload({MODEL_TYPE: 1.0})
-    profile = Profile.parse(PROFILE, "p.yaml")
+    profile = ModelProfile.parse(PROFILE, "p.yaml")
 
-    measured = conversion(MODEL.graph(), profile, workload)
-    assumed = conversion(MODEL.graph(), profile, workload, {"EL": 3.0})
+    measured = convert_profile(MODEL.graph(), profile, workload)
+    assumed = convert_profile(MODEL.graph(), profile, workload, {"EL": 3.0})
 
     assert measured.factors["EL"] == pytest.approx(0.25 / (0.5 + 0.05))
     assert assumed.factors["EL"] == 3.0
@@ -123,31 +124,31 @@ MODEL_TYPE = Modalities(always=("encoder", "llm")).request_type(frozenset({"enco
 
 
 @pytest.mark.parametrize(
-    ("right", "wrong", "complaint"),
+    ("right", "wrong", "error"),
     [
         (
             "[{components: [encoder, llm]",
             "[{components: [encodr, llm]",
-            "options.2.throughput.0.mix.0.components: 'encodr' is no component of the model, which has encoder, llm",
+            "options.2.throughput.0.mix.0.components: unknown component 'encodr': use one of encoder, llm",
         ),
-        ("option: L,", "option: LL,", "options.1.option: 'LL' is no option of the model, which has E, L, EL"),
+        ("option: L,", "option: LL,", "options.1.option: unknown option 'LL': use one of E, L, EL"),
         (
             "  - {option: EL, gpu: L4, thr",
             "  - {option: EL, gpu: H100, gpus: 2, thr",
-            "options.EL.gpu: is left open by the model, and the profile knows it on L4, H100: choose one",
+            "options.EL.gpu: is not set in the model, and the profile has entries for L4, H100: choose one",
         ),
     ],
 )
-def test_a_profile_that_is_not_about_the_model_is_refused(right: str, wrong: str, complaint: str) -> None:
+def test_a_profile_that_is_not_about_the_model_is_refused(right: str, wrong: str, error: str) -> None:
     assert right in PROFILE
-    profile = Profile.parse(PROFILE.replace(right, wrong), "p.yaml")
+    profile = ModelProfile.parse(PROFILE.replace(right, wrong), "p.yaml")
 
     with pytest.raises(InvalidInputError) as refused:
-        conversion(MODEL.graph(), profile, Workload({MODEL_TYPE: 1.0}))
+        convert_profile(MODEL.graph(), profile, Workload({MODEL_TYPE: 1.0}))
 
-    assert str(refused.value) == complaint
+    assert str(refused.value) == error
 
 
 def test_a_component_that_is_given_twice_is_refused() -> None:
     with pytest.raises(InvalidInputError, match=r"mix\.1\.components: 'llm' is given twice"):
-        Profile.parse(PROFILE.replace("{components: [llm]", "{components: [llm, llm]"), "p.yaml")
+        ModelProfile.parse(PROFILE.replace("{components: [llm]", "{components: [llm, llm]"), "p.yaml")

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from cornserve_planner.document import Part
+from cornserve_planner.document import DocumentPart
 
 Tag = Literal["measured", "published", "predicted"]
 """Measured here; printed by others; computed from a model of the hardware."""
@@ -15,7 +15,7 @@ Unit = Literal["requests/s", "tokens/s", "seconds", "bytes", "bytes/s", "flops/s
 """Without prefixes: a figure in GB or ms would sooner or later be read as bytes or seconds."""
 
 
-class Figure(Part):
+class SourcedValue(DocumentPart):
     value: Annotated[float, Field(gt=0)]
     unit: Unit
     tag: Tag
@@ -24,18 +24,18 @@ class Figure(Part):
 
 
 def _in(unit: Unit) -> AfterValidator:
-    def check(figure: Figure) -> Figure:
+    def check(figure: SourcedValue) -> SourcedValue:
         if figure.unit != unit:
-            raise ValueError(f"has to be in {unit}, not in {figure.unit}")
+            raise ValueError(f"must be in {unit}, not in {figure.unit}")
         return figure
 
     return AfterValidator(check)
 
 
-Rate = Annotated[Figure, _in("requests/s")]
-Duration = Annotated[Figure, _in("seconds")]
-Size = Annotated[Figure, _in("bytes")]
-Bandwidth = Annotated[Figure, _in("bytes/s")]
-Compute = Annotated[Figure, _in("flops/s")]
-HourlyPrice = Annotated[Figure, _in("dollars/hour")]
-PurchasePrice = Annotated[Figure, _in("dollars")]
+Rate = Annotated[SourcedValue, _in("requests/s")]
+Duration = Annotated[SourcedValue, _in("seconds")]
+Size = Annotated[SourcedValue, _in("bytes")]
+Bandwidth = Annotated[SourcedValue, _in("bytes/s")]
+Compute = Annotated[SourcedValue, _in("flops/s")]
+HourlyPrice = Annotated[SourcedValue, _in("dollars/hour")]
+PurchasePrice = Annotated[SourcedValue, _in("dollars")]

@@ -8,10 +8,10 @@ import pytest
 
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.graph import RequestType
-from cornserve_planner.workload import files
-from cornserve_planner.workload.classes import Modalities, shares
 from cornserve_planner.workload.document import read_workload
-from cornserve_planner.workload.request import Audio, Image, Request, Video
+from cornserve_planner.workload.request import WorkloadAudio, WorkloadImage, WorkloadRequest, WorkloadVideo
+from cornserve_planner.workload.request_files import write_requests
+from cornserve_planner.workload.request_types import Modalities, type_shares
 
 OMNI = Modalities(
     always=("llm",),
@@ -19,15 +19,15 @@ OMNI = Modalities(
     outputs={"audio": ("talker", "vocoder")},
 )
 REQUESTS = [
-    Request(arrival=0, text_tokens=3),
-    Request(arrival=1, images=(Image(tokens=9),)),
-    Request(arrival=2, videos=(Video(tokens=9),)),
-    Request(arrival=4, text_tokens=1, audios=(Audio(tokens=9),), output_modalities=("text", "audio")),
+    WorkloadRequest(arrival=0, text_tokens=3),
+    WorkloadRequest(arrival=1, images=(WorkloadImage(tokens=9),)),
+    WorkloadRequest(arrival=2, videos=(WorkloadVideo(tokens=9),)),
+    WorkloadRequest(arrival=4, text_tokens=1, audios=(WorkloadAudio(tokens=9),), output_modalities=("text", "audio")),
 ]
 
 
 def test_what_goes_through_the_same_components_is_one_type() -> None:
-    assert shares(REQUESTS, OMNI) == {
+    assert type_shares(REQUESTS, OMNI) == {
         RequestType("llm+vision", frozenset({"llm", "vision"})): 0.5,
         RequestType("llm", frozenset({"llm"})): 0.25,
         RequestType("llm+ears+talker+vocoder", frozenset({"llm", "ears", "talker", "vocoder"})): 0.25,
@@ -37,24 +37,24 @@ def test_what_goes_through_the_same_components_is_one_type() -> None:
 def test_a_modality_that_the_model_does_not_know_is_refused() -> None:
     deaf = Modalities(always=("llm",), inputs={"image": ("vision",), "video": ("vision",)})
 
-    with pytest.raises(InvalidInputError, match="request at 4 s: has audio input, which the model does not know"):
-        shares(REQUESTS, deaf)
-    with pytest.raises(InvalidInputError, match="request at 0 s: has image output, which the model does not know"):
-        shares([Request(arrival=0, text_tokens=1, output_modalities=("image",))], deaf)
+    with pytest.raises(InvalidInputError, match="request at 4 s: has audio input, which the model does not support"):
+        type_shares(REQUESTS, deaf)
+    with pytest.raises(InvalidInputError, match="request at 0 s: has image output, which the model does not support"):
+        type_shares([WorkloadRequest(arrival=0, text_tokens=1, output_modalities=("image",))], deaf)
 
 
 def test_no_requests_are_no_workload() -> None:
-    with pytest.raises(InvalidInputError, match="requests: there are none"):
-        shares([], OMNI)
+    with pytest.raises(InvalidInputError, match="requests: must not be empty"):
+        type_shares([], OMNI)
 
 
 def test_a_file_of_requests_has_shares_and_a_rate(tmp_path: Path) -> None:
-    files.write(tmp_path / "r.jsonl", REQUESTS)
+    write_requests(tmp_path / "r.jsonl", REQUESTS)
 
     workload = read_workload(tmp_path / "r.jsonl", OMNI)
 
     assert workload.rate == pytest.approx(3 / 4)
-    assert workload.shares == shares(REQUESTS, OMNI)
+    assert workload.shares == type_shares(REQUESTS, OMNI)
 
 
 HEADER = "format: cornserve-planner/workload\nversion: 1\n"
@@ -77,14 +77,14 @@ def test_a_document_names_its_types(tmp_path: Path) -> None:
 
 
 def test_a_document_names_a_file_beside_it(tmp_path: Path) -> None:
-    files.write(tmp_path / "r.csv", REQUESTS)
+    write_requests(tmp_path / "r.csv", REQUESTS)
     path = tmp_path / "w.yaml"
     path.write_text(HEADER + "rate: 100\nrequests: r.csv\n")
 
     workload = read_workload(path, OMNI)
 
     assert workload.rate == 100
-    assert workload.shares == shares(REQUESTS, OMNI)
+    assert workload.shares == type_shares(REQUESTS, OMNI)
 
 
 @pytest.mark.parametrize(
@@ -92,12 +92,12 @@ def test_a_document_names_a_file_beside_it(tmp_path: Path) -> None:
     [
         ("", "w.yaml: document: give either types or requests"),
         ("requests: r.csv\ntypes: {t: {components: [llm], share: 1}}", "give either types or requests"),
-        ("types: {t: {components: [llm], share: 0.5}}", "types: their shares add up to 0.5, not to 1"),
-        ("types: {t: {components: [llm], share: -1}}", "types.t.share: has to be greater than or equal to 0, not -1"),
-        ("types: {t: {components: [llm], share: .nan}}", "types.t.share: has to be a"),
+        ("types: {t: {components: [llm], share: 0.5}}", "types: the shares add up to 0.5, not to 1"),
+        ("types: {t: {components: [llm], share: -1}}", "types.t.share: must be greater than or equal to 0, not -1"),
+        ("types: {t: {components: [llm], share: .nan}}", "types.t.share: must be a"),
         ("types: {t: {components: [], share: 1}}", "types.t.components"),
-        ("rate: -2\ntypes: {t: {components: [llm], share: 1}}", "rate: has to be greater than 0, not -2"),
-        ("requests: r.csv", "r.csv: the model does not say which components its modalities need"),
+        ("rate: -2\ntypes: {t: {components: [llm], share: 1}}", "rate: must be greater than 0, not -2"),
+        ("requests: r.csv", "r.csv: the model has no `modalities`: add them to read a file of requests"),
     ],
 )
 def test_a_wrong_document_is_refused(tmp_path: Path, text: str, error: str) -> None:
@@ -110,7 +110,7 @@ def test_a_wrong_document_is_refused(tmp_path: Path, text: str, error: str) -> N
 
 
 def test_too_few_requests_are_no_workload(tmp_path: Path) -> None:
-    files.write(tmp_path / "r.csv", REQUESTS[:1])
+    write_requests(tmp_path / "r.csv", REQUESTS[:1])
 
-    with pytest.raises(InvalidInputError, match=r"r.csv: has 1 requests: too few"):
+    with pytest.raises(InvalidInputError, match=r"r.csv: has 1 requests: at least 2"):
         read_workload(tmp_path / "r.csv", OMNI)

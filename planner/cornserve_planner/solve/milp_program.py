@@ -14,11 +14,11 @@ from functools import cached_property
 import pulp
 
 from cornserve_planner.plan import Objective
-from cornserve_planner.problem import Problem, Route
+from cornserve_planner.problem import PlanningProblem, RequestPath
 from cornserve_planner.solve.budget import Budget
 
 
-class Program:
+class MilpProgram:
     """Variables x_{t,p} / π_t (rates on routes), r_s (replicas) and R (the rate of all types together).
 
     Args:
@@ -30,7 +30,7 @@ class Program:
 
     def __init__(
         self,
-        problem: Problem,
+        problem: PlanningProblem,
         budget: Budget,
         *,
         rate: float | None = None,
@@ -39,14 +39,14 @@ class Program:
         whole: bool = True,
     ) -> None:
         self.problem = problem
-        self.routes = [
-            route
-            for route in undominated(problem.usable)
-            if problem.shares[route.type] > 0 and (replicas is None or replicas.keys() >= route.seconds.keys())
+        self.paths = [
+            path
+            for path in undominated(problem.usable)
+            if problem.shares[path.type] > 0 and (replicas is None or replicas.keys() >= path.seconds.keys())
         ]
         self.unit = 1 / rate if rate is not None else self._unit_of_time()
         self.lp = pulp.LpProblem("plan", pulp.LpMinimize)
-        self.x = [self.lp.add_variable(f"x{index}", 0) for index in range(len(self.routes))]
+        self.x = [self.lp.add_variable(f"x{index}", 0) for index in range(len(self.paths))]
         self.rate: pulp.LpVariable | None = self.lp.add_variable("R", 0) if rate is None else None
         self._add_flows()
         if replicas is None:
@@ -113,33 +113,33 @@ class Program:
         found = {name: round(variable.varValue or 0) for name, variable in self.replicas.items()}
         return {option.name: found[option.name] for option in self.problem.options if found.get(option.name)}
 
-    def solved_rates(self) -> list[tuple[Route, float]]:
+    def solved_rates(self) -> list[tuple[RequestPath, float]]:
         return [
-            (route, self.problem.shares[route.type] * self.per_second(variable.varValue or 0.0))
-            for route, variable in zip(self.routes, self.x, strict=True)
+            (path, self.problem.shares[path.type] * self.per_second(variable.varValue or 0.0))
+            for path, variable in zip(self.paths, self.x, strict=True)
         ]
 
     @cached_property
     def _load(self) -> dict[str, list[tuple[pulp.LpVariable, float]]]:
         """By option: which rates occupy its replicas, for how many units of time a request."""
         load: dict[str, list[tuple[pulp.LpVariable, float]]] = {}
-        for route, variable in zip(self.routes, self.x, strict=True):
-            for name, seconds in route.seconds.items():
-                work = self.problem.shares[route.type] * seconds / self.unit
+        for path, variable in zip(self.paths, self.x, strict=True):
+            for name, seconds in path.seconds.items():
+                work = self.problem.shares[path.type] * seconds / self.unit
                 load.setdefault(name, []).append((variable, work))
         return load
 
     def _unit_of_time(self) -> float:
         least: dict[str, float] = {}
-        for route in self.routes:
-            spent = sum(route.seconds.values())
-            least[route.type] = min(spent, least.get(route.type, math.inf))
+        for path in self.paths:
+            spent = sum(path.seconds.values())
+            least[path.type] = min(spent, least.get(path.type, math.inf))
         return sum(self.problem.shares[name] * spent for name, spent in least.items())
 
     def _add_flows(self) -> None:
         """Equations 10 and 13: each type's rate, divided among its routes."""
-        for name in dict.fromkeys(route.type for route in self.routes):
-            terms = [(x, 1.0) for x, route in zip(self.x, self.routes, strict=True) if route.type == name]
+        for name in dict.fromkeys(path.type for path in self.paths):
+            terms = [(x, 1.0) for x, path in zip(self.x, self.paths, strict=True) if path.type == name]
             if self.rate is None:
                 self._require(terms, pulp.LpConstraintEQ, 1.0)
             else:
@@ -155,9 +155,9 @@ class Program:
     def _add_openings(self, ceiling: float) -> None:
         """What is served needs a replica, even where it keeps less of one busy than a solver's tolerance: without these
         constraints, a type of one request in a million would be served by none."""
-        for route, variable in zip(self.routes, self.x, strict=True):
-            for name, seconds in route.seconds.items():
-                if self.problem.shares[route.type] * seconds * ceiling < 1:
+        for path, variable in zip(self.paths, self.x, strict=True):
+            for name, seconds in path.seconds.items():
+                if self.problem.shares[path.type] * seconds * ceiling < 1:
                     terms = [(variable, 1 / (ceiling * self.unit)), (self.replicas[name], -1.0)]
                     self._require(terms, pulp.LpConstraintLE, 0.0)
 
@@ -192,9 +192,9 @@ class Program:
             limits.append(math.floor(budget.dollars / self.problem.price(option) + 1e-9))
         if ceiling is not None:
             longest: dict[str, float] = {}
-            for route in self.routes:
-                if name in route.seconds:
-                    longest[route.type] = max(route.seconds[name], longest.get(route.type, 0.0))
+            for path in self.paths:
+                if name in path.seconds:
+                    longest[path.type] = max(path.seconds[name], longest.get(path.type, 0.0))
             busy = ceiling * sum(self.problem.shares[kind] * seconds for kind, seconds in longest.items())
             limits.append(math.ceil(busy * (1 + 1e-9)))
         return int(min(limits)) if limits else None
@@ -203,15 +203,15 @@ class Program:
         self.lp.addConstraint(pulp.LpConstraint(pulp.LpAffineExpression(list(terms)), sense, rhs=limit))
 
 
-def undominated(routes: Iterable[Route]) -> list[Route]:
+def undominated(paths: Iterable[RequestPath]) -> list[RequestPath]:
     """Without routes that occupy no option less than another one of their type: some best plan uses none of them."""
-    routes = list(routes)
+    paths = list(paths)
     kept: list[int] = []
-    for index, route in sorted(enumerate(routes), key=lambda item: sum(item[1].seconds.values())):
-        if not any(_at_most(routes[better], route) for better in kept if routes[better].type == route.type):
+    for index, path in sorted(enumerate(paths), key=lambda item: sum(item[1].seconds.values())):
+        if not any(_at_most(paths[better], path) for better in kept if paths[better].type == path.type):
             kept.append(index)
-    return [routes[index] for index in sorted(kept)]
+    return [paths[index] for index in sorted(kept)]
 
 
-def _at_most(better: Route, route: Route) -> bool:
-    return all(seconds <= route.seconds.get(name, 0.0) for name, seconds in better.seconds.items())
+def _at_most(better: RequestPath, path: RequestPath) -> bool:
+    return all(seconds <= path.seconds.get(name, 0.0) for name, seconds in better.seconds.items())
