@@ -1,4 +1,4 @@
-"""Distributes the tests among pytest-xdist workers."""
+"""How tests are divided among the processes that run them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 
-class DirectoryScheduling(LoadScopeScheduling):  # type: ignore[misc]
-    """Runs the integration tests of a directory in one worker, because they share engines, and other tests by file."""
+class ByRoom(LoadScopeScheduling):  # type: ignore[misc]
+    """The integration tests of a folder share what they start, engines above all: one process runs them all. Of other
+    tests, one process runs those of a file.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
@@ -16,4 +18,4 @@ class DirectoryScheduling(LoadScopeScheduling):  # type: ignore[misc]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling | None:
-    return DirectoryScheduling(config, log) if config.getvalue("dist") == "loadscope" else None
+    return ByRoom(config, log) if config.getvalue("dist") == "loadscope" else None

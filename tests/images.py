@@ -1,4 +1,4 @@
-"""Images for tests."""
+"""Image files that tests send."""
 
 from __future__ import annotations
 
@@ -14,25 +14,23 @@ from cornserve_tasklib.image import Image
 
 
 def noise(seed: int, width: int, height: int) -> PIL.Image.Image:
-    """Returns random pixels."""
+    """Differs from every other seed's all over."""
     pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
     return PIL.Image.fromarray(pixels)
 
 
-def encode_file(picture: PIL.Image.Image, format: str = "PNG", **options: Any) -> bytes:
-    """Returns the file that Pillow writes."""
+def file_of(picture: PIL.Image.Image, format: str = "PNG", **options: Any) -> bytes:
     with io.BytesIO() as file:
         picture.save(file, format, **options)
         return file.getvalue()
 
 
-def image_from_file(data: bytes, format: str, width: int, height: int, where: str = "messages[0].content[0]") -> Image:
-    """Returns the `Image` that a gateway makes of a file."""
+def image_of(data: bytes, format: str, width: int, height: int, where: str = "messages[0].content[0]") -> Image:
+    """As a gateway passes it on."""
     return Image(
         data=Blob(data), format=format, width=width, height=height, digest=sha256(data).hexdigest(), where=where
     )
 
 
-def as_image(picture: PIL.Image.Image, format: str = "PNG", **options: Any) -> Image:
-    """Returns the `Image` that a gateway makes of a picture."""
-    return image_from_file(encode_file(picture, format, **options), format, picture.width, picture.height)
+def sent(picture: PIL.Image.Image, format: str = "PNG", **options: Any) -> Image:
+    return image_of(file_of(picture, format, **options), format, picture.width, picture.height)

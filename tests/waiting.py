@@ -1,4 +1,4 @@
-"""Waits for conditions instead of fixed times."""
+"""Tests wait for conditions, never for a time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 
 async def until(condition: Callable[[], bool | Awaitable[bool]], *, seconds: float = 60) -> None:
-    """Returns when the condition holds; fails after `seconds`, which only a broken test reaches."""
+    """Returns when the condition holds; fails after `seconds`, which only a broken test waits for."""
     async with asyncio.timeout(seconds):
         while True:
             holds = condition()

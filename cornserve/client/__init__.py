@@ -4,51 +4,51 @@
         client.deploy("/models/smollm2", on_progress=print)
         print("".join(client.chat("smollm2", [{"role": "user", "content": "Hello!"}])))
 
-`client` and `async_client` contain the I/O only. They share the other modules: requests (`calls`), responses
-(`responses`, `sse`), retries (`retries`, `app_watch`) and errors (`errors`).
+`client` and `async_client` do the I/O and nothing else: what is asked (`calls`), how answers are read (`answers`,
+`events`), when to ask again (`watch`, `retries`) and what can go wrong (`errors`) is told once, for both.
 """
 
 from cornserve.app.record import ReplicaLog
 from cornserve.client.address import DEFAULT_URL
+from cornserve.client.answers import Item, Result
 from cornserve.client.async_client import AsyncClient
 from cornserve.client.client import Client
 from cornserve.client.errors import (
-    ApiStatusError,
-    AppDeletedError,
+    ApiError,
     ArgumentError,
-    ClientClosedError,
     ClientError,
+    ClosedError,
+    DeletedError,
     DeploymentError,
-    DeployTargetError,
     DisconnectedError,
-    EventLoopError,
-    ResponseTimeoutError,
-    UnexpectedResponseError,
+    LoopError,
+    NotInTimeError,
+    SilentError,
+    StrangerError,
+    TargetError,
     UnreachableError,
-    WaitTimeoutError,
 )
 from cornserve.client.images import image_part
-from cornserve.client.responses import StreamItem, StreamResult
 
 __all__ = [
     "DEFAULT_URL",
-    "ApiStatusError",
-    "AppDeletedError",
+    "ApiError",
     "ArgumentError",
     "AsyncClient",
     "Client",
-    "ClientClosedError",
     "ClientError",
-    "DeployTargetError",
+    "ClosedError",
+    "DeletedError",
     "DeploymentError",
     "DisconnectedError",
-    "EventLoopError",
+    "Item",
+    "LoopError",
+    "NotInTimeError",
     "ReplicaLog",
-    "ResponseTimeoutError",
-    "StreamItem",
-    "StreamResult",
-    "UnexpectedResponseError",
+    "Result",
+    "SilentError",
+    "StrangerError",
+    "TargetError",
     "UnreachableError",
-    "WaitTimeoutError",
     "image_part",
 ]

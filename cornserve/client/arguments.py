@@ -1,4 +1,4 @@
-"""Validation of arguments before anything is sent."""
+"""What calls are given, refused where it could not be sent: before anything is."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from pydantic_core import to_json
 from cornserve.client.errors import ArgumentError
 
 MAX_SECONDS = 1_000_000.0
-"""Longest timeout. The operating system's limit is 2**31 milliseconds."""
+"""Below what the operating system can wait for, 2**31 milliseconds; and longer than anybody does."""
 
 
 @contextmanager
 def usable_environment() -> Iterator[None]:
-    """Turns errors of proxies and certificates in the environment into `ArgumentError`."""
+    """Around what looks for proxies and certificates in the environment."""
     try:
         yield
-    except (httpx.InvalidURL, ValueError, OSError, ImportError) as error:  # the last: SOCKS needs a package
+    except (httpx.InvalidURL, ValueError, OSError, ImportError) as error:  # the last: SOCKS takes a package
         raise ArgumentError(
-            "environment", f"correct or unset its proxy (HTTP_PROXY, …) or certificates (SSL_CERT_FILE): {error}"
+            "environment", f"mend or unset its proxy (HTTP_PROXY, …) or certificates (SSL_CERT_FILE): {error}"
         ) from error
 
 
 def check_timeout(seconds: float | None) -> None:
-    if seconds is not None and not 0 <= seconds <= MAX_SECONDS:  # also rejects NaN
+    if seconds is not None and not 0 <= seconds <= MAX_SECONDS:  # nor NaN
         raise ArgumentError(
-            "timeout", f"{seconds!r} is not valid: give seconds between 0 and {MAX_SECONDS:.0f}, or None for no timeout"
+            "timeout", f"give seconds, at most {MAX_SECONDS:.0f}, or none for as long as it takes: not {seconds!r}"
         )
 
 
-def encode_json(name: str, value: Any) -> bytes:
-    """Raises `ArgumentError` with `name` if the value cannot be encoded."""
+def as_json(name: str, value: Any) -> bytes:
+    """`name`: what error messages call it."""
     try:
         return to_json(value)
     except ValueError as error:
         raise ArgumentError(name, f"cannot be sent as JSON: {error}") from error
 
 
-def quote_app_name(name: str) -> str:
-    """Returns the name of an app as a path segment."""
+def in_path(name: str) -> str:
+    """Of an app."""
     try:
         return quote(name, safe="")
     except UnicodeEncodeError as error:
-        raise ArgumentError("app", f"{name!r} is not a valid app name: {error}") from error
+        raise ArgumentError("app", f"{name!r} is no name of an app: {error}") from error

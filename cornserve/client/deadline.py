@@ -1,4 +1,4 @@
-"""Timeouts and deadlines."""
+"""How long things may take."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 CONNECT_SECONDS = 5.0
 ADMIN_SECONDS = 60.0
-"""Timeout of responses that need no model, and of sending a request."""
+"""For answers that take no model, and for sending what is asked."""
 
 
 class Deadline:

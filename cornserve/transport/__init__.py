@@ -1,26 +1,25 @@
-"""The data plane: tensors go from the executor that makes them to the one that needs them."""
+"""The data plane: passes tensors between executors."""
 
-from cornserve.transport.errors import LostError, SlabError, StaleError, TooLargeError, TransportError
-from cornserve.transport.production import Production, Slot, Writer
-from cornserve.transport.reader import Reader
-from cornserve.transport.segment import Location, reap
-from cornserve.transport.tensor_id import TensorId
-from cornserve.transport.tensor_view import TensorView
+from cornserve.transport.errors import LostError, SlabError, StaleError, TensorTooLargeError, TransportError
+from cornserve.transport.memory.reader import SegmentReader
+from cornserve.transport.memory.segment import Location, reap
+from cornserve.transport.producer.production import Production, Slot, StreamWriter
+from cornserve.transport.tensor import TensorId, TensorView
 from cornserve.transport.transport import Transport
 
 __all__ = [
     "Location",
     "LostError",
     "Production",
-    "Reader",
+    "SegmentReader",
     "SlabError",
     "Slot",
     "StaleError",
+    "StreamWriter",
     "TensorId",
+    "TensorTooLargeError",
     "TensorView",
-    "TooLargeError",
     "Transport",
     "TransportError",
-    "Writer",
     "reap",
 ]

@@ -1,18 +1,18 @@
-"""What can go wrong with a tensor on its way. None of it is a bug: whoever needs the tensor can have it made again."""
+"""Errors of the data plane. None is a defect: the gateway can have a lost tensor produced again."""
 
 from __future__ import annotations
 
 
 class TransportError(Exception):
-    """A tensor cannot be had, or not be stored."""
+    """A tensor cannot be stored or received."""
 
 
-class TooLargeError(TransportError):
-    """It will not fit, however long one waits."""
+class TensorTooLargeError(TransportError):
+    """A tensor exceeds what a request may have in a slab, however long it waits."""
 
-    def __init__(self, what: str, wanted: int, limit: int) -> None:
+    def __init__(self, subject: str, wanted: int, limit: int) -> None:
         super().__init__(
-            f"{what} needs {_mib(wanted)} of tensors at once, and a request may have {_mib(limit)} of a slab: "
+            f"{subject} needs {_mib(wanted)} of tensors at once, and a request may have {_mib(limit)} of a slab: "
             "send less in one request"
         )
         self.wanted = wanted
@@ -20,15 +20,15 @@ class TooLargeError(TransportError):
 
 
 class SlabError(TransportError):
-    """The slab cannot be made: its directory is missing, not writable, or full."""
+    """The slab cannot be created: its directory is missing, not writable, or full."""
 
 
 class LostError(TransportError):
-    """The producer is gone, has taken its tensors back, or is not the attempt that was asked for."""
+    """The producer has ended, has revoked the tensor, or runs another attempt."""
 
 
 class StaleError(TransportError):
-    """The memory has been given to somebody else: what was read from it may be another's."""
+    """The memory has been reused: bytes that were read from it may belong to another tensor."""
 
 
 def _mib(nbytes: int) -> str:

@@ -1,4 +1,4 @@
-"""The data plane of one process: what it produces, and what it consumes of others."""
+"""The data plane of one process: the tensors that it produces and consumes."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ from pathlib import Path
 
 from prometheus_client import Metric
 
-from cornserve.transport import segment
-from cornserve.transport.admission import Admission, Age
-from cornserve.transport.arrivals import Arrivals
-from cornserve.transport.board import Board, Name
-from cornserve.transport.consumers import Consumers
-from cornserve.transport.content import Contents
-from cornserve.transport.ends import PRODUCER
+from cornserve.transport.consumer.client import TransferClient
+from cornserve.transport.consumer.fetch import TensorFetcher
+from cornserve.transport.consumer.subscription import ProducerSession
 from cornserve.transport.errors import LostError
-from cornserve.transport.meter import Meter
-from cornserve.transport.production import Production
-from cornserve.transport.puller import Export, Piece, Puller
-from cornserve.transport.segment import TOKEN_BYTES
-from cornserve.transport.slab import Slab
-from cornserve.transport.subscriptions import Subscriptions
-from cornserve.transport.tcp import TcpPuller
-from cornserve.transport.tensor_id import TensorId
-from cornserve.transport.tensor_view import TensorView
+from cornserve.transport.heartbeat import PRODUCER_CODEC
+from cornserve.transport.memory import segment
+from cornserve.transport.memory.admission import RequestAge, SlabAdmission
+from cornserve.transport.memory.segment import TOKEN_BYTES
+from cornserve.transport.memory.slab import Slab
+from cornserve.transport.metrics import TransportMetrics
+from cornserve.transport.producer.cache import ContentCache
+from cornserve.transport.producer.production import Production
+from cornserve.transport.producer.registry import ProductionRegistry
+from cornserve.transport.producer.server import ConsumerSession, ProducerServer
+from cornserve.transport.pull.puller import Puller, PullRequest, PullSource
+from cornserve.transport.pull.tcp import TcpPuller
+from cornserve.transport.tensor import ProductionId, TensorId, TensorView
 from cornserve.v1 import transfer_pb2 as pb
 from cornserve.wire.listener import ConnectionFactories
 
 
-def _ignore() -> None:
-    """A recall: whoever uses a tensor will be done with it."""
+def _ignore_recall() -> None:
+    """Keeps the tensor until the consumer has finished."""
 
 
 class Transport:
-    """One for each process.
+    """Produces and consumes tensors. A process has one.
 
     Args:
-        directory: in tmpfs, the same for all processes of a node that are to share memory.
-        slab_bytes: for all tensors of this process; taken on first use.
-        request_bytes: what one request may have of it at once. So much is kept for the oldest request.
-        cache_bytes: how much that nobody needs any more may stay, in case that the same content is asked for again.
-        lease_seconds: how long a consuming process may be silent before it loses what it holds.
+        directory: in tmpfs; processes of a node that use the same directory share memory.
+        slab_bytes: size of the slab, which holds all tensors of this process. It is allocated on first use.
+        request_bytes: the most that one request may have in the slab at once. The oldest request has it in reserve.
+        cache_bytes: the most that unused tensors may occupy, for requests with the same content.
+        lease_seconds: a consuming process that is silent for longer loses its leases.
     """
 
     def __init__(
@@ -59,96 +59,101 @@ class Transport:
         self._lease_seconds = lease_seconds
         self._token = os.urandom(TOKEN_BYTES)
         self._slab = Slab(directory, self._token, slab_bytes)
-        self._admission = Admission(self._slab, request_bytes)
-        self._contents = Contents(self._admission.store, cache_bytes)
-        self._meter = Meter(self._admission, self._contents)
-        self._board = Board()
+        self._admission = SlabAdmission(self._slab, request_bytes)
+        self._metrics = TransportMetrics(self._admission)
+        self._cache = ContentCache(self._admission.store, cache_bytes, self._metrics)
+        self._registry = ProductionRegistry()
+        self._server: ProducerServer | None = None
         self._puller: Puller = TcpPuller()
-        self._consumers: Consumers | None = None
-        self._arrivals = Arrivals(self._slab, self._admission, self._puller, self._meter)
-        self._subscriptions = Subscriptions(self._board, self._token, lease_seconds, self._arrivals.forget, self._meter)
+        self._fetcher = TensorFetcher(self._admission, self._puller, self._metrics)
+        producer = ProducerSession(pb.Producer(token=self._token, segment=self._slab.path.name))
+        consumer = ConsumerSession(self._registry)
+        producer.send, consumer.send = consumer.apply_command, producer.apply_event
+        self._client = TransferClient(producer, lease_seconds, self._fetcher.on_disconnect, self._metrics)
 
     async def start(self, host: str) -> ConnectionFactories:
-        """Removes what dead processes have left.
+        """Removes the segments of dead processes, and serves consumers.
 
         Args:
-            host: the address on which other nodes may pull.
+            host: the address at which other nodes may pull tensors.
 
         Returns:
-            what a `MessageListener` needs, so that others find us.
+            the argument for the `MessageListener` at which consumers connect.
         """
         await asyncio.to_thread(segment.reap, self._directory)
         producer = pb.Producer(
             token=self._token,
             segment=self._slab.path.name,
             puller=self._puller.name,
-            address=await self._puller.open(host, self._find),
+            address=await self._puller.listen(host, self._find_pulled),
         )
-        self._consumers = Consumers(self._board, producer, self._lease_seconds, self._meter)
-        return {PRODUCER.preamble: self._consumers.answer}
+        self._server = ProducerServer(self._registry, producer, self._lease_seconds, self._metrics)
+        return {PRODUCER_CODEC.preamble: self._server.create_connection}
 
     async def stop(self) -> None:
-        """Ends all connections, and removes the slab. Whoever maps it may read on."""
-        if self._consumers is not None:
-            await self._consumers.close()
-        await self._subscriptions.close()
-        await self._arrivals.close()
+        """Closes all connections and removes the slab. Processes that map it may still read."""
+        if self._server is not None:
+            await self._server.close()
+        await self._client.close()
+        await self._fetcher.close()
         await self._puller.close()
         await self._slab.remove()
 
     def produce(self, request_id: str, invocation: int, attempt: int, *, arrived_us: int) -> Production:
-        """For the tensors of one invocation; to be released or revoked.
+        """Returns a production for the tensors of one invocation. The caller must release or revoke it.
 
         Args:
-            arrived_us: when the request arrived, which says who gets room first.
+            arrived_us: arrival time of the request in microseconds since 1970. Older requests get space first.
         """
-        account = self._admission.open(Age(arrived_us, request_id))
-        name = Name(request_id, invocation, attempt)
-        return Production(name, account, self._admission, self._contents, self._board)
+        quota = self._admission.open_quota(RequestAge(arrived_us, request_id))
+        production_id = ProductionId(request_id, invocation, attempt)
+        return Production(production_id, quota, self._admission, self._cache, self._registry)
 
     @asynccontextmanager
-    async def consume(self, source: TensorId, on_recall: Callable[[], None] = _ignore) -> AsyncIterator[TensorView]:
-        """A tensor, as soon as it is there, and held until the block ends.
+    async def consume(
+        self, tensor_id: TensorId, on_recall: Callable[[], None] = _ignore_recall
+    ) -> AsyncIterator[TensorView]:
+        """Yields a tensor, and holds a lease on it until the block ends.
 
-        It may be asked for before it exists, or before the invocation that will produce it has started.
+        The tensor, and even the invocation that produces it, need not exist yet.
 
         Args:
-            on_recall: is called when an older request waits for its room. Who holds it, and waits for another tensor,
-                leaves the block then, and has it made again: the older one may have what it waits for.
+            on_recall: called when an older request needs the space of the tensor. A consumer that still waits for
+                another tensor leaves the block, because the older request may have that one. The tensor is lost.
 
         Raises:
-            LostError: it will not come.
+            LostError: the tensor is lost.
         """
-        async with self._subscriptions.subscribed(source, on_recall) as incoming:
-            offer = await incoming.intake.next()
-            if offer is None:
-                raise LostError(f"{source} is lost: it is a stream, and has ended before it began")
-            async with self._arrivals.readable(incoming, offer) as received:
-                yield received
+        with self._client.subscribe(tensor_id, on_recall) as subscription:
+            announcement = await subscription.next()
+            if announcement is None:
+                raise LostError(f"{tensor_id} is lost: it is a stream that has ended without a tensor")
+            async with self._fetcher.fetch(subscription, announcement) as view:
+                yield view
 
-    async def consume_stream(self, source: TensorId) -> AsyncGenerator[TensorView, None]:
-        """The chunks of a stream of tensors. Each is held until the next one is asked for.
+    async def consume_stream(self, tensor_id: TensorId) -> AsyncGenerator[TensorView, None]:
+        """Yields the chunks of a stream of tensors. The lease on each ends when the next is requested.
 
-        Close it (`contextlib.aclosing`) if you may leave it early.
+        Use `contextlib.aclosing` if the loop may end early.
 
         Raises:
-            LostError: there will be no more, and it was not complete.
+            LostError: the rest of the stream is lost.
         """
-        async with self._subscriptions.subscribed(source, _ignore) as incoming:
-            while (offer := await incoming.intake.next()) is not None:
-                async with self._arrivals.readable(incoming, offer) as received:
-                    yield received
-                incoming.link.release(offer.chunk)
+        with self._client.subscribe(tensor_id, _ignore_recall) as subscription:
+            while (announcement := await subscription.next()) is not None:
+                async with self._fetcher.fetch(subscription, announcement) as view:
+                    yield view
+                subscription.release_chunk(announcement.chunk)
 
     def metrics(self) -> Iterable[Metric]:
-        """For Prometheus; may be called in any thread."""
-        return self._meter.metrics()
+        """Returns the metrics for Prometheus. May be called in any thread."""
+        return self._metrics.collect()
 
-    def _find(self, piece: Piece) -> Export | None:
-        """What another node wants to pull."""
-        block = self._admission.store.find(piece.offset, piece.nbytes, piece.generation)
-        if piece.token != self._token or block is None:
+    def _find_pulled(self, request: PullRequest) -> PullSource | None:
+        """Returns a tensor that another node pulls, or None if it has been freed."""
+        block = self._admission.store.find(request.offset, request.nbytes, request.generation)
+        if request.token != self._token or block is None:
             return None
-        self._meter.sent_bytes += piece.nbytes
-        mapping = self._slab.mapping
-        return Export(mapping.view(piece.offset, piece.nbytes), lambda: mapping.holds(piece.generation, piece.offset))
+        self._metrics.sent_bytes += request.nbytes
+        mapping, generation, offset = self._slab.mapping, request.generation, request.offset
+        return PullSource(mapping.view(offset, request.nbytes), lambda: mapping.has_generation(generation, offset))

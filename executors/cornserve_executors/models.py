@@ -1,4 +1,4 @@
-"""Checks of model directories and model ids."""
+"""Where the models are that executors load."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from cornserve_tasklib.hub import is_hub_id
 
 
 def check_model(model_id: str) -> None:
-    """Raises `StartError` unless `model_id` is a model directory or a valid Hugging Face id."""
+    """Refuses, before anything heavy is loaded, what is neither a model's directory nor an id on the hub."""
     model = Path(model_id)
     if is_hub_id(model_id) and not model.exists():
         return
     if not model.is_dir():
-        raise StartError(f"model directory not found: {model}")
+        raise StartError(f"there is no model directory {model}")
     if not (model / "config.json").is_file():
         raise StartError(f"{model} is not a model directory: it has no config.json")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from cornserve_planner.document import Document, DocumentPart
+from cornserve_planner.document import Document, Part
 
 NonNegative = Annotated[float, Field(ge=0)]
 
@@ -23,7 +23,7 @@ class Objective(StrEnum):
     """Fewest dollars per hour for a rate [H §4.3]."""
 
 
-class PathRate(DocumentPart):
+class PathRate(Part):
     """Requests of a type per second on a path: x_{t,p} of [C App. B]."""
 
     type: str

@@ -60,13 +60,13 @@ class Call:
         """Room in shared memory for the tensor that becomes this output. Waits while there is none: older requests
         have theirs first.
 
-        Write to `Slot.buffer`, then say by `Slot.publish` which dtype and shape it has, or `Slot.give_up`.
+        Write to `Slot.buffer`, then say by `Slot.publish` which dtype and shape it has, or `Slot.discard`.
 
         Args:
             nbytes: of the whole tensor.
 
         Raises:
-            TooLargeError: no request may ever have so much. Where it is not caught, the client is told so.
+            TensorTooLargeError: no request may ever have so much. Where it is not caught, the client is told so.
             SlabError: shared memory cannot be made.
             LostError: what the invocation has published has been taken back.
             TypeError: the executor's output has no `Tensor`.

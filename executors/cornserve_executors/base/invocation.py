@@ -12,7 +12,7 @@ from cornserve.observe.redaction import redacted_traceback
 from cornserve.task.output import Output
 from cornserve.task.references import Blob, Origin, ReferenceDecoder, Tensor
 from cornserve.tracebacks import clear_traceback
-from cornserve.transport import StaleError, TooLargeError
+from cornserve.transport import StaleError, TensorTooLargeError
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_executors.base.call import Call, Send
 from cornserve_executors.base.executor import EngineDeadError, Executor, InvalidRequestError, OverloadedError
@@ -49,7 +49,7 @@ def _end_by(error: Exception) -> pb.End:
             return pb.End(code=pb.CODE_DEADLINE_EXCEEDED, message="not done by the request's deadline")
         case InvalidRequestError() | ValidationError():
             return pb.End(code=pb.CODE_INVALID_ARGUMENT, message=str(error))
-        case TooLargeError():
+        case TensorTooLargeError():
             message = f"{error} (limit slab-mib, see `cornserve up --limit`)"
             return pb.End(code=pb.CODE_INVALID_ARGUMENT, message=message)
         case OverloadedError():

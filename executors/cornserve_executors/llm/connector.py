@@ -22,7 +22,7 @@ from vllm.platforms import current_platform
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
 
-from cornserve.transport import Location, Reader, StaleError, TensorView
+from cornserve.transport import Location, SegmentReader, StaleError, TensorView
 from cornserve_executors.copies import read
 
 ENCODED = "encoded/"
@@ -50,7 +50,7 @@ class EmbeddingsConnector(ECConnectorBase):  # type: ignore[misc]
         self._copied_to = self._device if runs_here else "cpu"
         self._step_tokens = vllm_config.scheduler_config.max_num_batched_tokens
         self._dtype = vllm_config.model_config.dtype
-        self._reader = Reader()
+        self._reader = SegmentReader()
         self._copies: dict[str, dict[str, torch.Tensor]] = {}
         """Of each request that is being read: what it needs next."""
         self._loads = EmbeddingLoads()

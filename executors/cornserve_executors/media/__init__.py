@@ -1,1 +1,1 @@
-"""Decoding of media files, independent of the model."""
+"""What executors do with media before a model sees them, whichever model it is."""

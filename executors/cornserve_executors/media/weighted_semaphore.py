@@ -1,4 +1,4 @@
-"""A semaphore whose holders acquire different amounts."""
+"""Bounds how much is under way, where pieces differ in size."""
 
 from __future__ import annotations
 
@@ -10,49 +10,45 @@ from cornserve_executors.media.fair_queue import FairQueue
 
 
 class WeightedSemaphore:
-    """Bounds the total weight of its holders. Owners are admitted round-robin, whatever the weight.
+    """Owners enter in turns, whatever the size. What is larger than all of the room has it to itself."""
 
-    A weight above `capacity` counts as `capacity`: its holder is admitted alone.
-    """
-
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._acquired = 0
-        self._waiters = FairQueue[tuple[int, asyncio.Future[None]]]()
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._taken = 0
+        self._waiting = FairQueue[tuple[int, asyncio.Future[None]]]()
 
     @asynccontextmanager
-    async def acquire(self, weight: int, owner: Hashable) -> AsyncIterator[None]:
-        """Waits until the weight fits, and holds it until the block ends."""
-        weight = min(weight, self._capacity)
-        await self._wait(weight, owner)
+    async def take(self, size: int, owner: Hashable) -> AsyncIterator[None]:
+        size = min(size, self._size)
+        await self._enter(size, owner)
         try:
             yield
         finally:
-            self._release(weight)
+            self._leave(size)
 
-    async def _wait(self, weight: int, owner: Hashable) -> None:
-        admitted = asyncio.get_running_loop().create_future()
-        self._waiters.push((weight, admitted), owner)
+    async def _enter(self, size: int, owner: Hashable) -> None:
+        entered = asyncio.get_running_loop().create_future()
+        self._waiting.add((size, entered), owner)
         self._admit()
         try:
-            await admitted
+            await entered
         except asyncio.CancelledError:
-            if admitted.cancelled():
-                self._admit()  # The cancelled waiter may have blocked the next one.
+            if entered.cancelled():
+                self._admit()  # It may have been in the way.
             else:
-                self._release(weight)
+                self._leave(size)
             raise
 
-    def _release(self, weight: int) -> None:
-        self._acquired -= weight
+    def _leave(self, size: int) -> None:
+        self._taken -= size
         self._admit()
 
     def _admit(self) -> None:
-        while self._waiters:
-            weight, admitted = self._waiters.peek()
-            if not admitted.cancelled():
-                if self._acquired + weight > self._capacity:
+        while self._waiting:
+            size, entered = self._waiting.next()
+            if not entered.cancelled():
+                if self._taken + size > self._size:
                     return
-                self._acquired += weight
-                admitted.set_result(None)
-            self._waiters.pop()
+                self._taken += size
+                entered.set_result(None)
+            self._waiting.take()

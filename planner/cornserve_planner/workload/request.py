@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from cornserve_planner.document import DocumentPart
+from cornserve_planner.document import Part
 
 Modality = Literal["text", "image", "video", "audio"]
 
@@ -15,7 +15,7 @@ Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(gt=0)]
 
 
-class _WorkloadMedium(DocumentPart):
+class _Medium(Part):
     """Of a medium its dimensions are known, or what became of it: the tokens that the model's encoder made of it."""
 
     tokens: Positive | None = None
@@ -23,11 +23,11 @@ class _WorkloadMedium(DocumentPart):
     @model_validator(mode="after")
     def _says_how_large_it_is(self) -> Self:
         if not self.model_dump(exclude_none=True):
-            raise ValueError("must have dimensions or tokens")
+            raise ValueError("says neither dimensions nor tokens")
         return self
 
 
-class _VisualMedium(_WorkloadMedium):
+class _Picture(_Medium):
     width: Positive | None = None
     """Pixels."""
     height: Positive | None = None
@@ -35,25 +35,25 @@ class _VisualMedium(_WorkloadMedium):
     @model_validator(mode="after")
     def _has_both_sides(self) -> Self:
         if (self.width is None) != (self.height is None):
-            raise ValueError("width and height must be given together")
+            raise ValueError("width and height come together")
         return self
 
 
-class WorkloadImage(_VisualMedium):
+class Image(_Picture):
     pass
 
 
-class WorkloadVideo(_VisualMedium):
+class Video(_Picture):
     seconds: Annotated[float, Field(gt=0)] | None = None
     frames: Positive | None = None
     """That the model looks at, after sampling."""
 
 
-class WorkloadAudio(_WorkloadMedium):
+class Audio(_Medium):
     seconds: Annotated[float, Field(gt=0)] | None = None
 
 
-class WorkloadRequest(DocumentPart):
+class Request(Part):
     """One line of a file of requests."""
 
     arrival: Seconds
@@ -61,19 +61,19 @@ class WorkloadRequest(DocumentPart):
     client: str = ""
     """Whose it is: requests of one client resemble each other [ServeGen]."""
     text_tokens: Count = 0
-    images: tuple[WorkloadImage, ...] = ()
-    videos: tuple[WorkloadVideo, ...] = ()
-    audios: tuple[WorkloadAudio, ...] = ()
+    images: tuple[Image, ...] = ()
+    videos: tuple[Video, ...] = ()
+    audios: tuple[Audio, ...] = ()
     output_modalities: Annotated[tuple[Modality, ...], Field(min_length=1)] = ("text",)
     output_tokens: Count = 0
     """Of text."""
-    output_images: tuple[WorkloadImage, ...] = ()
+    output_images: tuple[Image, ...] = ()
     output_audio_seconds: Seconds | None = None
 
     @model_validator(mode="after")
     def _has_an_input(self) -> Self:
         if not (self.text_tokens or self.images or self.videos or self.audios):
-            raise ValueError("must have an input: text_tokens, images, videos or audios")
+            raise ValueError("has no input: text_tokens is 0, and there are no images, videos or audios")
         return self
 
     @model_validator(mode="after")
@@ -84,7 +84,7 @@ class WorkloadRequest(DocumentPart):
             ("text", self.output_tokens),
         ):
             if amount and modality not in self.output_modalities:
-                raise ValueError(f"has {modality} output, but output_modalities does not contain it")
+                raise ValueError(f"puts out {modality}, which output_modalities lacks")
         return self
 
     @property

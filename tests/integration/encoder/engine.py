@@ -1,4 +1,4 @@
-"""Runs an encoder engine in the test process."""
+"""The engine of an encoder, in this process."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def running_engine(
-    model: Path, stats: EncoderStats | None = None, **settings: object
-) -> AsyncIterator[EncoderEngine]:
+async def encoding(model: Path, stats: EncoderStats | None = None, **settings: object) -> AsyncIterator[EncoderEngine]:
+    """The engine of an encoder, at work."""
     from cornserve_executors.encoder.engine import EncoderEngine
 
     engine = EncoderEngine(EncoderTask.model_validate({"model_id": str(model)} | settings), stats or EncoderStats())
@@ -32,8 +31,8 @@ async def running_engine(
         engine.shutdown()
 
 
-async def encode_rows(engine: EncoderEngine, image: Image, request_id: str = "request") -> Any:
-    """Returns the embeddings that the engine writes to shared memory, as a torch tensor."""
+async def rows_of(engine: EncoderEngine, image: Image, request_id: str = "request") -> Any:
+    """The image's embeddings as whoever maps the slab sees them: a tensor of torch's."""
     import torch
 
     plan = await engine.plan(image)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from cornserve.transport.meter import WAYS
+from cornserve.transport.metrics import TRANSFER_KINDS
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_echo.notes import NoteTask, ReadTask
 from tests.invoking import Caller, calling
@@ -40,7 +40,7 @@ def held(executors: EchoExecutors) -> float:
 
 def received(executors: EchoExecutors) -> float:
     """How many tensors have arrived."""
-    return sum(executors.total("cornserve_transport_hop_seconds_count", {"way": way}) for way in WAYS)
+    return sum(executors.total("cornserve_transport_hop_seconds_count", {"kind": kind}) for kind in TRANSFER_KINDS)
 
 
 def write(call: int, text: str, **fields: object) -> pb.Command:
@@ -111,7 +111,7 @@ async def test_two_requests_that_each_hold_one_slab_and_wait_for_the_other_both_
     executors: EchoExecutors, writers: str, writer: Caller, reader: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The younger has the reserve of the first writer, and the older that of the second. We do as a gateway would."""
-    monkeypatch.setattr("cornserve.transport.admission.RECALL_SECONDS", 0.05)
+    monkeypatch.setattr("cornserve.transport.memory.admission.RECALL_SECONDS", 0.05)
     large = json.dumps({"text": "news", "nbytes": SLAB_BYTES // 2})
     others = await executors.replica(NoteTask().spec)
     older, younger, youngest = (dict[str, object](request_id=name, arrived_us=age) for age, name in enumerate("abc"))
@@ -149,7 +149,7 @@ async def test_two_requests_that_each_hold_one_slab_and_wait_for_the_other_both_
 async def test_what_nobody_has_come_for_makes_room_for_an_older_request(
     executors: EchoExecutors, writers: str, writer: Caller, reader: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cornserve.transport.admission.RECALL_SECONDS", 0.05)
+    monkeypatch.setattr("cornserve.transport.memory.admission.RECALL_SECONDS", 0.05)
     large = json.dumps({"text": "news", "nbytes": SLAB_BYTES // 2})
     for call, name in ((3, "c"), (2, "b")):
         assert (await end_of(writer, start(call, large, request_id=name, arrived_us=call))).code == pb.CODE_OK

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cornserve.transport import TensorId, Transport
-from cornserve.transport.ends import PRODUCER
+from cornserve.transport.heartbeat import PRODUCER_CODEC
 from cornserve.wire.connection import MessageConnection
 from cornserve.wire.listener import MessageListener
 
@@ -45,12 +45,12 @@ class Site:
         """Of a process that stands still: somebody takes connections, and says no more than the greeting."""
 
         def answer() -> MessageConnection[Any, Any]:
-            line = MessageConnection(PRODUCER, lambda message: None)
+            line = MessageConnection(PRODUCER_CODEC, lambda message: None)
             self._stack.push_async_callback(line.wait_closed)
             self._stack.callback(line.abort, "the test is over")
             return line
 
-        reception = MessageListener({PRODUCER.preamble: answer})
+        reception = MessageListener({PRODUCER_CODEC.preamble: answer})
         self._stack.callback(reception.close)
         return await reception.listen("127.0.0.1:0")
 

@@ -11,45 +11,45 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cornserve.transport.admission import Account, Admission, Age
-from cornserve.transport.errors import TooLargeError
-from cornserve.transport.segment import PAGE, TOKEN_BYTES
-from cornserve.transport.slab import Slab
-from cornserve.transport.store import Block
+from cornserve.transport.errors import TensorTooLargeError
+from cornserve.transport.memory.admission import RequestAge, RequestQuota, SlabAdmission
+from cornserve.transport.memory.blocks import Block
+from cornserve.transport.memory.segment import PAGE, TOKEN_BYTES
+from cornserve.transport.memory.slab import Slab
 
 
-def age(arrived_us: int) -> Age:
-    return Age(arrived_us, f"request-{arrived_us}")
+def age(arrived_us: int) -> RequestAge:
+    return RequestAge(arrived_us, f"request-{arrived_us}")
 
 
 class Request:
     """Takes what it needs, one after the other, and gives back all of it."""
 
-    def __init__(self, admission: Admission, arrived_us: int) -> None:
+    def __init__(self, admission: SlabAdmission, arrived_us: int) -> None:
         self.admission = admission
-        self.account: Account = admission.open(age(arrived_us))
+        self.quota: RequestQuota = admission.open_quota(age(arrived_us))
         self.blocks: list[Block] = []
 
     async def take(self, pages: int = 1) -> Block:
-        block = await self.admission.take(self.account, pages * PAGE)
+        block = await self.admission.allocate(self.quota, pages * PAGE)
         self.blocks.append(block)
         return block
 
     def end(self) -> None:
         for block in self.blocks:
-            self.admission.disown(self.account, block)
-            self.admission.store.drop(block)
-        self.admission.close(self.account)
+            self.admission.uncharge(self.quota, block)
+            self.admission.store.release(block)
+        self.admission.close_quota(self.quota)
 
 
 @pytest.fixture
-async def admission(tmp_path: Path) -> AsyncIterator[Admission]:
+async def admission(tmp_path: Path) -> AsyncIterator[SlabAdmission]:
     slab = Slab(tmp_path, bytes(TOKEN_BYTES), 8 * PAGE)
-    yield Admission(slab, request_bytes=3 * PAGE)
+    yield SlabAdmission(slab, request_bytes=3 * PAGE)
     await slab.remove()
 
 
-async def fill(admission: Admission) -> list[Request]:
+async def fill(admission: SlabAdmission) -> list[Request]:
     """The oldest of three requests has the reserve."""
     requests = [Request(admission, arrived_us) for arrived_us in range(3)]
     for number, pages in ((1, 2), (2, 3), (0, 3)):
@@ -57,11 +57,11 @@ async def fill(admission: Admission) -> list[Request]:
     return requests
 
 
-def held(admission: Admission) -> int:
+def held(admission: SlabAdmission) -> int:
     return admission.common.held_pages + admission.reserve.held_pages
 
 
-async def test_requests_that_hold_one_and_wait_for_more_never_block_each_other(admission: Admission) -> None:
+async def test_requests_that_hold_one_and_wait_for_more_never_block_each_other(admission: SlabAdmission) -> None:
     order = random.Random(5)
 
     async def run(arrived_us: int) -> None:
@@ -89,7 +89,7 @@ def test_every_request_gets_all_it_may_have_or_is_refused_at_once(
     async def main() -> None:
         order = random.Random(seed)
         slab = Slab(tmp_path, bytes(TOKEN_BYTES), 5 * PAGE)
-        admission = Admission(slab, request_bytes=3 * PAGE)
+        admission = SlabAdmission(slab, request_bytes=3 * PAGE)
 
         async def run(arrived_us: int, pages: list[int]) -> None:
             request = Request(admission, arrived_us)
@@ -99,7 +99,7 @@ def test_every_request_gets_all_it_may_have_or_is_refused_at_once(
                     await asyncio.sleep(0)
                     if order.random() < 0.1:
                         raise asyncio.CancelledError
-            except TooLargeError:
+            except TensorTooLargeError:
                 assert sum(pages) > 3
             except asyncio.CancelledError:
                 pass
@@ -116,7 +116,7 @@ def test_every_request_gets_all_it_may_have_or_is_refused_at_once(
     asyncio.run(main())
 
 
-async def test_the_oldest_request_goes_first(admission: Admission) -> None:
+async def test_the_oldest_request_goes_first(admission: SlabAdmission) -> None:
     holder = Request(admission, 0)
     await holder.take(3)
     filler = Request(admission, 1)
@@ -140,7 +140,7 @@ async def test_the_oldest_request_goes_first(admission: Admission) -> None:
     holder.end()
 
 
-async def test_the_reserve_is_for_the_oldest_only(admission: Admission) -> None:
+async def test_the_reserve_is_for_the_oldest_only(admission: SlabAdmission) -> None:
     oldest, filler, younger = Request(admission, 0), Request(admission, 1), Request(admission, 2)
     await filler.take(3)
     await Request(admission, 3).take(2)
@@ -155,7 +155,7 @@ async def test_the_reserve_is_for_the_oldest_only(admission: Admission) -> None:
     assert (await waiting).region is admission.common
 
 
-async def test_a_waiter_that_is_cancelled_leaves_nothing(admission: Admission) -> None:
+async def test_a_waiter_that_is_cancelled_leaves_nothing(admission: SlabAdmission) -> None:
     everything = await fill(admission)
     first, second = Request(admission, 8), Request(admission, 9)
     giving_up = asyncio.create_task(first.take(3))
@@ -174,7 +174,7 @@ async def test_a_waiter_that_is_cancelled_leaves_nothing(admission: Admission) -
     assert held(admission) == admission.waiting == 0
 
 
-async def test_room_that_comes_at_the_moment_of_a_cancellation_is_not_lost(admission: Admission) -> None:
+async def test_room_that_comes_at_the_moment_of_a_cancellation_is_not_lost(admission: SlabAdmission) -> None:
     everything = await fill(admission)
     late = Request(admission, 9)
     waiting = asyncio.create_task(late.take(3))
@@ -192,12 +192,12 @@ async def test_room_that_comes_at_the_moment_of_a_cancellation_is_not_lost(admis
     assert held(admission) == admission.waiting == 0
 
 
-async def test_what_can_never_fit_is_refused_at_once(admission: Admission) -> None:
+async def test_what_can_never_fit_is_refused_at_once(admission: SlabAdmission) -> None:
     request = Request(admission, 0)
-    with pytest.raises(TooLargeError):
+    with pytest.raises(TensorTooLargeError):
         await request.take(4)
     await request.take(2)
-    with pytest.raises(TooLargeError):
+    with pytest.raises(TensorTooLargeError):
         await request.take(2)
     await request.take(1)
     request.end()
@@ -205,4 +205,4 @@ async def test_what_can_never_fit_is_refused_at_once(admission: Admission) -> No
 
 def test_a_reserve_that_is_larger_than_the_slab_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="cannot hold requests"):
-        Admission(Slab(tmp_path, bytes(TOKEN_BYTES), PAGE), request_bytes=2 * PAGE)
+        SlabAdmission(Slab(tmp_path, bytes(TOKEN_BYTES), PAGE), request_bytes=2 * PAGE)

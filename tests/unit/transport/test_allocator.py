@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cornserve.transport.allocator import Allocator
+from cornserve.transport.memory.allocator import PageAllocator
 
 PAGES = 64
 
@@ -15,11 +15,11 @@ steps = st.lists(st.one_of(st.integers(1, PAGES), st.integers(-100, -1)), max_si
 
 @given(first=st.integers(0, 1000), steps=steps)
 def test_taken_pages_never_overlap_and_are_refused_only_if_there_is_no_such_run(first: int, steps: list[int]) -> None:
-    allocator = Allocator(first, PAGES)
+    allocator = PageAllocator(first, PAGES)
     taken: list[range] = []
     for step in steps:
         if step > 0:
-            start = allocator.take(step)
+            start = allocator.allocate(step)
             if start is None:
                 assert longest_free_run(first, taken) < step
             else:
@@ -29,19 +29,19 @@ def test_taken_pages_never_overlap_and_are_refused_only_if_there_is_no_such_run(
                 taken.append(pages)
         elif taken:
             pages = taken.pop(-step % len(taken))
-            allocator.give_back(pages.start, len(pages))
-        assert allocator.free == PAGES - sum(map(len, taken))
+            allocator.free(pages.start, len(pages))
+        assert allocator.free_pages == PAGES - sum(map(len, taken))
 
 
 @given(steps=st.lists(st.integers(1, 20), max_size=50), order=st.randoms(use_true_random=False))
 def test_all_pages_are_one_run_again_in_whatever_order_they_come_back(steps: list[int], order: object) -> None:
-    allocator = Allocator(0, PAGES)
-    taken = [(start, count) for count in steps if (start := allocator.take(count)) is not None]
+    allocator = PageAllocator(0, PAGES)
+    taken = [(start, count) for count in steps if (start := allocator.allocate(count)) is not None]
     order.shuffle(taken)  # type: ignore[attr-defined]
     for start, count in taken:
-        allocator.give_back(start, count)
+        allocator.free(start, count)
 
-    assert allocator.take(PAGES) == 0
+    assert allocator.allocate(PAGES) == 0
 
 
 def longest_free_run(first: int, taken: list[range]) -> int:

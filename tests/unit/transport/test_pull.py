@@ -14,9 +14,9 @@ from typing import Any
 import psutil
 import pytest
 
-from cornserve.transport import LostError, TooLargeError
-from cornserve.transport.puller import Export, Piece
-from cornserve.transport.tcp import TcpPuller
+from cornserve.transport import LostError, TensorTooLargeError
+from cornserve.transport.pull.puller import PullRequest, PullSource
+from cornserve.transport.pull.tcp import TcpPuller
 from tests.unit.transport.conftest import MIB, Process, Site
 from tests.unit.transport.test_transport import DATA, produce, publish, received
 from tests.waiting import until
@@ -83,7 +83,7 @@ async def test_a_tensor_that_the_consumers_slab_cannot_hold_is_refused(site: Sit
     consumer = await site.transport(directory=tmp_path / "other", slab_bytes=MIB, request_bytes=MIB)
     await publish(produce(producer), data=bytes(2 * MIB))
 
-    with pytest.raises(TooLargeError):
+    with pytest.raises(TensorTooLargeError):
         await received(consumer, producer)
 
 
@@ -157,7 +157,7 @@ async def test_a_listener_survives_connections_that_it_cannot_take(
 
 
 HOST = "127.0.0.1"
-PIECE = Piece(token=bytes(16), offset=0, nbytes=len(DATA), generation=1)
+PIECE = PullRequest(token=bytes(16), offset=0, nbytes=len(DATA), generation=1)
 
 
 @pytest.fixture
@@ -169,19 +169,19 @@ async def puller() -> AsyncIterator[TcpPuller]:
 
 @pytest.mark.parametrize(
     ("export", "reason"),
-    [(None, "has hung up"), (Export(memoryview(DATA), lambda: False), "has been freed while it was pulled")],
+    [(None, "has closed the connection"), (PullSource(memoryview(DATA), lambda: False), "was freed during the pull")],
 )
 async def test_a_piece_that_is_freed_before_or_while_it_is_pulled_is_lost(
-    puller: TcpPuller, export: Export | None, reason: str
+    puller: TcpPuller, export: PullSource | None, reason: str
 ) -> None:
-    address = await puller.open(HOST, lambda _: export)
+    address = await puller.listen(HOST, lambda _: export)
 
     with pytest.raises(LostError, match=reason):
         await puller.pull(HOST, address, PIECE, memoryview(bytearray(len(DATA))))
 
 
 async def test_both_ends_of_a_connection_notice_that_the_other_is_gone(puller: TcpPuller) -> None:
-    address = await puller.open(HOST, lambda _: Export(memoryview(DATA), lambda: True))
+    address = await puller.listen(HOST, lambda _: PullSource(memoryview(DATA), lambda: True))
     await puller.pull(HOST, address, PIECE, memoryview(bytearray(len(DATA))))
 
     ends = connections(address)
@@ -196,11 +196,11 @@ async def test_both_ends_of_a_connection_notice_that_the_other_is_gone(puller: T
 async def test_a_connection_whose_producer_is_forgotten_while_it_is_used_is_closed_afterwards(
     puller: TcpPuller,
 ) -> None:
-    def find(_: Piece) -> Export:
-        puller.forget(HOST, address)
-        return Export(memoryview(DATA), lambda: True)
+    def find(_: PullRequest) -> PullSource:
+        puller.disconnect(HOST, address)
+        return PullSource(memoryview(DATA), lambda: True)
 
-    address = await puller.open(HOST, find)
+    address = await puller.listen(HOST, find)
     into = bytearray(len(DATA))
 
     await puller.pull(HOST, address, PIECE, memoryview(into))

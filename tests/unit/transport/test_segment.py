@@ -10,16 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from cornserve.transport import Location, Reader, SlabError, StaleError, reap, segment
-from cornserve.transport.segment import PAGE, TOKEN_BYTES, Layout
-from cornserve.transport.slab import Slab
+from cornserve.transport import Location, SegmentReader, SlabError, StaleError, reap
+from cornserve.transport.memory import segment
+from cornserve.transport.memory.segment import PAGE, TOKEN_BYTES, SegmentLayout
+from cornserve.transport.memory.slab import Slab
 
 TOKEN = bytes(range(TOKEN_BYTES))
 
 OWNER = """
 import sys, time
 from pathlib import Path
-from cornserve.transport import segment
+from cornserve.transport.memory import segment
 kept = segment.create(Path(sys.argv[1]), bytes(range(16)), 4)
 print("made", flush=True)
 sys.stdin.read()
@@ -28,7 +29,7 @@ sys.stdin.read()
 
 def test_a_segment_is_known_by_its_token(tmp_path: Path) -> None:
     mapping, descriptor = segment.create(tmp_path, TOKEN, 3)
-    path = tmp_path / segment.name_of(TOKEN)
+    path = tmp_path / segment.file_name(TOKEN)
     mapping.memory[mapping.layout.data :] = b"x" * 3 * PAGE
 
     shared = segment.open_shared(path, TOKEN)
@@ -43,7 +44,7 @@ def test_a_segment_is_known_by_its_token(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"x" * 100, b"CORNSLB1" + TOKEN + bytes(24), b"x" * 2 * PAGE])
 def test_another_file_is_no_segment(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / segment.name_of(TOKEN)
+    path = tmp_path / segment.file_name(TOKEN)
     path.write_bytes(content)
 
     assert segment.open_shared(path, TOKEN) is None
@@ -51,8 +52,8 @@ def test_another_file_is_no_segment(tmp_path: Path, content: bytes) -> None:
 
 def test_a_truncated_segment_is_none(tmp_path: Path) -> None:
     _, descriptor = segment.create(tmp_path, TOKEN, 3)
-    path = tmp_path / segment.name_of(TOKEN)
-    os.truncate(path, Layout(3).nbytes - 1)
+    path = tmp_path / segment.file_name(TOKEN)
+    os.truncate(path, SegmentLayout(3).nbytes - 1)
 
     assert segment.open_shared(path, TOKEN) is None
     os.close(descriptor)
@@ -60,7 +61,7 @@ def test_a_truncated_segment_is_none(tmp_path: Path) -> None:
 
 def test_data_begins_at_a_page_after_a_generation_for_each() -> None:
     for pages in (1, 511, 512, 513, 100_000):
-        layout = Layout(pages)
+        layout = SegmentLayout(pages)
         assert layout.data % PAGE == 0
         assert layout.table.stop - layout.table.start == 8 * pages
         assert layout.table.stop <= layout.data
@@ -70,7 +71,7 @@ def test_data_begins_at_a_page_after_a_generation_for_each() -> None:
 def test_only_segments_of_dead_processes_are_reaped(tmp_path: Path) -> None:
     other = tmp_path / "cornserve.log"
     other.touch()
-    path = tmp_path / segment.name_of(TOKEN)
+    path = tmp_path / segment.file_name(TOKEN)
     owner = subprocess.Popen(
         [sys.executable, "-c", OWNER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -88,24 +89,24 @@ def test_only_segments_of_dead_processes_are_reaped(tmp_path: Path) -> None:
 
 def test_a_slab_that_cannot_be_made_says_why_and_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(SlabError, match="No such file"):
-        asyncio.run(Slab(tmp_path / "no" / "where", TOKEN, PAGE).make())
+        asyncio.run(Slab(tmp_path / "no" / "where", TOKEN, PAGE).create())
     with pytest.raises(SlabError, match=r"File too large|No space"):
-        asyncio.run(Slab(tmp_path, TOKEN, 1 << 62).make())
+        asyncio.run(Slab(tmp_path, TOKEN, 1 << 62).create())
 
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_location_in_a_segment_that_is_gone_is_stale(tmp_path: Path) -> None:
     with pytest.raises(StaleError, match="is gone"):
-        Reader().view(Location(str(tmp_path / "gone.slab"), PAGE, 1, 1))
+        SegmentReader().view(Location(str(tmp_path / "gone.slab"), PAGE, 1, 1))
 
 
 def test_segments_stay_readable_after_their_owner_has_removed_them(tmp_path: Path) -> None:
     mapping, descriptor = segment.create(tmp_path, TOKEN, 1)
     mapping.generations[0] = 7
-    path = tmp_path / segment.name_of(TOKEN)
+    path = tmp_path / segment.file_name(TOKEN)
     location = Location(str(path), mapping.layout.data, 10, 7)
-    reader = Reader()
+    reader = SegmentReader()
     view = reader.view(location)
 
     path.unlink()

@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from cornserve.transport import LostError, Production, Reader, Slot, StaleError, TensorId, TooLargeError, Transport
+from cornserve.transport import (
+    LostError,
+    Production,
+    SegmentReader,
+    Slot,
+    StaleError,
+    TensorId,
+    TensorTooLargeError,
+    Transport,
+)
 from tests.unit.transport.conftest import MIB, REQUEST, Process, Site
 from tests.waiting import until
 
@@ -116,7 +125,7 @@ async def test_what_is_revoked_is_taken_from_its_readers_who_find_out(site: Site
     producer, consumer = await site.transport(), await site.transport()
     production = produce(producer)
     await publish(production)
-    reader = Reader()
+    reader = SegmentReader()
 
     async with consumer.transport.consume(producer.source()) as tensor:
         assert bytes(reader.view(tensor.location)) == DATA
@@ -188,7 +197,7 @@ async def test_a_producer_that_is_gone_loses_its_consumers_at_once(site: Site) -
 
 async def test_a_producer_that_hangs_loses_its_consumers(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says who it is, and then nothing, though the system keeps its connection."""
-    monkeypatch.setattr("cornserve.transport.peer.PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr("cornserve.transport.consumer.client.PRODUCER_TIMEOUT_SECONDS", 0.2)
     consumer = await site.transport(lease_seconds=0.2)
     endpoint = await site.mute_endpoint()
 
@@ -283,7 +292,7 @@ async def test_a_stream_can_be_read_again_as_long_as_there_is_room(site: Site) -
     assert await read() == await read() == [0, 1, 2]
     await until(lambda: producer.held_bytes == 0)
     await publish(production, data=bytes(MIB))
-    with pytest.raises(LostError, match="have made room"):
+    with pytest.raises(LostError, match="have been evicted"):
         await read()
 
 
@@ -292,7 +301,7 @@ async def test_what_can_never_fit_is_refused_at_once(site: Site) -> None:
     production = produce(producer)
     await production.allocate("first", MIB // 2)
 
-    with pytest.raises(TooLargeError, match=r"needs 1\.5 MiB .* may have 1\.0 MiB"):
+    with pytest.raises(TensorTooLargeError, match=r"needs 1\.5 MiB .* may have 1\.0 MiB"):
         await production.allocate("second", MIB)
 
 
@@ -304,12 +313,12 @@ async def test_room_that_is_given_up_goes_to_who_waits_and_counts_no_more(site: 
     await asyncio.sleep(0)
     assert not waiting.done()
 
-    slot.give_up()
-    slot.give_up()
+    slot.discard()
+    slot.discard()
 
-    (await waiting).give_up()
+    (await waiting).discard()
     assert producer.held_bytes == 0
-    with pytest.raises(LostError, match="given up"):
+    with pytest.raises(LostError, match="discarded"):
         assert slot.buffer
     await publish(production, data=bytes(MIB))
 
@@ -319,7 +328,7 @@ async def test_room_for_a_chunk_can_be_given_up(site: Site) -> None:
     production = produce(producer)
     slot = await production.stream("hidden").allocate(MIB)
 
-    slot.give_up()
+    slot.discard()
 
     assert producer.held_bytes == 0
     production.release()

@@ -22,7 +22,7 @@ from cornserve.control.launcher.local.shared_memory import SHARED_MEMORY, Note
 from cornserve.control.launcher.local.tail import tail
 from cornserve.observe.log_file import older
 from cornserve.task.spec import ExecutorSpec
-from cornserve.transport.segment import reap
+from cornserve.transport import reap
 
 log = logging.getLogger(__name__)
 

@@ -1,1 +1,1 @@
-"""The families of multimodal models whose encoders can be loaded: one module for each."""
+"""What tells one family of multimodal models from another, a file for each."""

@@ -1,4 +1,4 @@
-"""The interface of an encoder family."""
+"""What the encoder has to know of a family of multimodal models."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from cornserve_executors.media.images import ImageSize
 
 @dataclass(frozen=True, slots=True)
 class EncodingPlan:
-    """The result of encoding an image, computed from its size alone."""
+    """What an image will become."""
 
     patches: int
-    """Patches that the vision tower processes: a measure of the work."""
+    """What the vision tower sees of it, after preprocessing: how much work it is."""
     rows: int
-    """Number of embeddings, and of placeholder tokens in a prompt."""
+    """Embeddings, and so places that it takes in a prompt."""
     fields: dict[str, list[int]]
-    """Further inputs of the language model, under vLLM's names."""
+    """What the language model has to know besides, by vLLM's names."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedImage:
-    """The input of the vision tower for one image."""
+    """An image as the vision tower takes it."""
 
     pixels: torch.Tensor
-    """A tensor on the host. Its first dimension counts patches or tiles, depending on the family."""
+    """On the host; patches or tiles, as the family has it, in the first dimension."""
     plan: EncodingPlan
 
 
 class EncoderFamily(ABC):
-    """Preprocesses and encodes images for one model, exactly as transformers does.
+    """Prepares and encodes images for one model, just as transformers does.
 
     Args:
-        model: a transformers model that contains only `submodules`.
-        processor: its image processor.
+        model: transformers' model, of which nothing but `submodules` is there.
+        processor: transformers' image processor.
     """
 
     submodules: ClassVar[frozenset[str]]
-    """transformers' names of the vision tower and the projector."""
+    """The vision tower and the projector, as transformers' model names them."""
 
     def __init__(self, model: Any, processor: Any) -> None:
         self.model = model
@@ -51,39 +51,38 @@ class EncoderFamily(ABC):
 
     @property
     def hidden_size(self) -> int:
-        """The hidden size of the language model."""
+        """Of the language model."""
         return int(self.model.config.text_config.hidden_size)
 
     @abstractmethod
     def plan(self, size: ImageSize) -> EncodingPlan:
-        """Returns the plan for an image of this size.
+        """What an image of so many pixels becomes.
 
         Raises:
-            ValueError: the model does not accept images of this shape.
+            ValueError: the model takes no image of this shape.
         """
 
     @abstractmethod
     def prepare(self, image: PIL.Image.Image) -> torch.Tensor:
-        """Returns the pixels that the model's processor produces, on the host. Blocks. Called in several threads.
+        """Its pixels, as the model's own processor makes them, on the host. Blocks; several threads do this at once.
 
         Args:
-            image: an upright RGB image.
+            image: in RGB, upright.
         """
 
     @abstractmethod
     def encode(self, images: Sequence[PreparedImage]) -> Sequence[torch.Tensor]:
-        """Returns the embeddings of each image, equal to those of transformers' `get_image_features`.
-
-        Blocks, except that a GPU may still be computing when this returns.
+        """The embeddings of each, as transformers' `get_image_features` makes them. Blocks; a GPU may still be
+        computing when this returns.
 
         Returns:
-            For each image, a tensor of shape `(plan.rows, hidden_size)` on the model's device, in its dtype.
+            for each image a tensor of shape `(plan.rows, hidden_size)`, on the model's device, in its dtype.
 
         Raises:
-            torch.OutOfMemoryError: the batch does not fit into the device's memory.
+            torch.OutOfMemoryError: the device has no memory for the batch.
         """
 
-    def concatenate_on_device(self, images: Sequence[PreparedImage]) -> torch.Tensor:
-        """Concatenates the pixels of all images along the first dimension, on the model's device."""
+    def on_device(self, images: Sequence[PreparedImage]) -> torch.Tensor:
+        """The pixels of all of them, one after the other in the first dimension."""
         pixels = torch.cat([image.pixels for image in images])
         return pixels.to(self.model.device, non_blocking=True)

@@ -1,0 +1,1 @@
+"""The consumer's end: subscribes to tensors and makes them readable."""

@@ -1,0 +1,112 @@
+"""Connects to producing processes and subscribes to their tensors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import Context
+from typing import Final
+
+from cornserve.transport.consumer.subscription import ProducerSession, Subscription
+from cornserve.transport.heartbeat import CONSUMER_CODEC, HEARTBEATS_PER_LEASE, HeartbeatConnection
+from cornserve.transport.metrics import TransportMetrics
+from cornserve.transport.tensor import TensorId
+from cornserve.v1 import transfer_pb2 as pb
+
+PRODUCER_TIMEOUT_SECONDS: Final = 15.0
+"""How long a producer may be silent, or take to accept a connection."""
+
+
+class TransferClient:
+    """Subscribes directly in this process, and over one connection at each other process.
+
+    Args:
+        local: the session at this process.
+        on_disconnect: called when the connection to a producer has closed.
+    """
+
+    def __init__(
+        self,
+        local: ProducerSession,
+        lease_seconds: float,
+        on_disconnect: Callable[[ProducerConnection], None],
+        metrics: TransportMetrics,
+    ) -> None:
+        self._local = local
+        self._lease_seconds = lease_seconds
+        self._on_disconnect = on_disconnect
+        self._metrics = metrics
+        self._connections: dict[str, ProducerConnection] = {}
+        self._local_endpoints: set[str] = set()
+        """Endpoints of this process, which it learns from the first connection to itself."""
+
+    @contextmanager
+    def subscribe(self, tensor_id: TensorId, on_recall: Callable[[], None]) -> Iterator[Subscription]:
+        subscription = self._session(tensor_id.endpoint).subscribe(tensor_id, on_recall)
+        try:
+            yield subscription
+        finally:
+            subscription.close()
+            self._metrics.lost += subscription.lost.is_set()
+
+    async def close(self) -> None:
+        await asyncio.gather(*(connection.close() for connection in list(self._connections.values())))
+
+    def _session(self, endpoint: str) -> ProducerSession:
+        connection = self._connections.get(endpoint)
+        if connection is not None and connection.session.producer is not None:
+            assert self._local.producer is not None
+            if connection.session.producer.token == self._local.producer.token:
+                self._local_endpoints.add(endpoint)
+        if endpoint in self._local_endpoints:
+            return self._local
+        if connection is None:
+            connection = ProducerConnection(endpoint, self._lease_seconds, self._remove)
+            self._connections[endpoint] = connection
+        return connection.session
+
+    def _remove(self, connection: ProducerConnection) -> None:
+        self._connections.pop(connection.endpoint, None)
+        self._on_disconnect(connection)
+
+
+class ProducerConnection:
+    """The connection to one producing process. All subscriptions are lost when it closes."""
+
+    def __init__(self, endpoint: str, lease_seconds: float, on_closed: Callable[[ProducerConnection], None]) -> None:
+        self.endpoint = endpoint
+        heartbeat = pb.TransferCommand(heartbeat=pb.Heartbeat())
+        self.session = ProducerSession()
+        self._connection = HeartbeatConnection(CONSUMER_CODEC, self.session.apply_event, heartbeat)
+        self.session.send = self._connection.send
+        self._heartbeat_seconds = lease_seconds / HEARTBEATS_PER_LEASE
+        self._on_closed = on_closed
+        # An empty context, because the connection outlives the request that opens it.
+        self._task = asyncio.create_task(self._run(), name=f"transfer {endpoint}", context=Context())
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        reason = "this process ends"
+        try:
+            async with asyncio.timeout(PRODUCER_TIMEOUT_SECONDS):
+                await self._connection.connect(self.endpoint)
+            reason = await self._wait_closed_or_silent()
+        except TimeoutError:
+            reason = "there is no connection to its process: it does not accept one"
+        except OSError as error:
+            reason = f"there is no connection to its process: {error}"
+        finally:
+            self._connection.abort(reason)
+            self._on_closed(self)
+            self.session.lose_all(reason)
+            await self._connection.wait_closed()
+
+    async def _wait_closed_or_silent(self) -> str:
+        heartbeats = max(2, round(PRODUCER_TIMEOUT_SECONDS / self._heartbeat_seconds))
+        if await self._connection.is_silent(self._heartbeat_seconds, heartbeats):
+            return f"its process hangs: it was silent for {heartbeats * self._heartbeat_seconds:g} s"
+        return f"the connection to its process has closed: {await self._connection.wait_closed()}"

@@ -1,0 +1,104 @@
+"""Makes announced tensors readable: by reference in this process or on this node, by a pull from other nodes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+
+from cornserve.concurrency import run_unless
+from cornserve.transport.consumer.client import ProducerConnection
+from cornserve.transport.consumer.mappings import SegmentMappings
+from cornserve.transport.consumer.subscription import Subscription
+from cornserve.transport.errors import LostError
+from cornserve.transport.memory.admission import RequestAge, SlabAdmission
+from cornserve.transport.memory.blocks import Block
+from cornserve.transport.memory.segment import Location, SegmentMapping
+from cornserve.transport.metrics import PULLED, SAME_NODE, SAME_PROCESS, TransportMetrics
+from cornserve.transport.pull.puller import Puller, PullRequest
+from cornserve.transport.tensor import TensorView
+from cornserve.v1 import transfer_pb2 as pb
+
+
+class TensorFetcher:
+    def __init__(self, admission: SlabAdmission, puller: Puller, metrics: TransportMetrics) -> None:
+        self._admission = admission
+        self._slab = admission.store.slab
+        self._puller = puller
+        self._metrics = metrics
+        self._mappings = SegmentMappings(self._slab.path.parent)
+
+    @asynccontextmanager
+    async def fetch(self, subscription: Subscription, announcement: pb.Announcement) -> AsyncIterator[TensorView]:
+        """Yields the tensor, which stays readable until the block ends."""
+        tensor, name = announcement.tensor, Path(subscription.producer.segment).name
+        if name == self._slab.path.name:
+            mapping, kind = self._slab.mapping, SAME_PROCESS
+        elif shared := self._mappings.find(name, subscription.producer.token):
+            mapping, kind = shared, SAME_NODE
+        else:
+            async with self._pull(subscription, announcement) as block:
+                self._record(PULLED, subscription, tensor)
+                yield _view(tensor, self._slab.path, block.offset, block.generation, self._slab.mapping)
+            return
+        self._record(kind, subscription, tensor)
+        yield _view(tensor, self._slab.path.with_name(name), tensor.offset, tensor.generation, mapping)
+
+    def on_disconnect(self, connection: ProducerConnection) -> None:
+        if producer := connection.session.producer:
+            self._mappings.drop(producer.token)
+            self._puller.disconnect(_host(connection.endpoint), producer.address)
+
+    async def close(self) -> None:
+        await self._mappings.close()
+
+    def _record(self, kind: str, subscription: Subscription, tensor: pb.TensorRef) -> None:
+        since_us = max(tensor.published_us, subscription.subscribed_us)
+        self._metrics.record_received(kind, tensor.nbytes, max(0, time.time_ns() // 1000 - since_us) / 1e6)
+
+    @asynccontextmanager
+    async def _pull(self, subscription: Subscription, announcement: pb.Announcement) -> AsyncIterator[Block]:
+        """Copies the tensor into this process's slab, charges it to the request, and ends the lease at the producer."""
+        tensor = announcement.tensor
+        with ExitStack() as cleanup:
+            quota = self._admission.open_quota(RequestAge(tensor.arrived_us, subscription.tensor_id.request_id))
+            cleanup.callback(self._admission.close_quota, quota)
+            block = await self._admission.allocate(quota, tensor.nbytes)
+            cleanup.callback(self._admission.store.release, block)
+            cleanup.callback(self._admission.uncharge, quota, block)
+            try:
+                await self._copy(subscription, tensor, block)
+            finally:
+                self._admission.store.seal(block)
+            subscription.release_chunk(announcement.chunk)
+            if block.region is self._admission.reserve:
+                quota.recall_callbacks.add(subscription.on_recall)
+                cleanup.callback(quota.recall_callbacks.discard, subscription.on_recall)
+            yield block
+
+    async def _copy(self, subscription: Subscription, tensor: pb.TensorRef, block: Block) -> None:
+        producer, host = subscription.producer, _host(subscription.tensor_id.endpoint)
+        if producer.puller != self._puller.name:
+            theirs, ours = producer.puller, self._puller.name
+            raise LostError(f"{subscription.tensor_id} is on another node, which sends by {theirs!r}, not by {ours!r}")
+        request = PullRequest(producer.token, tensor.offset, tensor.nbytes, tensor.generation)
+        into = self._admission.store.writable_buffer(block)
+        try:
+            await run_unless(subscription.lost, self._puller.pull(host, producer.address, request, into))
+        except LostError as error:
+            subscription.lose(str(error))
+        except OSError as error:
+            subscription.lose(f"cannot pull it from {host}: {error}")
+        if subscription.lost.is_set():
+            raise subscription.error
+
+
+def _view(tensor: pb.TensorRef, path: Path, offset: int, generation: int, mapping: SegmentMapping) -> TensorView:
+    location = Location(str(path), offset, tensor.nbytes, generation)
+    view = mapping.view(offset, tensor.nbytes)
+    return TensorView(tensor.dtype, tuple(tensor.shape), tensor.metadata, view, location, mapping)
+
+
+def _host(endpoint: str) -> str:
+    return endpoint.rpartition(":")[0]

@@ -1,0 +1,125 @@
+"""Subscriptions of this process to outputs of a producing process."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable
+
+from cornserve.transport.errors import LostError
+from cornserve.transport.tensor import TensorId
+from cornserve.v1 import transfer_pb2 as pb
+
+
+class ProducerSession:
+    """The subscriptions at one producing process, which may be this one.
+
+    Args:
+        producer: describes the process; None until its first event.
+    """
+
+    send: Callable[[pb.TransferCommand], None]
+    """Sends a command to the producer. It must not block."""
+
+    def __init__(self, producer: pb.Producer | None = None) -> None:
+        self.producer = producer
+        self._subscriptions: dict[int, Subscription] = {}
+        self._numbers = itertools.count(1)
+
+    def subscribe(self, tensor_id: TensorId, on_recall: Callable[[], None]) -> Subscription:
+        number = next(self._numbers)
+        subscription = self._subscriptions[number] = Subscription(self, number, tensor_id, on_recall)
+        tensor = pb.Subscribe(
+            request_id=tensor_id.request_id,
+            invocation=tensor_id.invocation,
+            attempt=tensor_id.attempt,
+            output=tensor_id.output,
+        )
+        self.send(pb.TransferCommand(subscription=number, subscribe=tensor))
+        return subscription
+
+    def unsubscribe(self, number: int) -> None:
+        del self._subscriptions[number]
+        self.send(pb.TransferCommand(subscription=number, unsubscribe=pb.Unsubscribe()))
+
+    def apply_event(self, event: pb.TransferEvent) -> None:
+        if event.HasField("producer"):
+            self.producer = event.producer
+        elif subscription := self._subscriptions.get(event.subscription):
+            subscription.apply_event(event)
+
+    def lose_all(self, reason: str) -> None:
+        for subscription in self._subscriptions.values():
+            subscription.lose(reason)
+
+
+class Subscription:
+    """A subscription to one output. Queues its announcements in order.
+
+    Args:
+        on_recall: called when an older request needs the space of the tensor.
+    """
+
+    def __init__(
+        self, session: ProducerSession, number: int, tensor_id: TensorId, on_recall: Callable[[], None]
+    ) -> None:
+        self.tensor_id = tensor_id
+        self.on_recall = on_recall
+        self.lost = asyncio.Event()
+        self.subscribed_us = time.time_ns() // 1000
+        self._session = session
+        self._number = number
+        self._announcements: deque[pb.Announcement] = deque()
+        self._changed = asyncio.Event()
+        self._is_complete = False
+        self._loss = ""
+
+    @property
+    def producer(self) -> pb.Producer:
+        """Describes the process that has announced a tensor."""
+        assert self._session.producer is not None, "nothing has been announced yet"
+        return self._session.producer
+
+    @property
+    def error(self) -> LostError:
+        return LostError(f"{self.tensor_id} is lost: {self._loss}")
+
+    async def next(self) -> pb.Announcement | None:
+        """Returns the next announcement, or None at the end of the stream.
+
+        Raises:
+            LostError: the output, or the rest of it, is lost.
+        """
+        while not self._announcements and not self._is_complete and not self._loss:
+            self._changed.clear()
+            await self._changed.wait()
+        if self._loss:
+            raise self.error
+        return self._announcements.popleft() if self._announcements else None
+
+    def release_chunk(self, chunk: int) -> None:
+        """Ends the lease on a chunk."""
+        self._session.send(pb.TransferCommand(subscription=self._number, release_chunk=chunk))
+
+    def close(self) -> None:
+        """Unsubscribes, which ends all leases."""
+        self._session.unsubscribe(self._number)
+
+    def apply_event(self, event: pb.TransferEvent) -> None:
+        match event.WhichOneof("kind"):
+            case "announcement":
+                self._announcements.append(event.announcement)
+            case "stream_end":
+                self._is_complete = True
+            case "recall":
+                self.on_recall()
+            case "lost":
+                self.lose(event.lost)
+        self._changed.set()
+
+    def lose(self, reason: str) -> None:
+        self._loss = self._loss or reason
+        self.lost.set()
+        self._changed.set()

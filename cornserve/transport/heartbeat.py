@@ -1,0 +1,58 @@
+"""Connections between a producing and a consuming process, with heartbeats that detect a process that hangs.
+
+TCP keepalive does not detect it: the system answers for a process that does not run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from cornserve.concurrency import run_unless
+from cornserve.observe.redaction import redacted_traceback
+from cornserve.v1 import transfer_pb2 as pb
+from cornserve.wire.connection import Codec, MessageConnection, Received, Sent
+
+log = logging.getLogger(__name__)
+
+HEARTBEATS_PER_LEASE: Final = 4
+
+_PREAMBLE = b"cornserve.v1.Transfer\n"
+CONSUMER_CODEC: Final[Codec[pb.TransferCommand, pb.TransferEvent]] = Codec(_PREAMBLE, pb.TransferEvent)
+PRODUCER_CODEC: Final[Codec[pb.TransferEvent, pb.TransferCommand]] = Codec(_PREAMBLE, pb.TransferCommand)
+
+
+class HeartbeatConnection(MessageConnection[Sent, Received]):
+    """Aborts when the other end finishes, or when `apply` raises an error."""
+
+    def __init__(self, codec: Codec[Sent, Received], apply: Callable[[Received], None], heartbeat: Sent) -> None:
+        super().__init__(codec, self._apply_message)
+        self._apply = apply
+        self._heartbeat = heartbeat
+
+    async def is_silent(self, interval_seconds: float, heartbeats: int) -> bool:
+        """Sends heartbeats. Returns True when `heartbeats` intervals have passed in silence, False when closed.
+
+        It counts intervals, not time, so that a process that was stopped itself does not blame the other.
+        """
+        return await run_unless(self.closed, self._silence(interval_seconds, heartbeats))
+
+    async def _silence(self, interval_seconds: float, heartbeats: int) -> None:
+        silent = 0
+        while silent < heartbeats:
+            read_count = self.read_count
+            self.send(self._heartbeat)
+            await asyncio.sleep(interval_seconds)
+            silent = silent + 1 if self.read_count == read_count else 0
+
+    def _apply_message(self, message: Received | None) -> None:
+        if message is None:
+            self.abort("the other process has ended")
+            return
+        try:
+            self._apply(message)
+        except Exception as error:
+            log.error("cannot apply a message of another process:\n%s", redacted_traceback(error))
+            self.abort(f"cannot apply a message: {error!r}")

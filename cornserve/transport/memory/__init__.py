@@ -1,0 +1,1 @@
+"""The slab: one file in shared memory that holds a process's tensors."""

@@ -1,0 +1,158 @@
+"""Blocks of the slab: their references, their cache owners, and when their memory becomes free.
+
+Memory that may still be written to is not reused: a copy of a cancelled invocation may continue in another thread or on
+a device. The writable buffer is therefore an object of its own, and the pages become free when it is collected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from cornserve.transport.memory.allocator import PageAllocator
+from cornserve.transport.memory.segment import PAGE, pages_for
+from cornserve.transport.memory.slab import Slab
+
+
+class CacheOwner(Protocol):
+    """Keeps blocks without references until their space is needed."""
+
+    def on_idle(self, block: Block) -> None:
+        """Called when the last reference has been released."""
+
+    def on_evicted(self, block: Block) -> None:
+        """Called when the block's space has been given to another block."""
+
+
+@dataclass(eq=False, slots=True)
+class Block:
+    """The memory of one tensor. It is free when it has neither references nor a cache owner."""
+
+    region: Region
+    page: int
+    offset: int
+    nbytes: int
+    generation: int
+    references: int = 1
+    cache_owner: CacheOwner | None = None
+    writer: weakref.ref[Any] | None = None
+    """The exporter of the writable buffer; None when the block is published."""
+
+    @property
+    def pages(self) -> int:
+        return pages_for(self.nbytes)
+
+
+class Region:
+    """A part of the slab."""
+
+    __slots__ = ("allocator", "idle", "idle_pages", "pages")
+
+    def __init__(self, first: int, pages: int) -> None:
+        self.pages = pages
+        self.allocator = PageAllocator(first, pages)
+        self.idle: dict[Block, None] = {}
+        """Blocks without references, the least recently used first."""
+        self.idle_pages = 0
+
+    @property
+    def held_pages(self) -> int:
+        return self.pages - self.allocator.free_pages - self.idle_pages
+
+
+class BlockStore:
+    """Calls `on_space` when space may have become available."""
+
+    def __init__(self, slab: Slab, on_space: Callable[[], None]) -> None:
+        self.slab = slab
+        self._on_space = on_space
+        self._blocks: dict[int, Block] = {}
+
+    def allocate(self, region: Region, nbytes: int) -> Block | None:
+        """Returns a new block with one reference, or None without space. Evicts idle blocks where needed."""
+        pages = pages_for(nbytes)
+        if region.allocator.free_pages + region.idle_pages < pages:
+            return None
+        while (page := region.allocator.allocate(pages)) is None:
+            if not region.idle:
+                return None
+            self._evict(next(iter(region.idle)))
+        offset = self.slab.layout.data + page * PAGE
+        block = self._blocks[offset] = Block(region, page, offset, nbytes, self.slab.assign_generation(page))
+        return block
+
+    def writable_buffer(self, block: Block) -> memoryview:
+        """Returns the memory of the block, which is not reused while anything made from the buffer exists."""
+        loop = asyncio.get_running_loop()
+
+        def on_collected(_: object) -> None:  # in any thread
+            with suppress(RuntimeError):  # the event loop is closed, and the slab is gone with it
+                loop.call_soon_threadsafe(self._on_writer_collected, block)
+
+        exporter = self.slab.writable(block.offset, block.nbytes)
+        block.writer = weakref.ref(exporter, on_collected)
+        return memoryview(exporter).cast("B")
+
+    def seal(self, block: Block) -> None:
+        """Ends writing: the memory may be reused although the writable buffer still exists."""
+        block.writer = None
+
+    def retain(self, block: Block) -> None:
+        if not block.references:
+            self._remove_idle(block)
+        block.references += 1
+
+    def release(self, block: Block) -> None:
+        block.references -= 1
+        if block.references:
+            return
+        if block.cache_owner is None:
+            self._free(block)
+        else:
+            block.region.idle[block] = None
+            block.region.idle_pages += block.pages
+            block.cache_owner.on_idle(block)
+            self._on_space()
+
+    def set_cache_owner(self, block: Block, owner: CacheOwner | None) -> None:
+        """Sets the owner that keeps the block without references. With None, an idle block is freed."""
+        block.cache_owner = owner
+        if owner is None and not block.references:
+            self._remove_idle(block)
+            self._free(block)
+
+    def find(self, offset: int, nbytes: int, generation: int) -> Block | None:
+        """Returns the block that another process identifies by these values, or None if it has been freed."""
+        block = self._blocks.get(offset)
+        is_same = block is not None and (block.nbytes, block.generation) == (nbytes, generation)
+        return block if is_same else None
+
+    def _evict(self, block: Block) -> None:
+        owner = block.cache_owner
+        self._remove_idle(block)
+        self._free(block)
+        if owner is not None:
+            owner.on_evicted(block)
+
+    def _remove_idle(self, block: Block) -> None:
+        del block.region.idle[block]
+        block.region.idle_pages -= block.pages
+
+    def _free(self, block: Block) -> None:
+        self.slab.clear_generation(block.page)
+        del self._blocks[block.offset]
+        if block.writer is None or block.writer() is None:
+            self._free_pages(block)
+
+    def _on_writer_collected(self, block: Block) -> None:
+        if not block.references and block.writer is not None:
+            self._free_pages(block)
+
+    def _free_pages(self, block: Block) -> None:
+        block.writer = None
+        block.region.allocator.free(block.page, block.pages)
+        self._on_space()

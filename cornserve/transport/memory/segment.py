@@ -1,0 +1,190 @@
+"""The shared-memory file of a producing process: a header, a table of generations, and pages of data.
+
+The table holds one number for each page of data. It is separate from the data, so that no stored tensor can be mistaken
+for a generation. The generation of a tensor is stored at its first page; 0 marks an unused page. It changes before the
+pages are assigned to another tensor, and no number is used twice. A reader that finds the same number before and after
+it copies has therefore copied a single tensor.
+
+The owner keeps a lock on the file while it runs. Unlike a process id, a lock means the same in all pods of a node.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cornserve.transport.errors import StaleError
+
+PAGE: Final = 4096
+"""Alignment of tensors. Copies take three times as long if source and destination differ modulo 4 KiB."""
+
+TOKEN_BYTES: Final = 16
+
+_HEADER = struct.Struct(f"<8s{TOKEN_BYTES}sQQQ")
+_MAGIC = b"CORNSLB1"
+_GENERATION_BYTES = 8
+_PATTERN = "cornserve-*.slab"
+
+_MADV_POPULATE_READ: Final = 22
+_MADV_POPULATE_WRITE: Final = 23
+_POPULATE_BYTES: Final = 8 << 20
+"""Bytes that one call populates. A call holds the interpreter's lock for about a millisecond."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentLayout:
+    """Offsets in a segment with `pages` pages of data."""
+
+    pages: int
+
+    @property
+    def table(self) -> slice:
+        return slice(PAGE, PAGE + self.pages * _GENERATION_BYTES)
+
+    @property
+    def data(self) -> int:
+        return PAGE + pages_for(self.pages * _GENERATION_BYTES) * PAGE
+
+    @property
+    def nbytes(self) -> int:
+        return self.data + self.pages * PAGE
+
+    def page_at(self, offset: int) -> int:
+        """Returns the page of data that begins at `offset` of the file."""
+        page, rest = divmod(offset - self.data, PAGE)
+        if rest or not 0 <= page < self.pages:
+            raise ValueError(f"no page of data begins at offset {offset}")
+        return page
+
+
+def pages_for(nbytes: int) -> int:
+    return -(-nbytes // PAGE)
+
+
+def file_name(token: bytes) -> str:
+    return f"cornserve-{token.hex()}.slab"
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """The position of a tensor on this node, for a process that holds no lease on it."""
+
+    path: str
+    offset: int
+    nbytes: int
+    generation: int
+
+
+class SegmentMapping:
+    """A segment that is mapped into this process."""
+
+    def __init__(self, layout: SegmentLayout, memory: mmap.mmap) -> None:
+        self.layout = layout
+        self.memory = memory
+        self.bytes = memoryview(memory)
+        self.generations = self.bytes[layout.table].cast("Q")
+
+    def view(self, offset: int, nbytes: int) -> memoryview:
+        return self.bytes[offset : offset + nbytes].toreadonly()
+
+    def has_generation(self, generation: int, offset: int) -> bool:
+        """Returns whether the tensor at `offset` has this generation."""
+        return self.generations[self.layout.page_at(offset)] == generation
+
+    def check(self, location: Location) -> None:
+        """Raises `StaleError` if the memory at `location` may belong to another tensor."""
+        if not self.has_generation(location.generation, location.offset):
+            raise StaleError(f"the tensor at offset {location.offset} of {location.path} has been freed")
+
+    def populate(self, is_stopped: Callable[[], bool] = lambda: False) -> None:
+        """Lets the system set up all pages, because the first touch of a page is slow. Blocks."""
+        readonly = self.bytes.readonly
+        advice = _MADV_POPULATE_READ if readonly else _MADV_POPULATE_WRITE
+        with suppress(OSError, ValueError):  # older systems set pages up at the first touch
+            for start in range(0, self.layout.nbytes, _POPULATE_BYTES):
+                if is_stopped():
+                    return
+                self.memory.madvise(advice, start, min(_POPULATE_BYTES, self.layout.nbytes - start))
+
+
+def create(directory: Path, token: bytes, pages: int) -> tuple[SegmentMapping, int]:
+    """Creates a segment and populates its memory. Blocks.
+
+    Returns the mapping and the descriptor of the locked file.
+    """
+    layout = SegmentLayout(pages)
+    with _locked_file(directory / file_name(token)) as descriptor:
+        os.posix_fallocate(descriptor, 0, layout.nbytes)  # a full tmpfs raises here instead of SIGBUS later
+        memory = mmap.mmap(descriptor, layout.nbytes)
+        mapping = SegmentMapping(layout, memory)
+        mapping.populate()
+        memory[: _HEADER.size] = _HEADER.pack(_MAGIC, token, os.getpid(), pages, layout.data)
+        return mapping, descriptor
+
+
+@contextmanager
+def _locked_file(path: Path) -> Iterator[int]:
+    """Creates and locks a file. Closes and unlinks it only if the block fails."""
+    while True:
+        path.parent.mkdir(mode=0o700, exist_ok=True)  # `reap` callers may remove an empty directory
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if _is_still_at(path, descriptor):  # else another process reaped the file before it was locked
+                yield descriptor
+                return
+        except BaseException:
+            path.unlink(missing_ok=True)
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def open_shared(path: Path, token: bytes | None = None) -> SegmentMapping | None:
+    """Maps a segment for reading. Returns None if the file is missing, not a segment, or has another token."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        header = os.read(descriptor, _HEADER.size)
+        if len(header) < _HEADER.size:
+            return None
+        magic, found, _, pages, data = _HEADER.unpack(header)
+        layout = SegmentLayout(pages)
+        if magic != _MAGIC or (token is not None and found != token) or data != layout.data:
+            return None
+        if os.fstat(descriptor).st_size < layout.nbytes:
+            return None
+        return SegmentMapping(layout, mmap.mmap(descriptor, layout.nbytes, prot=mmap.PROT_READ))
+    finally:
+        os.close(descriptor)
+
+
+def reap(directory: Path) -> list[Path]:
+    """Removes the segments of processes that have ended. Returns their paths."""
+    reaped = []
+    for path in directory.glob(_PATTERN):
+        with suppress(OSError):
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while the owner runs
+                path.unlink()
+                reaped.append(path)
+            finally:
+                os.close(descriptor)
+    return reaped
+
+
+def _is_still_at(path: Path, descriptor: int) -> bool:
+    try:
+        return path.stat().st_ino == os.fstat(descriptor).st_ino
+    except FileNotFoundError:
+        return False

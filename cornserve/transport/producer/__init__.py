@@ -1,0 +1,1 @@
+"""The producer's end: publishes tensors and announces them to subscribers."""

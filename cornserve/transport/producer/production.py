@@ -1,0 +1,245 @@
+"""The tensors of one invocation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Final
+
+from cornserve.transport.errors import LostError
+from cornserve.transport.memory.admission import RequestQuota, SlabAdmission
+from cornserve.transport.memory.blocks import Block
+from cornserve.transport.producer.cache import ContentCache
+from cornserve.transport.producer.publication import Publication, PublishedTensor
+from cornserve.transport.producer.registry import ProductionRegistry
+from cornserve.transport.tensor import ProductionId
+from cornserve.v1 import transfer_pb2 as pb
+
+
+class Production:
+    """Owns its tensors until its creator calls `release` or `revoke`."""
+
+    def __init__(
+        self,
+        id: ProductionId,
+        quota: RequestQuota,
+        admission: SlabAdmission,
+        cache: ContentCache,
+        registry: ProductionRegistry,
+    ) -> None:
+        self._id = id
+        self._quota = quota
+        self._admission = admission
+        self._store = admission.store
+        self._cache = cache
+        self._registry = registry
+        self._publications: dict[str, Publication] = {}
+        self._slots: set[Slot] = set()
+        """Not published yet."""
+        self._charged: list[Block] = []
+        """Blocks that count toward the request's quota."""
+        self._has_ended = False
+        registry.begin(id, self.publication)
+        quota.recall_callbacks.add(self._recall)
+
+    async def allocate(self, output: str, nbytes: int) -> Slot:
+        """Returns a slot for an output that is a single tensor. Waits for space.
+
+        Raises:
+            TensorTooLargeError: the request would exceed what it may have.
+            SlabError: the slab cannot be created.
+            LostError: the production has ended.
+        """
+        return await self._allocate(output, nbytes, is_chunk=False)
+
+    def reuse(self, output: str, key: str) -> bool:
+        """Publishes the cached tensor with this key. Returns False if the cache does not have it."""
+        self._check_open()
+        cached = self._cache.acquire(key)
+        if cached is None:
+            return False
+        ref = cached.ref
+        self._publish(output, cached.block, ref.dtype, ref.shape, ref.metadata, is_last=True)
+        return True
+
+    def stream(self, output: str) -> StreamWriter:
+        """Returns a writer for an output that is a sequence of tensors."""
+        self.publication(output).is_stream = True
+        return StreamWriter(self, output)
+
+    def release(self) -> None:
+        """Frees each tensor as soon as its consumers have released it. The production ends."""
+        if not self._has_ended:
+            self._end()
+            for publication in self._publications.values():
+                publication.release()
+
+    def revoke(self, reason: str = "its producer has revoked it") -> None:
+        """Frees the tensors at once, even if consumers read them. The production ends."""
+        if not self._has_ended:
+            self._end()
+            for publication in self._publications.values():
+                publication.revoke(reason)
+
+    def publication(self, output: str) -> Publication:
+        if output not in self._publications:
+            self._publications[output] = Publication(self._store)
+        return self._publications[output]
+
+    async def _allocate(self, output: str, nbytes: int, *, is_chunk: bool) -> Slot:
+        self._check_open()
+        block = await self._admission.allocate(self._quota, nbytes, is_chunk=is_chunk)
+        if not is_chunk:
+            self._charged.append(block)
+        if self._has_ended:
+            self._uncharge_all()
+            self._store.release(block)
+            self._check_open()
+        slot = Slot(self, output, block, self._store.writable_buffer(block), is_chunk=is_chunk)
+        self._slots.add(slot)
+        return slot
+
+    def _publish_slot(self, slot: Slot, dtype: str, shape: tuple[int, ...], metadata: bytes, key: str | None) -> None:
+        self._check_open()
+        self._slots.remove(slot)
+        block = slot.block
+        self._store.seal(block)
+        slot.close()
+        tensor = self._publish(slot.output, block, dtype, shape, metadata, is_last=not slot.is_chunk)
+        if key is not None and block.region is self._admission.common:  # the reserve has to become free soon
+            self._cache.add(key, tensor)
+
+    def _discard_slot(self, slot: Slot) -> None:
+        if slot not in self._slots:
+            return
+        self._slots.remove(slot)
+        slot.close()
+        if not slot.is_chunk:
+            self._charged.remove(slot.block)
+            self._admission.uncharge(self._quota, slot.block)
+        self._store.release(slot.block)
+
+    def _publish(
+        self, output: str, block: Block, dtype: str, shape: Iterable[int], metadata: bytes, *, is_last: bool
+    ) -> PublishedTensor:
+        publication = self.publication(output)
+        if publication.is_complete:
+            self._store.release(block)
+            raise ValueError(f"the output {output!r} has already been published")
+        ref = pb.TensorRef(
+            dtype=dtype,
+            shape=shape,
+            metadata=metadata,
+            offset=block.offset,
+            nbytes=block.nbytes,
+            generation=block.generation,
+            arrived_us=self._quota.age.arrived_us,
+            published_us=time.time_ns() // 1000,
+        )
+        tensor = PublishedTensor(block, ref)
+        publication.publish(tensor, is_last=is_last)
+        return tensor
+
+    def _check_open(self) -> None:
+        if self._has_ended:
+            raise LostError(f"invocation {self._id.invocation} of request {self._id.request_id} has ended")
+
+    def _end(self) -> None:
+        self._has_ended = True
+        self._registry.end(self._id)
+        self._quota.recall_callbacks.discard(self._recall)
+        for slot in self._slots:
+            slot.close()
+            self._store.release(slot.block)
+        self._slots.clear()
+        self._uncharge_all()
+        self._admission.close_quota(self._quota)
+
+    def _recall(self) -> None:
+        """Gives up the reserve for an older request: subscribers decide, and tensors without any are revoked."""
+        if not any(block.region is self._admission.reserve for block in self._charged):
+            return
+        recalled = [publication.recall() for publication in self._publications.values()]
+        if not any(recalled) and not self._slots:
+            self.revoke("an older request needs its space")
+
+    def _uncharge_all(self) -> None:
+        for block in self._charged:
+            self._admission.uncharge(self._quota, block)
+        self._charged.clear()
+
+
+class Slot:
+    """Space for one tensor, which becomes visible to consumers when it is published."""
+
+    __slots__ = ("_buffer", "_production", "block", "is_chunk", "output")
+
+    def __init__(
+        self, production: Production, output: str, block: Block, buffer: memoryview, *, is_chunk: bool
+    ) -> None:
+        self._production = production
+        self._buffer: memoryview | None = buffer
+        self.block: Final = block
+        self.output: Final = output
+        self.is_chunk: Final = is_chunk
+
+    @property
+    def buffer(self) -> memoryview:
+        """The writable memory, page-aligned. Do not write to it after publishing.
+
+        If the production ends first, the memory is not reused while the buffer, or anything made from it, exists. A
+        copy in a thread or on a device may therefore finish.
+        """
+        if self._buffer is None:
+            raise LostError(
+                f"the slot of output {self.output!r} is published or discarded, or its production has ended"
+            )
+        return self._buffer
+
+    def publish(self, dtype: str, shape: tuple[int, ...], metadata: bytes = b"", key: str | None = None) -> None:
+        """Announces the tensor to present and later subscribers.
+
+        Args:
+            dtype: such as "bfloat16".
+            shape: of the tensor, which lies in the buffer in C order.
+            metadata: for the consumer; the transport does not read it.
+            key: identifies the content, so that later productions can `reuse` the tensor.
+
+        Raises:
+            LostError: the production has ended.
+            ValueError: the output is not a stream and has already been published.
+        """
+        self._production._publish_slot(self, dtype, shape, metadata, key)
+
+    def discard(self) -> None:
+        """Frees the space without publishing. Does nothing if the slot is published or discarded."""
+        self._production._discard_slot(self)
+
+    def close(self) -> None:
+        """Drops the buffer."""
+        self._buffer = None
+
+
+class StreamWriter:
+    """Writes a sequence of tensors as one output. Waits for space while consumers are slower."""
+
+    def __init__(self, production: Production, output: str) -> None:
+        self._production = production
+        self._output = output
+
+    async def allocate(self, nbytes: int) -> Slot:
+        """Returns a slot for a chunk. Chunks are ordered by the time when they are published."""
+        return await self._production._allocate(self._output, nbytes, is_chunk=True)
+
+    async def send(
+        self, data: bytes | bytearray | memoryview, dtype: str, shape: tuple[int, ...], metadata: bytes = b""
+    ) -> None:
+        """Publishes a copy of the data as the next chunk."""
+        source = memoryview(data).cast("B")
+        slot = await self.allocate(source.nbytes)
+        slot.buffer[:] = source
+        slot.publish(dtype, shape, metadata)
+
+    def close(self) -> None:
+        """Ends the stream."""
+        self._production.publication(self._output).end_stream()

@@ -1,0 +1,99 @@
+"""Serves the processes that consume tensors of this one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextvars import Context
+
+from cornserve.transport.heartbeat import HEARTBEATS_PER_LEASE, PRODUCER_CODEC, HeartbeatConnection
+from cornserve.transport.metrics import TransportMetrics
+from cornserve.transport.producer.publication import Subscriber
+from cornserve.transport.producer.registry import ProductionRegistry
+from cornserve.transport.tensor import ProductionId
+from cornserve.v1 import transfer_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+_ConsumerConnection = HeartbeatConnection[pb.TransferEvent, pb.TransferCommand]
+
+
+class ConsumerSession:
+    """The subscriptions of one consuming process, which may be this one."""
+
+    send: Callable[[pb.TransferEvent], None]
+    """Sends an event to the consumer. It must neither block nor call back."""
+
+    def __init__(self, registry: ProductionRegistry) -> None:
+        self._registry = registry
+        self._subscribers: dict[int, Subscriber] = {}
+
+    def apply_command(self, command: pb.TransferCommand) -> None:
+        match command.WhichOneof("kind"):
+            case "subscribe":
+                tensor = command.subscribe
+                production = ProductionId(tensor.request_id, tensor.invocation, tensor.attempt)
+                subscriber = Subscriber(production, tensor.output, command.subscription, self.send)
+                self._subscribers[command.subscription] = subscriber
+                self._registry.subscribe(subscriber)
+            case "release_chunk" if command.subscription in self._subscribers:
+                self._subscribers[command.subscription].release_chunk(command.release_chunk)
+            case "unsubscribe" if command.subscription in self._subscribers:
+                self._registry.unsubscribe(self._subscribers.pop(command.subscription))
+
+    def close(self) -> None:
+        """Ends all subscriptions and their leases."""
+        while self._subscribers:
+            _, subscriber = self._subscribers.popitem()
+            self._registry.unsubscribe(subscriber)
+
+
+class ProducerServer:
+    """Keeps a session for each consuming process until it disconnects, or is silent for `lease_seconds`.
+
+    Args:
+        producer: describes this process; the first event of each connection.
+    """
+
+    def __init__(
+        self, registry: ProductionRegistry, producer: pb.Producer, lease_seconds: float, metrics: TransportMetrics
+    ) -> None:
+        self._registry = registry
+        self._producer = producer
+        self._lease_seconds = lease_seconds
+        self._metrics = metrics
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    def create_connection(self) -> _ConsumerConnection:
+        """Returns this process's end of an accepted connection."""
+        heartbeat = pb.TransferEvent(heartbeat=pb.Heartbeat())
+        session = ConsumerSession(self._registry)
+        connection = _ConsumerConnection(PRODUCER_CODEC, session.apply_command, heartbeat)
+        session.send = connection.send
+        if self._is_closed:
+            connection.abort("this process ends")
+            return connection
+        connection.send(pb.TransferEvent(producer=self._producer))
+        task = asyncio.create_task(self._serve(connection, session), context=Context())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return connection
+
+    async def close(self) -> None:
+        """Closes all connections, including those that are accepted later."""
+        self._is_closed = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _serve(self, connection: _ConsumerConnection, session: ConsumerSession) -> None:
+        try:
+            if await connection.is_silent(self._lease_seconds / HEARTBEATS_PER_LEASE, HEARTBEATS_PER_LEASE):
+                self._metrics.expired_leases += 1
+                log.warning("a consumer was silent for %g s: its leases have expired", self._lease_seconds)
+        finally:
+            connection.abort("the producer has closed the connection")
+            session.close()
+            await connection.wait_closed()

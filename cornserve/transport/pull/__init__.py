@@ -1,0 +1,1 @@
+"""Copies tensors between the slabs of two nodes."""

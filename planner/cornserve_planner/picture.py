@@ -1,0 +1,81 @@
+"""What is to be seen of a plan: its executor graphs, and how the rate grows with the GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from cornserve_planner.cells import Cell
+from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.explain import utilisation
+from cornserve_planner.graph import ExecutorGraph
+from cornserve_planner.layout import Edge
+from cornserve_planner.mixture import most_requests
+from cornserve_planner.plan import Plan
+from cornserve_planner.plot import Box, Curve, GraphPicture, RatePicture, draw
+from cornserve_planner.problem import Problem
+from cornserve_planner.session import Found
+from cornserve_planner.solve.budget import Budget
+from cornserve_planner.strategies import rates_reached
+
+REQUESTS = "requests"
+GRAPHS = 2
+"""Of so many kinds of cells at most, the largest ones, is the graph drawn."""
+WIDEST = 128
+"""GPUs."""
+
+
+def draw_plan(found: Found, file: Path) -> None:
+    """Raises `InvalidInputError` if nothing draws that format, `OSError` if the file cannot be written."""
+    graphs = [
+        graph_picture(found.assembly.graph, found.assembly.problem, entry.plan, entry.count)
+        for entry in found.proposal.instances[:GRAPHS]
+    ]
+    try:
+        draw(file, graphs, rate_picture(found.assembly.problem, found.cells) if found.cells else None)
+    except ValueError as error:
+        raise InvalidInputError(str(file), f"cannot be drawn: {error}") from error
+
+
+def graph_picture(graph: ExecutorGraph, problem: Problem, plan: Plan, count: int = 1) -> GraphPicture:
+    """The options that a plan uses, and what passes between them; not what one option hands on to itself."""
+    busy = utilisation(problem, plan)
+    boxes = {REQUESTS: Box(REQUESTS, [f"{plan.rate:.3g}/s"], 0.0)}
+    for name, replicas in plan.replicas.items():
+        gpus = problem.option[name].gpus
+        boxes[name] = Box(name, [f"{replicas} × {gpus} GPU{'s' * (gpus != 1)}", f"{busy[name]:.0%} busy"], busy[name])
+    rates: dict[Edge, float] = {}
+    for edge, rate in _edges(graph, problem, plan):
+        rates[edge] = rates.get(edge, 0.0) + rate
+    times = f"{count:,} × " if count > 1 else ""
+    return GraphPicture(f"{times}{plan.gpus} GPUs: {plan.capacity:.3g} requests/s", boxes, rates)
+
+
+def rate_picture(problem: Problem, cells: tuple[Cell, ...]) -> RatePicture:
+    """Cells, their mixtures, and monoliths."""
+    most = min(WIDEST, 2 * cells[-1].gpus)
+    smallest = min(cell.gpus for cell in cells if cell.rate)
+    mixtures = [(float(gpus), most_requests(cells, gpus).rate) for gpus in range(smallest, most + 1)]
+    curves = [
+        Curve("cells", [(float(cell.gpus), cell.rate) for cell in cells if cell.rate], marks_only=True),
+        Curve("best mixture of cells", mixtures),
+    ]
+    monoliths = [(float(gpus), _monoliths(problem, gpus)) for gpus in range(smallest, most + 1)]
+    curves += [Curve("monoliths", monoliths)] if any(rate for _, rate in monoliths) else []
+    return RatePicture("Throughput against GPUs", curves)
+
+
+def _monoliths(problem: Problem, gpus: int) -> float:
+    """Requests per second."""
+    reached = rates_reached(problem, Budget(gpus=gpus))
+    return max((it.rate for it in reached if it.strategy.monolithic), default=0.0)
+
+
+def _edges(graph: ExecutorGraph, problem: Problem, plan: Plan) -> Iterator[tuple[Edge, float]]:
+    steps = {(route.type, route.path): route.steps for route in problem.routes}
+    for entry in plan.rates:
+        walked = steps[entry.type, entry.path]
+        for upto, step in enumerate(walked, 1):
+            if all(consumer != step.option for _, consumer in graph.transfers(walked[:upto])):
+                yield (REQUESTS, step.option), entry.rate
+        yield from ((edge, entry.rate) for edge in graph.transfers(walked) if edge[0] != edge[1])
