@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cornserve_executors.base import StartError
+from cornserve_executors.base import ExecutorStartError
 from cornserve_tasklib.hub import is_hub_id
 
 
@@ -14,6 +14,6 @@ def check_model(model_id: str) -> None:
     if is_hub_id(model_id) and not model.exists():
         return
     if not model.is_dir():
-        raise StartError(f"there is no model directory {model}")
+        raise ExecutorStartError(f"there is no model directory {model}")
     if not (model / "config.json").is_file():
-        raise StartError(f"{model} is not a model directory: it has no config.json")
+        raise ExecutorStartError(f"{model} is not a model directory: it has no config.json")

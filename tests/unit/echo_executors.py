@@ -18,7 +18,7 @@ from cornserve.v1 import executor_pb2_grpc
 from cornserve.wire.connection import MessageConnection
 from cornserve_executors.base import Executor
 from cornserve_executors.base.endpoint import open_endpoint
-from cornserve_executors.base.metrics import Metrics
+from cornserve_executors.base.metrics import ExecutorMetrics
 from cornserve_executors.base.service import ExecutorService
 from cornserve_executors.base.state import ExecutorState
 
@@ -31,7 +31,7 @@ class EchoExecutors:
     def __init__(self) -> None:
         self.states: dict[str, ExecutorState] = {}
         self.services: dict[str, ExecutorService] = {}
-        self._metrics: dict[str, Metrics] = {}
+        self._metrics: dict[str, ExecutorMetrics] = {}
         self._directory = TemporaryDirectory(dir="/dev/shm", prefix="cornserve-test-")
         self._endpoints: dict[str, str] = {}
         self._served: dict[str, AsyncExitStack] = {}
@@ -50,7 +50,7 @@ class EchoExecutors:
         executor = executor_type(executor_type.config_type.model_validate(spec.config))
         server = grpc.aio.server()
         transport = Transport(Path(self._directory.name), slab_bytes=SLAB_BYTES, request_bytes=SLAB_BYTES // 2)
-        metrics = Metrics(lambda: (*executor.metrics(), *transport.metrics()))
+        metrics = ExecutorMetrics(lambda: (*executor.metrics(), *transport.metrics()))
         service = ExecutorService(executor, state, metrics, transport)
         executor_pb2_grpc.add_ExecutorServicer_to_server(service, server)
         served = AsyncExitStack()

@@ -1,7 +1,7 @@
-"""A unit task that repeats what it is told, and its executor.
+"""A unit task that echoes its input, and its executor.
 
-It shows all that a package needs to bring a unit task of its own to Cornserve, and it is what the
-gateway's benchmarks and tests call where a model would only be in the way.
+The package shows everything that a plug-in with a unit task needs. The gateway's tests and benchmarks use it in place
+of a model.
 """
 
 from cornserve_echo.task import EchoRequest, EchoResponse, EchoTask

@@ -1,4 +1,4 @@
-"""What runs where notes are written and read."""
+"""The executors of `NoteTask` and `ReadTask`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import asyncio
 
 from cornserve_echo.notes import Note, NoteRequest, NoteTask, ReadRequest, ReadTask
 from cornserve_echo.task import EchoResponse
-from cornserve_executors.base import Call, Executor
+from cornserve_executors.base import Executor, InvocationContext
 
 
 class NoteExecutor(Executor[NoteTask, NoteRequest, Note]):
-    async def invoke(self, request: NoteRequest, call: Call) -> Note:
+    async def invoke(self, request: NoteRequest, context: InvocationContext) -> Note:
         text = request.text.encode()
         text += b" " * (request.nbytes - len(text))
-        slot = await call.allocate("note", len(text))
+        slot = await context.allocate("note", len(text))
         await asyncio.sleep(request.seconds)
         if request.fail is not None:
             raise RuntimeError(request.fail)
@@ -23,11 +23,11 @@ class NoteExecutor(Executor[NoteTask, NoteRequest, Note]):
 
 
 class ReadExecutor(Executor[ReadTask, ReadRequest, EchoResponse]):
-    async def invoke(self, request: ReadRequest, call: Call) -> EchoResponse:
-        notes = await call.receive_all(request.notes)
+    async def invoke(self, request: ReadRequest, context: InvocationContext) -> EchoResponse:
+        notes = await context.receive_all(request.notes)
         await asyncio.sleep(request.seconds)
         texts = [bytes(note.view).decode().rstrip() for note in notes]
         for note in notes:
-            note.check()  # else it might be another's that has been read
+            note.check()  # raises if the memory was reused while it was read
         text = " ".join(texts)
         return EchoResponse(text=text, words_sent=len(text.split()))

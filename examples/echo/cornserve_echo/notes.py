@@ -1,7 +1,7 @@
-"""Unit tasks whose executors hand data to each other: one writes notes, the other reads them.
+"""Unit tasks whose executors exchange a tensor: `NoteTask` writes notes, `ReadTask` reads them.
 
-A note is a tensor: it stays with the executor that has written it until everybody has read it, and does not pass
-through the gateway.
+A note is a tensor: it stays in the shared memory of the executor that wrote it until all its readers have finished, and
+does not pass through the gateway.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from cornserve_echo.task import EchoResponse
 class NoteRequest(BaseModel):
     text: str
     seconds: float = Field(default=0, ge=0)
-    """How long it takes to write it."""
+    """How long writing takes."""
     nbytes: int = Field(default=0, ge=0)
-    """How large the note is at least; it is filled up with spaces."""
+    """The minimum size of the note, which is padded with spaces."""
     fail: str | None = None
+    """If set, the invocation fails with this message."""
 
 
 class Note(Output):
@@ -29,14 +30,11 @@ class Note(Output):
 class NoteTask(UnitTask[NoteRequest, Note]):
     executor = "echo-writer"
 
-    hand: str = ""
-    """Notes by another hand are another executor's."""
-
 
 class ReadRequest(BaseModel):
     notes: list[Tensor]
     seconds: float = Field(default=0, ge=0)
-    """How long it takes to read them, once they are all there."""
+    """How long reading takes, after all notes have arrived."""
 
 
 class ReadTask(UnitTask[ReadRequest, EchoResponse]):

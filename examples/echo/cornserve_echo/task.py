@@ -1,4 +1,4 @@
-"""What model code sees: the unit task, its input and its output."""
+"""The unit task, its input and its output, for use in model code."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from cornserve import Output, Stream, UnitTask
 class EchoRequest(BaseModel):
     text: str
     seconds: float = Field(default=0, ge=0)
-    """How long the answer takes; words are spread over it evenly."""
+    """How long the response takes; the words are spread over it evenly."""
     fail: str | None = None
-    """If set, the invocation fails with this message after its words."""
+    """If set, the invocation fails with this message after its last word."""
     continues: bool = True
-    """Whether, when an executor dies, another says the rest of the words; else their stream ends with an error."""
+    """Whether another executor sends the remaining words when one dies; otherwise the stream ends with an error."""
 
 
 class EchoResponse(Output):
@@ -32,7 +32,7 @@ class EchoTask(UnitTask[EchoRequest, EchoResponse]):
     fail_start: str | None = None
     """If set, the executor fails to start with this message."""
     engine: bool = False
-    """Whether the executor has an engine: a process beside it, without which it ends, as language models have."""
+    """Whether the executor runs an engine process, as executors of language models do."""
 
     def continues(self, request: EchoRequest) -> bool:
         return request.continues

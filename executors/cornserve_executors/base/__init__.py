@@ -1,15 +1,24 @@
-"""What every executor shares: its server, metrics, readiness, drain, cancellation and errors.
+"""The base of all executors: server, metrics, readiness, drain, cancellation and errors.
 
 An executor is a subclass of `Executor`; `python -m cornserve_executors.base` runs it.
 """
 
-from cornserve_executors.base.call import Call
+from cornserve_executors.base.context import InvocationContext
 from cornserve_executors.base.executor import (
     EngineDeadError,
     Executor,
+    ExecutorStartError,
     InvalidRequestError,
     OverloadedError,
-    StartError,
+    ProgressReporter,
 )
 
-__all__ = ["Call", "EngineDeadError", "Executor", "InvalidRequestError", "OverloadedError", "StartError"]
+__all__ = [
+    "EngineDeadError",
+    "Executor",
+    "ExecutorStartError",
+    "InvalidRequestError",
+    "InvocationContext",
+    "OverloadedError",
+    "ProgressReporter",
+]

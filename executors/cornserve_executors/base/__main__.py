@@ -1,6 +1,6 @@
 """Runs one executor replica: `python -m cornserve_executors.base --spec SPEC --listen HOST:PORT`.
 
-SIGTERM drains: the callers that it knows are served until they have left, then the process exits.
+SIGTERM drains: the executor serves its connected callers until they disconnect, then it exits.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from cornserve.limits import MIB
 from cornserve.observe import logs, tracing
 from cornserve.task.spec import ExecutorSpec, find_executor
 from cornserve.transport import Transport
-from cornserve_executors.base.executor import EngineDeadError, Executor, StartError
-from cornserve_executors.base.server import Address, Server
+from cornserve_executors.base.executor import EngineDeadError, Executor, ExecutorStartError
+from cornserve_executors.base.server import ExecutorServer, ListenOptions
 
 log = logging.getLogger("cornserve.executor")
 
 REQUEST_SHARE = 0.5
-"""Of the slab: what one request may have of it, and what is kept for the oldest one."""
+"""The share of the slab that one request may use, and that is reserved for the oldest request."""
 
 CACHE_SHARE = 0.25
-"""Of the slab: how much of it contents may keep that nobody needs at the moment."""
+"""The share of the slab that may cache tensors that no invocation needs at the moment."""
 
 
 def main() -> int:
@@ -40,19 +40,19 @@ def main() -> int:
     try:
         executor = _create(options.spec)
     except ValidationError as error:
-        print(f"the settings do not fit the executor {options.spec.executor!r}: {_in_one_line(error)}", file=sys.stderr)
+        print(f"invalid settings for the executor {options.spec.executor!r}: {_one_line(error)}", file=sys.stderr)
         return 2
     tracing.setup("cornserve-executor", os.environ.get(logs.REPLICA_VARIABLE))
     try:
         uvloop.run(_serve(executor, options))
-    except StartError as error:
+    except ExecutorStartError as error:
         log.error("the executor did not start: %s", error)
         return 1
     except EngineDeadError as error:
         log.error("the engine died: %s", error)
         return 1
     except Exception as error:
-        log.error("the executor failed", exc_info=_without_our_frames(error))
+        log.error("the executor failed", exc_info=_without_base_frames(error))
         return 1
     finally:
         tracing.finish()
@@ -61,16 +61,20 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="cornserve-executor", description=__doc__)
-    parser.add_argument("--spec", required=True, type=ExecutorSpec.model_validate_json, help="the executor spec, JSON")
-    parser.add_argument("--listen", default="127.0.0.1:0", metavar="HOST:PORT", help="port 0: any free one")
-    parser.add_argument("--announce", type=Path, metavar="FILE", help="write there where it listens")
-    parser.add_argument("--metrics-port", type=int, help="serve Prometheus metrics there; 0: any free port")
-    parser.add_argument("--drain-seconds", type=float, default=30, help="how long SIGTERM waits for callers to leave")
-    parser.add_argument("--queue", type=int, default=1024, help="how many invocations it works on or keeps waiting")
     parser.add_argument(
-        "--shared-memory", type=Path, default=Path("/dev/shm"), metavar="DIR", help="where tensors lie for others"
+        "--spec", required=True, type=ExecutorSpec.model_validate_json, help="the executor spec as JSON"
     )
-    parser.add_argument("--slab-mib", type=int, default=512, help="how much of it at most")
+    parser.add_argument("--listen", default="127.0.0.1:0", metavar="HOST:PORT", help="port 0 is any free port")
+    parser.add_argument("--announce", type=Path, metavar="FILE", help="write the endpoint to this file")
+    parser.add_argument("--metrics-port", type=int, help="serve Prometheus metrics on this port; 0 is any free port")
+    parser.add_argument(
+        "--drain-seconds", type=float, default=30, help="how long SIGTERM waits for callers to disconnect"
+    )
+    parser.add_argument("--queue", type=int, default=1024, help="how many invocations run or wait at most")
+    parser.add_argument(
+        "--shared-memory", type=Path, default=Path("/dev/shm"), metavar="DIR", help="the directory of shared tensors"
+    )
+    parser.add_argument("--slab-mib", type=int, default=512, help="how much shared memory to use at most")
     return parser.parse_args()
 
 
@@ -79,16 +83,16 @@ def _create(spec: ExecutorSpec) -> Executor[Any, Any, Any]:
     return executor_type(executor_type.config_type.model_validate(spec.config))
 
 
-def _in_one_line(error: ValidationError) -> str:
-    """The last line of the log is what whoever deploys is shown."""
+def _one_line(error: ValidationError) -> str:
+    """Returns all errors in one line: `cornserve deploy` shows the last line of the log."""
     return "; ".join(f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.errors())
 
 
-def _without_our_frames(error: Exception) -> Exception:
-    """Whoever wrote the executor looks for their own lines."""
-    ours = (str(Path(__file__).parent), str(Path(asyncio.__file__).parent), concurrency.__file__)
+def _without_base_frames(error: Exception) -> Exception:
+    """Returns the error with a traceback that begins in the executor's own code."""
+    base_paths = (str(Path(__file__).parent), str(Path(asyncio.__file__).parent), concurrency.__file__)
     traceback = error.__traceback__
-    while traceback and traceback.tb_next and traceback.tb_frame.f_code.co_filename.startswith(ours):
+    while traceback and traceback.tb_next and traceback.tb_frame.f_code.co_filename.startswith(base_paths):
         traceback = traceback.tb_next
     return error.with_traceback(traceback)
 
@@ -98,7 +102,6 @@ async def _serve(executor: Executor[Any, Any, Any], options: argparse.Namespace)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, terminated.set)
-    address = Address(options.listen, options.announce, options.metrics_port)
     slab_bytes = options.slab_mib * MIB
     transport = Transport(
         options.shared_memory,
@@ -106,7 +109,8 @@ async def _serve(executor: Executor[Any, Any, Any], options: argparse.Namespace)
         request_bytes=int(slab_bytes * REQUEST_SHARE),
         cache_bytes=int(slab_bytes * CACHE_SHARE),
     )
-    await Server(executor, transport, options.queue).run(address, terminated, options.drain_seconds)
+    listen = ListenOptions(options.listen, options.announce, options.metrics_port)
+    await ExecutorServer(executor, transport, options.queue).run(listen, terminated, options.drain_seconds)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""The contract between an executor and the base that serves it: three hooks, and what they may raise."""
+"""The base class of executors, and the exceptions that it may raise."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, Generic, TypeVar
 
 from prometheus_client import Metric
 from pydantic import BaseModel, TypeAdapter
@@ -12,50 +12,49 @@ from pydantic import BaseModel, TypeAdapter
 from cornserve.task import Output
 from cornserve.task.errors import DefinitionError
 from cornserve.task.output import output_layout
-from cornserve_executors.base.call import Call
+from cornserve_executors.base.context import InvocationContext
 
 Config = TypeVar("Config", bound=BaseModel)
 Request = TypeVar("Request", bound=BaseModel)
 Result = TypeVar("Result", bound=Output)
 
+ProgressReporter = Callable[[str], None]
+"""Reports what a starting executor is doing, for example "loading weights"."""
 
-class StartError(Exception):
-    """The executor cannot start, for a reason that a person can do something about; it becomes the log's last line."""
+
+class ExecutorStartError(Exception):
+    """The executor cannot start for a reason that its operator can fix. The message becomes the last line of its
+    log."""
 
 
 class InvalidRequestError(ValueError):
-    """The request can never be served by this executor; the client is told why."""
+    """This executor can never serve the request. The client receives the message."""
 
 
 class OverloadedError(Exception):
-    """The executor has no room now; another replica, or a later try, may have."""
+    """The executor has no capacity now. Another replica, or a later attempt, may have."""
 
 
 class EngineDeadError(Exception):
-    """The engine under the executor is gone: the process answers what is in flight with an error, and exits."""
-
-
-class Report(Protocol):
-    def __call__(self, message: str) -> None:
-        """Says what a start-up is busy with ("loading weights")."""
+    """The executor's engine has died: the process ends all invocations with ABORTED and exits."""
 
 
 class Executor(Generic[Config, Request, Result]):
     """Runs one or more components of a model.
 
-    A subclass states its three types and implements the hooks:
+    A subclass defines its three types and implements the hooks:
 
         class Shout(Executor[ShoutConfig, Text, Loud]):
-            async def invoke(self, request: Text, call: Call) -> Loud:
+            async def invoke(self, request: Text, context: InvocationContext) -> Loud:
                 return Loud(text=request.text.upper())
 
     An invocation is cancelled by cancelling its coroutine.
     """
 
     continues: ClassVar[bool] = False
-    """Whether `invoke` goes on after `Call.delivered`, exactly as the executor that died would have."""
+    """Whether `invoke` continues after `InvocationContext.delivered` exactly as the earlier attempt would have."""
 
-    makes_tensors: ClassVar[bool] = False
+    produces_tensors: ClassVar[bool] = False
     config_type: ClassVar[type[BaseModel]]
     request_adapter: ClassVar[TypeAdapter[Any]]
 
@@ -67,38 +66,39 @@ class Executor(Generic[Config, Request, Result]):
             if not (isinstance(origin, type) and issubclass(origin, Executor)):
                 continue
             are_open = [isinstance(argument, TypeVar) for argument in arguments]
-            if all(are_open):  # A base for others.
+            if all(are_open):  # a generic base class
                 continue
             if len(arguments) != 3 or any(are_open):
                 raise DefinitionError(f"{cls.__name__} must derive from Executor[Config, Request, Result]")
             cls.config_type, cls.request_adapter = arguments[0], TypeAdapter(arguments[1])
-            cls.makes_tensors = bool(output_layout(arguments[2]).tensors)
+            cls.produces_tensors = bool(output_layout(arguments[2]).tensors)
 
     def __init__(self, config: Config) -> None:
         self.config = config
 
-    async def start(self, report: Report) -> None:
-        """Loads and warms up. The executor is ready when this returns; it must not block the event loop for long.
+    async def start(self, report_progress: ProgressReporter) -> None:
+        """Loads the model and warms up. The executor is ready when this returns. Must not block the event loop.
 
-        Raises `StartError` for what whoever started it can put right; any other exception leaves a traceback.
+        Raises `ExecutorStartError` for errors that the operator can fix; any other exception leaves a traceback.
         """
 
-    async def invoke(self, request: Request, call: Call) -> Result:
-        """Runs one invocation; many run at once.
+    async def invoke(self, request: Request, context: InvocationContext) -> Result:
+        """Runs one invocation; many run concurrently.
 
-        Raises `InvalidRequestError`, `OverloadedError` or `EngineDeadError` where they apply; any
-        other exception is an internal error.
+        Raises `InvalidRequestError`, `OverloadedError` or `EngineDeadError` where they apply; any other exception is an
+        internal error.
         """
         raise NotImplementedError
 
-    async def death(self) -> str:
-        """Returns, with the reason, when the engine has died, also while nothing runs. By default it never does."""
+    async def wait_engine_death(self) -> str:
+        """Waits until the engine has died, also while no invocation runs; returns the reason. By default, never
+        returns."""
         never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         return await never
 
     async def stop(self) -> None:
-        """Frees everything. Called once, after the last invocation, also if `start` failed."""
+        """Frees all resources. Called once, after the last invocation, also if `start` failed."""
 
     def metrics(self) -> Iterable[Metric]:
-        """Metrics of the executor's own, asked for by another thread when they are scraped."""
+        """Returns the executor's own metrics. Called by another thread at each scrape."""
         return ()

@@ -1,4 +1,4 @@
-"""One invocation at an executor, from what its caller has sent to how it has ended."""
+"""Runs one invocation: validates its input, calls the executor, and turns its result or error into an `End`."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from cornserve.task.references import Blob, Origin, ReferenceDecoder, Tensor
 from cornserve.tracebacks import clear_traceback
 from cornserve.transport import StaleError, TensorTooLargeError
 from cornserve.v1 import executor_pb2 as pb
-from cornserve_executors.base.call import Call, Send
+from cornserve_executors.base.context import ChunkSender, InvocationContext
 from cornserve_executors.base.executor import EngineDeadError, Executor, InvalidRequestError, OverloadedError
 from cornserve_executors.base.tensors import InputLostError, Tensors
 
 log = logging.getLogger(__name__)
 
 
-def seconds_of(start: pb.Start) -> float | None:
-    """How long it may take. None: for ever."""
+def timeout_seconds(start: pb.Start) -> float | None:
+    """Returns the invocation's timeout; None: no timeout."""
     return start.timeout_ms / 1000 or None
 
 
-async def run(executor: Executor[Any, Any, Any], start: pb.Start, tensors: Tensors, send: Send) -> pb.End:
-    """Runs it, and says how it has ended.
+async def run(executor: Executor[Any, Any, Any], start: pb.Start, tensors: Tensors, send: ChunkSender) -> pb.End:
+    """Runs the invocation; returns how it ended.
 
     Raises:
-        EngineDeadError: the executor can run nothing more.
+        EngineDeadError: the executor cannot run further invocations.
     """
     try:
-        async with asyncio.timeout(seconds_of(start)):
-            return pb.End(values=await _values(executor, start, tensors, send))
+        async with asyncio.timeout(timeout_seconds(start)):
+            return pb.End(values=await _invoke(executor, start, tensors, send))
     except EngineDeadError:
         raise
     except Exception as error:
-        end = _end_by(error)
+        end = _error_end(error)
         clear_traceback(error)
         return end
 
 
-def _end_by(error: Exception) -> pb.End:
+def _error_end(error: Exception) -> pb.End:
     match error:
         case TimeoutError():
             return pb.End(code=pb.CODE_DEADLINE_EXCEEDED, message="not done by the request's deadline")
@@ -60,23 +60,23 @@ def _end_by(error: Exception) -> pb.End:
     return pb.End(code=pb.CODE_INTERNAL, message=f"{type(error).__name__}: {error}")
 
 
-async def _values(executor: Executor[Any, Any, Any], start: pb.Start, tensors: Tensors, send: Send) -> bytes:
-    """What of its output is neither stream nor tensor, as JSON."""
+async def _invoke(executor: Executor[Any, Any, Any], start: pb.Start, tensors: Tensors, send: ChunkSender) -> bytes:
+    """Returns the output's values as JSON: everything but streams and tensors."""
     if start.delivered and not executor.continues:
-        raise InvalidRequestError("this executor does not go on from what another has sent")
-    given = ReferenceDecoder([_given(one) for one in start.inputs])
-    request = executor.request_adapter.validate_json(start.request, context=given)
-    call = Call(start, tensors, send)
+        raise InvalidRequestError("this executor cannot continue the output of an earlier attempt")
+    inputs = ReferenceDecoder([_decode_input(encoded) for encoded in start.inputs])
+    request = executor.request_adapter.validate_json(start.request, context=inputs)
+    context = InvocationContext(start, tensors, send)
     try:
-        result: Output = await executor.invoke(request, call)
+        result: Output = await executor.invoke(request, context)
     except (InputLostError, StaleError) as error:
-        if call.has_begun:
-            raise RuntimeError(f"what it takes was lost after its output had begun: {error}") from error
+        if context.has_sent:
+            raise RuntimeError(f"an input was lost after output had been sent: {error}") from error
         raise error if isinstance(error, InputLostError) else InputLostError(tensors.stale(), str(error)) from error
     return result.values_json()
 
 
-def _given(one: pb.Input) -> Blob | Tensor:
-    if one.HasField("pending"):
-        return Tensor(Origin(one.pending.invocation, one.pending.output))
-    return Blob(one.inline)
+def _decode_input(encoded: pb.Input) -> Blob | Tensor:
+    if encoded.HasField("pending"):
+        return Tensor(Origin(encoded.pending.invocation, encoded.pending.output))
+    return Blob(encoded.inline)

@@ -16,48 +16,50 @@ from cornserve.observe.histogram import Histogram
 
 
 @dataclass(slots=True)
-class Observed:
+class InvocationOutcome:
     code: str = "CANCELLED"
 
 
-class Metrics(Collector):
-    """Counts invocations, and adds what the executor says of itself."""
+class ExecutorMetrics(Collector):
+    """Counts invocations, and exports the executor's own metrics with them."""
 
-    def __init__(self, own: Callable[[], Iterable[Metric]]) -> None:
+    def __init__(self, executor_metrics: Callable[[], Iterable[Metric]]) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        self._own = own
+        self._executor_metrics = executor_metrics
         self._running = 0
         self.waiting = 0
-        """Of the invocations that run, those that wait for tensors of others."""
+        """The number of running invocations that wait for tensors of other invocations."""
         self._ended: Counter[str] = Counter()
         self._seconds = Histogram()
         self.registry.register(self)
 
-    def refused(self) -> None:
-        """An invocation for which there was no room."""
+    def count_refused(self) -> None:
+        """Counts an invocation that the queue limit refused."""
         self._ended["RESOURCE_EXHAUSTED"] += 1
 
     @contextmanager
-    def invocation(self) -> Iterator[Observed]:
-        observed = Observed()
+    def invocation(self) -> Iterator[InvocationOutcome]:
+        outcome = InvocationOutcome()
         started = time.perf_counter()
         self._running += 1
         try:
-            yield observed
+            yield outcome
         finally:
             self._running -= 1
-            self._ended[observed.code] += 1
+            self._ended[outcome.code] += 1
             self._seconds.observe(time.perf_counter() - started)
 
     def collect(self) -> Iterator[Metric]:
-        """Called by the thread that serves them."""
+        """Yields all metrics. Called by the thread that serves them."""
         yield GaugeMetricFamily("cornserve_executor_running", "Invocations that run.", value=self._running)
         yield GaugeMetricFamily(
-            "cornserve_executor_waiting", "Of these, those that wait for tensors of others.", value=self.waiting
+            "cornserve_executor_waiting",
+            "Running invocations that wait for tensors of other invocations.",
+            value=self.waiting,
         )
         ended = CounterMetricFamily(
-            "cornserve_executor_invocations", "Invocations that ended, by code.", labels=["code"]
+            "cornserve_executor_invocations", "Invocations that have ended, by code.", labels=["code"]
         )
         for code, count in self._ended.copy().items():
             ended.add_metric([code], count)
@@ -65,4 +67,4 @@ class Metrics(Collector):
         seconds = HistogramMetricFamily("cornserve_executor_invocation_seconds", "From start to end of an invocation.")
         self._seconds.add_to(seconds)
         yield seconds
-        yield from self._own()
+        yield from self._executor_metrics()

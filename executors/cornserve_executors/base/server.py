@@ -1,6 +1,6 @@
-"""The life of an executor's server: it listens, loads, serves, drains, and ends.
+"""The server of an executor process: it listens, loads the executor, serves, drains, and stops.
 
-It listens before the model is loaded, so that whoever started the process can watch it start.
+It listens before the model is loaded, so that its launcher can observe the start.
 """
 
 from __future__ import annotations
@@ -25,78 +25,77 @@ from cornserve.v1 import executor_pb2 as pb
 from cornserve.v1 import executor_pb2_grpc
 from cornserve_executors.base.endpoint import open_endpoint
 from cornserve_executors.base.executor import EngineDeadError, Executor
-from cornserve_executors.base.metrics import Metrics
+from cornserve_executors.base.metrics import ExecutorMetrics
 from cornserve_executors.base.service import ExecutorService
 from cornserve_executors.base.state import ExecutorState
 
 log = logging.getLogger("cornserve.executor")
 
-LINGER_SECONDS = 1.0
-"""How long a draining executor still takes new callers: those that come have not heard of it yet."""
+DRAIN_GRACE_SECONDS = 1.0
+"""How long a draining executor accepts new callers, which may not know yet that it drains."""
 
-SERVICE = "cornserve.v1.Executor"
+HEALTH_SERVICE = "cornserve.v1.Executor"
 """The service name of the health check; the empty name is an alias."""
 
-_OPTIONS = [
+_GRPC_OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
-    # Who keeps a stream open may ping an idle connection, too, to notice that the other side is gone. By default that
-    # counts as an attack, and ends the connection.
+    # Clients with an open stream may ping an idle connection to detect that the server is gone. By default, gRPC treats
+    # frequent pings as an attack and closes the connection.
     ("grpc.http2.max_ping_strikes", 0),
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
-    """Where the server listens."""
-
-    listen: str
-    """`HOST:PORT`; port 0 is any free one."""
+class ListenOptions:
+    address: str
+    """`HOST:PORT`; port 0 is any free port."""
     announce: Path | None
-    """The file that tells others which it was, and on a second line where the metrics are."""
+    """The server writes its endpoint to this file, and the address of its metrics to the second line."""
     metrics_port: int | None
+    """None: metrics are not served."""
 
     @property
     def host(self) -> str:
-        return self.listen.rpartition(":")[0]
+        return self.address.rpartition(":")[0]
 
 
-class Server:
+class ExecutorServer:
     def __init__(self, executor: Executor[Any, Any, Any], transport: Transport, queue: int) -> None:
         self._executor = executor
         self._state = ExecutorState()
         self._transport = transport
-        self._metrics = Metrics(lambda: (*executor.metrics(), *transport.metrics()))
+        self._metrics = ExecutorMetrics(lambda: (*executor.metrics(), *transport.metrics()))
         self._service = ExecutorService(executor, self._state, self._metrics, transport, queue)
         self._health = health.aio.HealthServicer()
 
-    async def run(self, address: Address, terminated: asyncio.Event, drain_seconds: float) -> None:
-        """Serves until `terminated`. Raises what the executor did not start for, or `EngineDeadError`."""
-        async with self._listening(address):
+    async def run(self, options: ListenOptions, terminated: asyncio.Event, drain_seconds: float) -> None:
+        """Serves until `terminated` is set, then drains. Raises the executor's start error, or `EngineDeadError`."""
+        async with self._listening(options):
             try:
                 if await run_unless(terminated, self._executor.start(self._state.report_progress)):
                     await self._serve(terminated)
                     await self._drain(drain_seconds)
             finally:
-                self._state.close()  # Observers would keep the server for all of the grace.
-                await self._service.abort("the executor ends")
+                self._state.close()  # open observations would delay the server's stop by its grace period
+                await self._service.abort("the executor is stopping")
                 await self._executor.stop()
                 await self._transport.stop()
 
     @asynccontextmanager
-    async def _listening(self, address: Address) -> AsyncIterator[None]:
-        server = grpc.aio.server(options=_OPTIONS)
+    async def _listening(self, options: ListenOptions) -> AsyncIterator[None]:
+        server = grpc.aio.server(options=_GRPC_OPTIONS)
         executor_pb2_grpc.add_ExecutorServicer_to_server(self._service, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        factories = {**self._service.connection_factories, **await self._transport.start(address.host)}
+        factories = {**self._service.connection_factories, **await self._transport.start(options.host)}
         await self._set_health(serving=False)
-        async with open_endpoint(server, factories, address.listen) as endpoint:
+        async with open_endpoint(server, factories, options.address) as endpoint:
             announcement = [endpoint]
-            if address.metrics_port is not None:
-                metrics, _ = start_http_server(address.metrics_port, address.host, registry=self._metrics.registry)
-                announcement.append(f"{address.host}:{metrics.server_port}")
-            if address.announce is not None:
-                write_atomically(address.announce, "\n".join(announcement))
+            if options.metrics_port is not None:
+                metrics, _ = start_http_server(options.metrics_port, options.host, registry=self._metrics.registry)
+                announcement.append(f"{options.host}:{metrics.server_port}")
+            if options.announce is not None:
+                write_atomically(options.announce, "\n".join(announcement))
             try:
                 yield
             finally:
@@ -116,18 +115,18 @@ class Server:
             await self._set_health(serving=False)
 
     async def _watch_engine(self) -> None:
-        """Invocations stumble over a dead engine; this notices it also when there are none."""
-        self._state.set_engine_dead(await self._executor.death())
+        """Detects the engine's death also while no invocation runs."""
+        self._state.set_engine_dead(await self._executor.wait_engine_death())
 
-    async def _drain(self, seconds: float) -> None:
+    async def _drain(self, timeout_seconds: float) -> None:
         log.info("draining")
         self._state.set_phase(pb.PHASE_DRAINING)
-        await asyncio.sleep(LINGER_SECONDS)
+        await asyncio.sleep(DRAIN_GRACE_SECONDS)
         self._state.refuse_new_callers()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._state.wait_without_callers(), seconds)
+            await asyncio.wait_for(self._state.wait_without_callers(), timeout_seconds)
 
     async def _set_health(self, *, serving: bool) -> None:
         status = health_pb2.HealthCheckResponse
-        for service in ("", SERVICE):
+        for service in ("", HEALTH_SERVICE):
             await self._health.set(service, status.SERVING if serving else status.NOT_SERVING)

@@ -18,12 +18,12 @@ from cornserve.wire.connection import MessageConnection
 from cornserve.wire.invocations import EXECUTOR
 from cornserve.wire.listener import ConnectionFactories
 from cornserve_executors.base import invocation
-from cornserve_executors.base.call import Send
+from cornserve_executors.base.context import ChunkSender
 from cornserve_executors.base.executor import EngineDeadError, Executor
-from cornserve_executors.base.metrics import Metrics
+from cornserve_executors.base.metrics import ExecutorMetrics
 from cornserve_executors.base.state import ExecutorState
 from cornserve_executors.base.tensors import Kept, Tensors
-from cornserve_executors.base.trace import traced
+from cornserve_executors.base.trace import invocation_span
 
 ABORT_TIMEOUT_SECONDS = 1.0
 """How long invocations may take to end once they are cancelled."""
@@ -47,7 +47,7 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
         self,
         executor: Executor[Any, Any, Any],
         state: ExecutorState,
-        metrics: Metrics,
+        metrics: ExecutorMetrics,
         transport: Transport,
         queue: int = 1024,
     ) -> None:
@@ -108,7 +108,7 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
             caller.send_end(call, pb.End(code=pb.CODE_UNAVAILABLE, message=message))
             return None
         if len(self._invocations) - self._metrics.waiting >= self._queue:
-            self._metrics.refused()
+            self._metrics.count_refused()
             message = f"the executor has {self._queue} invocations (see the limit `queue`)"
             caller.send_end(call, pb.End(code=pb.CODE_RESOURCE_EXHAUSTED, message=message))
             return None
@@ -121,21 +121,21 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
         logs.bind(request_id=start.request_id, invocation=start.invocation, attempt=start.attempt)
         executor = type(self._executor).__name__
         tensors = Tensors(self._transport, start, self._metrics)
-        if self._executor.makes_tensors:
+        if self._executor.produces_tensors:
             tensors.begin_production()
-        with self._metrics.invocation() as observed, traced(executor, start, observed):
+        with self._metrics.invocation() as outcome, invocation_span(executor, start, outcome):
             end = await self._outcome(start, tensors, partial(caller.send_chunk, call))
-            observed.code = pb.Code.Name(end.code).removeprefix("CODE_")
+            outcome.code = pb.Code.Name(end.code).removeprefix("CODE_")
         production = tensors.take_production()
         if production is not None:
             if end.code == pb.CODE_OK:
-                caller.kept.keep(call, production, invocation.seconds_of(start))
+                caller.kept.keep(call, production, invocation.timeout_seconds(start))
             else:
                 production.revoke()
         caller.send_end(call, end)
         await tensors.let_go()
 
-    async def _outcome(self, start: pb.Start, tensors: Tensors, send: Send) -> pb.End:
+    async def _outcome(self, start: pb.Start, tensors: Tensors, send: ChunkSender) -> pb.End:
         try:
             return await invocation.run(self._executor, start, tensors, send)
         except asyncio.CancelledError:

@@ -16,7 +16,7 @@ from cornserve.task import Tensor
 from cornserve.task.references import Origin
 from cornserve.transport import LostError, Production, Slot, StaleError, TensorId, TensorView, Transport
 from cornserve.v1 import executor_pb2 as pb
-from cornserve_executors.base.metrics import Metrics
+from cornserve_executors.base.metrics import ExecutorMetrics
 
 
 class InputLostError(Exception):
@@ -28,7 +28,7 @@ class InputLostError(Exception):
 
 
 class Tensors:
-    def __init__(self, transport: Transport, start: pb.Start, metrics: Metrics) -> None:
+    def __init__(self, transport: Transport, start: pb.Start, metrics: ExecutorMetrics) -> None:
         self._transport = transport
         self._start = start
         self._metrics = metrics

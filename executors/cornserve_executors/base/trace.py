@@ -1,4 +1,4 @@
-"""The span of an invocation, if its process is traced."""
+"""The trace span of an invocation."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from contextlib import contextmanager
 
 from cornserve.observe import tracing
 from cornserve.v1 import executor_pb2 as pb
-from cornserve_executors.base.metrics import Observed
+from cornserve_executors.base.metrics import InvocationOutcome
 
 
 @contextmanager
-def traced(executor: str, start: pb.Start, observed: Observed) -> Iterator[None]:
-    """Continues the caller's trace, to the end that is `observed`."""
+def invocation_span(executor: str, start: pb.Start, outcome: InvocationOutcome) -> Iterator[None]:
+    """Continues the caller's trace with a span that ends with `outcome`. Does nothing if tracing is off."""
     if tracing.tracer is None:
         yield
         return
@@ -32,8 +32,8 @@ def traced(executor: str, start: pb.Start, observed: Observed) -> Iterator[None]
     try:
         yield
     finally:
-        span.set_attribute("cornserve.code", observed.code)
-        if observed.code not in ("OK", "CANCELLED"):
-            span.set_attribute("error.type", observed.code)
+        span.set_attribute("cornserve.code", outcome.code)
+        if outcome.code not in ("OK", "CANCELLED"):
+            span.set_attribute("error.type", outcome.code)
             span.set_status(StatusCode.ERROR)
         span.end()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cornserve_executors.base import Call
+from cornserve_executors.base import InvocationContext
 from cornserve_executors.vllm.executor import VllmExecutor
 from cornserve_tasklib.embedding import EmbeddingRequest, EmbeddingResponse, EmbeddingTask
 
@@ -23,5 +23,5 @@ class EmbeddingExecutor(VllmExecutor[EmbeddingTask, EmbeddingRequest, EmbeddingR
     async def warm_up(self) -> None:
         await self._engine.embed(EmbeddingRequest(input=["Hello"]), "warm-up")
 
-    async def invoke(self, request: EmbeddingRequest, call: Call) -> EmbeddingResponse:
-        return await self._engine.embed(request, call.id)
+    async def invoke(self, request: EmbeddingRequest, context: InvocationContext) -> EmbeddingResponse:
+        return await self._engine.embed(request, context.id)

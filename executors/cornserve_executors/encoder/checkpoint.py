@@ -11,7 +11,7 @@ import torch
 from safetensors import safe_open
 from transformers.utils import cached_file
 
-from cornserve_executors.base import StartError
+from cornserve_executors.base import ExecutorStartError
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -50,7 +50,7 @@ class EncoderCheckpoint:
     def _need(self, name: str) -> Path:
         path = self._find(name)
         if path is None:
-            raise StartError(f"{self._model_id} has no weights: there is no {name}")
+            raise ExecutorStartError(f"{self._model_id} has no weights: there is no {name}")
         return path
 
     def _find(self, name: str) -> Path | None:

@@ -16,7 +16,7 @@ import torch
 from accelerate import init_empty_weights
 from transformers import AutoConfig, AutoImageProcessor, AutoModel
 
-from cornserve_executors.base import StartError
+from cornserve_executors.base import ExecutorStartError
 from cornserve_executors.copies import bytes_of
 from cornserve_executors.encoder.checkpoint import EncoderCheckpoint
 from cornserve_executors.encoder.families.family import EncoderFamily
@@ -38,7 +38,7 @@ def load(settings: EncoderTask, device: str) -> LoadedEncoder:
         processor = AutoImageProcessor.from_pretrained(settings.model_id)
         checkpoint = EncoderCheckpoint(settings.model_id)
     except (OSError, ValueError) as error:
-        raise StartError(f"{settings.model_id} cannot be loaded: {_first_line(error)}") from error
+        raise ExecutorStartError(f"{settings.model_id} cannot be loaded: {_first_line(error)}") from error
     dtype = _dtype(settings, config, device)
     names = _encoder_names(checkpoint, family_type)
     model = _skeleton(config, family_type, dtype)
@@ -60,7 +60,7 @@ def _family_type(model_id: str, config: Any) -> type[EncoderFamily]:
     family_type = FAMILIES.get(config.model_type)
     if family_type is None:
         known = ", ".join(sorted(FAMILIES))
-        raise StartError(f"{model_id} is a {config.model_type}; encoders can be loaded of these only: {known}")
+        raise ExecutorStartError(f"{model_id} is a {config.model_type}; encoders can be loaded of these only: {known}")
     return family_type
 
 
@@ -95,7 +95,7 @@ def _skeleton(config: Any, family_type: type[EncoderFamily], dtype: torch.dtype)
 def _fill(model_id: str, model: Any, weights: Mapping[str, torch.Tensor]) -> None:
     missing = sorted(model.state_dict().keys() - weights.keys())
     if missing:
-        raise StartError(f"{model_id} lacks weights of its encoder: {', '.join(missing)}")
+        raise ExecutorStartError(f"{model_id} lacks weights of its encoder: {', '.join(missing)}")
     model.load_state_dict(weights, assign=True)
 
 

@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from cornserve.task import Blob, Tensor
-from cornserve_executors.base import Call, InvalidRequestError
+from cornserve_executors.base import InvalidRequestError, InvocationContext
 from cornserve_executors.vllm.executor import VllmExecutor
 from cornserve_tasklib.chat import ChatRequest
 from cornserve_tasklib.completion import CompletionRequest
@@ -52,14 +52,14 @@ class LLMExecutor(VllmExecutor[LLMTask, LLMRequest, ChatResponse]):
         for component, count in (await self._engine.parameter_counts()).items():
             log.info("%s has %d parameters", component, count)
 
-    async def invoke(self, request: LLMRequest, call: Call) -> ChatResponse:
+    async def invoke(self, request: LLMRequest, context: InvocationContext) -> ChatResponse:
         async def send(chunk: bytes) -> None:
-            await call.send("chunks", chunk)
+            await context.send("chunks", chunk)
 
-        delivered = [ChatChunk.model_validate_json(chunk) for chunk in call.delivered.get("chunks", ())]
-        received = await call.receive_all(_embeddings(request))
-        stream = send if call.wants("chunks") else None
-        return await self._engine.generate(request, call.id, stream, delivered, received)
+        delivered = [ChatChunk.model_validate_json(chunk) for chunk in context.delivered.get("chunks", ())]
+        received = await context.receive_all(_embeddings(request))
+        stream = send if context.is_requested("chunks") else None
+        return await self._engine.generate(request, context.id, stream, delivered, received)
 
 
 def _see(image: Image) -> ChatRequest:

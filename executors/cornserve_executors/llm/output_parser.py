@@ -13,7 +13,7 @@ from vllm.reasoning import ReasoningParserManager
 from vllm.renderers.chat_utils import make_tool_call_id
 from vllm.tool_parsers import ToolParserManager
 
-from cornserve_executors.base import StartError
+from cornserve_executors.base import ExecutorStartError
 from cornserve_tasklib.llm import LLMTask
 from cornserve_tasklib.response import ChatChunk, ToolCallDelta
 
@@ -25,7 +25,7 @@ def check_parsers(config: LLMTask) -> None:
         ("reasoning_parser", config.reasoning_parser, ReasoningParserManager.list_registered()),
     ):
         if name is not None and name not in known:
-            raise StartError(f"vLLM has no {setting} {name!r}, but {', '.join(known)}")
+            raise ExecutorStartError(f"vLLM has no {setting} {name!r}, but {', '.join(known)}")
 
 
 class OutputParser:

@@ -20,7 +20,7 @@ from vllm.renderers.online_renderer import OnlineRenderer
 from vllm.sampling_params import RequestOutputKind
 
 from cornserve.transport import TensorView
-from cornserve_executors.base import InvalidRequestError, StartError
+from cornserve_executors.base import ExecutorStartError, InvalidRequestError
 from cornserve_executors.llm.chat_images import ChatImages
 from cornserve_executors.llm.chat_prompt import ChatPrompt
 from cornserve_executors.llm.continuation import Continuation
@@ -94,7 +94,7 @@ class PromptRenderer:
             self._renderer = online("auto")
             self._strict_renderer = online("parameter")
         except TypeError as error:  # A parser needs tokens that this tokenizer has not.
-            raise StartError(f"tool_parser, reasoning_parser: {error}") from error
+            raise ExecutorStartError(f"tool_parser, reasoning_parser: {error}") from error
 
     async def of(
         self, request: LLMRequest, received: Sequence[TensorView] = (), *, stream: bool, owner: str = ""

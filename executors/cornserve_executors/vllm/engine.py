@@ -16,7 +16,7 @@ from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine import exceptions as vllm_exceptions
 from vllm.v1.engine.async_llm import AsyncLLM
 
-from cornserve_executors.base import EngineDeadError, InvalidRequestError, StartError
+from cornserve_executors.base import EngineDeadError, ExecutorStartError, InvalidRequestError
 from cornserve_executors.vllm.stats import VllmStats
 
 DEAD = "vLLM's EngineCore process is gone"
@@ -32,7 +32,7 @@ class VllmEngine:
                 vllm_config, disable_log_stats=True, stat_loggers=[lambda *_: self._stats]
             )
         except RuntimeError as error:  # The engine's process has logged its own.
-            raise StartError(f"vLLM's engine did not start: {error}") from error
+            raise ExecutorStartError(f"vLLM's engine did not start: {error}") from error
 
     async def death(self) -> str:
         """Returns, with the reason, when the engine has died. Its output handler, which the first request has started,
@@ -63,7 +63,7 @@ def _vllm_config(args: Mapping[str, Any]) -> Any:
     try:
         return AsyncEngineArgs(**args).create_engine_config(UsageContext.ENGINE_CONTEXT)
     except ValidationError as error:
-        raise StartError(f"vLLM refuses {args['model']}: {_first_sentence(error)}") from error
+        raise ExecutorStartError(f"vLLM refuses {args['model']}: {_first_sentence(error)}") from error
 
 
 def _first_sentence(error: ValidationError) -> str:

@@ -7,7 +7,7 @@ import multiprocessing
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from cornserve_executors.base.executor import Report
+from cornserve_executors.base import ProgressReporter
 from cornserve_executors.vllm import settings
 from cornserve_tasklib.engine import EngineSettings
 
@@ -26,12 +26,12 @@ class EngineLoader:
         self._import_engine = import_engine
         self._task: asyncio.Task[VllmEngine] | None = None
 
-    async def run(self, config: EngineSettings, report: Report) -> VllmEngine:
+    async def run(self, config: EngineSettings, report_progress: ProgressReporter) -> VllmEngine:
         settings.check(config)
         settings.prepare_environment()
-        report("importing vLLM")
+        report_progress("importing vLLM")
         engine_type = await asyncio.to_thread(self._import_engine)
-        report("loading weights")
+        report_progress("loading weights")
         self._task = asyncio.create_task(asyncio.to_thread(engine_type, config))
         return await asyncio.shield(self._task)
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from prometheus_client import Metric
 
-from cornserve_executors.base import Executor, InvalidRequestError, StartError
-from cornserve_executors.base.executor import Report, Request, Result
+from cornserve_executors.base import Executor, ExecutorStartError, InvalidRequestError, ProgressReporter
+from cornserve_executors.base.executor import Request, Result
 from cornserve_executors.vllm.engine_loader import EngineLoader
 from cornserve_tasklib.engine import EngineSettings
 
@@ -35,15 +35,15 @@ class VllmExecutor(Executor[Settings, Request, Result]):
         """Sends the first requests: they pay for lazy set-up all over vLLM."""
         raise NotImplementedError
 
-    async def start(self, report: Report) -> None:
-        self._engine = await self._loading.run(self.config, report)
-        report("warming up")
+    async def start(self, report_progress: ProgressReporter) -> None:
+        self._engine = await self._loading.run(self.config, report_progress)
+        report_progress("warming up")
         try:
             await self.warm_up()
         except InvalidRequestError as error:
-            raise StartError(f"{self.config.model_id} cannot answer a first request: {error}") from error
+            raise ExecutorStartError(f"{self.config.model_id} cannot answer a first request: {error}") from error
 
-    async def death(self) -> str:
+    async def wait_engine_death(self) -> str:
         return await self._engine.death()
 
     def metrics(self) -> Iterable[Metric]:

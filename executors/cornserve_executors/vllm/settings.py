@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from cornserve_executors.base import StartError
+from cornserve_executors.base import ExecutorStartError
 from cornserve_executors.models import check_model
 from cornserve_tasklib.engine import EngineSettings
 
@@ -38,7 +38,7 @@ def _check_libnuma() -> None:
     try:
         ctypes.CDLL("libnuma.so.1")
     except OSError:
-        raise StartError(
+        raise ExecutorStartError(
             "vLLM's CPU kernels need the system library libnuma.so.1: install it (Debian, Ubuntu: libnuma1)"
         ) from None
 

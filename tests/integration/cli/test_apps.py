@@ -16,7 +16,7 @@ async def test_an_app_is_deployed_looked_at_called_and_deleted(machine: Machine,
 
     deployed = machine.run("deploy", write_app(tmp_path, "echo", prefix="> ", start_seconds=0.5))
     assert deployed.returncode == 0, deployed.stderr
-    assert "thinking of words" in deployed.stderr
+    assert "loading words" in deployed.stderr
     assert "echo serves. Try: cornserve invoke echo JSON" in deployed.stderr
 
     assert "serving" in machine.do("status")
@@ -69,7 +69,7 @@ def test_a_deployment_goes_on_after_ctrl_c(machine: Machine, tmp_path: Path) -> 
     with machine.start("deploy", write_app(tmp_path, "slow", start_seconds=300)) as deploying:
         assert deploying.stderr is not None
         for line in deploying.stderr:
-            if "thinking of words" in line:
+            if "loading words" in line:
                 break
         deploying.send_signal(signal.SIGINT)
         said = deploying.stderr.read()

@@ -38,7 +38,7 @@ from cornserve.task import errors
 from cornserve.task.spec import ExecutorSpec
 from cornserve.transport import Transport
 from cornserve.v1 import executor_pb2 as pb
-from cornserve_executors.base.metrics import Metrics as ExecutorMetrics
+from cornserve_executors.base.metrics import ExecutorMetrics
 from cornserve_planner.plan import Plan
 from cornserve_planner.proposal import Proposal
 from cornserve_planner.session import Wish, find

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cornserve_executors.base import StartError
+from cornserve_executors.base import ExecutorStartError
 from cornserve_tasklib.encoder import EncoderTask
 from tests.images import noise, sent
 from tests.integration.encoder.engine import encoding, rows_of
@@ -115,7 +115,9 @@ async def test_weights_may_be_named_as_parts_of_a_model_with_a_head(model: Path,
 
 
 def test_a_model_without_encoder_is_refused(tiny_llama: Path) -> None:
-    with pytest.raises(StartError, match="is a llama; encoders can be loaded of these only: internvl, qwen2_5_vl"):
+    with pytest.raises(
+        ExecutorStartError, match="is a llama; encoders can be loaded of these only: internvl, qwen2_5_vl"
+    ):
         loaded(tiny_llama)
 
 
@@ -124,12 +126,12 @@ def test_a_checkpoint_that_lacks_weights_is_refused(model: Path, tmp_path: Path)
     gone = min(encoder)
     del encoder[gone]
 
-    with pytest.raises(StartError, match=f"lacks weights of its encoder: {gone}"):
+    with pytest.raises(ExecutorStartError, match=f"lacks weights of its encoder: {gone}"):
         loaded(copy_with(model, tmp_path, {"a.safetensors": encoder}))
 
 
 def test_a_directory_without_weights_is_refused(model: Path, tmp_path: Path) -> None:
     shutil.copytree(model, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.safetensors"))
 
-    with pytest.raises(StartError, match=r"has no weights: there is no model\.safetensors"):
+    with pytest.raises(ExecutorStartError, match=r"has no weights: there is no model\.safetensors"):
         loaded(tmp_path)

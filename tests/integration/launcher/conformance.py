@@ -113,7 +113,7 @@ class LauncherConformance:
         self, launcher: Launcher
     ) -> None:
         await launcher.apply(ExecutorGroup(EchoTask(start_seconds=0.3).executor_spec(), 1))
-        [busy] = await observed(launcher, lambda replicas: replicas[0].message == "thinking of words")
+        [busy] = await observed(launcher, lambda replicas: replicas[0].message == "loading words")
         assert busy.state is ReplicaState.STARTING
         [replica] = await observed(launcher, ready(1))
         assert replica.id == busy.id
@@ -168,7 +168,7 @@ class LauncherConformance:
 
     async def test_a_group_is_deleted_while_it_starts(self, launcher: Launcher) -> None:
         await launcher.apply(ExecutorGroup(EchoTask(start_seconds=1000).executor_spec(), 1))
-        [replica] = await observed(launcher, lambda replicas: replicas[0].message == "thinking of words")
+        [replica] = await observed(launcher, lambda replicas: replicas[0].message == "loading words")
         await launcher.delete(replica.group)
         await observed(launcher, none)
 

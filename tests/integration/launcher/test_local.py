@@ -325,10 +325,10 @@ class TestSilence:
         monkeypatch.setattr(process_monitor, "SILENT_BEATS", 2)
         async with site.open() as launcher:
             await launcher.apply(ExecutorGroup(EchoTask(start_seconds=2).executor_spec(), 1))
-            [busy] = await observed(launcher, lambda replicas: replicas[0].message == "thinking of words")
+            [busy] = await observed(launcher, lambda replicas: replicas[0].message == "loading words")
             os.kill(site.process(busy.id).leader.pid, signal.SIGSTOP)
             [silent] = await observed(launcher, lambda replicas: "does not answer" in replicas[0].message)
-            assert silent.message == "thinking of words; does not answer"
+            assert silent.message == "loading words; does not answer"
             monkeypatch.setattr(process_monitor, "SILENT_BEATS", 1000)
             os.kill(site.process(busy.id).leader.pid, signal.SIGCONT)
             assert ids(await observed(launcher, ready(1))) == {busy.id}

@@ -12,7 +12,7 @@ from vllm import CompletionOutput, RequestOutput
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.renderers import renderer_from_config
 
-from cornserve_executors.base import InvalidRequestError, StartError
+from cornserve_executors.base import ExecutorStartError, InvalidRequestError
 from cornserve_executors.llm.output_parser import check_parsers
 from cornserve_executors.llm.prompt_renderer import PromptRenderer, RenderedRequest
 from cornserve_executors.llm.response_builder import ResponseBuilder
@@ -147,12 +147,12 @@ async def test_tools_are_refused_where_calls_cannot_be_told(generations: Make) -
 
 @pytest.mark.parametrize("setting", ["tool_parser", "reasoning_parser"])
 def test_a_parser_that_vllm_does_not_know_is_named_with_those_that_it_knows(setting: str) -> None:
-    with pytest.raises(StartError, match=f"vLLM has no {setting} 'abacus', but .*, hermes, |deepseek_r1"):
+    with pytest.raises(ExecutorStartError, match=f"vLLM has no {setting} 'abacus', but .*, hermes, |deepseek_r1"):
         check_parsers(LLMTask.model_validate({"model_id": "x", setting: "abacus"}))
 
 
 def test_a_parser_that_does_not_fit_the_tokenizer_is_refused(generations: Make) -> None:
-    with pytest.raises(StartError, match="cannot be used with the tokenizer"):
+    with pytest.raises(ExecutorStartError, match="cannot be used with the tokenizer"):
         generations(tool_parser="mistral")
 
 

@@ -9,8 +9,7 @@ import multiprocessing
 from pydantic import BaseModel
 
 from cornserve import Output
-from cornserve_executors.base import Call, Executor
-from cornserve_executors.base.executor import Report
+from cornserve_executors.base import Executor, InvocationContext, ProgressReporter
 
 ENGINE = "trap '' TERM; echo; exec -a VLLM::EngineCore sleep 1000"
 
@@ -20,7 +19,7 @@ class Nothing(BaseModel):
 
 
 class ForsakingExecutor(Executor[Nothing, Nothing, Output]):
-    async def start(self, report: Report) -> None:
+    async def start(self, report_progress: ProgressReporter) -> None:
         for apart in (False, True):
             engine = await asyncio.create_subprocess_exec(
                 "bash", "-c", ENGINE, stdout=asyncio.subprocess.PIPE, start_new_session=apart
@@ -30,5 +29,5 @@ class ForsakingExecutor(Executor[Nothing, Nothing, Output]):
             print(f"engine {engine.pid}", flush=True)
         self.lock = multiprocessing.get_context("spawn").Lock()  # a file in /dev/shm while this process lives
 
-    async def invoke(self, request: Nothing, call: Call) -> Output:
+    async def invoke(self, request: Nothing, context: InvocationContext) -> Output:
         return Output()

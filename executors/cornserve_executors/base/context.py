@@ -1,0 +1,87 @@
+"""The context of an invocation: an executor streams, receives tensors and allocates tensors through it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+from cornserve.task import Tensor
+from cornserve.transport import Slot, TensorView
+from cornserve.v1 import executor_pb2 as pb
+from cornserve_executors.base.tensors import Tensors
+
+ChunkSender = Callable[[str, bytes], Awaitable[None]]
+"""Sends an item of an output to the caller, as JSON. Waits while the caller reads too slowly."""
+
+
+class InvocationContext:
+    """One invocation, as the executor sees it."""
+
+    __slots__ = ("_outputs", "_send", "_tensors", "delivered", "has_sent", "id", "request_id")
+
+    def __init__(self, start: pb.Start, tensors: Tensors, send: ChunkSender) -> None:
+        self.request_id = start.request_id
+        self.id = f"{start.request_id}/{start.invocation}/{start.attempt}"
+        """Unique for this attempt of this invocation."""
+        self.delivered = _items_by_output(start.delivered)
+        """By output: the items, as JSON, that an earlier attempt has sent. Only for executors that `continues`."""
+        self.has_sent = False
+        """Whether this attempt has sent anything to its caller."""
+        self._outputs = frozenset(start.outputs)
+        self._tensors = tensors
+        self._send = send
+
+    def is_requested(self, output: str) -> bool:
+        """Returns whether the caller reads this stream. An executor need not compute a stream that nothing reads."""
+        return output in self._outputs
+
+    async def send(self, output: str, item: bytes) -> None:
+        """Sends the next item of a stream, or a value before the end, as JSON. Waits while the caller reads too
+        slowly."""
+        self.has_sent = True
+        await self._send(output, item)
+
+    async def receive(self, tensor: Tensor) -> TensorView:
+        """Waits for one of the request's tensors. Its data can be read until the invocation ends; call
+        `TensorView.check` after the last read.
+
+        An invocation that waits here counts as not started: it must not hold resources that other invocations need.
+
+        Raises `InputLostError`; do not catch it.
+        """
+        return await self._tensors.receive(tensor)
+
+    async def receive_all(self, tensors: Sequence[Tensor]) -> list[TensorView]:
+        """Waits for several tensors at once; returns them in the given order.
+
+        Raises one `InputLostError` for all tensors that are lost.
+        """
+        return await self._tensors.receive_all(tensors)
+
+    async def allocate(self, output: str, nbytes: int) -> Slot:
+        """Allocates shared memory for the tensor of this output. Waits while the memory is in use; older requests are
+        served first.
+
+        Write to `Slot.buffer`, then call `Slot.publish` with dtype and shape, or `Slot.discard`.
+
+        Args:
+            nbytes: the size of the whole tensor.
+
+        Raises:
+            TensorTooLargeError: the tensor exceeds the limit of a request. If it is not caught, the client receives it.
+            SlabError: the shared memory cannot be created.
+            LostError: the invocation's tensors have been revoked.
+            TypeError: the executor's output does not have a `Tensor` of this name.
+        """
+        return await self._tensors.allocate(output, nbytes)
+
+    def reuse(self, output: str, key: str) -> bool:
+        """Publishes the cached tensor that an earlier invocation published under this key (`Slot.publish`). Returns
+        whether the cache contains it."""
+        return self._tensors.reuse(output, key)
+
+
+def _items_by_output(chunks: Iterable[pb.OutputChunk]) -> Mapping[str, Sequence[bytes]]:
+    items: dict[str, list[bytes]] = {}
+    for chunk in chunks:
+        items.setdefault(chunk.output, []).append(chunk.item)
+    return items
