@@ -1,1 +1,1 @@
-"""Apps: what is deployed under a model name."""
+"""Apps: the definition, the source and the stored record of a model that clients can request."""

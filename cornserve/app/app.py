@@ -1,4 +1,4 @@
-"""An app: alternative paths deployed under a model name."""
+"""An app: alternative paths deployed under one model name."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from cornserve.task.spec import ExecutorSpec, find_executor
 from cornserve.task.unit import unit_tasks
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?")
-"""Model names as clients send them and as Kubernetes takes them."""
+"""App names are valid as model names in requests and as names of Kubernetes resources."""
 
 
 class App:
-    """A model as clients see it: paths that take the same request and give the same response.
+    """A model that clients can request: paths with the same request and response type.
 
-    The paths differ in where components run, never in what they compute; a plan divides the requests among them.
+    The paths compute the same result. They differ in the executors that run the model's components.
 
         app = App(name="qwen2.5-vl", paths=[Mllm(model_id=M), Mllm(model_id=M, split_encoder=True)])
 
     Args:
-        name: what clients send as `model`; lower case letters, digits, dots, dashes and underscores.
-        paths: the alternatives. One is enough.
-        shares: how the requests are divided among the paths (default: equally); any non-negative weights.
-        max_invocations: how many unit-task invocations one request may record.
+        name: the `model` of requests; lower case letters, digits, dots, dashes and underscores.
+        paths: the alternatives, at least one.
+        shares: the shares of the requests that the paths receive, as non-negative weights; equal by default.
+        max_invocations: maximum number of unit-task invocations per request.
     """
 
     def __init__(
@@ -41,14 +41,14 @@ class App:
     ) -> None:
         check_name(name)
         if not paths:
-            raise DefinitionError(f"app {name!r} has no paths")
+            raise DefinitionError(f"app {name!r} has no paths: pass at least one task as `paths`")
         for path in paths:
             require_types(type(path))
         first = paths[0]
         for path in paths[1:]:
             if (path.request_type, path.response_type) != (first.request_type, first.response_type):
                 raise DefinitionError(
-                    f"the paths of app {name!r} are no alternatives: {first.name} and {path.name} differ in their "
+                    f"the paths of app {name!r} are not alternatives: {first.name} and {path.name} differ in their "
                     "request or response type"
                 )
         shares = [1.0] * len(paths) if shares is None else shares
@@ -57,7 +57,7 @@ class App:
         try:
             check_weights(shares)
         except ValueError as error:
-            raise DefinitionError(f"the shares of app {name!r}: {error}") from error
+            raise DefinitionError(f"invalid shares of app {name!r}: {error}") from error
         self.name = name
         self.paths = tuple(paths)
         self.shares = tuple(shares)
@@ -69,7 +69,7 @@ class App:
 
     @cached_property
     def request_types(self) -> tuple[Any, ...]:
-        """The types of which a request is one."""
+        """The alternatives of the request type."""
         return self.paths[0].request_types()
 
     @property
@@ -77,14 +77,17 @@ class App:
         return self.paths[0].response_type
 
     def executor_specs(self) -> dict[str, ExecutorSpec]:
-        """The nodes of the executor graph: what has to run, by key. Raises `DefinitionError` if one cannot."""
+        """Returns the executors that the app needs, by key: the nodes of its executor graph.
+
+        Raises `DefinitionError` if an executor is not installed.
+        """
         units = [unit for path in self.paths for unit in unit_tasks(path)]
         for unit in units:
             require_types(type(unit))
         specs = {unit.key: unit.spec for unit in units}
         if not specs:
             raise DefinitionError(
-                f"app {self.name!r} calls no unit task: build them in post_init, as attributes of the task"
+                f"app {self.name!r} has no unit task: create them in post_init, as attributes of the task"
             )
         for spec in specs.values():
             find_executor(spec.executor)
@@ -94,5 +97,5 @@ class App:
 def check_name(name: str) -> None:
     if not NAME.fullmatch(name):
         raise DefinitionError(
-            f"{name!r} is no app name: lower case letters and digits, inside also '.', '_' and '-', at most 63"
+            f"invalid app name {name!r}: use 1 to 63 lower case letters and digits, and '.', '_' and '-' between them"
         )

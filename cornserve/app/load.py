@@ -1,4 +1,4 @@
-"""From an app's spec to the app."""
+"""Loads an app from its spec."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from cornserve.task.errors import DefinitionError
 from cornserve_tasklib.families import default_paths
 
 
-def load(name: str, spec: AppSpec, module: str) -> App:
-    """The app, imported as `module` where it has source. Slow and blocking: not for an event loop.
+def load_app(name: str, spec: AppSpec, module: str) -> App:
+    """Returns the app that the spec defines. Source is imported as `module`. Slow: do not call it from an event loop.
 
-    Raises `DefinitionError` if the spec gives no app of this name that could run here.
+    Raises `DefinitionError` if the spec does not define an app of this name that can run with the installed executors.
     """
     app = _build(name, spec, module)
     try:
@@ -27,7 +27,7 @@ def load(name: str, spec: AppSpec, module: str) -> App:
 
 def _build(name: str, spec: AppSpec, module: str) -> App:
     if spec.model is not None:
-        return _served_as_its_family(name, spec.model, spec.shares)
+        return _build_from_model(name, spec.model, spec.shares)
     assert spec.source is not None
     app = load_app_source(spec.source, module)
     if app.name != name:
@@ -36,11 +36,11 @@ def _build(name: str, spec: AppSpec, module: str) -> App:
     return app
 
 
-def _served_as_its_family(name: str, model: str, shares: Mapping[str, float] | None) -> App:
+def _build_from_model(name: str, model: str, shares: Mapping[str, float] | None) -> App:
     paths = default_paths(model)
     if shares is None:
         shares = {next(iter(paths)): 1.0}
     for path in shares.keys() - paths.keys():
-        raise DefinitionError(f"{model} has no path {path!r}: there are {', '.join(paths)}")
-    taken = {path: share for path, share in shares.items() if share}
-    return App(name=name, paths=[paths[path] for path in taken], shares=list(taken.values()))
+        raise DefinitionError(f"unknown path {path!r} of {model}: choose from {', '.join(paths)}")
+    used = {path: share for path, share in shares.items() if share}
+    return App(name=name, paths=[paths[path] for path in used], shares=list(used.values()))

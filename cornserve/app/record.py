@@ -1,4 +1,4 @@
-"""What is stored of an app: its spec, which users write, and its status, which only the controller writes."""
+"""The stored record of an app: its spec, which users write, and its status, which only the controller writes."""
 
 from __future__ import annotations
 
@@ -13,50 +13,53 @@ from pydantic.json_schema import SkipJsonSchema
 from cornserve.task.spec import ExecutorSpec
 
 MAX_REPLICAS = 64
-"""Of one app's executors. A slip of the finger must not fill the machine with processes."""
+"""Maximum number of replicas per executor. A typing error must not fill the machine with processes."""
 
 Balance = Literal["least-loaded", "static"]
-"""By what is in flight now, or drawn equally from the request's id, whatever is in flight [C §5.3]."""
+"""`least-loaded`: the replica with the fewest invocations in flight. `static`: drawn from the request id [C §5.3]."""
 
 
 class AppSpec(BaseModel):
-    """How an app is deployed: Python source, or a model whose family is known."""
+    """The specification of an app: Python source, or a model of a supported family."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     source: str | None = None
-    """Python that defines one `App` at its top level."""
+    """Python source that defines exactly one `App` at its top level."""
     model: str | None = None
-    """A Hugging Face id, or a directory that every executor can read."""
+    """A Hugging Face id, or a model directory that every executor can read."""
     replicas: int = Field(default=1, ge=1, le=MAX_REPLICAS)
-    """Replicas of each executor, until a plan says otherwise."""
+    """Number of replicas of each executor."""
     balance: Balance = "least-loaded"
-    """How invocations are divided among the replicas of an executor."""
+    """How invocations are distributed to the replicas of an executor."""
     shares: dict[str, Annotated[float, Ge(0), AllowInfNan(False)]] | None = Field(default=None, min_length=1)
-    """How requests are divided among the paths of a model's family, by name, until a plan says otherwise. By default,
-    the first serves them all. An app with source says it there."""
+    """Shares of the requests that the paths of a model's family receive, by path name. By default, the first path
+    receives all requests. An app with source defines its shares in the source."""
     tries: SkipJsonSchema[int] = Field(default=0, ge=0)
-    """Counted up by the gateway when what has failed is deployed again unchanged: a new generation, a new try. It is
-    here, as in Kubernetes, because a store counts generations by the changes of specs."""
+    """The gateway increments this number when a failed app is deployed again unchanged. It is part of the spec, as in
+    Kubernetes, because only a changed spec starts a new generation."""
 
     @model_validator(mode="after")
     def _either_source_or_model(self) -> Self:
         if (self.source is None) == (self.model is None):
-            raise ValueError("an app has either a source or a model")
+            raise ValueError("an app needs either a source or a model")
         if self.shares is not None and self.source is not None:
-            raise ValueError("shares: an app with source has them there")
+            raise ValueError("shares: define the shares of an app with source in its source")
         if self.shares is not None and not any(self.shares.values()):
-            raise ValueError("shares: one has to be above 0")
+            raise ValueError("shares: at least one must be greater than 0")
         return self
 
     @property
     def code(self) -> str:
-        """Names what runs, however often: generations of the same code are one version, and nothing restarts."""
+        """A hash of the code and its settings without the number of replicas.
+
+        Generations with the same code are one version: nothing restarts.
+        """
         return sha256(self.model_dump_json(include={"source", "model", "shares", "tries"}).encode()).hexdigest()[:12]
 
 
 class Scale(BaseModel):
-    """Other replicas of the same code."""
+    """The request to change the number of replicas."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -65,7 +68,7 @@ class Scale(BaseModel):
 
 class Phase(StrEnum):
     PENDING = "pending"
-    """The controller has not seen this generation."""
+    """The controller has not seen this generation yet."""
     STARTING = "starting"
     SERVING = "serving"
     FAILED = "failed"
@@ -76,7 +79,7 @@ class ReplicaState(StrEnum):
     READY = "ready"
     DRAINING = "draining"
     FAILED = "failed"
-    """Its process has ended; the launcher will replace it, if it has tries left."""
+    """Its process has ended and will be replaced."""
 
 
 class ReplicaStatus(BaseModel):
@@ -85,15 +88,15 @@ class ReplicaStatus(BaseModel):
     id: str
     state: ReplicaState
     message: str = ""
-    """What it is busy with, or why it failed; for people."""
+    """The current activity, or the reason for a failure, for users."""
     endpoint: str | None = None
-    """`host:port` of its gRPC server, once it listens."""
+    """`host:port` of the gRPC server, once it listens."""
     metrics: str | None = None
-    """`host:port` where Prometheus finds its metrics."""
+    """`host:port` of the Prometheus metrics."""
 
 
 class GroupStatus(BaseModel):
-    """One executor group, as the app sees it."""
+    """The status of one executor group of an app."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -108,18 +111,18 @@ class GroupStatus(BaseModel):
 
 
 class Route(BaseModel):
-    """The routing table of one generation: probabilities of the paths, endpoints of the groups (DESIGN §4.4)."""
+    """The routing table of one generation: shares of the paths and endpoints of the executor groups [C §5.3]."""
 
     model_config = ConfigDict(frozen=True)
 
     generation: int
     spec: AppSpec
     shares: list[float]
-    """Of each path."""
+    """The share of requests of each path."""
     specs: dict[str, ExecutorSpec] = Field(default_factory=dict)
-    """By executor key: what has to run for it, whatever importing the app would say by now."""
+    """The executors of the generation, by key. They are stored because a later import of the app may fail."""
     endpoints: dict[str, list[str]]
-    """By executor key: the ready replicas."""
+    """The endpoints of the ready replicas, by executor key."""
 
 
 class AppStatus(BaseModel):
@@ -127,24 +130,24 @@ class AppStatus(BaseModel):
 
     phase: Phase = Phase.PENDING
     generation: int = 0
-    """The generation of the spec that this status speaks of."""
+    """The generation of the spec that this status describes."""
     message: str = ""
     logs: list[str] = Field(default_factory=list)
-    """The last lines of the executor that failed."""
+    """The last log lines of the executor that failed."""
     groups: list[GroupStatus] = Field(default_factory=list)
     route: Route | None = None
-    """What gateways serve now; while a new generation starts, still the old one's."""
+    """The route that gateways use. While a new generation starts, it is the route of the old one."""
 
 
 class ReplicaLog(BaseModel):
-    """The last lines that a replica wrote."""
+    """The last log lines of a replica."""
 
     id: str
     lines: list[str]
 
 
 class AppView(BaseModel):
-    """An app as the gateway shows it to clients."""
+    """An app in responses of the gateway."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -157,16 +160,18 @@ class AppView(BaseModel):
 
     @property
     def phase(self) -> Phase:
-        """Of this generation."""
+        """The phase of the newest generation."""
         return self.status.phase if self.status.generation >= self.generation else Phase.PENDING
 
     @property
     def settled(self) -> bool:
-        """Whether this generation serves or has failed."""
+        """Whether the newest generation serves or has failed."""
         return self.phase in (Phase.SERVING, Phase.FAILED)
 
     @property
     def is_scaled(self) -> bool:
-        """Whether as many replicas as wanted are ready, and there are no others."""
+        """Whether exactly the wanted number of replicas exists and all of them are ready."""
         groups = self.status.groups
-        return self.phase is Phase.SERVING and all(it.ready == it.wanted == len(it.replicas) for it in groups)
+        return self.phase is Phase.SERVING and all(
+            group.ready == group.wanted == len(group.replicas) for group in groups
+        )

@@ -1,8 +1,8 @@
-"""Turns the source of an app, as it was deployed, into the app.
+"""Imports the source of an app.
 
-Every version is imported as a module of its own, so that a redeployed app never meets the old one's classes,
-and two apps may define classes of the same name. App code is trusted [C §5.2] and may be slow to import: callers
-that own an event loop run this in a thread.
+Each version is imported as a module with its own name. Versions of one app can therefore run at the same time, and
+different apps may define classes with the same name. App code is trusted [C §5.2] and may be slow to import: call these
+functions from a thread, not from an event loop.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from cornserve.task.errors import DefinitionError
 
 
 class SourceError(DefinitionError):
-    """The source does not give an app; the message says where and why."""
+    """The source does not define an app. The message contains the line and the reason."""
 
 
 def load_app_source(source: str, module: str, *, filename: str = "app.py") -> App:
-    """The one `App` that the source defines at its top level.
+    """Imports the source and returns the `App` that it defines at its top level.
 
     Args:
-        module: the name to import it under, unique to this version of the app.
-        filename: what error messages call the source.
+        module: the module name for the import, unique to this version of the app.
+        filename: the name of the source in error messages.
     Raises:
         SourceError: the source cannot be imported, or defines no app or several.
     """
     loaded = ModuleType(module)
     loaded.__file__ = f"<{module}>/{filename}"
-    # Tracebacks quote the source from here, and pydantic resolves annotations through sys.modules.
+    # Tracebacks quote the source from linecache, and pydantic resolves annotations through sys.modules.
     linecache.cache[loaded.__file__] = (len(source), None, source.splitlines(keepends=True), loaded.__file__)
     sys.modules[module] = loaded
     try:
         exec(compile(source, loaded.__file__, "exec", dont_inherit=True), loaded.__dict__)
-        return _only_app(loaded, filename)
+        return _find_app(loaded, filename)
     except SourceError:
         unload_app(module)
         raise
@@ -45,16 +45,18 @@ def load_app_source(source: str, module: str, *, filename: str = "app.py") -> Ap
 
 
 def unload_app(module: str) -> None:
-    """Forgets a version that is no longer deployed."""
+    """Removes the module of a version that is not deployed any more."""
     loaded = sys.modules.pop(module, None)
     if loaded is not None and loaded.__file__ is not None:
         linecache.cache.pop(loaded.__file__, None)
 
 
-def _only_app(module: ModuleType, filename: str) -> App:
+def _find_app(module: ModuleType, filename: str) -> App:
     apps = {id(value): value for value in vars(module).values() if isinstance(value, App)}
     if len(apps) != 1:
-        raise SourceError(f"{filename} must define one App at its top level (`app = App(...)`), but has {len(apps)}")
+        raise SourceError(
+            f"{filename} must define exactly one App at its top level (`app = App(...)`), but has {len(apps)}"
+        )
     return next(iter(apps.values()))
 
 

@@ -1,4 +1,4 @@
-"""Apps' code, which may take as long as it likes to import, in threads of its own."""
+"""Runs the code of apps, which may never return, in threads."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Result = TypeVar("Result")
 async def run_in_daemon_thread(
     function: Callable[Parameters, Result], *args: Parameters.args, **kwargs: Parameters.kwargs
 ) -> Result:
-    """As `asyncio.to_thread`, but code that never returns takes no thread of a pool, and keeps no process from ending.
+    """Like `asyncio.to_thread`, but a function that never returns blocks neither a thread pool nor the process's exit.
 
-    A caller that is cancelled leaves the thread alone; what comes of it is dropped. Code that exits, which would end
+    When the caller is cancelled, the thread continues and its result is dropped. A function that exits, which would end
     the process with all other apps, raises a `DefinitionError`.
     """
     loop = asyncio.get_running_loop()
@@ -35,9 +35,9 @@ async def run_in_daemon_thread(
         else:
             settle(outcome.set_result, result)
 
-    def settle(how: Callable[..., None], what: object) -> None:
-        with suppress(RuntimeError):  # The loop is closed: nobody waits any more.
-            loop.call_soon_threadsafe(lambda: None if outcome.done() else how(what))
+    def settle(set_outcome: Callable[..., None], value: object) -> None:
+        with suppress(RuntimeError):  # The event loop is closed.
+            loop.call_soon_threadsafe(lambda: None if outcome.done() else set_outcome(value))
 
     threading.Thread(target=run, name=f"app {function.__qualname__}", daemon=True).start()
     return await outcome

@@ -7,21 +7,21 @@ import sys
 
 from cornserve.cli.console import Problem
 from cornserve.control.managed_process import ProcessSpec
-from cornserve.control.supervisor import InstanceOptions, check_nothing_runs
+from cornserve.control.supervisor import InstanceOptions, check_not_running
 from cornserve.instance import Instance
 from cornserve.observe.log_file import set_aside
 
 
 def start(options: InstanceOptions) -> Instance:
     """Returns once it is ready. Raises `Problem` or `InstanceStartError` if it cannot run."""
-    check_nothing_runs(options.home)
-    _ = options.access
+    check_not_running(options.home)
+    options.read_access()
     command = [sys.executable, "-m", "cornserve.cli", "up", "--json"]
     command += ["--home", str(options.home.path), "--host", options.host, "--port", str(options.port)]
     limits = [("--gpus", options.gpus), ("--cpu-slots", options.cpu_slots)]
     command += [part for flag, limit in limits if limit is not None for part in (flag, str(limit))]
     command += ["--log-format", options.log_format, *(["--access-log"] if options.access_log else [])]
-    command += [*options.secrets, *options.limits.cli_arguments, *options.media_allowlist.cli_arguments]
+    command += [*options.secret_arguments, *options.limits.cli_arguments, *options.media_allowlist.cli_arguments]
     program = ProcessSpec("supervisor", command, options.home.logs / "supervisor.log")
     try:
         program.log.parent.mkdir(parents=True, exist_ok=True)
@@ -45,5 +45,5 @@ def _ready(process: subprocess.Popen[bytes], program: ProcessSpec) -> Instance:
         raise
     if not document:
         process.wait()
-        raise Problem(program.last_line().removeprefix("error: ") or f"it ended with status {process.returncode}")
+        raise Problem(program.last_log_line().removeprefix("error: ") or f"it ended with status {process.returncode}")
     return Instance.model_validate_json(document)

@@ -130,10 +130,10 @@ def _show_ready(instance: Instance, options: InstanceOptions, json: bool, ending
         return
     say = stdout().print
     say(f"[bold green]Cornserve[/bold green] listens on [bold]{instance.url}[/bold]   [dim]{home.path}[/dim]")
-    apps = _apps(instance, options.access)
+    apps = _apps(instance, options.read_access())
     if apps:
         say(f"Apps from before start again: {', '.join(apps)}")
-    if options.access.admin_token and not os.environ.get(ADMIN_TOKEN):
+    if options.read_access().admin_token and not os.environ.get(ADMIN_TOKEN):
         say(f"The other commands need the admin token: [cyan]{ADMIN_TOKEN}[/cyan]")
     if not _is_found_by_default(instance, home):
         say(f"Tell the other commands: [cyan]export CORNSERVE_URL={instance.url}[/cyan]")

@@ -1,5 +1,5 @@
-"""The control plane: what should run, what runs, and how the one becomes the other.
+"""The control plane.
 
-`store` holds apps, `launcher` keeps executor replicas alive, `controller` reconciles the two, one
-`TaskManager` per executor group.
+`store` keeps app records. `launcher` runs executor replicas. The controller reconciles the two, with one `TaskManager`
+per executor group.
 """

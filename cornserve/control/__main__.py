@@ -12,8 +12,7 @@ from prometheus_client import start_http_server
 
 from cornserve.concurrency import run_unless
 from cornserve.control.controller import Controller
-from cornserve.control.launcher.local.device_slots import DeviceSlots
-from cornserve.control.launcher.local.launcher import LocalLauncher
+from cornserve.control.launcher.local import DeviceSlots, LocalLauncher
 from cornserve.control.metrics import ControllerMetrics
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.home import Home
@@ -27,19 +26,19 @@ log = logging.getLogger("cornserve.controller")
 def main() -> int:
     parser = argparse.ArgumentParser(prog="cornserve-controller", description=__doc__)
     parser.add_argument("--home", type=Path, default=Home.default().path)
-    parser.add_argument("--gpus", type=int, help="how many of the machine's GPUs to use (default: all)")
-    parser.add_argument("--cpu-slots", type=int, help="without GPUs: how many executors may run (default: cores)")
-    parser.add_argument("--metrics-port", type=int, help="serve Prometheus metrics there, on this machine")
+    parser.add_argument("--gpus", type=int, help="number of the machine's GPUs to use (default: all)")
+    parser.add_argument("--cpu-slots", type=int, help="number of executors that may run without GPUs (default: cores)")
+    parser.add_argument("--metrics-port", type=int, help="port of the Prometheus metrics on 127.0.0.1")
     parser.add_argument("--limit", action="append", default=[], metavar="NAME=VALUE")
     options = parser.parse_args()
     logs.configure()
     slots = DeviceSlots.detect(gpus=options.gpus, cpu_slots=options.cpu_slots)
-    asyncio.run(control(Home(options.home), slots, Limits.parse(options.limit), options.metrics_port))
+    asyncio.run(run_controller(Home(options.home), slots, Limits.parse(options.limit), options.metrics_port))
     return 0
 
 
-async def control(home: Home, slots: DeviceSlots, limits: Limits, metrics_port: int | None = None) -> None:
-    """Controls until told to stop. Executors run on, for the next controller to find."""
+async def run_controller(home: Home, slots: DeviceSlots, limits: Limits, metrics_port: int | None = None) -> None:
+    """Runs the controller until a stop signal. Executors keep running: the next controller adopts them."""
     store = await SqliteStore.open(home.store)
     launcher = LocalLauncher(
         home, slots, drain_seconds=limits.request_seconds, queue=limits.queue, slab_mib=limits.slab_mib
@@ -48,19 +47,22 @@ async def control(home: Home, slots: DeviceSlots, limits: Limits, metrics_port: 
         await launcher.start()
         controller = Controller(store, launcher)
         if metrics_port is not None:
-            _serve(controller.metrics, metrics_port)
+            _serve_metrics(controller.metrics, metrics_port)
         await run_unless(stop_signals(), controller.run())
     finally:
         await launcher.close()
         await store.close()
 
 
-def _serve(metrics: ControllerMetrics, port: int) -> None:
-    """The port was chosen before the process was started, perhaps for the second time: it can be another's by now."""
+def _serve_metrics(metrics: ControllerMetrics, port: int) -> None:
+    """Serves the metrics if the port is free.
+
+    The supervisor has chosen the port before it started this process. Another process may use it since then.
+    """
     try:
         start_http_server(port, "127.0.0.1", registry=metrics.registry)
     except OSError as error:
-        log.error("there are no metrics: port %d cannot be used: %s", port, error.strerror)
+        log.error("metrics are not served: cannot use port %d: %s", port, error.strerror)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Takes away what outlives the processes of an instance: its executors, and the records of its apps.
+"""Removes what outlives the processes of an instance: its executors and the records of its apps.
 
-Only for whoever has the home to itself; a controller would start the executors again.
+The caller must hold the home's lock and no controller may run: it would start the executors again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cornserve.home import Home
 
 
 async def stop_all_executors(home: Home, report: Callable[[str], None], *, drain_seconds: float = 30) -> None:
-    """Ends every executor of the home, also those of instances that were killed, and waits until they are gone."""
+    """Ends all executors of a home, including those of killed instances, and waits until they have exited."""
     launcher = LocalLauncher(home, DeviceSlots.cpu(0), drain_seconds=drain_seconds)
     await launcher.start()
     try:
@@ -30,7 +30,7 @@ async def stop_all_executors(home: Home, report: Callable[[str], None], *, drain
 
 
 async def delete_apps(home: Home) -> list[str]:
-    """Deletes the store, with the records of all apps and what it keeps of their past; the apps' names."""
+    """Deletes the store with the records of all apps, and returns the names of the apps."""
     if not home.store.exists():
         return []
     store = await SqliteStore.open(home.store)

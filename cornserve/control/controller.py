@@ -1,7 +1,7 @@
-"""The controller: makes what runs match what is stored, and writes down how far it is.
+"""The controller reconciles what runs with the stored apps and writes the status of each app.
 
-It is level-triggered: every round looks at all that is wanted and all that is observed, so nothing is lost when it
-crashes, and a round that fails is simply done again. What fails for one app or group holds up no other.
+It is level-triggered: each round compares the desired state with the observed state. Nothing is therefore lost when the
+controller crashes, and a failed round is repeated. An error in one app or executor group does not affect the others.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from cornserve.control.deployment import Deployment, largest
+from cornserve.control.deployment import Deployment, merge_groups
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Launcher
 from cornserve.control.metrics import ControllerMetrics
 from cornserve.control.store.base import (
@@ -41,116 +41,118 @@ class Controller:
         self._deployments: dict[str, Deployment] = {}
         self._managers: dict[GroupKey, TaskManager] = {}
         self._loading: set[tuple[str, str]] = set()
-        """Which code of which app (by its uid)."""
+        """The uid and code hash of each app that is being loaded."""
         self._tasks: asyncio.TaskGroup
-        self._due = asyncio.Event()
-        self._synced = asyncio.Event()
-        self._retries = False
-        """Whether the next round comes even if nothing changes."""
+        self._changed = asyncio.Event()
+        self._listed = asyncio.Event()
+        self._retry = False
+        """Whether the next round starts even if nothing changes."""
 
     async def run(self) -> None:
-        """Runs for ever."""
+        """Runs until cancelled."""
         async with asyncio.TaskGroup() as self._tasks:
-            self._tasks.create_task(self._follow_store())
-            self._tasks.create_task(self._follow_launcher())
+            self._tasks.create_task(self._watch_store())
+            self._tasks.create_task(self._watch_launcher())
             self._tasks.create_task(self._reconcile())
 
-    async def _follow_store(self) -> None:
-        async for news in list_and_watch(self._store, APPS):
-            match news:
+    async def _watch_store(self) -> None:
+        async for event in list_and_watch(self._store, APPS):
+            match event:
                 case Listing(records):
                     self._records = {record.name: record for record in records}
-                    self._synced.set()
+                    self._listed.set()
                 case Change(ChangeType.DELETED, record=record):
                     self._records.pop(record.name, None)
                 case Change(record=record):
                     self._records[record.name] = record
-            self._due.set()
+            self._changed.set()
 
-    async def _follow_launcher(self) -> None:
+    async def _watch_launcher(self) -> None:
         async for _ in self._launcher.watch():
-            self._due.set()
+            self._changed.set()
 
     async def _reconcile(self) -> None:
-        await self._synced.wait()  # before that, all that runs would look unwanted
+        await self._listed.wait()  # Without the records, every running executor would look unwanted.
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(RETRY_SECONDS if self._retries else None):
-                    await self._due.wait()
-            self._due.clear()
-            self._retries = False
-            with self.metrics.round(), self._apart("this round"):
-                await self._round()
+                async with asyncio.timeout(RETRY_SECONDS if self._retry else None):
+                    await self._changed.wait()
+            self._changed.clear()
+            self._retry = False
+            with self.metrics.time_round(), self._retry_on_error("this round"):
+                await self._run_round()
 
     @contextmanager
-    def _apart(self, what: str) -> Iterator[None]:
-        """Whatever fails inside is written down and comes again; what follows goes on."""
+    def _retry_on_error(self, operation: str) -> Iterator[None]:
+        """Logs an error of the block and schedules another round."""
         try:
             yield
         except Exception:
-            log.exception("%s: failed, and is tried again in %s s", what, RETRY_SECONDS)
-            self.metrics.error()
-            self._retries = True
+            log.exception("%s failed; the next attempt starts in %s s", operation, RETRY_SECONDS)
+            self.metrics.count_error()
+            self._retry = True
 
-    async def _round(self) -> None:
-        self._take_records()
-        await self._want(largest(group for it in self._deployments.values() for group in it.groups().values()))
+    async def _run_round(self) -> None:
+        self._apply_records()
+        deployments = self._deployments.values()
+        await self._apply_groups(merge_groups(group for each in deployments for group in each.groups().values()))
         observed = self._launcher.replicas()
         self.metrics.observe(observed)
         self.metrics.retain(set(self._deployments), set(self._managers))
         for manager in self._managers.values():
             manager.observe(observed)
         for name, deployment in self._deployments.items():
-            with self._apart(f"the status of app {name}"):
+            with self._retry_on_error(f"writing the status of app {name}"):
                 await self._write_status(deployment)
 
-    def _take_records(self) -> None:
+    def _apply_records(self) -> None:
         records = dict(self._records)
         for name, deployment in list(self._deployments.items()):
             if name not in records or records[name].uid != deployment.record.uid:
                 del self._deployments[name]
         for name, record in records.items():
             deployment = self._deployments.setdefault(name, Deployment(record))
-            deployment.take(record)
+            deployment.apply_record(record)
             code = (record.uid, record.spec.code)
-            if deployment.is_to_be_loaded and code not in self._loading:
+            if deployment.needs_loading and code not in self._loading:
                 self._loading.add(code)
                 self._tasks.create_task(self._load(deployment, code))
 
     async def _load(self, deployment: Deployment, code: tuple[str, str]) -> None:
-        """Beside the rounds: code that is slow to import holds up no other app."""
+        """Loads an app in its own task: an app that is slow to import does not delay the rounds."""
         failed = True
-        with self._apart(f"app {deployment.record.name}"):
+        with self._retry_on_error(f"loading app {deployment.record.name}"):
             await deployment.load()
             failed = False
-        self._due.set()
+        self._changed.set()
         if failed:
             await asyncio.sleep(RETRY_SECONDS)
         self._loading.remove(code)
-        self._due.set()
+        self._changed.set()
 
-    async def _want(self, groups: dict[GroupKey, ExecutorGroup]) -> None:
+    async def _apply_groups(self, groups: dict[GroupKey, ExecutorGroup]) -> None:
         for key in self._managers.keys() - groups.keys():
             del self._managers[key]
         for key, group in groups.items():
             manager = self._managers.setdefault(key, TaskManager(key, self._launcher))
-            with self._apart(f"executors {key}"):
-                await manager.want(group)
-        with self._apart("ending executors that no app needs"):
-            await self._launcher.prune({*groups, *(key for it in self._deployments.values() for key in it.left_alone)})
+            with self._retry_on_error(f"applying executor group {key}"):
+                await manager.apply(group)
+        retained = {key for deployment in self._deployments.values() for key in deployment.retained_groups}
+        with self._retry_on_error("ending executors that no app needs"):
+            await self._launcher.prune({*groups, *retained})
 
     async def _write_status(self, deployment: Deployment) -> None:
         record = deployment.record
-        deployment.take_over(self._managers)
+        deployment.promote_if_ready(self._managers)
         status = await deployment.status(self._managers, self._launcher)
         if status == record.status:
             return
         try:
             updated = await self._store.update_status(APPS, record.name, status, record.version)
         except (ConflictError, NotFoundError):
-            return  # somebody was quicker; the watch brings the newer record, and with it the next round
+            return  # Another process has changed the record: the watch delivers the change and starts the next round.
         deployment.record = updated
-        self.metrics.status(record.name, record.status, status)
+        self.metrics.count_rollout(record.name, record.status, status)
         if self._records.get(record.name) is record:
             self._records[record.name] = updated
-        self._due.set()
+        self._changed.set()

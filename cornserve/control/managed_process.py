@@ -1,4 +1,4 @@
-"""A process of the instance's own that is kept running."""
+"""Keeps a process of the instance running."""
 
 from __future__ import annotations
 
@@ -12,25 +12,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from cornserve.backoff import backoff_seconds
 from cornserve.control.launcher.local.bounded_log import keep_bounded
 from cornserve.observe.logs import said
 
 EXIT_NO_RESTART = 2
-"""The exit status by which a child says that another start would end the same way."""
+"""Exit status of a process that would fail again after a restart, for example because its port is in use."""
 
-SETTLED_SECONDS = 30.0
-"""A child that has lived so long is one that works: its next death is a first one."""
+STABLE_SECONDS = 30.0
+"""A process that ran for this long counts as stable: its next failure counts as the first."""
 
 MAX_FAILURES = 4
-"""Deaths in a row, each before it settled, after which a child that has never settled is given up. To be killed from
-outside, by a person or for memory, is no failure."""
+"""A process that was never stable is not restarted after this number of consecutive failures.
 
-FIRST_PAUSE = 0.5
-LONGEST_PAUSE = 15.0
+SIGKILL does not count: a user or the system's memory management sends it, whatever the process does.
+"""
+
+FIRST_DELAY = 0.5
+LONGEST_DELAY = 15.0
 
 
 class ManagedProcessError(Exception):
-    """A child cannot run."""
+    """A process cannot run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +42,11 @@ class ProcessSpec:
     command: list[str]
     log: Path
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Beside our own."""
+    """Variables that are added to the environment of the parent."""
     stop_seconds: float = 20.0
-    """How long SIGTERM may take before SIGKILL follows."""
+    """Time between SIGTERM and SIGKILL."""
 
-    def last_line(self) -> str:
+    def last_log_line(self) -> str:
         with contextlib.suppress(OSError):
             lines = self.log.read_text(errors="replace").split("\n")
             return next((said(line.strip())[-1] for line in reversed(lines) if line.strip()), "")
@@ -51,84 +54,82 @@ class ProcessSpec:
 
 
 class ManagedProcess:
-    """Runs a program until cancelled, again and again if it dies.
+    """Runs a process until cancelled, and restarts it when it exits.
 
-    Its standard input is a pipe that only we hold: it ends with us, however we end. It is in a session of its own, so
-    that a Ctrl-C in our terminal reaches it through us, in order.
+    The process has its own session, so that Ctrl-C in the terminal reaches only the supervisor, which stops its
+    processes in order. Its standard input is a pipe that ends when the supervisor dies.
 
     Args:
-        inherited: file descriptors that it holds while it lives.
-        hurry: once set, its end is not waited for.
-        report: is told of deaths.
+        inherited: file descriptors that the process inherits.
+        force_stop: once set, the process is killed instead of awaited.
+        report: is called with a message at each restart.
     """
 
     def __init__(
-        self, program: ProcessSpec, *, inherited: tuple[int, ...], hurry: asyncio.Event, report: Callable[[str], None]
+        self, spec: ProcessSpec, *, inherited: tuple[int, ...], force_stop: asyncio.Event, report: Callable[[str], None]
     ) -> None:
-        self.program = program
+        self.spec = spec
         self._inherited = inherited
-        self._hurry = hurry
+        self._force_stop = force_stop
         self._report = report
 
     async def run(self) -> None:
-        """Raises `ManagedProcessError` if another start would be in vain."""
-        bounding = asyncio.create_task(keep_bounded(self.program.log))
+        """Raises `ManagedProcessError` if a restart would fail again."""
+        log_bound = asyncio.create_task(keep_bounded(self.spec.log))
         try:
-            await self._run_again_and_again()
+            await self._restart_forever()
         finally:
-            bounding.cancel()
-            await asyncio.gather(bounding, return_exceptions=True)
+            log_bound.cancel()
+            await asyncio.gather(log_bound, return_exceptions=True)
 
-    async def _run_again_and_again(self) -> None:
-        failures, ever_settled = 0, False
+    async def _restart_forever(self) -> None:
+        failures, was_stable = 0, False
         while True:
             started = time.monotonic()
             status = await self._run_once()
-            settled = time.monotonic() - started > SETTLED_SECONDS
-            ever_settled |= settled
+            is_stable = time.monotonic() - started > STABLE_SECONDS
+            was_stable |= is_stable
             was_killed = status == -signal.SIGKILL
-            failures = 1 if settled or was_killed else failures + 1
-            if status == EXIT_NO_RESTART or (failures >= MAX_FAILURES and not ever_settled):
-                raise ManagedProcessError(self.program.last_line() or f"the {self.program.name} {_describe(status)}")
-            pause = min(FIRST_PAUSE * 2 ** (failures - 1), LONGEST_PAUSE)
-            self._report(
-                f"the {self.program.name} {_describe(status)} (see {self.program.log}); starts again in {pause:g} s"
-            )
-            await asyncio.sleep(pause)
+            failures = 1 if is_stable or was_killed else failures + 1
+            if status == EXIT_NO_RESTART or (failures >= MAX_FAILURES and not was_stable):
+                raise ManagedProcessError(self.spec.last_log_line() or f"the {self.spec.name} {_describe(status)}")
+            delay = backoff_seconds(failures, first=FIRST_DELAY, longest=LONGEST_DELAY)
+            self._report(f"the {self.spec.name} {_describe(status)} (see {self.spec.log}); starts again in {delay:g} s")
+            await asyncio.sleep(delay)
 
     async def _run_once(self) -> int:
         starting = asyncio.ensure_future(self._start())
         try:
-            # Shielded, because a start that is cancelled half-way kills the process without grace.
+            # Shielded: a start that is cancelled halfway would kill the process without SIGTERM.
             return await (await asyncio.shield(starting)).wait()
         finally:
             process = await starting
             if process.returncode is None:
-                await self._end(process)
+                await self._stop(process)
 
     async def _start(self) -> asyncio.subprocess.Process:
-        with _open_log(self.program.log) as log:
+        with _open_log(self.spec.log) as log:
             return await asyncio.create_subprocess_exec(
-                *self.program.command,
+                *self.spec.command,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env={**os.environ, **self.program.environment},
+                env={**os.environ, **self.spec.environment},
                 pass_fds=self._inherited,
             )
 
-    async def _end(self, process: asyncio.subprocess.Process) -> None:
+    async def _stop(self, process: asyncio.subprocess.Process) -> None:
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
-        ended, hurried = asyncio.ensure_future(process.wait()), asyncio.ensure_future(self._hurry.wait())
-        await asyncio.wait((ended, hurried), timeout=self.program.stop_seconds, return_when=asyncio.FIRST_COMPLETED)
-        hurried.cancel()
-        if not ended.done():
-            self._report(f"killing the {self.program.name}, which has not ended yet")
+        exited, forced = asyncio.ensure_future(process.wait()), asyncio.ensure_future(self._force_stop.wait())
+        await asyncio.wait((exited, forced), timeout=self.spec.stop_seconds, return_when=asyncio.FIRST_COMPLETED)
+        forced.cancel()
+        if not exited.done():
+            self._report(f"killing the {self.spec.name}, which has not ended yet")
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-        await ended
+        await exited
 
 
 def _open_log(path: Path) -> IO[bytes]:

@@ -1,4 +1,4 @@
-"""Prometheus metrics of a controller."""
+"""Prometheus metrics of the controller."""
 
 from __future__ import annotations
 
@@ -29,49 +29,49 @@ class ControllerMetrics(Collector):
         self.registry.register(self)
 
     @contextmanager
-    def round(self) -> Iterator[None]:
+    def time_round(self) -> Iterator[None]:
         started = time.perf_counter()
         yield
         self._round_seconds.observe(time.perf_counter() - started)
 
-    def error(self) -> None:
+    def count_error(self) -> None:
         self._errors += 1
 
     def observe(self, replicas: Sequence[Replica]) -> None:
-        """Counts those that have failed since."""
+        """Counts the replicas that have failed since the last call."""
         failed = {replica.id: replica.group for replica in replicas if replica.state is ReplicaState.FAILED}
         self._failures.update(failed[id] for id in failed.keys() - self._failed)
         self._failed = set(failed)
 
-    def status(self, app: str, before: AppStatus, now: AppStatus) -> None:
-        """Counts what begins to be served."""
+    def count_rollout(self, app: str, before: AppStatus, now: AppStatus) -> None:
+        """Counts a rollout if the route has a new generation."""
         if now.route is not None and (before.route is None or before.route.generation != now.route.generation):
             self._rollouts[app] += 1
 
     def retain(self, apps: set[str], groups: set[str]) -> None:
-        """Forgets the others."""
+        """Removes the counters of all other apps and groups."""
         for counts, names in ((self._rollouts, apps), (self._failures, groups)):
             for name in counts.keys() - names:
                 del counts[name]
 
     def collect(self) -> Iterator[Metric]:
-        """Called by the thread that serves them."""
-        replicas = GaugeMetricFamily("cornserve_controller_replicas", "Replicas, by state.", labels=["group", "state"])
+        """Yields the metrics. Prometheus calls this in the thread of its server."""
+        replicas = GaugeMetricFamily("cornserve_controller_replicas", "Replicas by state.", labels=["group", "state"])
         counts = Counter((replica.group, replica.state) for replica in self._launcher.replicas())
         for (group, state), count in counts.items():
             replicas.add_metric([group, state], count)
-        failures = _counter("replica_failures", "Replicas that ended, or could not start, unasked.", ["group"])
+        failures = _counter("replica_failures", "Replicas that failed or could not start.", ["group"])
         for key, count in self._failures.copy().items():
             failures.add_metric([key], count)
-        rollouts = _counter("rollouts", "Generations of an app that began to be served.", ["app"])
+        rollouts = _counter("rollouts", "Generations of an app that have been routed to.", ["app"])
         for app, count in self._rollouts.copy().items():
             rollouts.add_metric([app], count)
-        errors = _counter("reconcile_errors", "What failed in a round, and is tried again.", [])
+        errors = _counter("reconcile_errors", "Operations of a reconcile round that failed and are retried.", [])
         errors.add_metric([], self._errors)
-        seconds = HistogramMetricFamily("cornserve_controller_reconcile_seconds", "How long a round takes.")
+        seconds = HistogramMetricFamily("cornserve_controller_reconcile_seconds", "Duration of a reconcile round.")
         self._round_seconds.add_to(seconds)
         yield from (replicas, failures, rollouts, errors, seconds)
 
 
-def _counter(name: str, meaning: str, labels: list[str]) -> CounterMetricFamily:
-    return CounterMetricFamily(f"cornserve_controller_{name}", meaning, labels=labels)
+def _counter(name: str, description: str, labels: list[str]) -> CounterMetricFamily:
+    return CounterMetricFamily(f"cornserve_controller_{name}", description, labels=labels)

@@ -1,4 +1,4 @@
-"""Ends an instance from outside, in whatever state it is."""
+"""Stops an instance from another process, and cleans up after an instance that was killed."""
 
 from __future__ import annotations
 
@@ -17,23 +17,22 @@ from cornserve.home import Home
 from cornserve.instance import HomeInUseError, Instance, lock_home
 
 STOP_SECONDS = 60.0
-"""How long an instance may take to end in order: requests in flight, then the executors."""
+"""How long an instance may take to finish the requests in flight and to end its executors."""
 
 ORPHAN_SECONDS = 5.0
-"""How long gateway and controller may take to notice that their supervisor is gone."""
+"""How long the gateway and the controller may take to exit after their supervisor has died."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShutdownResult:
-    """What there was to end."""
-
     instance: Instance | None
+    """The instance that ran, if any."""
     apps: list[str]
-    """Whose records were deleted."""
+    """The names of the deleted apps."""
 
 
 def shut_down(home: Home, *, keep_apps: bool, report: Callable[[str], None]) -> ShutdownResult:
-    """Stops the instance that runs for the home, or cleans up after one that was killed."""
+    """Stops the instance of a home, or cleans up after one that was killed."""
     if not home.path.is_dir():
         return ShutdownResult(None, [])
     instance = Instance.find_running(home)
@@ -42,14 +41,14 @@ def shut_down(home: Home, *, keep_apps: bool, report: Callable[[str], None]) -> 
         _stop(instance, report)
     try:
         with lock_home(home, timeout=ORPHAN_SECONDS):
-            return _clean(home, instance, keep_apps, report)
+            return _clean_up(home, instance, keep_apps, report)
     except HomeInUseError:
         _kill_orphans(home, report)
     with lock_home(home, timeout=ORPHAN_SECONDS):
-        return _clean(home, instance, keep_apps, report)
+        return _clean_up(home, instance, keep_apps, report)
 
 
-def _clean(home: Home, instance: Instance | None, keep_apps: bool, report: Callable[[str], None]) -> ShutdownResult:
+def _clean_up(home: Home, instance: Instance | None, keep_apps: bool, report: Callable[[str], None]) -> ShutdownResult:
     asyncio.run(stop_all_executors(home, report))
     apps = [] if keep_apps else asyncio.run(delete_apps(home))
     home.instance.unlink(missing_ok=True)
@@ -76,7 +75,7 @@ def _kill_orphans(home: Home, report: Callable[[str], None]) -> None:
 
 
 def _orphans(home: Home) -> Iterator[psutil.Process]:
-    """Gateways and controllers of the home, by how the supervisor starts them."""
+    """Yields the gateways and controllers of the home, by the command lines with which the supervisor starts them."""
     for process in psutil.process_iter():
         with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
             match process.cmdline():

@@ -1,7 +1,7 @@
-"""Runs a local instance: gateway and controller as processes of their own, restarted when they die.
+"""Runs a local instance: the gateway and the controller as child processes that are restarted when they die.
 
-The instance ends as a whole. Executors outlive the controller, so that a new one can adopt them; therefore whoever
-ends the instance sweeps them away. Apps stay in the store, and the next instance serves them again.
+Executors outlive the controller so that the next controller can adopt them. The supervisor therefore ends them when the
+instance stops. Apps stay in the store: the next instance serves them again.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from cornserve.observe.log_format import LogFormat
 
 READY_SECONDS = 60.0
 
-PATIENCE_SECONDS = 5.0
-"""How long what remains of an instance that was killed may take to end."""
+LOCK_SECONDS = 5.0
+"""How long the processes of a killed instance may take to exit."""
 
 NO_SECRETS = {API_KEYS: "", ADMIN_TOKEN: ""}
-"""The environment of who needs none: executors inherit the controller's."""
+"""Removes the secrets from the controller's environment, which executors inherit."""
 
-Report = Callable[[str], None]
+ReportCallback = Callable[[str], None]
 
 
 class InstanceStartError(Exception):
-    """The instance cannot run; the message is one for people."""
+    """The instance cannot run. The message is for users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,11 @@ class InstanceOptions:
     home: Home
     host: str = "127.0.0.1"
     port: int = 8000
-    """0: any free one."""
+    """0 selects a free port."""
     gpus: int | None = None
-    """By default, all."""
+    """Number of GPUs; None for all."""
     cpu_slots: int | None = None
-    """How many executors may run without GPUs; by default, the launcher's choice."""
+    """Number of executors that may run without GPUs; None for the launcher's default."""
     log_format: LogFormat = LogFormat.TEXT
     access_log: bool = False
     """Whether the gateway logs every request."""
@@ -63,9 +63,8 @@ class InstanceOptions:
     limits: Limits = field(default_factory=Limits)
     media_allowlist: MediaAllowlist = field(default_factory=MediaAllowlist)
 
-    @property
-    def access(self) -> Access:
-        """Raises `InstanceStartError` if there is none with which it may listen there."""
+    def read_access(self) -> Access:
+        """Reads the secrets. Raises `InstanceStartError` if they are invalid or do not suffice for the host."""
         try:
             access = Access.load(self.api_keys, self.admin_token)
             access.check_exposure(self.host)
@@ -74,62 +73,62 @@ class InstanceOptions:
         return access
 
     @property
-    def secrets(self) -> list[str]:
-        """The arguments that name the files."""
+    def secret_arguments(self) -> list[str]:
+        """The command line arguments that name the files with the secrets."""
         files = [("--api-keys", self.api_keys), ("--admin-token", self.admin_token)]
         return [part for flag, file in files if file is not None for part in (flag, str(file.absolute()))]
 
 
 @dataclass(frozen=True, slots=True)
 class StopSignals:
-    """What the signals ask for: the first to stop, the second to do so without grace."""
+    """The first signal sets `stop`. The second sets `force`: processes are killed without grace."""
 
-    stop: asyncio.Event
-    hurry: asyncio.Event
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    force: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def signal(self) -> None:
-        (self.hurry if self.stop.is_set() else self.stop).set()
+    def on_signal(self) -> None:
+        (self.force if self.stop.is_set() else self.stop).set()
 
 
-async def supervise(options: InstanceOptions, *, on_ready: Callable[[Instance], None], report: Report) -> None:
+async def supervise(options: InstanceOptions, *, on_ready: Callable[[Instance], None], report: ReportCallback) -> None:
     """Runs an instance until SIGINT, SIGTERM or SIGHUP.
 
     Raises:
-        InstanceStartError: it cannot run here; nothing is left behind.
+        InstanceStartError: it cannot run. All of its processes have ended.
     """
     home = options.home
-    _ = options.access
-    with _alone_in(home) as lock, _signals() as wishes:
+    options.read_access()
+    with _locked(home) as lock, _stop_signals() as signals:
         port = _free_port(options.host, options.port)
         instance = Instance.of_current_process(_url(options.host, port))
-        children = [
-            ManagedProcess(program, inherited=(lock,), hurry=wishes.hurry, report=report)
-            for program in _programs(options, port)
+        processes = [
+            ManagedProcess(spec, inherited=(lock,), force_stop=signals.force, report=report)
+            for spec in _process_specs(options, port)
         ]
-        for child in children:
-            set_aside(child.program.log)
+        for process in processes:
+            set_aside(process.spec.log)
         instance.write(home)
         try:
-            await _serve(instance, children, wishes, on_ready, report)
+            await _run_processes(instance, processes, signals, on_ready, report)
         finally:
-            if not await run_unless(wishes.hurry, stop_all_executors(home, report)):
+            if not await run_unless(signals.force, stop_all_executors(home, report)):
                 await stop_all_executors(home, report, drain_seconds=0)
             home.instance.unlink(missing_ok=True)
 
 
-async def _serve(
+async def _run_processes(
     instance: Instance,
-    children: list[ManagedProcess],
-    wishes: StopSignals,
+    processes: list[ManagedProcess],
+    signals: StopSignals,
     on_ready: Callable[[Instance], None],
-    report: Report,
+    report: ReportCallback,
 ) -> None:
     try:
         async with asyncio.TaskGroup() as tasks:
-            running = [tasks.create_task(child.run()) for child in children]
-            if await run_unless(wishes.stop, _until_ready(instance.url)):
+            running = [tasks.create_task(process.run()) for process in processes]
+            if await run_unless(signals.stop, _wait_until_ready(instance.url)):
                 on_ready(instance)
-                await wishes.stop.wait()
+                await signals.stop.wait()
             report("stopping")
             for task in running:
                 task.cancel()
@@ -140,20 +139,20 @@ async def _serve(
         raise InstanceStartError(str(expected.exceptions[0])) from errors
 
 
-def _programs(options: InstanceOptions, port: int) -> list[ProcessSpec]:
+def _process_specs(options: InstanceOptions, port: int) -> list[ProcessSpec]:
     home = options.home
     python = [sys.executable, "-m"]
-    limits = [("--gpus", options.gpus), ("--cpu-slots", options.cpu_slots)]
+    slots = [("--gpus", options.gpus), ("--cpu-slots", options.cpu_slots)]
     gateway = ["cornserve.gateway", "--home", str(home.path), "--host", options.host, "--port", str(port)]
     metrics_port = _free_port("127.0.0.1", 0)
-    gateway += ["--controller-metrics", f"127.0.0.1:{metrics_port}", *options.secrets, *options.limits.cli_arguments]
-    gateway += options.media_allowlist.cli_arguments
+    gateway += ["--controller-metrics", f"127.0.0.1:{metrics_port}", *options.secret_arguments]
+    gateway += [*options.limits.cli_arguments, *options.media_allowlist.cli_arguments]
     controller = ["cornserve.control", "--home", str(home.path), "--metrics-port", str(metrics_port)]
     controller += options.limits.cli_arguments
-    controller += [part for flag, limit in limits if limit is not None for part in (flag, str(limit))]
+    controller += [part for flag, count in slots if count is not None for part in (flag, str(count))]
     if options.access_log:
         gateway.append("--access-log")
-    # Apps' source may look for models in the home.
+    # The source of an app may look for models in the home.
     environment = {HOME_VARIABLE: str(home.path), LOG_FORMAT_VARIABLE: options.log_format}
     return [
         ProcessSpec("gateway", [*python, *gateway], home.logs / "gateway.log", environment),
@@ -161,44 +160,44 @@ def _programs(options: InstanceOptions, port: int) -> list[ProcessSpec]:
     ]
 
 
-def check_nothing_runs(home: Home) -> None:
+def check_not_running(home: Home) -> None:
     """Raises `InstanceStartError` if an instance runs for the home."""
     running = Instance.find_running(home)
     if running is not None:
         raise InstanceStartError(
-            f"Cornserve runs already for {home.path}, at {running.url} (process {running.pid}): "
-            "stop it with `cornserve down`, or start another with its own --home and --port"
+            f"Cornserve already runs for {home.path}, at {running.url} (process {running.pid}): "
+            "stop it with `cornserve down`, or start another instance with its own --home and --port"
         )
 
 
 @contextmanager
-def _alone_in(home: Home) -> Iterator[int]:
-    check_nothing_runs(home)
+def _locked(home: Home) -> Iterator[int]:
+    check_not_running(home)
     with ExitStack() as held:
         try:
-            lock = held.enter_context(lock_home(home, timeout=PATIENCE_SECONDS))
+            lock = held.enter_context(lock_home(home, timeout=LOCK_SECONDS))
         except HomeInUseError as error:
-            raise InstanceStartError(f"{error}: `cornserve down --keep-apps` ends what is left of it") from error
+            raise InstanceStartError(f"{error}: end its processes with `cornserve down --keep-apps`") from error
         except OSError as error:
             raise InstanceStartError(
-                f"{home.path} cannot be used: {error.strerror}; choose another with --home"
+                f"cannot use {home.path}: {error.strerror}: choose another directory with --home"
             ) from error
         yield lock
 
 
 @contextmanager
-def _signals() -> Iterator[StopSignals]:
-    wishes = StopSignals(asyncio.Event(), asyncio.Event())
+def _stop_signals() -> Iterator[StopSignals]:
+    signals = StopSignals()
     loop = asyncio.get_running_loop()
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     for number in numbers:
-        loop.add_signal_handler(number, wishes.signal)
-    yield wishes
+        loop.add_signal_handler(number, signals.on_signal)
+    yield signals
     for number in numbers:
         loop.remove_signal_handler(number)
 
 
-async def _until_ready(url: str) -> None:
+async def _wait_until_ready(url: str) -> None:
     try:
         async with asyncio.timeout(READY_SECONDS), httpx.AsyncClient(trust_env=False, timeout=1) as http:
             while True:
@@ -213,7 +212,7 @@ async def _until_ready(url: str) -> None:
 
 
 def _free_port(host: str, port: int) -> int:
-    """Looks before anything is started, so that the commonest mistake is answered at once."""
+    """Returns a free port. Checking it first reports a port in use before any process starts."""
     try:
         with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
             free: int = listener.getsockname()[1]
@@ -221,12 +220,12 @@ def _free_port(host: str, port: int) -> int:
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise InstanceStartError(
-                f"port {port} of {host} is taken: choose another with --port or CORNSERVE_PORT"
+                f"port {port} of {host} is in use: choose another with --port or CORNSERVE_PORT"
             ) from error
         raise InstanceStartError(f"cannot listen on {host}, port {port}: {error.strerror}") from error
 
 
 def _url(host: str, port: int) -> str:
-    """Where clients on this machine reach it."""
+    """Returns the URL for clients on this machine."""
     reachable = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"

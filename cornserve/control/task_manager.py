@@ -1,7 +1,7 @@
-"""Task managers: one for each executor group (DESIGN §10).
+"""Task managers: one per executor group [C §3.2].
 
-A task manager decides how many replicas its group has and judges, from what the launcher observes, whether the
-group serves, still starts, or will not start.
+A task manager sets the number of replicas of its group and derives from the launcher's observations whether the group
+serves, still starts, or has failed to start.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from cornserve.app.record import GroupStatus, ReplicaState, ReplicaStatus
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Launcher, Replica
 
-START_TRIES = 2
-"""How many replicas in a row may end before they were ready until the group counts as failing."""
+MAX_START_FAILURES = 2
+"""After this number of consecutive replicas that ended before they were ready, the group has failed."""
 
 
 class TaskManager:
@@ -22,18 +22,18 @@ class TaskManager:
         self._wanted = 0
         self._replicas: list[Replica] = []
 
-    async def want(self, group: ExecutorGroup) -> None:
-        """Sets how many replicas run. To be repeated in every round: an earlier call may have failed."""
+    async def apply(self, group: ExecutorGroup) -> None:
+        """Sets the number of replicas. Call it in every round, because an earlier call may have failed."""
         self._wanted = group.replicas
         await self._launcher.apply(group)
 
     def observe(self, replicas: Sequence[Replica]) -> None:
-        """Takes what the launcher sees of all groups."""
+        """Updates the observed state from the replicas of all groups."""
         self._replicas = [replica for replica in replicas if replica.group == self.key]
 
     @property
     def endpoints(self) -> list[str]:
-        """Of the replicas that take invocations."""
+        """The endpoints of the ready replicas."""
         return [
             replica.endpoint
             for replica in self._replicas
@@ -41,18 +41,22 @@ class TaskManager:
         ]
 
     @property
-    def waits_for(self) -> str:
-        """What keeps a replica from taking invocations, as far as one says; for people."""
-        waiting = (it for it in self._replicas if it.state in (ReplicaState.STARTING, ReplicaState.FAILED))
-        return next((replica.doing for replica in waiting if replica.doing), "")
+    def waiting_reason(self) -> str:
+        """The reason why a replica is not ready, for users. Empty if it is not known."""
+        pending = (
+            replica for replica in self._replicas if replica.state in (ReplicaState.STARTING, ReplicaState.FAILED)
+        )
+        return next((replica.description for replica in pending if replica.description), "")
 
     @property
-    def failed(self) -> Replica | None:
-        """The replica whose end shows that this group will not start as it is."""
+    def failed_replica(self) -> Replica | None:
+        """The replica whose end shows that the group cannot start, or None."""
         if self.endpoints:
             return None
-        tried = (replica for replica in self._replicas if replica.state is ReplicaState.FAILED)
-        return next((replica for replica in tried if replica.failures >= START_TRIES or replica.unschedulable), None)
+        failed = (replica for replica in self._replicas if replica.state is ReplicaState.FAILED)
+        return next(
+            (replica for replica in failed if replica.failures >= MAX_START_FAILURES or replica.unschedulable), None
+        )
 
     @property
     def status(self) -> GroupStatus:
@@ -60,7 +64,13 @@ class TaskManager:
             key=self.key,
             wanted=self._wanted,
             replicas=[
-                ReplicaStatus(id=it.id, state=it.state, message=it.doing, endpoint=it.endpoint, metrics=it.metrics)
-                for it in self._replicas
+                ReplicaStatus(
+                    id=replica.id,
+                    state=replica.state,
+                    message=replica.description,
+                    endpoint=replica.endpoint,
+                    metrics=replica.metrics,
+                )
+                for replica in self._replicas
             ],
         )

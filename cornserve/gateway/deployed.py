@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from cornserve.app.app import App
-from cornserve.app.load import load
+from cornserve.app.load import load_app
 from cornserve.app.record import Route
 from cornserve.app.source import unload_app
 from cornserve.control.store.base import AppRecord
@@ -31,7 +31,7 @@ class Deployed:
     @classmethod
     def load(cls, record: AppRecord, route: Route, module: str) -> Deployed:
         """Slow and blocking, as loading an app is."""
-        app = load(record.name, route.spec, module)
+        app = load_app(record.name, route.spec, module)
         try:
             request, response = TypeAdapter(app.request_type), TypeAdapter(app.response_type)
         except Exception:  # is raised again: an app that is not served leaves no modules

@@ -1,1 +1,1 @@
-"""What keeps executor replicas alive: `base` is the interface, each other module or package one implementation."""
+"""Launchers keep executor replicas running: `base` defines the interface, `local` implements it for one machine."""

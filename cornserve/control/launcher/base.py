@@ -1,8 +1,8 @@
-"""The interface of launchers: declarative, healing, and without a memory of its own beyond what it is told and sees.
+"""The launcher interface: declarative and self-healing.
 
-`apply` says what should run; the launcher makes it so and keeps it so: it replaces replicas that die, kills what
-remains of their processes first, and drains those that are no longer wanted. After a crash, a new
-launcher finds what runs. None of the calls waits for a replica.
+`apply` sets the desired state of an executor group. The launcher starts replicas, replaces those that die after it has
+killed their remaining processes, and drains those that are not wanted any more. Everything that a new launcher needs
+after a crash it finds on disk and in the process table. No call waits for a replica.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from cornserve.task.spec import ExecutorSpec
 
 GroupKey = NewType("GroupKey", str)
 ReplicaId = NewType("ReplicaId", str)
-"""Unique for ever: a replacement has another id."""
+"""Never reused: a replacement has a new id."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorGroup:
-    """An executor group: replicas of one executor spec."""
+    """The desired replicas of one executor spec."""
 
     spec: ExecutorSpec
     replicas: int
@@ -33,7 +33,7 @@ class ExecutorGroup:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One replica, as observed."""
+    """The observed state of one replica."""
 
     id: ReplicaId
     group: GroupKey
@@ -41,41 +41,41 @@ class Replica:
     message: str = ""
     endpoint: str | None = None
     failures: int = 0
-    """How many replicas in a row, up to this one, have ended before they were ready."""
-    pause: float = 0
-    """If it has failed: seconds until its replacement starts."""
+    """Number of consecutive replicas, up to this one, that ended before they were ready."""
+    restart_delay: float = 0
+    """Seconds until the replacement of a failed replica starts."""
     unschedulable: bool = False
-    """Whether another try would end the same: the machine is too small for it."""
+    """The machine can never run this replica: it needs more GPUs or CPU slots than exist."""
     metrics: str | None = None
-    """`host:port` where Prometheus finds its metrics."""
+    """`host:port` of the replica's Prometheus metrics."""
 
     @property
-    def doing(self) -> str:
-        """For people."""
-        return f"{self.message}; starts again in {self.pause:g} s" if self.pause else self.message
+    def description(self) -> str:
+        """The message for users, with the restart delay if one is pending."""
+        return f"{self.message}; starts again in {self.restart_delay:g} s" if self.restart_delay else self.message
 
 
 class Launcher(Protocol):
     async def start(self) -> None:
-        """Finds what runs. Replicas of groups that are not applied within a while stay until `delete` or `prune`."""
+        """Adopts the replicas that run. They keep running until `apply`, `delete` or `prune` ends them."""
 
     async def apply(self, group: ExecutorGroup) -> None:
-        """Makes the group's replicas run: started, healed, and drained, as the count says. Idempotent."""
+        """Sets the number of replicas of a group: starts, replaces or drains replicas to match it. Idempotent."""
 
     async def delete(self, key: GroupKey) -> None:
-        """Drains and ends all replicas of the group. Idempotent."""
+        """Drains and ends all replicas of a group. Idempotent."""
 
     async def prune(self, keep: set[GroupKey]) -> None:
-        """Deletes every group that is not named, also those that an earlier launcher left behind."""
+        """Deletes all groups that are not in `keep`, including groups that an earlier launcher started."""
 
     def replicas(self) -> list[Replica]:
-        """What is observed now."""
+        """Returns the current state of all replicas."""
 
     def watch(self) -> AsyncIterator[list[Replica]]:
-        """What is observed now, then again after each change; changes in between may be left out."""
+        """Yields the state of all replicas now and after changes. Changes in quick succession may be merged."""
 
     async def logs(self, replica: ReplicaId, lines: int) -> list[str]:
-        """The last lines that the replica wrote, also if it has ended lately."""
+        """Returns the last lines of a replica's log. The logs of recently ended replicas are available as well."""
 
     async def close(self) -> None:
-        """Stops watching and healing; replicas run on."""
+        """Stops monitoring and replacing replicas. The replicas keep running."""

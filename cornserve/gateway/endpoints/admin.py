@@ -12,7 +12,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 
-from cornserve.app.load import load
+from cornserve.app.load import load_app
 from cornserve.app.record import AppSpec, AppView, Phase, ReplicaLog, Scale
 from cornserve.app.source import unload_app
 from cornserve.app.threads import run_in_daemon_thread
@@ -143,7 +143,7 @@ async def _check_loads(name: str, spec: AppSpec) -> None:
     module = f"cornserve_check_{uuid.uuid4().hex}"
     try:
         async with asyncio.timeout(LOAD_SECONDS):
-            await run_in_daemon_thread(load, name, spec, module)
+            await run_in_daemon_thread(load_app, name, spec, module)
     except TimeoutError:
         message = f"importing the app takes longer than {LOAD_SECONDS:g} s: load what is large in executors"
         raise ApiError(400, message, code="invalid_app") from None

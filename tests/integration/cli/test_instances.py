@@ -82,7 +82,7 @@ def test_a_second_up_is_refused_without_harm(machine: Machine, tmp_path: Path) -
     for arguments in (["up", "--port", "0"], ["up", "--detach", "--port", "0"]):
         second = machine.run(*arguments)
         assert second.returncode == 1
-        assert second.stderr.startswith(f"error: Cornserve runs already for {machine.home.path}, at {machine.url}")
+        assert second.stderr.startswith(f"error: Cornserve already runs for {machine.home.path}, at {machine.url}")
         assert len(second.stderr.splitlines()) == 1
     assert machine.json("invoke", "echo", '{"text": "x"}')["text"] == "x"
 
@@ -93,7 +93,9 @@ def test_a_taken_port_is_said_in_one_line(machine: Machine, detach: list[str]) -
         port = listener.getsockname()[1]
         refused = machine.run("up", "--port", str(port), *detach)
     assert refused.returncode == 1
-    assert refused.stderr == f"error: port {port} of 127.0.0.1 is taken: choose another with --port or CORNSERVE_PORT\n"
+    assert (
+        refused.stderr == f"error: port {port} of 127.0.0.1 is in use: choose another with --port or CORNSERVE_PORT\n"
+    )
     assert machine.processes() == []
 
 

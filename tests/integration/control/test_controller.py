@@ -44,7 +44,7 @@ class Plane:
     def __init__(self, store: Store, home: Home) -> None:
         self.store = store
         self.home = home
-        self.launcher = LocalLauncher(home, DeviceSlots.cpu(2), drain_seconds=5, first_pause=0.05)
+        self.launcher = LocalLauncher(home, DeviceSlots.cpu(2), drain_seconds=5, first_delay=0.05)
 
     async def deploy(self, spec: AppSpec, name: str = "echo") -> AppRecord:
         return await self.store.create(APPS, name, spec)

@@ -182,7 +182,7 @@ async def test_every_metric_of_the_controller_is_told(tmp_path: Path) -> None:
     metrics = ControllerMetrics(launcher)
     metrics.observe(launcher.replicas())
     route = Route(generation=1, spec=AppSpec(model="m"), shares=[1], endpoints={})
-    metrics.status("app", AppStatus(), AppStatus(route=route))
+    metrics.count_rollout("app", AppStatus(), AppStatus(route=route))
 
     assert metrics_told("## Controller") == _metrics_of(metrics.registry)
     await launcher.close()

@@ -26,12 +26,12 @@ def die(pid: int) -> None:
 
 
 def before_the_record(folder: ReplicaDir, process: ProcessRecord) -> None:
-    die(process.leader.pid)
+    die(process.process_group.pid)
 
 
 def after_the_record(folder: ReplicaDir, process: ProcessRecord) -> None:
     write(folder, process)
-    die(process.leader.pid)
+    die(process.process_group.pid)
 
 
 async def launch(home: Home) -> None:
@@ -42,7 +42,7 @@ async def launch(home: Home) -> None:
         if replica.state is ReplicaState.READY:
             process = ReplicaDir(home.replicas / replica.id).read_process()
             assert process is not None
-            die(process.leader.pid)
+            die(process.process_group.pid)
 
 
 def main(home: Home, moment: str) -> None:

@@ -27,8 +27,8 @@ class LocalSite:
             self.home,
             DeviceSlots.cpu(self.slots),
             drain_seconds=self.drain_seconds,
-            first_pause=0.05,
-            longest_pause=0.1,
+            first_delay=0.05,
+            longest_delay=0.1,
         )
         await launcher.start()
         try:
@@ -37,7 +37,7 @@ class LocalSite:
             await launcher.close()
 
     async def kill(self, replica: ReplicaId) -> None:
-        os.kill(self.process(replica).leader.pid, signal.SIGKILL)
+        os.kill(self.process(replica).process_group.pid, signal.SIGKILL)
 
     def process(self, replica: ReplicaId) -> ProcessRecord:
         process = ReplicaDir(self.home.replicas / replica).read_process()

@@ -22,7 +22,7 @@ from cornserve.app.record import ReplicaState
 from cornserve.control.launcher.base import ExecutorGroup, Launcher, Replica, ReplicaId
 from cornserve.control.launcher.local import process_monitor, replica_supervisor
 from cornserve.control.launcher.local.process_group import ProcessGroup
-from cornserve.control.launcher.local.shared_memory import mapped_by
+from cornserve.control.launcher.local.shared_memory import files_mapped_by
 from cornserve.control.launcher.local.state_dir import KEPT_LOGS, ProcessRecord, ReplicaDir, StateDir
 from cornserve.home import Home
 from cornserve.task.spec import ExecutorSpec
@@ -160,11 +160,11 @@ class TestSharedMemory:
     ) -> None:
         async with site.open() as launcher:
             [dead] = await started(launcher, FORSAKING)
-            leader = site.process(dead.id).leader
+            leader = site.process(dead.id).process_group
             note = site.home.replicas / dead.id / "shared-memory"
             await until(note.exists)
-        [semaphore] = leader.shared_memory()
-        await leader.kill_session()  # after a second, also the process that would have unlinked it
+        [semaphore] = leader.shared_memory_files()
+        await leader.kill_all()  # after a second, also the process that would have unlinked it
         semaphore.touch()  # in case that one was quicker
         async with site.open() as launcher:
             await observed(launcher, none)
@@ -174,7 +174,7 @@ class TestSharedMemory:
         with NamedTemporaryFile(dir="/dev/shm", prefix="cornserve-test-") as file:
             file.truncate(4096)
             with closing(mmap.mmap(file.fileno(), 4096)):
-                assert not mapped_by([os.getpid()])
+                assert not files_mapped_by([os.getpid()])
 
 
 class TestPids:
@@ -227,13 +227,13 @@ class TestKilledLaunchers:
         await until(lambda: not runs(pid))
         async with site.open() as launcher:
             await observed(launcher, none)
-            assert StateDir(site.home.replicas).find() == []
+            assert StateDir(site.home.replicas).find_replicas() == []
 
     async def test_leave_replicas_that_the_next_one_keeps_and_heals(self, site: LocalSite) -> None:
         pid = self.killed(site, "when it is ready")
         async with site.open() as launcher:
             [found] = await started(launcher)
-            assert site.process(found.id).leader.pid == pid
+            assert site.process(found.id).process_group.pid == pid
             await site.kill(found.id)
             await observed(launcher, lambda replicas: found.id not in ids(replicas) and ready(1)(replicas))
 
@@ -242,7 +242,7 @@ class TestEnds:
     async def test_a_replica_leaves_no_process_no_port_and_no_folder(self, site: LocalSite) -> None:
         async with site.open() as launcher:
             [replica] = await started(launcher)
-            leader = site.process(replica.id).leader
+            leader = site.process(replica.id).process_group
             await launcher.delete(replica.group)
             await observed(launcher, none)
             assert "draining" in "\n".join(await launcher.logs(replica.id, 100))
@@ -256,7 +256,7 @@ class TestEnds:
     async def test_a_replica_that_does_not_drain_in_time_is_killed(self, impatient: LocalSite) -> None:
         async with impatient.open() as launcher:
             [replica] = await started(launcher)
-            pid = impatient.process(replica.id).leader.pid
+            pid = impatient.process(replica.id).process_group.pid
             os.kill(pid, signal.SIGSTOP)
             await launcher.delete(replica.group)
             await observed(launcher, none)
@@ -272,16 +272,16 @@ class TestEnds:
     def test_of_the_logs_of_ended_replicas_the_latest_are_kept(self, tmp_path: Path) -> None:
         folders = StateDir(tmp_path)
         for number in range(KEPT_LOGS + 1):
-            folder = folders.create(ReplicaId(f"r{number}"))
+            folder = folders.create_replica_dir(ReplicaId(f"r{number}"))
             folder.log.write_text(f"{number}\n")
             os.utime(folder.log, (number, number))
-            folders.retire(folder)
+            folders.archive(folder)
         assert folders.logs(ReplicaId("r0"), 10) == []
         assert folders.logs(ReplicaId("r1"), 10) == ["1"]
         assert folders.logs(ReplicaId(f"r{KEPT_LOGS}"), 10) == [str(KEPT_LOGS)]
 
     async def test_a_record_that_a_power_cut_has_torn_is_forgotten(self, site: LocalSite) -> None:
-        folder = StateDir(site.home.replicas).create(ReplicaId("torn"))
+        folder = StateDir(site.home.replicas).create_replica_dir(ReplicaId("torn"))
         (folder.path / "process.json").write_text('{"spec": ')
         async with site.open() as launcher:
             assert launcher.replicas() == []
@@ -292,45 +292,45 @@ class TestSilence:
     async def test_a_replica_that_hangs_is_replaced_and_says_so(
         self, site: LocalSite, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(process_monitor, "BEAT_SECONDS", 1.2)
-        monkeypatch.setattr(process_monitor, "QUIET_BEATS", 1)
-        monkeypatch.setattr(process_monitor, "SILENT_BEATS", 2)
+        monkeypatch.setattr(process_monitor, "HEARTBEAT_SECONDS", 1.2)
+        monkeypatch.setattr(process_monitor, "UNREADY_MISSED_HEARTBEATS", 1)
+        monkeypatch.setattr(process_monitor, "MAX_MISSED_HEARTBEATS", 2)
         async with site.open() as launcher:
             [hanging, other] = await started(launcher, replicas=2)
-            os.kill(site.process(hanging.id).leader.pid, signal.SIGSTOP)
-            quiet = await observed(launcher, lambda replicas: "does not answer" in replicas[0].message)
-            assert quiet[0] == replace(hanging, state=ReplicaState.STARTING, message="does not answer")
+            os.kill(site.process(hanging.id).process_group.pid, signal.SIGSTOP)
+            quiet = await observed(launcher, lambda replicas: "does not respond" in replicas[0].message)
+            assert quiet[0] == replace(hanging, state=ReplicaState.STARTING, message="does not respond")
             [dead, _] = await observed(launcher, failed)
-            assert dead.message.startswith("did not answer for 2.4 s and was killed")
+            assert dead.message.startswith("did not respond for 2.4 s and was killed")
             replicas = await observed(launcher, lambda replicas: hanging.id not in ids(replicas) and ready(2)(replicas))
             assert other in replicas
 
     async def test_a_replica_that_answers_again_is_ready_again(
         self, site: LocalSite, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(process_monitor, "QUIET_BEATS", 2)
+        monkeypatch.setattr(process_monitor, "UNREADY_MISSED_HEARTBEATS", 2)
         async with site.open() as launcher:
             [replica] = await started(launcher)
-            pid = site.process(replica.id).leader.pid
+            pid = site.process(replica.id).process_group.pid
             os.kill(pid, signal.SIGSTOP)
-            await observed(launcher, lambda replicas: "does not answer" in replicas[0].message)
+            await observed(launcher, lambda replicas: "does not respond" in replicas[0].message)
             os.kill(pid, signal.SIGCONT)
             assert await observed(launcher, ready(1)) == [replica]
 
     async def test_a_replica_that_loads_may_be_silent_for_long(
         self, site: LocalSite, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(process_monitor, "BEAT_SECONDS", 0.1)
-        monkeypatch.setattr(process_monitor, "QUIET_BEATS", 1)
-        monkeypatch.setattr(process_monitor, "SILENT_BEATS", 2)
+        monkeypatch.setattr(process_monitor, "HEARTBEAT_SECONDS", 0.1)
+        monkeypatch.setattr(process_monitor, "UNREADY_MISSED_HEARTBEATS", 1)
+        monkeypatch.setattr(process_monitor, "MAX_MISSED_HEARTBEATS", 2)
         async with site.open() as launcher:
             await launcher.apply(ExecutorGroup(EchoTask(start_seconds=2).executor_spec(), 1))
             [busy] = await observed(launcher, lambda replicas: replicas[0].message == "loading words")
-            os.kill(site.process(busy.id).leader.pid, signal.SIGSTOP)
-            [silent] = await observed(launcher, lambda replicas: "does not answer" in replicas[0].message)
-            assert silent.message == "loading words; does not answer"
-            monkeypatch.setattr(process_monitor, "SILENT_BEATS", 1000)
-            os.kill(site.process(busy.id).leader.pid, signal.SIGCONT)
+            os.kill(site.process(busy.id).process_group.pid, signal.SIGSTOP)
+            [silent] = await observed(launcher, lambda replicas: "does not respond" in replicas[0].message)
+            assert silent.message == "loading words; does not respond"
+            monkeypatch.setattr(process_monitor, "MAX_MISSED_HEARTBEATS", 1000)
+            os.kill(site.process(busy.id).process_group.pid, signal.SIGCONT)
             assert ids(await observed(launcher, ready(1))) == {busy.id}
 
 
@@ -342,8 +342,8 @@ class TestCrashLoops:
             for _ in range(4):
                 await site.kill(replica.id)
                 [dead] = await observed(launcher, failed)
-                pauses.append(dead.pause)
-                said = dead.doing
+                pauses.append(dead.restart_delay)
+                said = dead.description
                 [replica] = await observed(launcher, ready(1))
         assert pauses == [0, 0, 0.05, 0.1]
         assert said.endswith("; starts again in 0.1 s")
@@ -351,13 +351,13 @@ class TestCrashLoops:
     async def test_replicas_that_were_steady_are_replaced_at_once(
         self, site: LocalSite, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(replica_supervisor, "STEADY_SECONDS", 0)
+        monkeypatch.setattr(replica_supervisor, "STABLE_SECONDS", 0)
         async with site.open() as launcher:
             [replica] = await started(launcher)
             for _ in range(4):
                 await site.kill(replica.id)
                 [dead] = await observed(launcher, failed)
-                assert dead.pause == 0
+                assert dead.restart_delay == 0
                 [replica] = await observed(launcher, ready(1))
 
 
@@ -399,9 +399,9 @@ class TestSlots:
             assert one_slot.process(found.id).slots == ("0",)
 
 
-def leave_record(site: LocalSite, leader: ProcessGroup) -> ReplicaDir:
+def leave_record(site: LocalSite, group: ProcessGroup) -> ReplicaDir:
     """As if an earlier launcher had run it."""
-    folder = StateDir(site.home.replicas).create(ReplicaId("echo-found"))
+    folder = StateDir(site.home.replicas).create_replica_dir(ReplicaId("echo-found"))
     folder.log.touch()
-    folder.write_process(ProcessRecord(spec=ECHO, slots=(), leader=leader))
+    folder.write_process(ProcessRecord(spec=ECHO, slots=(), process_group=group))
     return folder

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from cornserve.app.load import load
+from cornserve.app.load import load_app
 from cornserve.app.record import AppSpec
 from cornserve.task.errors import DefinitionError
 
@@ -21,7 +21,7 @@ def model(tmp_path: Path) -> str:
 
 
 def executors(spec: AppSpec) -> set[str]:
-    return {one.executor for one in load("a", spec, "module").executor_specs().values()}
+    return {one.executor for one in load_app("a", spec, "module").executor_specs().values()}
 
 
 def test_a_multimodal_model_is_served_as_a_monolith_unless_its_spec_says_otherwise(model: str) -> None:
@@ -29,21 +29,21 @@ def test_a_multimodal_model_is_served_as_a_monolith_unless_its_spec_says_otherwi
 
 
 def test_only_paths_with_a_share_need_executors(model: str) -> None:
-    app = load("a", AppSpec(model=model, shares={"monolith": 0, "e-l": 2}), "module")
+    app = load_app("a", AppSpec(model=model, shares={"monolith": 0, "e-l": 2}), "module")
 
     assert app.shares == (2.0,)
     assert [path.split_encoder for path in app.paths] == [True]  # type: ignore[attr-defined]
 
 
 def test_paths_may_share_the_requests(model: str) -> None:
-    app = load("a", AppSpec(model=model, shares={"monolith": 1, "e-el": 3}), "module")
+    app = load_app("a", AppSpec(model=model, shares={"monolith": 1, "e-el": 3}), "module")
 
     assert app.shares == (1.0, 3.0)
 
 
 def test_a_path_that_there_is_not_is_named(model: str) -> None:
-    with pytest.raises(DefinitionError, match="no path 'e-p-d': there are monolith, e-l, e-el"):
-        load("a", AppSpec(model=model, shares={"e-p-d": 1}), "module")
+    with pytest.raises(DefinitionError, match=r"unknown path 'e-p-d' .*: choose from monolith, e-l, e-el"):
+        load_app("a", AppSpec(model=model, shares={"e-p-d": 1}), "module")
 
 
 @pytest.mark.parametrize("shares", [{}, {"monolith": 0.0}, {"monolith": -1.0}, {"monolith": float("nan")}])
@@ -53,5 +53,5 @@ def test_shares_that_divide_nothing_are_refused(shares: dict[str, float]) -> Non
 
 
 def test_an_app_with_source_has_its_shares_there() -> None:
-    with pytest.raises(ValidationError, match="an app with source has them there"):
+    with pytest.raises(ValidationError, match="define the shares of an app with source in its source"):
         AppSpec(source="app = ...", shares={"monolith": 1})

@@ -42,8 +42,8 @@ def test_two_versions_of_an_app_live_side_by_side() -> None:
         ("import nothing_like_this", r"app.py:1: ModuleNotFoundError: No module named 'nothing_like_this'"),
         ("x = 1\ny = x / 0", r"app.py:2: ZeroDivisionError"),
         ("raise SystemExit(3)", r"app.py:1: SystemExit: 3"),
-        ("x = 1", r"must define one App .* but has 0"),
-        (SOURCE + "other = App(name='b', paths=[Say()])", r"must define one App .* but has 2"),
+        ("x = 1", r"must define exactly one App .* but has 0"),
+        (SOURCE + "other = App(name='b', paths=[Say()])", r"must define exactly one App .* but has 2"),
     ],
 )
 def test_a_source_without_an_app_is_refused_with_line_and_reason(source: str, reason: str) -> None:

@@ -99,7 +99,7 @@ def test_what_cannot_be_deployed_is_said(
 
 
 def test_a_name_that_is_none_is_refused(model: Path) -> None:
-    with pytest.raises(TargetError, match="is no app name"):
+    with pytest.raises(TargetError, match="invalid app name"):
         resolve(str(model), name="My App", replicas=1)
 
 

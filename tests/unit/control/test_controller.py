@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from cornserve.app.app import App
-from cornserve.app.load import load
+from cornserve.app.load import load_app
 from cornserve.app.record import AppSpec, AppStatus, Phase, ReplicaState, Route
 from cornserve.control.controller import Controller
-from cornserve.control.deployment import Deployment, Version
+from cornserve.control.deployment import AppVersion, Deployment
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Replica, ReplicaId
 from cornserve.control.store.base import APPS, AppRecord, Record, Store
 from cornserve.control.store.sqlite import SqliteStore
@@ -149,9 +149,9 @@ async def test_an_app_whose_code_fails_holds_up_no_other(
     def load_others(name: str, spec: AppSpec, module: str) -> App:
         if name == "bad":
             raise error
-        return load(name, spec, module)
+        return load_app(name, spec, module)
 
-    monkeypatch.setattr("cornserve.control.deployment.load", load_others)
+    monkeypatch.setattr("cornserve.control.deployment.load_app", load_others)
     await plane.deploy("bad", echo("bad"))
     await plane.deploy("good", echo("good"))
 
@@ -167,9 +167,9 @@ async def test_an_app_whose_code_fails_is_tried_again(plane: Plane, monkeypatch:
         tries.append(module)
         if len(tries) < 3:
             raise OSError("the network is down")
-        return load(name, spec, module)
+        return load_app(name, spec, module)
 
-    monkeypatch.setattr("cornserve.control.deployment.load", load_later)
+    monkeypatch.setattr("cornserve.control.deployment.load_app", load_later)
     await plane.deploy("echo", echo("echo"))
 
     async with controlling(plane, PaperLauncher()):
@@ -200,7 +200,7 @@ async def test_what_is_served_is_not_imported_again_by_a_new_controller(
     await plane.redeploy("rolling", echo("rolling", "new"))
     running = dict(launcher.groups)
 
-    monkeypatch.setattr("cornserve.control.deployment.load", refuse)
+    monkeypatch.setattr("cornserve.control.deployment.load_app", refuse)
     async with controlling(plane, launcher):
         failed = await plane.reaches("rolling", lambda it: it.phase is Phase.FAILED)
         assert failed.route is not None
@@ -265,13 +265,13 @@ async def test_an_app_says_what_its_executors_wait_for(plane: Plane) -> None:
 
 async def test_a_version_that_wants_fewer_replicas_takes_none_from_the_served_one() -> None:
     record: AppRecord = Record("echo", "uid", 2, 2, echo("echo", replicas=1, padding=1), AppStatus())
-    specs = Version.load(record).specs
+    specs = AppVersion.load(record).executor_specs
     served = echo("echo", replicas=3)
     route = Route(generation=1, spec=served, shares=[1.0], specs=specs, endpoints={key: [] for key in specs})
     record = replace(record, status=AppStatus(phase=Phase.SERVING, generation=1, route=route))
     deployment = Deployment(record)
 
-    deployment.take(record)
+    deployment.apply_record(record)
     await deployment.load()
 
     assert [group.replicas for group in deployment.groups().values()] == [3]
@@ -283,9 +283,9 @@ async def test_an_app_that_is_slow_to_import_holds_up_no_other(plane: Plane, mon
     def load_slowly(name: str, spec: AppSpec, module: str) -> App:
         if name == "slow":
             imported.wait()
-        return load(name, spec, module)
+        return load_app(name, spec, module)
 
-    monkeypatch.setattr("cornserve.control.deployment.load", load_slowly)
+    monkeypatch.setattr("cornserve.control.deployment.load_app", load_slowly)
     await plane.deploy("slow", echo("slow"))
     await plane.deploy("other", echo("other"))
 
@@ -302,9 +302,9 @@ async def test_an_app_whose_import_never_ends_is_replaced(plane: Plane, monkeypa
     def load_or_hang(name: str, spec: AppSpec, module: str) -> App:
         if "# hangs" in str(spec.source):
             never.wait()
-        return load(name, spec, module)
+        return load_app(name, spec, module)
 
-    monkeypatch.setattr("cornserve.control.deployment.load", load_or_hang)
+    monkeypatch.setattr("cornserve.control.deployment.load_app", load_or_hang)
     async with controlling(plane, PaperLauncher()):
         await plane.deploy("echo", AppSpec(source="# hangs"))
         await plane.reaches("echo", lambda it: it.message == "is being loaded")
@@ -326,9 +326,9 @@ async def test_what_an_app_has_started_is_left_alone_until_a_new_controller_has_
     def load_slowly(name: str, spec: AppSpec, module: str) -> App:
         if name == "starting":
             imported.wait()
-        return load(name, spec, module)
+        return load_app(name, spec, module)
 
-    monkeypatch.setattr("cornserve.control.deployment.load", load_slowly)
+    monkeypatch.setattr("cornserve.control.deployment.load_app", load_slowly)
     await plane.deploy("other", echo("other", "other"))
     async with controlling(plane, launcher):
         await until(lambda: len(launcher.groups) == 2)
@@ -350,7 +350,7 @@ async def test_other_replicas_are_no_other_version(plane: Plane, monkeypatch: py
         def refuse(name: str, spec: AppSpec, module: str) -> App:
             raise DefinitionError("is not imported again")
 
-        monkeypatch.setattr("cornserve.control.deployment.load", refuse)
+        monkeypatch.setattr("cornserve.control.deployment.load_app", refuse)
         for generation, replicas in ((2, 3), (3, 1)):
             await plane.redeploy("echo", echo("echo", replicas=replicas))
             route = await plane.serves("echo", generation)

@@ -17,8 +17,8 @@ def program(tmp_path: Path, code: str, *, stop_seconds: float = 20) -> ProcessSp
     return ProcessSpec("thing", [sys.executable, "-c", code], tmp_path / "log", stop_seconds=stop_seconds)
 
 
-def child(program: ProcessSpec, reports: list[str], hurry: asyncio.Event | None = None) -> ManagedProcess:
-    return ManagedProcess(program, inherited=(), hurry=hurry or asyncio.Event(), report=reports.append)
+def child(program: ProcessSpec, reports: list[str], force_stop: asyncio.Event | None = None) -> ManagedProcess:
+    return ManagedProcess(program, inherited=(), force_stop=force_stop or asyncio.Event(), report=reports.append)
 
 
 async def test_a_child_that_dies_is_started_again(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ async def test_a_child_that_dies_is_started_again(tmp_path: Path) -> None:
 async def test_a_child_that_never_works_is_given_up_with_its_last_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cornserve.control.managed_process.FIRST_PAUSE", 0)
+    monkeypatch.setattr("cornserve.control.managed_process.FIRST_DELAY", 0)
     with pytest.raises(ManagedProcessError, match="no module named corn"):
         await child(program(tmp_path, "exit('no module named corn')"), []).run()
 
@@ -49,7 +49,7 @@ async def test_a_child_whose_start_is_in_vain_is_not_started_again(tmp_path: Pat
 async def test_a_child_that_others_kill_is_started_again_however_often(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cornserve.control.managed_process.FIRST_PAUSE", 0)
+    monkeypatch.setattr("cornserve.control.managed_process.FIRST_DELAY", 0)
     reports: list[str] = []
     running = asyncio.create_task(
         child(program(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"), reports).run()
@@ -69,15 +69,15 @@ async def test_cancelling_ends_the_child(tmp_path: Path) -> None:
     assert reports == []
 
 
-@pytest.mark.parametrize("hurried", [True, False])
-async def test_a_child_that_does_not_end_is_killed(tmp_path: Path, hurried: bool) -> None:
-    hurry, reports = asyncio.Event(), list[str]()
-    stubborn = program(tmp_path, STUBBORN, stop_seconds=600 if hurried else 0.01)
-    running = asyncio.create_task(child(stubborn, reports, hurry).run())
+@pytest.mark.parametrize("forced", [True, False])
+async def test_a_child_that_does_not_end_is_killed(tmp_path: Path, forced: bool) -> None:
+    force_stop, reports = asyncio.Event(), list[str]()
+    stubborn = program(tmp_path, STUBBORN, stop_seconds=600 if forced else 0.01)
+    running = asyncio.create_task(child(stubborn, reports, force_stop).run())
     await until(lambda: (tmp_path / "log").exists() and "here" in (tmp_path / "log").read_text())
     running.cancel()
-    if hurried:
-        hurry.set()
+    if forced:
+        force_stop.set()
     with pytest.raises(asyncio.CancelledError):
         await running
     assert reports == ["killing the thing, which has not ended yet"]

@@ -15,7 +15,7 @@ from openai import AsyncOpenAI
 
 from cornserve.access import Access
 from cornserve.app.app import App
-from cornserve.app.load import load
+from cornserve.app.load import load_app
 from cornserve.app.record import AppSpec, AppStatus, Phase, Route
 from cornserve.app.source import unload_app
 from cornserve.control.store.base import APPS, Store
@@ -104,7 +104,7 @@ async def deploy(store: Store, gateway: httpx.AsyncClient, executors: EchoExecut
         name = re.findall('App\\(name="(.*?)"', source)[0]
         modules.append(f"{name}_of_the_test")
         spec = AppSpec(source=source)
-        app: App = await asyncio.to_thread(load, name, spec, modules[-1])
+        app: App = await asyncio.to_thread(load_app, name, spec, modules[-1])
         endpoints = {key: [await executors.endpoint(it)] for key, it in app.executor_specs().items()}
         record = await store.create(APPS, name, spec)
         route = Route(generation=1, spec=spec, shares=list(app.shares), endpoints=endpoints)

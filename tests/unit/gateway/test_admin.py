@@ -135,7 +135,7 @@ async def test_an_app_whose_import_takes_for_ever_is_refused_and_holds_up_nobody
 
     with monkeypatch.context() as patch:
         patch.setattr(admin, "LOAD_SECONDS", 0.2)
-        patch.setattr(admin, "load", hang)
+        patch.setattr(admin, "load_app", hang)
         for _ in range(10):  # more than a pool of threads has
             response = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
             assert response.status_code == 400

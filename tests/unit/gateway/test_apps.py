@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cornserve.app.app import App
-from cornserve.app.load import load
+from cornserve.app.load import load_app
 from cornserve.app.record import AppSpec, AppStatus, Phase, Route
 from cornserve.control.store.base import APPS, Store, StoreUnavailableError
 from cornserve.gateway import apps as apps_module
@@ -133,9 +133,9 @@ async def test_an_app_that_is_slow_to_import_holds_up_no_other_and_is_served_by_
     def load_slowly(name: str, spec: AppSpec, module: str) -> App:
         if "# slow" in str(spec.source):
             imported.wait()
-        return load(name, spec, module)
+        return load_app(name, spec, module)
 
-    monkeypatch.setattr(deployed, "load", load_slowly)
+    monkeypatch.setattr(deployed, "load_app", load_slowly)
     monkeypatch.setattr(apps_module, "SYNC_SECONDS", 0.1)
     old, slow = ECHO, ECHO + "# slow"
     await serve(store, "echo", 1, old)

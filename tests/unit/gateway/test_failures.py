@@ -11,7 +11,7 @@ import httpx2 as httpx
 import pytest
 
 from cornserve.app.app import App
-from cornserve.app.load import load
+from cornserve.app.load import load_app
 from cornserve.app.record import AppSpec, AppStatus, GroupStatus, Phase, ReplicaState, ReplicaStatus, Route
 from cornserve.app.source import unload_app
 from cornserve.control.store.base import APPS, AppRecord, Store
@@ -76,7 +76,7 @@ class Group:
         self._gateway = gateway
         self._executors = executors
         self._record = record
-        self._app: App = load("echo", record.spec, "echo_of_the_failures_test")
+        self._app: App = load_app("echo", record.spec, "echo_of_the_failures_test")
         ((self._key, self._spec),) = self._app.executor_specs().items()
 
     async def add(self, **settings: object) -> str:

@@ -11,7 +11,7 @@ import pytest
 from fastapi import Request
 from pydantic import TypeAdapter
 
-from cornserve.app.load import load
+from cornserve.app.load import load_app
 from cornserve.app.record import AppSpec, Route
 from cornserve.app.source import unload_app
 from cornserve.control.store.base import Store
@@ -51,7 +51,7 @@ async def _no_logs(replica: str, lines: int) -> list[str]:
 @pytest.fixture
 def shared(store: Store) -> Iterator[Shared]:
     spec = AppSpec(source=ECHO)
-    app = load("echo", spec, "echo_of_the_serving_test")
+    app = load_app("echo", spec, "echo_of_the_serving_test")
     route = Route(generation=1, spec=spec, shares=[1.0], endpoints={})
     deployed = Deployed(app, "", "", route, 0, TypeAdapter(app.request_type), TypeAdapter(app.response_type))
     apps = Served(store, deployed)

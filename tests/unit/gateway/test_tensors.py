@@ -10,7 +10,7 @@ import httpx2 as httpx
 import pytest
 
 from cornserve.app.app import App
-from cornserve.app.load import load
+from cornserve.app.load import load_app
 from cornserve.app.record import AppSpec, AppStatus, Phase, Route
 from cornserve.app.source import unload_app
 from cornserve.control.store.base import APPS, AppRecord, Store
@@ -67,7 +67,7 @@ class Post:
         self._gateway = gateway
         self.executors = executors
         self._record = record
-        self._app: App = load("post", record.spec, "post_of_the_tensors_test")
+        self._app: App = load_app("post", record.spec, "post_of_the_tensors_test")
         self._keys = {spec.executor: key for key, spec in self._app.executor_specs().items()}
 
     async def writer(self) -> str:

@@ -26,7 +26,7 @@ def three_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def visible(slots: DeviceSlots, count: int) -> str:
-    taken = slots.take(count)
+    taken = slots.allocate(count)
     assert taken is not None
     return slots.environment(taken)["CUDA_VISIBLE_DEVICES"]
 
@@ -34,8 +34,8 @@ def visible(slots: DeviceSlots, count: int) -> str:
 def test_each_replica_sees_its_own_gpus(three_gpus: None) -> None:
     slots = DeviceSlots.detect()
     assert visible(slots, 2) == "0,1"
-    assert slots.take(2) is None
-    assert slots.need(2) == "needs 2 GPUs, 1 of 3 free"
+    assert slots.allocate(2) is None
+    assert slots.describe_need(2) == "needs 2 GPUs, 1 of 3 free"
     assert visible(slots, 1) == "2"
     assert visible(slots, 0) == ""
 
@@ -52,7 +52,7 @@ def test_only_gpus_that_we_may_see_are_used(
 
 
 def test_fewer_gpus_are_used_if_asked_for(three_gpus: None) -> None:
-    assert DeviceSlots.detect(gpus=2).need(3) == "needs 3 GPUs, 2 of 2 free"
+    assert DeviceSlots.detect(gpus=2).describe_need(3) == "needs 3 GPUs, 2 of 2 free"
 
 
 @pytest.mark.parametrize("hidden", ["", "-1"])
@@ -60,7 +60,7 @@ def test_without_visible_gpus_there_are_cpu_slots(
     three_gpus: None, monkeypatch: pytest.MonkeyPatch, hidden: str
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
-    assert DeviceSlots.detect(cpu_slots=2).need(1) == "needs 1 CPU slot, 2 of 2 free"
+    assert DeviceSlots.detect(cpu_slots=2).describe_need(1) == "needs 1 CPU slot, 2 of 2 free"
 
 
 def test_no_gpus_can_be_asked_for_and_no_replica_sees_one(three_gpus: None) -> None:
@@ -71,15 +71,15 @@ def test_no_gpus_can_be_asked_for_and_no_replica_sees_one(three_gpus: None) -> N
 
 def test_slots_are_free_again_when_they_are_no_longer_held() -> None:
     slots = DeviceSlots.cpu(1)
-    taken = slots.take(1)
+    taken = slots.allocate(1)
     assert taken is not None
-    with slots.holding(taken):
-        assert slots.take(1) is None
-    assert slots.take(1) == taken
+    with slots.release_after(taken):
+        assert slots.allocate(1) is None
+    assert slots.allocate(1) == taken
 
 
 def test_slots_of_found_replicas_are_taken() -> None:
     slots = DeviceSlots.cpu(2)
-    slots.occupy(["0", "of-a-machine-that-was-larger"])
-    assert slots.take(2) is None
-    assert slots.take(1) == ("1",)
+    slots.mark_allocated(["0", "of-a-machine-that-was-larger"])
+    assert slots.allocate(2) is None
+    assert slots.allocate(1) == ("1",)

@@ -21,7 +21,7 @@ async def test_a_process_that_is_gone_before_it_is_known_leaves_no_folder(
     def spawn(*_: Any) -> None:
         raise psutil.NoSuchProcess(1)
 
-    monkeypatch.setattr("cornserve.control.launcher.local.replica_supervisor.spawn", spawn)
+    monkeypatch.setattr("cornserve.control.launcher.local.replica_supervisor.spawn_executor", spawn)
     home = Home(tmp_path)
     launcher = LocalLauncher(home, DeviceSlots.cpu(1))
     await launcher.start()

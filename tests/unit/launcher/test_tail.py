@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cornserve.control.launcher.local.tail import MAX_BYTES, reason, tail
+from cornserve.control.launcher.local.tail import MAX_BYTES, find_error, tail
 
 
 def test_the_last_lines_are_read(tmp_path: Path) -> None:
@@ -34,4 +34,4 @@ def test_of_a_huge_log_only_the_end_is_read(tmp_path: Path) -> None:
     ],
 )
 def test_the_reason_is_the_last_exception_or_else_the_last_words(lines: list[str], said: str) -> None:
-    assert reason(lines) == said
+    assert find_error(lines) == said

@@ -14,7 +14,7 @@ from contextvars import copy_context
 
 import pytest
 
-from cornserve.control.launcher.local.tail import MAX_CHARACTERS, reason
+from cornserve.control.launcher.local.tail import MAX_LINE_CHARACTERS, find_error
 from cornserve.observe import logs
 from cornserve.observe.log_format import LogFormat
 from cornserve.observe.redaction import redacted_traceback
@@ -128,9 +128,9 @@ def test_the_reason_for_an_end_is_found_in_json_also_if_the_line_is_cut(
         logging.getLogger("a").exception("the executor failed")
     line = written().strip()
 
-    assert reason([line]) == "RuntimeError: no GPU"
-    assert reason(["{not json", line[: line.index("traceback") + 20]]) == "RuntimeError: no GPU"
-    assert line.index('"traceback"') < MAX_CHARACTERS
+    assert find_error([line]) == "RuntimeError: no GPU"
+    assert find_error(["{not json", line[: line.index("traceback") + 20]]) == "RuntimeError: no GPU"
+    assert line.index('"traceback"') < MAX_LINE_CHARACTERS
 
 
 def test_a_wrong_format_is_refused_in_one_line() -> None:

@@ -109,7 +109,7 @@ def test_a_unit_task_must_return_an_output() -> None:
 
 def test_an_app_checks_its_name() -> None:
     for name in ("", "Upper", "-x", "a b", "x" * 64):
-        with pytest.raises(DefinitionError, match="is no app name"):
+        with pytest.raises(DefinitionError, match="invalid app name"):
             App(name=name, paths=[TwoVoices()])
 
 
@@ -119,7 +119,7 @@ def test_an_app_needs_paths_that_are_alternatives() -> None:
 
     with pytest.raises(DefinitionError, match="has no paths"):
         App(name="a", paths=[])
-    with pytest.raises(DefinitionError, match="no alternatives: TwoVoices and Other"):
+    with pytest.raises(DefinitionError, match="not alternatives: TwoVoices and Other"):
         App(name="a", paths=[TwoVoices(), Other()])
     with pytest.raises(DefinitionError, match="2 paths but 1 shares"):
         App(name="a", paths=[TwoVoices(), TwoVoices()], shares=[1.0])
@@ -146,5 +146,5 @@ def test_an_app_without_unit_tasks_is_rejected() -> None:
     class Nothing(Task[str, str]):
         pass
 
-    with pytest.raises(DefinitionError, match="calls no unit task"):
+    with pytest.raises(DefinitionError, match="has no unit task"):
         App(name="a", paths=[Nothing()]).executor_specs()

@@ -1,4 +1,4 @@
-"""Replicas as processes of this machine, each with a session, a folder and slots of its own."""
+"""Launcher for one machine. Each replica is a process with its own session, directory and device slots."""
 
 from cornserve.control.launcher.local.device_slots import DeviceSlots
 from cornserve.control.launcher.local.launcher import LocalLauncher

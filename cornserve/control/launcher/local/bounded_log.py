@@ -1,4 +1,4 @@
-"""Keeps the logs of the processes that we start from filling the disk."""
+"""Bounds the size of the logs of the processes that Cornserve starts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from cornserve.control.launcher.local.threads import finish_in_thread
 from cornserve.observe.log_file import bound
 
-LOOK_SECONDS = 5.0
+CHECK_SECONDS = 5.0
 
 
 async def keep_bounded(log: Path) -> None:
-    """Runs for ever."""
+    """Checks the size of a log periodically. Runs until cancelled."""
     while True:
         await finish_in_thread(bound, log)
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(CHECK_SECONDS)

@@ -1,34 +1,40 @@
-"""What replicas compete for on one machine: its GPUs, or where there are none, CPU slots in their place.
+"""Allocates the machine's GPUs to replicas. A machine without GPUs has CPU slots instead.
 
-A spec that asks for GPUs thus runs on a laptop as well: each GPU that it asks for is one CPU slot there.
+A replica that needs GPUs also runs on a machine without any: it gets one CPU slot per GPU.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
-VISIBLE = "CUDA_VISIBLE_DEVICES"
+from cornserve.concurrency import Broadcast
+
+VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
 
 class DeviceSlots:
     def __init__(self, kind: Literal["GPU", "CPU slot"], ids: Sequence[str]) -> None:
         self._kind = kind
         self._ids = tuple(ids)
-        self._taken: set[str] = set()
-        self._released = asyncio.Event()
+        self._allocated: set[str] = set()
+        self.releases = Broadcast()
+        """Notifies at each release. The first waiting replica whose request fits gets the slots."""
 
     @classmethod
     def detect(cls, *, gpus: int | None = None, cpu_slots: int | None = None) -> DeviceSlots:
-        """GPUs that this process may use, by default all; without any, CPU slots, by default one per core.
+        """Finds the GPUs that this process may use. Without GPUs, there is one CPU slot per core by default.
 
-        May take seconds. Tells no more GPUs than there are, however many are asked for.
+        May take seconds.
+
+        Args:
+            gpus: upper bound of the number of GPUs; 0 selects CPU slots.
+            cpu_slots: number of CPU slots.
         """
-        devices = [] if gpus == 0 else _visible(_gpus(), os.environ.get(VISIBLE))[:gpus]
+        devices = [] if gpus == 0 else _visible(_gpus(), os.environ.get(VISIBLE_DEVICES))[:gpus]
         if devices:
             return cls("GPU", devices)
         return cls.cpu((os.cpu_count() or 1) if cpu_slots is None else cpu_slots)
@@ -39,49 +45,44 @@ class DeviceSlots:
 
     @property
     def _free(self) -> list[str]:
-        return [slot for slot in self._ids if slot not in self._taken]
+        return [slot for slot in self._ids if slot not in self._allocated]
 
-    def take(self, count: int) -> tuple[str, ...] | None:
-        """None if so many are not free now."""
-        taken = tuple(self._free[:count])
-        if len(taken) < count:
+    def allocate(self, count: int) -> tuple[str, ...] | None:
+        """Returns None if fewer than `count` slots are free."""
+        slots = tuple(self._free[:count])
+        if len(slots) < count:
             return None
-        self._taken.update(taken)
-        return taken
+        self._allocated.update(slots)
+        return slots
 
-    def occupy(self, slots: Iterable[str]) -> None:
-        """Takes those that a found replica holds."""
-        self._taken.update(slots)
+    def mark_allocated(self, slots: Iterable[str]) -> None:
+        """Allocates the slots of an adopted replica."""
+        self._allocated.update(slots)
 
     @contextmanager
-    def holding(self, slots: Iterable[str]) -> Iterator[None]:
-        """Releases them at the end."""
+    def release_after(self, slots: Iterable[str]) -> Iterator[None]:
+        """Releases the slots when the block ends."""
         try:
             yield
         finally:
-            self._taken.difference_update(slots)
-            released, self._released = self._released, asyncio.Event()
-            released.set()
-
-    async def released(self) -> None:
-        """Returns after the next release. Who then finds too few free waits on: the first that fits is served."""
-        await self._released.wait()
+            self._allocated.difference_update(slots)
+            self.releases.notify()
 
     def could_fit(self, count: int) -> bool:
         return count <= len(self._ids)
 
-    def need(self, count: int) -> str:
-        """What a replica needs beside what there is, for people."""
+    def describe_need(self, count: int) -> str:
+        """Returns a message for users with the needed, free and total number of slots."""
         plural = "" if count == 1 else "s"
         return f"needs {count} {self._kind}{plural}, {len(self._free)} of {len(self._ids)} free"
 
     def environment(self, slots: Sequence[str]) -> dict[str, str]:
-        """What a replica is told, so that it sees its own GPUs and no others."""
-        return {VISIBLE: ",".join(slots) if self._kind == "GPU" else ""}
+        """Returns the environment variables that limit a replica to its own GPUs."""
+        return {VISIBLE_DEVICES: ",".join(slots) if self._kind == "GPU" else ""}
 
 
 def _gpus() -> list[str]:
-    """The indices of the machine's GPUs."""
+    """Returns the indices of the machine's GPUs."""
     try:
         listing = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=True).stdout
     except (OSError, subprocess.SubprocessError):
@@ -90,7 +91,10 @@ def _gpus() -> list[str]:
 
 
 def _visible(gpus: list[str], chosen: str | None) -> list[str]:
-    """Those that the variable lets a process see. It names indices or UUIDs, and ends at the first that is not one."""
+    """Returns the GPUs that `CUDA_VISIBLE_DEVICES` selects.
+
+    The variable contains indices or UUIDs. CUDA ignores everything after the first invalid entry.
+    """
     if chosen is None or not gpus:
         return gpus
     visible = []

@@ -1,4 +1,4 @@
-"""What an executor says of itself while it runs."""
+"""Observes the state that a running executor reports."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from cornserve.v1 import executor_pb2 as pb
 from cornserve.v1 import executor_pb2_grpc
 
 POLL_SECONDS = 0.05
-RETRY_SECONDS = 0.2
+RECONNECT_SECONDS = 0.2
 
 _STATES = {
     pb.PHASE_LOADING: (ReplicaState.STARTING, "loading"),
     pb.PHASE_READY: (ReplicaState.READY, ""),
-    pb.PHASE_DRAINING: (ReplicaState.DRAINING, "finishes what is in flight"),
+    pb.PHASE_DRAINING: (ReplicaState.DRAINING, "finishing the invocations in flight"),
 }
 
 
@@ -31,17 +31,17 @@ class ExecutorStatus:
     addresses: ExecutorAddresses | None = None
 
 
-async def observe(folder: ReplicaDir) -> AsyncGenerator[ExecutorStatus, None]:
-    """How the executor is, about every second, for as long as the caller wants to know and the executor says so."""
+async def watch_executor(replica_dir: ReplicaDir) -> AsyncGenerator[ExecutorStatus, None]:
+    """Yields the executor's status about every second while the executor responds. Runs until closed."""
     yield ExecutorStatus(ReplicaState.STARTING, "starting its process")
-    while (addresses := folder.read_addresses()) is None:
+    while (addresses := replica_dir.read_addresses()) is None:
         await asyncio.sleep(POLL_SECONDS)
     async with grpc.aio.insecure_channel(addresses.endpoint) as channel:
         stub = executor_pb2_grpc.ExecutorStub(channel)
         while True:
-            # It is starting to listen, or ending.
+            # The call fails before the executor listens and while it exits.
             with suppress(grpc.aio.AioRpcError):
                 async for observation in stub.Observe(pb.ObserveRequest()):
-                    state, meaning = _STATES.get(observation.phase, (ReplicaState.STARTING, ""))
-                    yield ExecutorStatus(state, observation.message or meaning, addresses)
-            await asyncio.sleep(RETRY_SECONDS)
+                    state, default_message = _STATES.get(observation.phase, (ReplicaState.STARTING, ""))
+                    yield ExecutorStatus(state, observation.message or default_message, addresses)
+            await asyncio.sleep(RECONNECT_SECONDS)

@@ -1,4 +1,4 @@
-"""The launcher of one machine. Everything that must survive it is in the folders of the replicas."""
+"""The launcher of one machine. All state that must survive a crash is in the replicas' directories."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cornserve.task.spec import ExecutorSpec
 
 
 class LocalLauncher:
-    """One at a time per home."""
+    """At most one launcher may run per home."""
 
     def __init__(
         self,
@@ -28,72 +28,75 @@ class LocalLauncher:
         drain_seconds: float = 30,
         queue: int = Limits().queue,
         slab_mib: int = Limits().slab_mib,
-        first_pause: float = 1,
-        longest_pause: float = 60,
+        first_delay: float = 1,
+        longest_delay: float = 60,
     ) -> None:
-        folders = StateDir(home.replicas)
         self._machine = LocalMachine(
-            folders, slots, StatusBoard(), drain_seconds, queue, slab_mib, first_pause, longest_pause
+            StateDir(home.replicas),
+            slots,
+            StatusBoard(),
+            drain_seconds=drain_seconds,
+            queue=queue,
+            slab_mib=slab_mib,
+            first_delay=first_delay,
+            longest_delay=longest_delay,
         )
-        self._places: list[ReplicaSupervisor] = []
-        self._owner: asyncio.Task[None] | None = None
+        self._supervisors: list[ReplicaSupervisor] = []
+        self._task_owner: asyncio.Task[None] | None = None
         self._tasks: asyncio.TaskGroup
 
     async def start(self) -> None:
-        found = await finish_in_thread(self._machine.folders.find)
-        owning = asyncio.Event()
-        self._owner = asyncio.create_task(self._own_places(owning))
-        await owning.wait()
-        for folder, process in found:
-            self._machine.slots.occupy(process.slots)
-            self._add(process.spec, (folder, process))
+        adopted = await finish_in_thread(self._machine.state_dir.find_replicas)
+        started = asyncio.Event()
+        self._task_owner = asyncio.create_task(self._own_tasks(started))
+        await started.wait()
+        for replica_dir, process in adopted:
+            self._machine.device_slots.mark_allocated(process.slots)
+            self._add_supervisor(process.spec, (replica_dir, process))
 
-    async def _own_places(self, owning: asyncio.Event) -> None:
+    async def _own_tasks(self, started: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as self._tasks:
-            owning.set()
-            await asyncio.get_running_loop().create_future()  # Until `close` cancels all.
+            started.set()
+            await asyncio.get_running_loop().create_future()  # Until `close` cancels this task.
 
-    def _add(self, spec: ExecutorSpec, found: tuple[ReplicaDir, ProcessRecord] | None = None) -> None:
-        place = ReplicaSupervisor(spec, self._machine, found)
-        self._places.append(place)
-        self._tasks.create_task(place.run()).add_done_callback(lambda _: self._places.remove(place))
+    def _add_supervisor(self, spec: ExecutorSpec, adopted: tuple[ReplicaDir, ProcessRecord] | None = None) -> None:
+        supervisor = ReplicaSupervisor(spec, self._machine, adopted)
+        self._supervisors.append(supervisor)
+        task = self._tasks.create_task(supervisor.run())
+        task.add_done_callback(lambda _: self._supervisors.remove(supervisor))
 
     async def apply(self, group: ExecutorGroup) -> None:
-        places = self._wanted(group.key)
-        for place in places:
-            place.claim()
-        for _ in range(group.replicas - len(places)):
-            self._add(group.spec)
-        for place in _keep_first(places)[group.replicas :]:
-            place.give_up()
+        supervisors = self._wanted(group.key)
+        for supervisor in supervisors:
+            supervisor.claim()
+        for _ in range(group.replicas - len(supervisors)):
+            self._add_supervisor(group.spec)
+        ready_first = sorted(supervisors, key=lambda supervisor: not supervisor.ready)
+        for supervisor in ready_first[group.replicas :]:
+            supervisor.retire()
 
     async def delete(self, key: GroupKey) -> None:
-        for place in self._wanted(key):
-            place.give_up()
+        for supervisor in self._wanted(key):
+            supervisor.retire()
 
     async def prune(self, keep: set[GroupKey]) -> None:
-        for key in {place.group for place in self._places} - keep:
+        for key in {supervisor.group for supervisor in self._supervisors} - keep:
             await self.delete(key)
 
     def _wanted(self, key: GroupKey) -> list[ReplicaSupervisor]:
-        """Oldest first."""
-        return [place for place in self._places if place.group == key and place.wanted]
+        """Returns the supervisors of the group's wanted replicas, oldest first."""
+        return [supervisor for supervisor in self._supervisors if supervisor.group == key and supervisor.wanted]
 
     def replicas(self) -> list[Replica]:
-        return self._machine.board.replicas()
+        return self._machine.status_board.replicas()
 
     def watch(self) -> AsyncIterator[list[Replica]]:
-        return self._machine.board.watch()
+        return self._machine.status_board.watch()
 
     async def logs(self, replica: ReplicaId, lines: int) -> list[str]:
-        return await finish_in_thread(self._machine.folders.logs, replica, lines)
+        return await finish_in_thread(self._machine.state_dir.logs, replica, lines)
 
     async def close(self) -> None:
-        if self._owner is not None:
-            self._owner.cancel()
-            await asyncio.wait([self._owner])
-
-
-def _keep_first(places: list[ReplicaSupervisor]) -> list[ReplicaSupervisor]:
-    """In the order in which they are worth keeping: those that are ready, and of these those that were longer."""
-    return sorted(places, key=lambda place: not place.ready)
+        if self._task_owner is not None:
+            self._task_owner.cancel()
+            await asyncio.wait([self._task_owner])

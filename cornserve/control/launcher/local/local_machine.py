@@ -1,40 +1,41 @@
-"""What all places of a launcher share."""
+"""State and settings that all replica supervisors of a launcher share."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cornserve.backoff import backoff_seconds
 from cornserve.control.launcher.local.device_slots import DeviceSlots
 from cornserve.control.launcher.local.state_dir import StateDir
 from cornserve.control.launcher.local.status_board import StatusBoard
 
-STEADY_SECONDS = 10.0
-"""A replica that was ready for so long has not died of what it is: its replacement starts at once."""
+STABLE_SECONDS = 10.0
+"""A replica that was ready for this long counts as stable: its replacement starts without delay."""
 
-FREE_DEATHS = 2
-"""So many deaths in a row of replicas that were ready, but not steady, are met by a replacement at once."""
+FREE_RESTARTS = 2
+"""Number of consecutive unstable replicas that were ready and are still replaced without delay."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalMachine:
-    folders: StateDir
-    slots: DeviceSlots
-    board: StatusBoard
+    state_dir: StateDir
+    device_slots: DeviceSlots
+    status_board: StatusBoard
     drain_seconds: float
-    """How long a replica may finish what is in flight."""
+    """How long a replica may finish the invocations in flight."""
     queue: int
-    """How many invocations a replica works on or keeps waiting."""
+    """Maximum number of running and queued invocations of a replica."""
     slab_mib: int
-    """How much a replica keeps in shared memory for others."""
-    first_pause: float
-    longest_pause: float
+    """Size of a replica's slab in shared memory."""
+    first_delay: float
+    longest_delay: float
 
-    def pause(self, failures: int, deaths: int) -> float:
-        """Seconds before a replacement starts.
+    def restart_delay(self, failures: int, unstable: int) -> float:
+        """Returns the seconds until a replacement starts.
 
         Args:
-            failures: replicas in a row that have ended before they were ready.
-            deaths: replicas in a row that have ended before they were steady.
+            failures: consecutive replicas that ended before they were ready.
+            unstable: consecutive replicas that ended before they were stable.
         """
-        vain = failures or max(0, deaths - FREE_DEATHS)
-        return min(self.longest_pause, self.first_pause * 2 ** (min(vain, 30) - 1)) if vain else 0
+        attempts = failures or max(0, unstable - FREE_RESTARTS)
+        return backoff_seconds(attempts, first=self.first_delay, longest=self.longest_delay)

@@ -1,4 +1,4 @@
-"""The logs of replicas, for processes of the instance that do not launch them."""
+"""Read access to replica logs for processes that do not run the launcher."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from cornserve.home import Home
 
 class LocalReplicaLogs:
     def __init__(self, home: Home) -> None:
-        self._folders = StateDir(home.replicas)
+        self._state_dir = StateDir(home.replicas)
 
     async def __call__(self, replica: str, lines: int) -> list[str]:
-        """The last lines that the replica wrote, also if it has ended lately."""
-        return await asyncio.to_thread(self._folders.logs, ReplicaId(replica), lines)
+        """Returns the last lines of a replica's log. The logs of recently ended replicas are available as well."""
+        return await asyncio.to_thread(self._state_dir.logs, ReplicaId(replica), lines)

@@ -1,9 +1,9 @@
-"""The leader of a replica's session, and what may outlive it.
+"""The processes of one replica: the session that its executor leads, and processes that left the session.
 
-A session's id is its leader's pid and is not used again while the session has members. So what is left when a leader
-has died, whatever it calls itself by now (vLLM's EngineCore renames itself), is found by its session. What has a
-session of its own is found by its environment, which it has inherited, and which names the replica; only what has
-cleared that, too, escapes.
+The id of a session is its leader's pid, which the system does not reuse while the session has members. After the
+leader has died, its session therefore still identifies the remaining processes, even if they have changed their names
+as vLLM's EngineCore does. A process that has started its own session is found by `CORNSERVE_REPLICA`, which it
+inherits in its environment. A process with its own session and without this variable is not found.
 """
 
 from __future__ import annotations
@@ -15,28 +15,29 @@ from pathlib import Path
 
 import psutil
 
-from cornserve.control.launcher.local.shared_memory import mapped_by
+from cornserve.control.launcher.local.shared_memory import files_mapped_by
 from cornserve.control.launcher.local.threads import finish_in_thread
 from cornserve.observe.logs import REPLICA_VARIABLE
 from cornserve.process_id import ProcessId, current_boot, is_zombie
 
 POLL_SECONDS = 0.02
 TRACKER_SECONDS = 1.0
-"""How long multiprocessing's resource tracker may take to unlink what killed processes have left in /dev/shm."""
+"""How long multiprocessing's resource tracker may take to unlink the files of killed processes in /dev/shm."""
 _TRACKER = "multiprocessing.resource_tracker"
 
 
 class ProcessGroup(ProcessId):
-    replica: str
-    """What its environment says as `REPLICA_VARIABLE`."""
+    """The leader's process id and the replica id that all processes of the group have in their environment."""
 
-    async def ended(self) -> None:
-        """Returns when the process has ended, whoever's child it is."""
+    replica: str
+
+    async def wait_for_leader_exit(self) -> None:
+        """Returns when the leader has exited, even if it is not a child of this process."""
         try:
             descriptor = os.pidfd_open(self.pid)
         except ProcessLookupError:
             return
-        except (AttributeError, OSError):  # Not Linux, or a sandbox that does not have it.
+        except (AttributeError, OSError):  # The system is not Linux, or a sandbox does not support pidfds.
             await self._poll()
             return
         try:
@@ -49,15 +50,18 @@ class ProcessGroup(ProcessId):
         while self.alive():
             await asyncio.sleep(POLL_SECONDS)
 
-    def terminate(self) -> None:
-        """Asks it, and only it, to end: it knows in which order what it has started should."""
+    def terminate_leader(self) -> None:
+        """Sends SIGTERM to the leader only: the leader stops its own children in the right order."""
         process = self.find_process()
         if process is not None:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.terminate()
 
-    def reap(self) -> int | None:
-        """The exit status (negative: the signal), once, if it has ended and was our child."""
+    def reap_leader(self) -> int | None:
+        """Reaps the leader and returns its exit status, negative for a signal.
+
+        Returns None if the leader still runs, has been reaped already, or is not a child of this process.
+        """
         if self.find_process() is None:
             return None
         try:
@@ -66,19 +70,19 @@ class ProcessGroup(ProcessId):
             return None
         return os.waitstatus_to_exitcode(status) if pid else None
 
-    async def kill_session(self) -> None:
-        """Kills the leader and what it has started; returns when nothing of it runs."""
+    async def kill_all(self) -> None:
+        """Kills all processes of the group and returns when none is left."""
         loop = asyncio.get_running_loop()
-        patience = loop.time() + TRACKER_SECONDS
-        while await finish_in_thread(self._kill_members, spare_tracker=loop.time() < patience):
+        deadline = loop.time() + TRACKER_SECONDS
+        while await finish_in_thread(self._kill_members, spare_tracker=loop.time() < deadline):
             await asyncio.sleep(POLL_SECONDS)
 
-    def shared_memory(self) -> set[Path]:
-        """What multiprocessing keeps in /dev/shm for the session."""
-        return mapped_by(process.pid for process in self._members())
+    def shared_memory_files(self) -> set[Path]:
+        """Returns the files in /dev/shm that multiprocessing has created for the group."""
+        return files_mapped_by(process.pid for process in self._members())
 
     def _kill_members(self, *, spare_tracker: bool) -> bool:
-        """Whether there were any."""
+        """Kills the current members. Returns False if the group is empty."""
         members = self._members()
         for process in members:
             with contextlib.suppress(psutil.Error):
@@ -87,18 +91,19 @@ class ProcessGroup(ProcessId):
         return bool(members)
 
     def _members(self) -> list[psutil.Process]:
-        """The living processes of the session, and of those that have come from it."""
-        # Else the pid is somebody else's now, who got it after the last member of the session had ended.
-        session = self.boot == current_boot() and (self.find_process() is not None or not psutil.pid_exists(self.pid))
-        return [process for pid in psutil.pids() if (process := self._member(pid, session=session)) is not None]
+        # If another process has the leader's pid, the old session has ended, and that process's session is not ours.
+        session_is_ours = self.boot == current_boot() and (
+            self.find_process() is not None or not psutil.pid_exists(self.pid)
+        )
+        members = (self._member(pid, session_is_ours=session_is_ours) for pid in psutil.pids())
+        return [process for process in members if process is not None]
 
-    def _member(self, pid: int, *, session: bool) -> psutil.Process | None:
+    def _member(self, pid: int, *, session_is_ours: bool) -> psutil.Process | None:
         with contextlib.suppress(psutil.Error, OSError):
-            process = psutil.Process(pid)  # Before the look at it: signals are refused if the pid is reused.
-            is_ours = (session and os.getsid(pid) == self.pid) or process.environ().get(
-                REPLICA_VARIABLE
-            ) == self.replica
-            if is_ours and not is_zombie(process):
+            process = psutil.Process(pid)  # Created before the checks: psutil refuses to signal a reused pid.
+            in_session = session_is_ours and os.getsid(pid) == self.pid
+            is_member = in_session or process.environ().get(REPLICA_VARIABLE) == self.replica
+            if is_member and not is_zombie(process):
                 return process
         return None
 

@@ -1,4 +1,4 @@
-"""One process of a replica, from its start or its discovery until nothing is left of it."""
+"""Monitors the process of a replica until it has ended, and cleans up after it."""
 
 from __future__ import annotations
 
@@ -11,130 +11,140 @@ from dataclasses import replace
 
 from cornserve.app.record import ReplicaState
 from cornserve.control.launcher.local.bounded_log import keep_bounded
-from cornserve.control.launcher.local.executor_status import ExecutorStatus, observe
+from cornserve.control.launcher.local.executor_status import ExecutorStatus, watch_executor
 from cornserve.control.launcher.local.local_machine import LocalMachine
 from cornserve.control.launcher.local.state_dir import ProcessRecord, ReplicaDir
-from cornserve.control.launcher.local.tail import reason
+from cornserve.control.launcher.local.tail import find_error
 from cornserve.control.launcher.local.threads import finish_in_thread
 
 log = logging.getLogger(__name__)
 
 STOP_SECONDS = 5.0
-"""How long an executor may take to free everything, after the drain."""
-NOTE_SECONDS = 1.0
-"""How often a replica that starts is looked at for what it has in shared memory."""
-BEAT_SECONDS = 1.0
-"""Executors are heard so often."""
-QUIET_BEATS = 10
-"""After so many without a word, an executor is not ready any more: new requests go elsewhere."""
-SILENT_BEATS = 30
-"""After so many, it hangs, and is replaced."""
-LOADING_BEATS = 1800
-"""The same for one that starts: loading a model may block it for long."""
+"""How long an executor may take to free its resources after the drain."""
+SHARED_MEMORY_SECONDS = 1.0
+"""Interval at which the shared memory files of a starting replica are recorded."""
+HEARTBEAT_SECONDS = 1.0
+"""Interval of the executor's status messages."""
+UNREADY_MISSED_HEARTBEATS = 10
+"""After this number of missed heartbeats, a replica is not ready: new requests go to other replicas."""
+MAX_MISSED_HEARTBEATS = 30
+"""After this number of missed heartbeats, a replica is killed and replaced."""
+MAX_MISSED_HEARTBEATS_LOADING = 1800
+"""Replaces `MAX_MISSED_HEARTBEATS` for a replica that starts: loading a model may block its process for minutes."""
 REASON_LINES = 100
-"""How far back in its log the reason for a process's end is looked for."""
+"""Number of log lines that are searched for the error that ended a process."""
 
 
 class ProcessMonitor:
+    """Monitors one process of a replica.
+
+    Args:
+        unwanted: once set, the process is drained and ended.
+        show: is called with each new status.
+    """
+
     def __init__(
         self,
         machine: LocalMachine,
-        folder: ReplicaDir,
+        replica_dir: ReplicaDir,
         process: ProcessRecord,
         unwanted: asyncio.Event,
         show: Callable[[ExecutorStatus], None],
     ) -> None:
         self._machine = machine
-        self._folder = folder
-        self._leader = process.leader
+        self._replica_dir = replica_dir
+        self._process_group = process.process_group
         self._unwanted = unwanted
         self._show = show
         self._started = asyncio.Event()
-        self._heard = asyncio.Event()
-        self._observed = ExecutorStatus(ReplicaState.STARTING, "")
-        self._verdict = ""
-        """Why we have killed it."""
+        self._heartbeat = asyncio.Event()
+        self._status = ExecutorStatus(ReplicaState.STARTING, "")
+        self._kill_reason = ""
 
-    async def last(self) -> str:
-        """Stays with the process until it ends; says how it did. Once unwanted, it is made to."""
+    async def wait_for_exit(self) -> str:
+        """Monitors the process until it exits and returns the reason why it exited."""
         try:
-            await self._accompany()
+            await self._monitor()
         except ExceptionGroup:
-            log.exception("replica %s is ended, because it cannot be followed", self._folder.id)
-        status = self._leader.reap()
-        lines = await finish_in_thread(self._machine.folders.logs, self._folder.id, REASON_LINES)
-        return _exit_reason(status, reason(lines), self._verdict)
+            log.exception("replica %s cannot be monitored and is ended", self._replica_dir.id)
+        status = self._process_group.reap_leader()
+        lines = await finish_in_thread(self._machine.state_dir.logs, self._replica_dir.id, REASON_LINES)
+        return _exit_reason(status, find_error(lines), self._kill_reason)
 
     async def cleanup(self) -> None:
-        """Kills what the process has left running, and then removes its folder."""
-        await self._leader.kill_session()
-        await finish_in_thread(self._machine.folders.retire, self._folder)
+        """Kills the remaining processes of the replica and archives its directory."""
+        await self._process_group.kill_all()
+        await finish_in_thread(self._machine.state_dir.archive, self._replica_dir)
 
-    async def _accompany(self) -> None:
+    async def _monitor(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            companions = [
-                tasks.create_task(self._observe()),
-                tasks.create_task(self._note_shared_memory()),
-                tasks.create_task(keep_bounded(self._folder.log)),
+            monitors = [
+                tasks.create_task(self._watch_status()),
+                tasks.create_task(self._record_shared_memory()),
+                tasks.create_task(keep_bounded(self._replica_dir.log)),
                 tasks.create_task(self._drain_when_unwanted()),
-                tasks.create_task(self._end_when_silent()),
+                tasks.create_task(self._kill_when_unresponsive()),
             ]
-            await self._leader.ended()
-            for companion in companions:
-                companion.cancel()
+            await self._process_group.wait_for_leader_exit()
+            for monitor in monitors:
+                monitor.cancel()
 
-    async def _observe(self) -> None:
-        async with contextlib.aclosing(observe(self._folder)) as observations:
-            async for observed in observations:
-                self._heard.set()
-                self._observed = observed
-                if observed.state is not ReplicaState.STARTING:
+    async def _watch_status(self) -> None:
+        async with contextlib.aclosing(watch_executor(self._replica_dir)) as statuses:
+            async for status in statuses:
+                self._heartbeat.set()
+                self._status = status
+                if status.state is not ReplicaState.STARTING:
                     self._started.set()
                 if not self._unwanted.is_set():
-                    self._show(observed)
+                    self._show(status)
 
-    async def _end_when_silent(self) -> None:
-        """Counts silent beats, not seconds: if this process or the whole machine stood still, nobody could be heard."""
-        silence = 0
-        while silence < (patience := SILENT_BEATS if self._started.is_set() else LOADING_BEATS):
-            self._heard.clear()
+    async def _kill_when_unresponsive(self) -> None:
+        """Kills the process after too many missed heartbeats.
+
+        It counts heartbeats instead of seconds, so that a pause of the launcher or of the whole machine does not kill
+        responsive executors.
+        """
+        missed = 0
+        while missed < (limit := MAX_MISSED_HEARTBEATS if self._started.is_set() else MAX_MISSED_HEARTBEATS_LOADING):
+            self._heartbeat.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._heard.wait(), BEAT_SECONDS)
-            silence = 0 if self._heard.is_set() else silence + 1
-            if silence == QUIET_BEATS and not self._unwanted.is_set():
-                message = "; ".join(filter(None, (self._observed.message, "does not answer")))
-                self._show(replace(self._observed, state=ReplicaState.STARTING, message=message))
-        self._verdict = f"did not answer for {patience * BEAT_SECONDS:g} s and was killed"
-        log.warning("replica %s %s", self._folder.id, self._verdict)
-        await self._leader.kill_session()
+                await asyncio.wait_for(self._heartbeat.wait(), HEARTBEAT_SECONDS)
+            missed = 0 if self._heartbeat.is_set() else missed + 1
+            if missed == UNREADY_MISSED_HEARTBEATS and not self._unwanted.is_set():
+                message = "; ".join(filter(None, (self._status.message, "does not respond")))
+                self._show(replace(self._status, state=ReplicaState.STARTING, message=message))
+        self._kill_reason = f"did not respond for {limit * HEARTBEAT_SECONDS:g} s and was killed"
+        log.warning("replica %s %s", self._replica_dir.id, self._kill_reason)
+        await self._process_group.kill_all()
 
-    async def _note_shared_memory(self) -> None:
+    async def _record_shared_memory(self) -> None:
         while True:
             complete = self._started.is_set()
-            self._folder.shared_memory.add(await finish_in_thread(self._leader.shared_memory))
+            self._replica_dir.shared_memory.add(await finish_in_thread(self._process_group.shared_memory_files))
             if complete:
                 return
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._started.wait(), NOTE_SECONDS)
+                await asyncio.wait_for(self._started.wait(), SHARED_MEMORY_SECONDS)
 
     async def _drain_when_unwanted(self) -> None:
         await self._unwanted.wait()
-        addresses = self._folder.read_addresses()
-        self._show(ExecutorStatus(ReplicaState.DRAINING, "finishes what is in flight", addresses))
-        self._leader.terminate()
+        addresses = self._replica_dir.read_addresses()
+        self._show(ExecutorStatus(ReplicaState.DRAINING, "finishing the invocations in flight", addresses))
+        self._process_group.terminate_leader()
         await asyncio.sleep(self._machine.drain_seconds + STOP_SECONDS)
-        log.warning("replica %s has not ended in time and is killed", self._folder.id)
-        await self._leader.kill_session()
+        log.warning("replica %s has not ended in time and is killed", self._replica_dir.id)
+        await self._process_group.kill_all()
 
 
-def _exit_reason(status: int | None, last_words: str, verdict: str) -> str:
-    said = f"its last log line: {last_words}" if last_words else "it has logged nothing"
+def _exit_reason(status: int | None, error: str, kill_reason: str) -> str:
+    last_line = f"its last log line: {error}" if error else "its log is empty"
     match status:
-        case _ if verdict:
-            return f"{verdict}; {said}"
+        case _ if kill_reason:
+            return f"{kill_reason}; {last_line}"
         case None:
-            return f"its process has ended; {said}"
+            return f"its process has ended; {last_line}"
         case signaled if signaled < 0:
-            return f"ended by signal {-signaled} ({signal.strsignal(-signaled)}); {said}"
+            return f"ended by signal {-signaled} ({signal.strsignal(-signaled)}); {last_line}"
         case _:
-            return f"exited with status {status}: {last_words or said}"
+            return f"exited with status {status}: {error or last_line}"

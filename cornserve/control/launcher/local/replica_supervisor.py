@@ -1,4 +1,4 @@
-"""One wanted replica of a group: one process after another, until it is no longer wanted."""
+"""Keeps one wanted replica of a group running: starts a replacement whenever its process ends."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from cornserve.app.record import ReplicaState
 from cornserve.concurrency import run_unless
 from cornserve.control.launcher.base import GroupKey, Replica, ReplicaId
 from cornserve.control.launcher.local.executor_status import ExecutorStatus
-from cornserve.control.launcher.local.local_machine import STEADY_SECONDS, LocalMachine
+from cornserve.control.launcher.local.local_machine import STABLE_SECONDS, LocalMachine
 from cornserve.control.launcher.local.process_monitor import ProcessMonitor
-from cornserve.control.launcher.local.spawn import spawn
+from cornserve.control.launcher.local.spawn import spawn_executor
 from cornserve.control.launcher.local.state_dir import ProcessRecord, ReplicaDir
 from cornserve.control.launcher.local.threads import finish_in_thread
 from cornserve.task.spec import ExecutorSpec
@@ -25,22 +25,29 @@ log = logging.getLogger(__name__)
 
 
 class ReplicaSupervisor:
+    """Runs one replica process after another until the replica is not wanted any more.
+
+    Args:
+        adopted: a replica of an earlier launcher. It is not replaced before `claim` is called.
+    """
+
     def __init__(
-        self, spec: ExecutorSpec, machine: LocalMachine, found: tuple[ReplicaDir, ProcessRecord] | None = None
+        self, spec: ExecutorSpec, machine: LocalMachine, adopted: tuple[ReplicaDir, ProcessRecord] | None = None
     ) -> None:
-        """With a found replica, the place keeps to that one until it is claimed."""
         self._spec = spec
         self._machine = machine
-        self._found = found
-        self._heals = found is None
+        self._adopted = adopted
+        self._replaces = adopted is None
         self._unwanted = asyncio.Event()
         self._failures = 0
-        self._deaths = 0
+        """Consecutive replicas that ended before they were ready."""
+        self._unstable = 0
+        """Consecutive replicas that ended before they were stable."""
         self._was_ready = False
         self._ready_since: float | None = None
-        """By the event loop's clock; None: not known."""
-        self._replica = Replica(found[0].id if found else self._new_id(), self.group, ReplicaState.STARTING)
-        machine.board.put(self._replica)
+        """Event loop time; None for an adopted replica."""
+        self._replica = Replica(adopted[0].id if adopted else self._new_id(), self.group, ReplicaState.STARTING)
+        machine.status_board.update(self._replica)
 
     @property
     def group(self) -> GroupKey:
@@ -55,99 +62,100 @@ class ReplicaSupervisor:
         return not self._unwanted.is_set()
 
     def claim(self) -> None:
-        """Heals from now on."""
-        self._heals = True
+        """Marks an adopted replica as wanted: it is replaced when it ends."""
+        self._replaces = True
 
-    def give_up(self) -> None:
-        """Drains, and ends."""
+    def retire(self) -> None:
+        """Drains and ends the replica, without a replacement."""
         self._unwanted.set()
 
     async def run(self) -> None:
-        if self._found is not None:
-            self._was_ready = True  # What became of it so far is not known, and not held against it.
-            await self._attempt(self._keep_found(*self._found))
-        while self.wanted and self._heals:
-            await self._attempt(self._run_new())
-            await self._pause()
-        self._machine.board.remove(self._replica.id)
+        if self._adopted is not None:
+            self._was_ready = True  # Its history is unknown: its end does not count as a failed start.
+            await self._log_errors(self._run_adopted(*self._adopted))
+        while self.wanted and self._replaces:
+            await self._log_errors(self._run_new())
+            await self._wait_restart_delay()
+        self._machine.status_board.remove(self._replica.id)
 
-    async def _attempt(self, life: Coroutine[Any, Any, None]) -> None:
+    async def _log_errors(self, work: Coroutine[Any, Any, None]) -> None:
+        """Turns an error into a failure of this replica: the other replicas keep running."""
         try:
-            await life
-        except Exception as error:  # Whatever it is, the other places go on.
+            await work
+        except Exception as error:
             log.exception("replica %s", self._replica.id)
             self._fail(f"cannot be started or removed: {error}")
 
-    async def _pause(self) -> None:
+    async def _wait_restart_delay(self) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._unwanted.wait(), self._replica.pause)
+            await asyncio.wait_for(self._unwanted.wait(), self._replica.restart_delay)
 
     async def _run_new(self) -> None:
-        self._show_next()
-        if self._machine.slots.could_fit(self._spec.gpus):
-            slots = await self._take_slots()
-            if slots is not None:
-                with self._machine.slots.holding(slots):
-                    await self._keep(*await finish_in_thread(self._start, slots))
+        self._show_replacement()
+        slots = self._machine.device_slots
+        if slots.could_fit(self._spec.gpus):
+            allocated = await self._allocate_slots()
+            if allocated is not None:
+                with slots.release_after(allocated):
+                    await self._monitor(*await finish_in_thread(self._start, allocated))
         else:
-            self._fail(f"can never start here: {self._machine.slots.need(self._spec.gpus)}", unschedulable=True)
+            self._fail(f"can never start here: {slots.describe_need(self._spec.gpus)}", unschedulable=True)
             await self._unwanted.wait()
 
-    async def _keep_found(self, folder: ReplicaDir, process: ProcessRecord) -> None:
-        with self._machine.slots.holding(process.slots):
-            await self._keep(folder, process)
+    async def _run_adopted(self, replica_dir: ReplicaDir, process: ProcessRecord) -> None:
+        with self._machine.device_slots.release_after(process.slots):
+            await self._monitor(replica_dir, process)
 
-    def _show_next(self) -> None:
-        """Shows the next replica in the place of the last one."""
+    def _show_replacement(self) -> None:
+        """Replaces a failed replica by a starting one on the status board."""
         last, self._was_ready, self._ready_since = self._replica, False, None
         if last.state is ReplicaState.FAILED:
             self._replica = Replica(self._new_id(), self.group, ReplicaState.STARTING, failures=self._failures)
-            self._machine.board.replace(last.id, self._replica)
+            self._machine.status_board.replace(last.id, self._replica)
 
-    async def _take_slots(self) -> tuple[str, ...] | None:
-        """None if the place is given up before there are any."""
-        slots = self._machine.slots
+    async def _allocate_slots(self) -> tuple[str, ...] | None:
+        """Waits for free slots. Returns None if the replica is retired first."""
+        slots = self._machine.device_slots
         while self.wanted:
-            taken = slots.take(self._spec.gpus)
-            if taken is not None:
-                return taken
-            self._show(message=slots.need(self._spec.gpus))
-            await run_unless(self._unwanted, slots.released())
+            allocated = slots.allocate(self._spec.gpus)
+            if allocated is not None:
+                return allocated
+            released = slots.releases.next_change()
+            self._show(message=slots.describe_need(self._spec.gpus))
+            await run_unless(self._unwanted, released.wait())
         return None
 
     def _start(self, slots: tuple[str, ...]) -> tuple[ReplicaDir, ProcessRecord]:
-        folder = self._machine.folders.create(self._replica.id)
-        environment = self._machine.slots.environment(slots)
+        replica_dir = self._machine.state_dir.create_replica_dir(self._replica.id)
+        environment = self._machine.device_slots.environment(slots)
         try:
-            return folder, spawn(folder, self._spec, slots, environment, self._machine)
-        except Exception:  # Of the system, or of psutil: without a process, nobody would ever remove the folder.
-            self._machine.folders.retire(folder)
+            return replica_dir, spawn_executor(replica_dir, self._spec, slots, environment, self._machine)
+        except Exception:  # Without a process, nothing else would remove the directory.
+            self._machine.state_dir.archive(replica_dir)
             raise
 
-    async def _keep(self, folder: ReplicaDir, process: ProcessRecord) -> None:
-        life = ProcessMonitor(self._machine, folder, process, self._unwanted, self._observe)
-        message = await life.last()
+    async def _monitor(self, replica_dir: ReplicaDir, process: ProcessRecord) -> None:
+        monitor = ProcessMonitor(self._machine, replica_dir, process, self._unwanted, self._show_status)
+        exit_reason = await monitor.wait_for_exit()
         if self.wanted:
-            self._fail(message)
-        await life.cleanup()
+            self._fail(exit_reason)
+        await monitor.cleanup()
 
-    def _observe(self, observed: ExecutorStatus) -> None:
-        if observed.state in (ReplicaState.READY, ReplicaState.DRAINING) and not self._was_ready:
+    def _show_status(self, status: ExecutorStatus) -> None:
+        if status.state in (ReplicaState.READY, ReplicaState.DRAINING) and not self._was_ready:
             self._was_ready, self._ready_since = True, _now()
-        failures = 0 if self._was_ready else self._failures
-        where = observed.addresses
         self._show(
-            state=observed.state,
-            message=observed.message,
-            endpoint=None if where is None else where.endpoint,
-            metrics=None if where is None else where.metrics,
-            failures=failures,
+            state=status.state,
+            message=status.message,
+            endpoint=None if status.addresses is None else status.addresses.endpoint,
+            metrics=None if status.addresses is None else status.addresses.metrics,
+            failures=0 if self._was_ready else self._failures,
         )
 
     def _fail(self, message: str, *, unschedulable: bool = False) -> None:
         self._failures = 0 if self._was_ready else self._failures + 1
-        is_steady = self._ready_since is None or _now() - self._ready_since > STEADY_SECONDS
-        self._deaths = 0 if self._was_ready and is_steady else self._deaths + 1
+        is_stable = self._ready_since is None or _now() - self._ready_since > STABLE_SECONDS
+        self._unstable = 0 if self._was_ready and is_stable else self._unstable + 1
         log.warning("replica %s: %s", self._replica.id, message)
         self._show(
             state=ReplicaState.FAILED,
@@ -155,13 +163,13 @@ class ReplicaSupervisor:
             endpoint=None,
             metrics=None,
             failures=self._failures,
-            pause=self._machine.pause(self._failures, self._deaths),
+            restart_delay=self._machine.restart_delay(self._failures, self._unstable),
             unschedulable=unschedulable,
         )
 
     def _show(self, **changes: Any) -> None:
         self._replica = replace(self._replica, **changes)
-        self._machine.board.put(self._replica)
+        self._machine.status_board.update(self._replica)
 
     def _new_id(self) -> ReplicaId:
         return ReplicaId(f"{self.group}-{uuid4().hex[:12]}")

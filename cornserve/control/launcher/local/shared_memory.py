@@ -1,7 +1,8 @@
-"""What Python's multiprocessing keeps in /dev/shm for a replica, which nobody frees if all its processes are killed.
+"""Cleans up the files in /dev/shm that Python's multiprocessing leaves behind when a replica is killed.
 
-Its resource tracker unlinks these files when their process is gone, but not when it is killed, too. So while a replica
-starts, the launcher notes which of them its processes map, and unlinks what is left of them in the end.
+The resource tracker of multiprocessing unlinks these files when their process ends, unless the tracker is killed too.
+While a replica starts, the launcher therefore records the files that its processes map, and unlinks the remaining ones
+after the replica has ended.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from cornserve.atomic_files import write_atomically
 
 SHARED_MEMORY = Path("/dev/shm")
 _PATTERNS = ("sem.mp-*", "psm_*")
-"""Only names that multiprocessing gives: a file of any other name may be another replica's."""
+"""Names that multiprocessing creates. A file with any other name may belong to another replica."""
 
 
-def mapped_by(pids: Iterable[int]) -> set[Path]:
-    """The files that the processes map. They are known by inode: glibc maps a semaphore before it gets its name."""
+def files_mapped_by(pids: Iterable[int]) -> set[Path]:
+    """Returns the multiprocessing files that the processes map.
+
+    They are compared by inode, because glibc maps a semaphore before it gives the file its name.
+    """
     inodes = {inode for pid in pids for inode in _mapped_inodes(pid)}
     found: set[Path] = set()
     for file in (file for pattern in _PATTERNS for file in SHARED_MEMORY.glob(pattern)):
@@ -36,16 +40,16 @@ def _mapped_inodes(pid: int) -> Iterator[int]:
                 yield int(inode)
 
 
-class Note:
-    """The names that have been seen, on disk, for a launcher that comes later."""
+class SharedMemoryRecord:
+    """The recorded file names of one replica. They are kept on disk for later launchers."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     def add(self, names: set[Path]) -> None:
-        noted = self._read()
-        if not names <= noted:
-            write_atomically(self._file, "".join(f"{name}\n" for name in sorted(noted | names)))
+        recorded = self._read()
+        if not names <= recorded:
+            write_atomically(self._file, "".join(f"{name}\n" for name in sorted(recorded | names)))
 
     def unlink_all(self) -> None:
         for name in self._read():

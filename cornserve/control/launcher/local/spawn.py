@@ -1,4 +1,4 @@
-"""Starts a replica's process in such a way that no crash of ours leaves one that nobody knows."""
+"""Starts the process of a replica so that a crash of the launcher leaves no unrecorded process."""
 
 from __future__ import annotations
 
@@ -13,56 +13,58 @@ from cornserve.control.launcher.local.state_dir import ProcessRecord, ReplicaDir
 from cornserve.observe.logs import REPLICA_VARIABLE
 from cornserve.task.spec import ExecutorSpec
 
-_GATE = 'read -r go && exec "$@" </dev/null'
-"""Becomes the executor once it is told to. If we die before, its input ends, and so does it."""
+_WAIT_SCRIPT = 'read -r go && exec "$@" </dev/null'
+"""Waits for a line on standard input and then becomes the executor. If the launcher dies first, the input ends and the
+script exits."""
 
-_ALWAYS = {
+_ENVIRONMENT = {
     "PYTHONUNBUFFERED": "1",
-    "SPT_NOENV": "1",  # A process that gives itself another title does not write it over its environment.
+    "SPT_NOENV": "1",  # Keeps `setproctitle` from overwriting the environment with the process title.
 }
 
 
-def spawn(
-    folder: ReplicaDir,
+def spawn_executor(
+    replica_dir: ReplicaDir,
     spec: ExecutorSpec,
     slots: tuple[str, ...],
     environment: Mapping[str, str],
     machine: LocalMachine,
 ) -> ProcessRecord:
-    """Records the process, and only then lets it run."""
-    with folder.log.open("ab") as log:
-        gated = subprocess.Popen(
-            ["/bin/sh", "-c", _GATE, "sh", *_command(folder, spec, machine)],
+    """Starts a waiting process, records it on disk, and then lets it become the executor."""
+    with replica_dir.log.open("ab") as log:
+        waiting = subprocess.Popen(
+            ["/bin/sh", "-c", _WAIT_SCRIPT, "sh", *_command(replica_dir, spec, machine)],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
-            env={**os.environ, **_ALWAYS, REPLICA_VARIABLE: folder.id, **environment},
+            env={**os.environ, **_ENVIRONMENT, REPLICA_VARIABLE: replica_dir.id, **environment},
             start_new_session=True,
         )
     try:
-        process = ProcessRecord(spec=spec, slots=slots, leader=ProcessGroup.from_pid(gated.pid, replica=folder.id))
-        folder.write_process(process)
-        _open_gate(gated)
+        group = ProcessGroup.from_pid(waiting.pid, replica=replica_dir.id)
+        process = ProcessRecord(spec=spec, slots=slots, process_group=group)
+        replica_dir.write_process(process)
+        _let_run(waiting)
     except BaseException:
-        gated.kill()
-        gated.communicate()
+        waiting.kill()
+        waiting.communicate()
         raise
-    gated.returncode = 0  # `ProcessGroup` reaps it: the process may outlive this object, which would complain of that.
+    waiting.returncode = 0  # `ProcessGroup` reaps the process. Without this, Popen warns that it still runs.
     return process
 
 
-def _open_gate(gated: subprocess.Popen[bytes]) -> None:
-    assert gated.stdin is not None
-    with gated.stdin as gate:
-        gate.write(b"go\n")
+def _let_run(waiting: subprocess.Popen[bytes]) -> None:
+    assert waiting.stdin is not None
+    with waiting.stdin as stdin:
+        stdin.write(b"go\n")
 
 
-def _command(folder: ReplicaDir, spec: ExecutorSpec, machine: LocalMachine) -> list[str]:
+def _command(replica_dir: ReplicaDir, spec: ExecutorSpec, machine: LocalMachine) -> list[str]:
     return [
-        # -P: modules in the directory where Cornserve was started are none of the executor's.
+        # -P: the executor does not import modules from the current directory.
         *(sys.executable, "-P", "-m", "cornserve_executors.base"),
         *("--spec", spec.model_dump_json()),
-        *("--listen", "127.0.0.1:0", "--announce", str(folder.announcement), "--metrics-port", "0"),
+        *("--listen", "127.0.0.1:0", "--announce", str(replica_dir.addresses), "--metrics-port", "0"),
         *("--drain-seconds", str(machine.drain_seconds), "--queue", str(machine.queue)),
-        *("--shared-memory", str(machine.folders.segments), "--slab-mib", str(machine.slab_mib)),
+        *("--shared-memory", str(machine.state_dir.segments), "--slab-mib", str(machine.slab_mib)),
     ]

@@ -1,7 +1,8 @@
-"""What is kept on disk of each replica: enough for a new launcher to go on after a crash.
+"""The directories of replicas, from which a new launcher restores its state after a crash.
 
-`<home>/replicas/<id>/` holds the process, its endpoint and its log; of the replicas that ended last, the log is kept.
-A folder without a process is one whose replica never ran.
+`<home>/replicas/<id>/` contains the process record, the addresses and the log of a replica. A directory without a
+process record belongs to a replica that never ran. `<home>/replicas/ended/` contains the logs of recently ended
+replicas.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from cornserve.atomic_files import write_atomically
 from cornserve.control.launcher.base import ReplicaId
 from cornserve.control.launcher.local.process_group import ProcessGroup
-from cornserve.control.launcher.local.shared_memory import SHARED_MEMORY, Note
+from cornserve.control.launcher.local.shared_memory import SHARED_MEMORY, SharedMemoryRecord
 from cornserve.control.launcher.local.tail import tail
 from cornserve.observe.log_file import older
 from cornserve.task.spec import ExecutorSpec
@@ -30,13 +31,13 @@ KEPT_LOGS = 16
 
 
 class ProcessRecord(BaseModel):
-    """What `process.json` says."""
+    """The content of `process.json`."""
 
     model_config = ConfigDict(frozen=True)
 
     spec: ExecutorSpec
     slots: tuple[str, ...]
-    leader: ProcessGroup
+    process_group: ProcessGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,8 @@ class ExecutorAddresses:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaDir:
+    """The directory of one replica."""
+
     path: Path
 
     @property
@@ -60,13 +63,13 @@ class ReplicaDir:
         return self.path / "log"
 
     @property
-    def announcement(self) -> Path:
-        """Where the executor writes its addresses."""
+    def addresses(self) -> Path:
+        """The executor writes its addresses to this file."""
         return self.path / "endpoint"
 
     @property
-    def shared_memory(self) -> Note:
-        return Note(self.path / "shared-memory")
+    def shared_memory(self) -> SharedMemoryRecord:
+        return SharedMemoryRecord(self.path / "shared-memory")
 
     @property
     def _process(self) -> Path:
@@ -78,7 +81,7 @@ class ReplicaDir:
         except FileNotFoundError:
             return None
         except ValidationError:
-            log.warning("%s is not readable, as after a power cut; its replica is forgotten", self._process)
+            log.warning("%s is invalid, for example after a power failure: the replica is removed", self._process)
             return None
 
     def write_process(self, process: ProcessRecord) -> None:
@@ -86,13 +89,15 @@ class ReplicaDir:
 
     def read_addresses(self) -> ExecutorAddresses | None:
         try:
-            return ExecutorAddresses(*self.announcement.read_text().splitlines())
+            return ExecutorAddresses(*self.addresses.read_text().splitlines())
         except FileNotFoundError:
             return None
 
 
 @dataclass(frozen=True, slots=True)
 class StateDir:
+    """The directory that contains the directories of all replicas of a home."""
+
     path: Path
 
     @property
@@ -101,54 +106,57 @@ class StateDir:
 
     @property
     def segments(self) -> Path:
-        """Where the replicas keep tensors for each other: in memory, and apart from those of other homes."""
+        """The directory in shared memory for the tensors that the replicas of this home exchange."""
         return SHARED_MEMORY / f"cornserve-{sha256(bytes(self.path)).hexdigest()[:16]}"
 
     def _reap_segments(self) -> None:
-        """Those of dead processes go at once, and with the last one the directory."""
+        """Removes the segments of dead processes, and the directory if it is empty."""
         if self.segments.is_dir():
             reap(self.segments)
-            with suppress(OSError):  # Others are in it.
+            with suppress(OSError):  # It contains segments of other replicas.
                 self.segments.rmdir()
 
-    def create(self, replica: ReplicaId) -> ReplicaDir:
-        folder = ReplicaDir(self.path / replica)
-        folder.path.mkdir(parents=True)
-        return folder
+    def create_replica_dir(self, replica: ReplicaId) -> ReplicaDir:
+        replica_dir = ReplicaDir(self.path / replica)
+        replica_dir.path.mkdir(parents=True)
+        return replica_dir
 
-    def find(self) -> list[tuple[ReplicaDir, ProcessRecord]]:
-        """The replicas that there are, oldest first; what never ran is removed."""
+    def find_replicas(self) -> list[tuple[ReplicaDir, ProcessRecord]]:
+        """Returns the recorded replicas, oldest first, and removes the directories of replicas that never ran."""
         if not self.path.is_dir():
             return []
         found = []
-        for folder in (ReplicaDir(path) for path in self.path.iterdir() if path != self._ended):
-            process = folder.read_process()
+        for replica_dir in (ReplicaDir(path) for path in self.path.iterdir() if path != self._ended):
+            process = replica_dir.read_process()
             if process is None:
-                shutil.rmtree(folder.path)
+                shutil.rmtree(replica_dir.path)
             else:
-                found.append((folder, process))
-        return sorted(found, key=lambda replica: replica[1].leader.started)
+                found.append((replica_dir, process))
+        return sorted(found, key=lambda replica: replica[1].process_group.started)
 
-    def retire(self, folder: ReplicaDir) -> None:
-        """Removes a folder but keeps its log, and of these the latest. May be repeated, if a crash came between."""
-        folder.shared_memory.unlink_all()
+    def archive(self, replica_dir: ReplicaDir) -> None:
+        """Removes the directory of an ended replica and keeps its log, up to `KEPT_LOGS` logs.
+
+        Safe to repeat after a crash.
+        """
+        replica_dir.shared_memory.unlink_all()
         self._reap_segments()
         self._ended.mkdir(exist_ok=True)
-        kept = self._ended / f"{folder.id}.log"
-        for log, to in ((folder.log, kept), (older(folder.log), older(kept))):
+        kept = self._ended / f"{replica_dir.id}.log"
+        for source, target in ((replica_dir.log, kept), (older(replica_dir.log), older(kept))):
             with suppress(FileNotFoundError):
-                log.rename(to)
-        shutil.rmtree(folder.path)
-        with suppress(FileNotFoundError):  # Another replica that is retired at the same time does the same.
+                source.rename(target)
+        shutil.rmtree(replica_dir.path)
+        with suppress(FileNotFoundError):  # Another thread archives a replica at the same time.
             logs = sorted(self._ended.glob("*.log"), key=lambda log: log.stat().st_mtime)
-            for log in logs[:-KEPT_LOGS]:
-                older(log).unlink(missing_ok=True)
-                log.unlink()
+            for expired in logs[:-KEPT_LOGS]:
+                older(expired).unlink(missing_ok=True)
+                expired.unlink()
 
     def logs(self, replica: ReplicaId, lines: int) -> list[str]:
         if Path(replica).name != replica:
-            return []  # Ids come from users; this one would lead out of here.
-        for log in (ReplicaDir(self.path / replica).log, self._ended / f"{replica}.log"):
+            return []  # Users choose the id: it must not lead to another directory.
+        for path in (ReplicaDir(self.path / replica).log, self._ended / f"{replica}.log"):
             with suppress(FileNotFoundError):
-                return tail(log, lines)
+                return tail(path, lines)
         return []

@@ -1,4 +1,4 @@
-"""Work for a thread that must not be abandoned halfway."""
+"""Runs blocking work that must not be abandoned halfway."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 async def finish_in_thread(
     function: Callable[Parameters, Result], *args: Parameters.args, **kwargs: Parameters.kwargs
 ) -> Result:
-    """As `asyncio.to_thread`, but a cancelled caller waits for the thread: whoever comes next sees all of its work."""
+    """Like `asyncio.to_thread`, but a cancelled caller waits until the thread has finished."""
     running = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
     try:
         return await asyncio.shield(running)
