@@ -2,7 +2,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-# The device that .venv was set up for, else what this machine has; say DEVICE=cpu or DEVICE=gpu to choose.
+# The device that .venv was set up for, or the device of this machine. Override it with DEVICE=cpu or DEVICE=gpu.
 DEVICE ?= $(or $(patsubst .venv/set-up.%,%,$(firstword $(wildcard .venv/set-up.*))),$(shell \
 	nvidia-smi -L 2>/dev/null | grep -q ^GPU && echo gpu || echo cpu))
 WORKERS ?= 2
@@ -15,13 +15,13 @@ unexport PYTHONPATH
 .PHONY: help run test unit integration check docs setup lock format clean
 stage = @printf '\n\033[1;36m=== %s ===\033[0m\n' "$(1)"
 
-help: ## Lists these commands
+help: ## Lists the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 22
 
-run: setup ## Serves a small real model and asks it something (ONCE=1: stops after the answer)
+run: setup ## Serves a small real model and sends it a question (ONCE=1: stops after the response)
 	@.venv/bin/python examples/quickstart.py
 
-test: setup ## Everything: checks, documentation, all tests
+test: setup ## Runs the checks, builds the documentation, runs all tests
 	$(call stage,Checks)
 	@scripts/check
 	$(call stage,Documentation)
@@ -29,19 +29,19 @@ test: setup ## Everything: checks, documentation, all tests
 	$(call stage,Tests)
 	@scripts/test
 
-unit: setup ## Unit tests only (seconds)
+unit: setup ## Runs the unit tests (seconds)
 	@$(PYTEST) -n $(WORKERS) --dist worksteal tests/unit
 
-integration: setup ## Tests with real processes and engines only
+integration: setup ## Runs the tests with real processes and engines
 	@$(PYTEST) tests/integration
 
-check: setup ## Format, lint, types, layers, generated code
+check: setup ## Checks format, lint, types, layers, generated code and prose
 	@scripts/check
 
 docs: setup ## Builds the documentation into site/
 	@.venv/bin/mkdocs build --strict
 
-format: setup ## Formats the code and repairs what lint can repair
+format: setup ## Formats the code and applies automatic lint fixes
 	@.venv/bin/ruff format .
 	@.venv/bin/ruff check --fix .
 
@@ -52,8 +52,8 @@ setup: .venv/set-up.$(DEVICE) ## Installs everything into .venv (DEVICE=cpu|gpu,
 		$(wildcard examples/*/pyproject.toml)
 	@scripts/setup $(DEVICE)
 
-lock: ## Writes requirements/*.txt anew from pyproject.toml (UPGRADE=1: newest versions)
+lock: ## Regenerates requirements/*.txt from pyproject.toml (UPGRADE=1: newest versions)
 	@scripts/lock
 
-clean: ## Removes .venv and everything that was built
+clean: ## Removes .venv and all build output
 	rm -rf .venv site dist .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

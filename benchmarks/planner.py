@@ -21,19 +21,19 @@ from rich.table import Table
 from benchmarks.harness.machine import Machine
 from benchmarks.harness.planner import comparisons, speed
 from benchmarks.harness.planner.comparisons import MixtureQuality
-from benchmarks.harness.planner.speed import MixtureSpeed, ModelCells, Placement, Solves
+from benchmarks.harness.planner.speed import MixtureSpeed, ModelCells, PlacementTimings, SolveTimings
 from benchmarks.harness.report import show, table_of
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class PlannerReport:
     machine: Machine
     time_limit: float
-    cells: list[Solves]
-    rates: list[Solves]
+    cells: list[SolveTimings]
+    rates: list[SolveTimings]
     models: list[ModelCells]
     mixtures: list[MixtureSpeed]
-    placements: list[Placement]
+    placements: list[PlacementTimings]
     quality: MixtureQuality
 
     def show(self) -> None:
@@ -47,7 +47,7 @@ def main() -> None:
     options = _options()
     instances, largest, targets = (2, 8, 5) if options.quick else (options.instances, 64, 40)
     limit = options.limit
-    report = Report(
+    report = PlannerReport(
         machine=Machine.here(),
         time_limit=limit,
         cells=speed.cells(instances, largest, limit),
@@ -74,7 +74,7 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _solves(title: str, rows: Sequence[Solves]) -> Table:
+def _solves(title: str, rows: Sequence[SolveTimings]) -> Table:
     table = table_of(("problem", "solver"), ("solves", "wall s", "CPU s", "proven", "worst gap"), title)
     for row in rows:
         table.add_row(
@@ -90,7 +90,7 @@ def _models(rows: Sequence[ModelCells]) -> Table:
     for row in rows:
         kept = ", ".join(map(str, row.kept))
         table.add_row(
-            row.model, str(row.types), str(row.routes), str(row.cells), kept, f"{row.wall:.2f}", f"{row.cpu:.2f}"
+            row.model, str(row.types), str(row.paths), str(row.cells), kept, f"{row.wall:.2f}", f"{row.cpu:.2f}"
         )
     return table
 
@@ -103,7 +103,7 @@ def _mixtures(rows: Sequence[MixtureSpeed]) -> Table:
     return table
 
 
-def _placements(rows: Sequence[Placement]) -> Table:
+def _placements(rows: Sequence[PlacementTimings]) -> Table:
     numbers = ("nodes", "network", "placements", "as without", "proven", "worst gap", "wall s", "CPU s")
     table = table_of(("problem",), numbers, "Placements on nodes of 8 GPUs")
     for row in rows:

@@ -1,4 +1,4 @@
-"""How tests are divided among the processes that run them."""
+"""Distributes the tests among pytest-xdist workers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 
-class ByRoom(LoadScopeScheduling):  # type: ignore[misc]
-    """The integration tests of a folder share what they start, engines above all: one process runs them all. Of other
-    tests, one process runs those of a file.
-    """
+class DirectoryScheduling(LoadScopeScheduling):  # type: ignore[misc]
+    """Runs the integration tests of a directory in one worker, because they share engines, and other tests by file."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
@@ -18,4 +16,4 @@ class ByRoom(LoadScopeScheduling):  # type: ignore[misc]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling | None:
-    return ByRoom(config, log) if config.getvalue("dist") == "loadscope" else None
+    return DirectoryScheduling(config, log) if config.getvalue("dist") == "loadscope" else None

@@ -1,4 +1,4 @@
-"""Image files that tests send."""
+"""Images for tests."""
 
 from __future__ import annotations
 
@@ -14,23 +14,25 @@ from cornserve_tasklib.image import Image
 
 
 def noise(seed: int, width: int, height: int) -> PIL.Image.Image:
-    """Differs from every other seed's all over."""
+    """Returns random pixels."""
     pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
     return PIL.Image.fromarray(pixels)
 
 
-def file_of(picture: PIL.Image.Image, format: str = "PNG", **options: Any) -> bytes:
+def encode_file(picture: PIL.Image.Image, format: str = "PNG", **options: Any) -> bytes:
+    """Returns the file that Pillow writes."""
     with io.BytesIO() as file:
         picture.save(file, format, **options)
         return file.getvalue()
 
 
-def image_of(data: bytes, format: str, width: int, height: int, where: str = "messages[0].content[0]") -> Image:
-    """As a gateway passes it on."""
+def image_from_file(data: bytes, format: str, width: int, height: int, where: str = "messages[0].content[0]") -> Image:
+    """Returns the `Image` that a gateway makes of a file."""
     return Image(
         data=Blob(data), format=format, width=width, height=height, digest=sha256(data).hexdigest(), where=where
     )
 
 
-def sent(picture: PIL.Image.Image, format: str = "PNG", **options: Any) -> Image:
-    return image_of(file_of(picture, format, **options), format, picture.width, picture.height)
+def as_image(picture: PIL.Image.Image, format: str = "PNG", **options: Any) -> Image:
+    """Returns the `Image` that a gateway makes of a picture."""
+    return image_from_file(encode_file(picture, format, **options), format, picture.width, picture.height)

@@ -1,4 +1,4 @@
-"""Tests wait for conditions, never for a time."""
+"""Waits for conditions instead of fixed times."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 
 async def until(condition: Callable[[], bool | Awaitable[bool]], *, seconds: float = 60) -> None:
-    """Returns when the condition holds; fails after `seconds`, which only a broken test waits for."""
+    """Returns when the condition holds; fails after `seconds`, which only a broken test reaches."""
     async with asyncio.timeout(seconds):
         while True:
             holds = condition()

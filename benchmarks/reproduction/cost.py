@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from benchmarks.reproduction.markdown import prose, table
-from cornserve_planner.cost import Latency, cost_saving
+from cornserve_planner.cost import RequestLatency, cost_saving
 from cornserve_planner.graph import DeploymentOption
-from cornserve_planner.problem import GpuType, Problem, Route
+from cornserve_planner.problem import GpuType, PlanningProblem, RequestPath
 from cornserve_planner.solve.milp import min_dollars
 
 RATIO = 0.63
@@ -14,7 +14,7 @@ RATES = (1, 2, 5, 10, 100)
 
 
 def section() -> str:
-    latency = Latency(vision=6.82, transfer=0.45, prefill=1.24, decode=9.35)
+    latency = RequestLatency(vision=6.82, transfer=0.45, prefill=1.24, decode=9.35)
     return prose("cost").format(
         saving=cost_saving(RATIO, CHEAP / DEAR),
         table_ratio=latency.vision_to_language,
@@ -27,19 +27,19 @@ def section() -> str:
     )
 
 
-def problem(*encoders: str) -> Problem:
+def problem(*encoders: str) -> PlanningProblem:
     """A second of language, and `RATIO` seconds of encoding, on the GPUs named."""
     prices = {"cheap": CHEAP, "dear": DEAR}
     options = [DeploymentOption(f"encoder on {gpu}", ("encoder",), gpu=gpu) for gpu in encoders]
-    return Problem(
+    return PlanningProblem(
         (*options, DeploymentOption("language model", ("llm",), gpu="dear")),
         {"image": 1.0},
-        tuple(Route("image", option.name, {option.name: RATIO, "language model": 1.0}) for option in options),
+        tuple(RequestPath("image", option.name, {option.name: RATIO, "language model": 1.0}) for option in options),
         gpus={name: GpuType(name, price=price) for name, price in prices.items()},
     )
 
 
 def _plans(rate: int) -> list[object]:
-    one, two = min_dollars(problem("dear"), rate), min_dollars(problem("dear", "cheap"), rate)
-    counts = [" + ".join(str(plan.replicas[name]) for name in sorted(plan.replicas)) for plan in (one, two)]
-    return [rate, *counts, f"{1 - two.value / one.value:.1%}"]
+    one_type, two_types = min_dollars(problem("dear"), rate), min_dollars(problem("dear", "cheap"), rate)
+    counts = [" + ".join(str(plan.replicas[name]) for name in sorted(plan.replicas)) for plan in (one_type, two_types)]
+    return [rate, *counts, f"{1 - two_types.value / one_type.value:.1%}"]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from benchmarks.reproduction.markdown import prose, table
-from cornserve_planner.assembly import assemble
 from cornserve_planner.cells import solve_cells
 from cornserve_planner.graph import DeploymentOption
-from cornserve_planner.problem import Problem, Route
+from cornserve_planner.inputs import load_inputs
+from cornserve_planner.problem import PlanningProblem, RequestPath
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.milp import capacity, max_rate
 
@@ -22,11 +22,13 @@ def section() -> str:
     return prose("growth").format(
         at_8=at_8,
         at_16=at_16,
-        models=table(["", *(f"{1 << it} GPU{'s' * (it > 0)}" for it in range(7))], map(_cells, MODELS)),
+        models=table(
+            ["", *(f"{1 << exponent} GPU{'s' * (exponent > 0)}" for exponent in range(7))], map(_cells, MODELS)
+        ),
     )
 
 
-EXAMPLE = Problem(
+EXAMPLE = PlanningProblem(
     (
         DeploymentOption("thinker", ("thinker",), gpus=2),
         DeploymentOption("talker", ("talker",)),
@@ -35,8 +37,8 @@ EXAMPLE = Problem(
     ),
     {"speech": 1.0},
     (
-        Route("speech", "apart", {"thinker": 1.0, "talker": 1 / 0.3, "vocoder": 1 / 1.5}),
-        Route("speech", "together", {"thinker": 1.0, "talker+vocoder": 1 / 0.3 + 1 / 1.5}),
+        RequestPath("speech", "apart", {"thinker": 1.0, "talker": 1 / 0.3, "vocoder": 1 / 1.5}),
+        RequestPath("speech", "together", {"thinker": 1.0, "talker+vocoder": 1 / 0.3 + 1 / 1.5}),
     ),
 )
 
@@ -50,7 +52,7 @@ def _best(gpus: int, printed: dict[str, int]) -> float:
 
 def _cells(model: str) -> list[object]:
     factors = {"encoders": 1.0, "encoders+llm": 1.0, "monolith": 3.0} if "omni" in model else None
-    cells = solve_cells(assemble(model, factors=factors).problem)
+    cells = solve_cells(load_inputs(model, factors=factors).problem)
     row: list[object] = [f"{model}{', α of the monolith 3' if factors else ''}"]
     for cell, half in zip(cells, [None, *cells], strict=False):
         times = f" ({cell.rate / half.rate:.2f}×)" if half is not None and half.rate else ""

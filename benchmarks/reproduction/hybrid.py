@@ -8,7 +8,7 @@ from functools import cache
 
 from benchmarks.reproduction.markdown import prose, table
 from cornserve_planner.graph import DeploymentOption
-from cornserve_planner.problem import Problem, Route
+from cornserve_planner.problem import PlanningProblem, RequestPath
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.milp import capacity, max_rate
 
@@ -20,7 +20,7 @@ VIA_ENCODERS = 0.675
 
 
 @dataclass(frozen=True, slots=True)
-class Deployed:
+class HybridDeployment:
     encoders: int
     monoliths: int
 
@@ -34,8 +34,8 @@ class Deployed:
         return min(helped, self.monoliths / language)
 
 
-ALL = [Deployed(encoders, (GPUS - encoders) // 2) for encoders in range(GPUS - 1)]
-PRINTED = Deployed(4, 6)
+ALL = [HybridDeployment(encoders, (GPUS - encoders) // 2) for encoders in range(GPUS - 1)]
+PRINTED = HybridDeployment(4, 6)
 
 
 def section() -> str:
@@ -50,9 +50,11 @@ def section() -> str:
     )
 
 
-def best(encoder: float, language: float) -> Deployed:
+def best(encoder: float, language: float) -> HybridDeployment:
     """Of those with the same rate, the one with fewest GPUs, then with fewest encoders."""
-    return max(ALL, key=lambda it: (round(it.rate(encoder, language), 9), -it.gpus, -it.encoders))
+    return max(
+        ALL, key=lambda candidate: (round(candidate.rate(encoder, language), 9), -candidate.gpus, -candidate.encoders)
+    )
 
 
 def solved(encoder: float, language: float) -> dict[str, int]:
@@ -60,13 +62,13 @@ def solved(encoder: float, language: float) -> dict[str, int]:
     return max_rate(problem(encoder, language), Budget(gpus=GPUS)).replicas
 
 
-def problem(encoder: float, language: float) -> Problem:
-    return Problem(
+def problem(encoder: float, language: float) -> PlanningProblem:
+    return PlanningProblem(
         (DeploymentOption("encoder", ("encoder",)), DeploymentOption("monolith", ("encoder", "llm"), gpus=2)),
         {"image": 1.0},
         (
-            Route("image", "monolith", {"monolith": 1.0}),
-            Route("image", "encoder → monolith", {"encoder": 1 / encoder, "monolith": language}),
+            RequestPath("image", "monolith", {"monolith": 1.0}),
+            RequestPath("image", "encoder → monolith", {"encoder": 1 / encoder, "monolith": language}),
         ),
     )
 
@@ -86,7 +88,7 @@ def _row(language: float) -> list[object]:
     low, high = found
     _check(language, low, high)
     gains = _gains(language)
-    through = [min(1.0, PRINTED.encoders * it / PRINTED.rate(it, language)) for it in found]
+    through = [min(1.0, PRINTED.encoders * candidate / PRINTED.rate(candidate, language)) for candidate in found]
     shares = f"{through[0]:.0%} to {through[1]:.0%}"
     return [f"{language:g}", f"{low:.2f}", f"{high:.2f}", *(f"{gain:+.1%}" for gain in gains), shares]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.reproduction.markdown import prose, replicas, table
-from cornserve_planner.assembly import assemble
+from cornserve_planner.inputs import load_inputs
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.milp import max_rate
 
@@ -15,7 +15,7 @@ FACTORS = (1.0, 1.05, 1.06, 1.2)
 def section() -> str:
     rows = []
     for factor in FACTORS:
-        plan = max_rate(assemble("qwen-image", factors={"monolith": factor}).problem, Budget(gpus=GPUS))
+        plan = max_rate(load_inputs("qwen-image", factors={"monolith": factor}).problem, Budget(gpus=GPUS))
         rows.append([f"{factor:g}", replicas(plan.replicas, SHORT), f"{plan.rate:.3f}"])
     together = 1 / 15.67 + 1 / 0.20
     apart = (GPUS - 1) * 0.20

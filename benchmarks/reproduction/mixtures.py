@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.harness.planner.greedy import NeverEnds, greedy
+from benchmarks.harness.planner.greedy import GreedyLoopError, greedy
 from benchmarks.reproduction.markdown import prose, table
 from cornserve_planner.cells import Cell
 from cornserve_planner.mixture import fewest_gpus
@@ -30,7 +30,7 @@ def _row(cells: tuple[tuple[int, float], ...], rate: float) -> list[object]:
     try:
         counts = greedy(kept, rate)
         taken = [_counts(counts), sum(gpus * count for gpus, count in counts.items())]
-    except NeverEnds:
+    except GreedyLoopError:
         taken = ["never ends", "–"]
     return [named, f"{rate:g}", *taken, _counts(dict(best.counts)), best.gpus]
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import cache
 
 from benchmarks.reproduction.markdown import prose, replicas, table
-from cornserve_planner.assembly import assemble
-from cornserve_planner.problem import Problem, Route
+from cornserve_planner.inputs import load_inputs
+from cornserve_planner.problem import PlanningProblem, RequestPath
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.milp import capacity, max_rate
 
@@ -49,32 +49,32 @@ _ALONE = ("image_encoder", "video_encoder", "audio_encoder", "llm", G)
 
 
 @cache
-def published(monolith: float = 1.0) -> Problem:
+def published(monolith: float = 1.0) -> PlanningProblem:
     """With [C Table 1], and executors of several components that take `monolith` or 1 times their components' time."""
-    return assemble("qwen2.5-omni-7b", factors={"encoders": 1.0, EL: 1.0, MONOLITH: monolith}).problem
+    return load_inputs("qwen2.5-omni-7b", factors={"encoders": 1.0, EL: 1.0, MONOLITH: monolith}).problem
 
 
-def _apart(problem: Problem) -> Problem:
+def _apart(problem: PlanningProblem) -> PlanningProblem:
     return problem.restricted_to([EL, G])
 
 
-def _best(problem: Problem, gpus: int) -> tuple[Mapping[str, int], float]:
+def _best(problem: PlanningProblem, gpus: int) -> tuple[Mapping[str, int], float]:
     plan = max_rate(_apart(problem), Budget(gpus=gpus))
     return plan.replicas, plan.rate
 
 
-def _seconds(problem: Problem, option: str) -> float:
+def _seconds(problem: PlanningProblem, option: str) -> float:
     """Of an option for a mean request, where encoders, EL or single components are all apart."""
     options = [EL, G] if option == EL else _ALONE
-    routes = problem.restricted_to(options).routes
-    return sum(problem.shares[route.type] * route.seconds.get(option, 0.0) for route in routes)
+    paths = problem.restricted_to(options).paths
+    return sum(problem.shares[path.type] * path.seconds.get(option, 0.0) for path in paths)
 
 
-def _slower(problem: Problem, k: float) -> list[object]:
-    def slowed(route: Route) -> Route:
-        return replace(route, seconds={name: it * (k if name == G else 1) for name, it in route.seconds.items()})
+def _slower(problem: PlanningProblem, k: float) -> list[object]:
+    def slowed(path: RequestPath) -> RequestPath:
+        return replace(path, seconds={name: each * (k if name == G else 1) for name, each in path.seconds.items()})
 
-    harder = replace(problem, routes=tuple(map(slowed, problem.routes)))
+    harder = replace(problem, paths=tuple(map(slowed, problem.paths)))
     row: list[object] = [k]
     for gpus in PRINTED:
         counts, rate = _best(harder, gpus)

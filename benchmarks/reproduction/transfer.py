@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from benchmarks.reproduction.markdown import prose, table
-from cornserve_planner.profiles.architecture import Architectures, Decoder
+from cornserve_planner.profiles.architecture import Architectures, DecoderShape
 from cornserve_planner.transfer import PCIE_4, TransferRatio, embedding_bytes, kv_cache_bytes
 
 TEXT_TOKENS = 128
 MIB, MB = 2**20, 1e6
 
 
-class Row(NamedTuple):
+class CutRow(NamedTuple):
     """As printed: MB of keys and values and of embeddings, R with all heads, and R."""
 
     name: str
@@ -26,11 +26,11 @@ class Row(NamedTuple):
 
 COLUMNS = ("keys, values", "embeddings", "R, all heads", "R")
 PRINTED = (
-    Row("LLaVA-7B", "llava-1.5-7b", 576, "352", "4.5", "78", "78"),
-    Row("LLaVA-13B", "llava-1.5-13b", 576, "550", "5.6", "98", "98"),
-    Row("LLaVA-34B", "llava-34b", 576, "150", "7.3", "147", "21"),
-    Row("Qwen2.5-VL-7B", "qwen2.5-vl-7b", 1024, "83", "7.0", "64", "12"),
-    Row("Qwen-VL-72B", "qwen2.5-vl-72b", 576, "215", "9.0", "196", "24"),
+    CutRow("LLaVA-7B", "llava-1.5-7b", 576, "352", "4.5", "78", "78"),
+    CutRow("LLaVA-13B", "llava-1.5-13b", 576, "550", "5.6", "98", "98"),
+    CutRow("LLaVA-34B", "llava-34b", 576, "150", "7.3", "147", "21"),
+    CutRow("Qwen2.5-VL-7B", "qwen2.5-vl-7b", 1024, "83", "7.0", "64", "12"),
+    CutRow("Qwen-VL-72B", "qwen2.5-vl-72b", 576, "215", "9.0", "196", "24"),
 )
 
 
@@ -52,15 +52,15 @@ def section() -> str:
     )
 
 
-def _decoder(model: str) -> Decoder:
+def _decoder(model: str) -> DecoderShape:
     return Architectures.shipped()[model].decoder()
 
 
-def _ratio(row: Row) -> TransferRatio:
+def _ratio(row: CutRow) -> TransferRatio:
     return TransferRatio(_decoder(row.model), row.vision, TEXT_TOKENS)
 
 
-def _row(row: Row) -> list[object]:
+def _row(row: CutRow) -> list[object]:
     here = _ratio(row)
     sizes = [row.kv, f"{here.kv_bytes / MIB:.0f}", row.embedding, f"{here.embedding_bytes / MIB:.1f}"]
     return [row.name, *sizes, row.all_heads, f"{here.with_all_heads:.1f}", row.ratio, f"{here.value:.1f}"]

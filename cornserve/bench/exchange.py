@@ -11,10 +11,10 @@ import aiohttp
 from pydantic_core import from_json
 
 from cornserve.bench.samples import Sample
-from cornserve.client.address import Address
-from cornserve.client.calls import Call
-from cornserve.client.errors import ApiError, refusal, told
-from cornserve.client.events import Event, EventParser
+from cornserve.client.address import GatewayAddress
+from cornserve.client.calls import ApiCall
+from cornserve.client.errors import ApiStatusError, error_from_body, error_from_json
+from cornserve.client.sse import ServerSentEvent, SseParser
 
 Clock = Callable[[], float]
 
@@ -24,7 +24,7 @@ _STREAM = "text/event-stream"
 class Exchanges:
     """`async with Exchanges(address) as exchanges:`; connections are kept, and as many as there are requests."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: GatewayAddress) -> None:
         self._address = address
         self._session: aiohttp.ClientSession
 
@@ -40,17 +40,17 @@ class Exchanges:
     async def __aexit__(self, *exc_info: object) -> None:
         await self._session.close()
 
-    async def run(self, call: Call, sample: Sample, clock: Clock = time.perf_counter) -> None:
+    async def run(self, call: ApiCall, sample: Sample, clock: Clock = time.perf_counter) -> None:
         """Fills the sample in. A request that fails has an error in it, of a few kinds that can be counted."""
         try:
-            async with asyncio.timeout(call.patience), self._send(call) as response:
+            async with asyncio.timeout(call.read_timeout), self._send(call) as response:
                 if response.status != 200:
-                    raise refusal(response.status, await response.read())
+                    raise error_from_body(response.status, await response.read())
                 if call.accept == _STREAM:
                     await self._stream(response, sample, clock)
                 else:
                     _take_usage(from_json(await response.read()), sample)
-        except ApiError as error:
+        except ApiStatusError as error:
             sample.error, sample.reason = _kind(error), error.message
         except TimeoutError:
             sample.error = "no answer in time"
@@ -62,7 +62,7 @@ class Exchanges:
             sample.error = "the answer is no JSON"
         sample.ended = clock()
 
-    def _send(self, call: Call) -> Any:
+    def _send(self, call: ApiCall) -> Any:
         url = self._address.url + call.path
         return self._session.request(call.method, url, data=call.body, headers=self._address.headers(call))
 
@@ -70,7 +70,7 @@ class Exchanges:
         async for event in _events(response):
             match event.name, from_json(event.data) if event.data not in ("", "[DONE]") else None:
                 case _, {"error": _} as answer:
-                    raise told(200, answer, event.data)
+                    raise error_from_json(200, answer, event.data)
                 case "item", _:
                     sample.piece(clock())
                 case "result", answer:
@@ -85,10 +85,10 @@ class Exchanges:
         raise aiohttp.ClientPayloadError("the stream was cut")
 
 
-async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[Event]:
-    parser = EventParser()
+async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[ServerSentEvent]:
+    parser = SseParser()
     async for data in response.content.iter_any():
-        for event in parser.take(data):
+        for event in parser.feed(data):
             yield event
 
 
@@ -104,7 +104,7 @@ def _take_usage(answer: Any, sample: Sample) -> None:
             sample.prompt_tokens, sample.output_tokens = prompt, output
 
 
-def _kind(error: ApiError) -> str:
+def _kind(error: ApiStatusError) -> str:
     """Messages may differ with every request."""
     code = f" {error.code}" if error.code else ""
     return (

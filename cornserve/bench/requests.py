@@ -12,7 +12,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from cornserve.client import calls
-from cornserve.client.calls import Call
+from cornserve.client.calls import ApiCall
 
 WORDS = (
     "time", "year", "people", "way", "day", "man", "thing", "woman", "life", "child", "world", "school", "state",
@@ -37,7 +37,7 @@ class Requests:
     stream: bool
     timeout: float
 
-    def __next__(self) -> Call:
+    def __next__(self) -> ApiCall:
         body = next(self.bodies)
         if not self.is_chat:
             return calls.invoke(self.app, body, self.timeout, stream=self.stream)

@@ -13,7 +13,7 @@ from cornserve.bench.load import Load
 from cornserve.bench.requests import Requests
 from cornserve.bench.samples import Sample
 from cornserve.bench.settings import Settings
-from cornserve.client.address import Address
+from cornserve.client.address import GatewayAddress
 
 Watching = Callable[[Load], Awaitable[None]]
 """Shows a load while it runs; is cancelled at its end."""
@@ -23,7 +23,7 @@ class WarmUpError(Exception):
     """The app did not answer: there is nothing to measure."""
 
 
-async def run(address: Address, requests: Requests, settings: Settings, watch: Watching) -> Load:
+async def run(address: GatewayAddress, requests: Requests, settings: Settings, watch: Watching) -> Load:
     """Raises `WarmUpError` before any load is made."""
     async with Exchanges(address) as exchanges:
         await _warm_up(exchanges, requests, settings.warmup)

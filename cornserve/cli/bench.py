@@ -120,9 +120,9 @@ def _measure(settings: Settings, url: str | None) -> Result:
     from cornserve.bench.live import watch
     from cornserve.bench.result import Result
     from cornserve.bench.run import run
-    from cornserve.client.address import Address
+    from cornserve.client.address import GatewayAddress
 
-    address = Address.of(url)
+    address = GatewayAddress.resolve(url)
     work = settings.work()
     _check_served(settings.app, address.url)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

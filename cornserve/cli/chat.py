@@ -91,7 +91,7 @@ class Conversation:
         """Until the user leaves."""
         import readline  # noqa: F401  gives `input` editing and history
 
-        from cornserve.client import ApiError
+        from cornserve.client import ApiStatusError
 
         stderr().print(f"Talking to {self._app}. {HELP}", style="dim", markup=False)
         while (question := _ask()) is not None:
@@ -107,7 +107,7 @@ class Conversation:
                 case _:
                     try:
                         self._turn(question)
-                    except ApiError as error:
+                    except ApiStatusError as error:
                         stderr().print(f"error: {error}", style="red", markup=False)
 
     def _turn(self, question: str) -> None:

@@ -14,7 +14,7 @@ from cornserve.cli.options import Json, Url
 if TYPE_CHECKING:
     from cornserve.app.record import AppView
     from cornserve.client import Client
-    from cornserve.client.target import Target
+    from cornserve.client.deploy_target import DeployTarget
 
 
 def deploy(
@@ -58,9 +58,9 @@ def deploy(
     Deploying under the name of an app that runs replaces it, once the new version is ready.
     """
     from cornserve.client import Client
-    from cornserve.client.target import resolve
+    from cornserve.client.deploy_target import resolve_target
 
-    target = resolve(what, name=name, replicas=replicas, balance=balance, shares=_shares(share or []))
+    target = resolve_target(what, name=name, replicas=replicas, balance=balance, shares=_shares(share or []))
     with Client(url) as client, _saying_that_it_goes_on(target.name):
         view = _deploy_and_wait(client, target, timeout) if wait else client.deploy(target, wait=False)
     if json:
@@ -83,10 +83,10 @@ def _shares(settings: list[str]) -> dict[str, float] | None:
     return shares or None
 
 
-def _deploy_and_wait(client: Client, target: Target, timeout: float | None) -> AppView:
+def _deploy_and_wait(client: Client, target: DeployTarget, timeout: float | None) -> AppView:
     """The app, once it serves or has failed. Raises `Problem` if it comes to neither."""
     from cornserve.cli.deployment import Display
-    from cornserve.client import NotInTimeError
+    from cornserve.client import WaitTimeoutError
     from cornserve.client.progress import Progress
 
     progress = Progress()
@@ -96,15 +96,15 @@ def _deploy_and_wait(client: Client, target: Target, timeout: float | None) -> A
         display.show(f"{deployed.name} is accepted, as generation {deployed.generation}")
         try:
             for view in client.follow(deployed, timeout=timeout):
-                for line in progress.take(view):
+                for line in progress.update(view):
                     display.show(line)
-        except NotInTimeError as error:
+        except WaitTimeoutError as error:
             raise Problem(
                 f"{deployed.name} does not serve after {timeout:g} s. It is still being deployed: "
                 f"see `cornserve status {deployed.name}` and `cornserve logs {deployed.name}`"
             ) from error
         if view.phase == "serving":
-            display.show(f"{view.name} serves. Try: {target.invitation}")
+            display.show(f"{view.name} serves. Try: {target.example_command}")
     return view
 
 

@@ -22,7 +22,7 @@ def invoke(
     json: Json = False,
 ) -> None:
     """Call an app with its own request, and print its response as JSON."""
-    from cornserve.client import Client, Item
+    from cornserve.client import Client, StreamItem
 
     body = _read(request)
     with Client(url) as client:
@@ -30,7 +30,7 @@ def invoke(
             emit(client.invoke(app, body))
             return
         for event in client.stream(app, body):
-            emit(event._asdict() if isinstance(event, Item) else {"response": event.response}, lines=True)
+            emit(event._asdict() if isinstance(event, StreamItem) else {"response": event.response}, lines=True)
 
 
 def _read(request: str) -> Any:

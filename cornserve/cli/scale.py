@@ -40,7 +40,7 @@ def scale(
 
 def _until_scaled(client: Client, scaled: AppView, timeout: float | None) -> AppView:
     from cornserve.cli.deployment import Display
-    from cornserve.client import NotInTimeError
+    from cornserve.client import WaitTimeoutError
     from cornserve.client.progress import Progress
 
     progress = Progress()
@@ -48,14 +48,14 @@ def _until_scaled(client: Client, scaled: AppView, timeout: float | None) -> App
     try:
         with display.shown():
             for view in client.events(scaled.name, timeout=timeout):
-                for line in progress.take(view):
+                for line in progress.update(view):
                     display.show(line)
                 if view.uid != scaled.uid:
                     break
                 if view.generation >= scaled.generation and view.is_scaled:
                     display.show(f"{view.name} has {view.spec.replicas} of each executor")
                     return view
-    except NotInTimeError as error:
+    except WaitTimeoutError as error:
         raise Problem(
             f"{scaled.name} is not scaled after {timeout:g} s: see `cornserve status {scaled.name}`"
         ) from error

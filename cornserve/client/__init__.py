@@ -4,51 +4,51 @@
         client.deploy("/models/smollm2", on_progress=print)
         print("".join(client.chat("smollm2", [{"role": "user", "content": "Hello!"}])))
 
-`client` and `async_client` do the I/O and nothing else: what is asked (`calls`), how answers are read (`answers`,
-`events`), when to ask again (`watch`, `retries`) and what can go wrong (`errors`) is told once, for both.
+`client` and `async_client` contain the I/O only. They share the other modules: requests (`calls`), responses
+(`responses`, `sse`), retries (`retries`, `app_watch`) and errors (`errors`).
 """
 
 from cornserve.app.record import ReplicaLog
 from cornserve.client.address import DEFAULT_URL
-from cornserve.client.answers import Item, Result
 from cornserve.client.async_client import AsyncClient
 from cornserve.client.client import Client
 from cornserve.client.errors import (
-    ApiError,
+    ApiStatusError,
+    AppDeletedError,
     ArgumentError,
+    ClientClosedError,
     ClientError,
-    ClosedError,
-    DeletedError,
     DeploymentError,
+    DeployTargetError,
     DisconnectedError,
-    LoopError,
-    NotInTimeError,
-    SilentError,
-    StrangerError,
-    TargetError,
+    EventLoopError,
+    ResponseTimeoutError,
+    UnexpectedResponseError,
     UnreachableError,
+    WaitTimeoutError,
 )
 from cornserve.client.images import image_part
+from cornserve.client.responses import StreamItem, StreamResult
 
 __all__ = [
     "DEFAULT_URL",
-    "ApiError",
+    "ApiStatusError",
+    "AppDeletedError",
     "ArgumentError",
     "AsyncClient",
     "Client",
+    "ClientClosedError",
     "ClientError",
-    "ClosedError",
-    "DeletedError",
+    "DeployTargetError",
     "DeploymentError",
     "DisconnectedError",
-    "Item",
-    "LoopError",
-    "NotInTimeError",
+    "EventLoopError",
     "ReplicaLog",
-    "Result",
-    "SilentError",
-    "StrangerError",
-    "TargetError",
+    "ResponseTimeoutError",
+    "StreamItem",
+    "StreamResult",
+    "UnexpectedResponseError",
     "UnreachableError",
+    "WaitTimeoutError",
     "image_part",
 ]

@@ -1,4 +1,4 @@
-"""What calls are given, refused where it could not be sent: before anything is."""
+"""Validation of arguments before anything is sent."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from pydantic_core import to_json
 from cornserve.client.errors import ArgumentError
 
 MAX_SECONDS = 1_000_000.0
-"""Below what the operating system can wait for, 2**31 milliseconds; and longer than anybody does."""
+"""Longest timeout. The operating system's limit is 2**31 milliseconds."""
 
 
 @contextmanager
 def usable_environment() -> Iterator[None]:
-    """Around what looks for proxies and certificates in the environment."""
+    """Turns errors of proxies and certificates in the environment into `ArgumentError`."""
     try:
         yield
-    except (httpx.InvalidURL, ValueError, OSError, ImportError) as error:  # the last: SOCKS takes a package
+    except (httpx.InvalidURL, ValueError, OSError, ImportError) as error:  # the last: SOCKS needs a package
         raise ArgumentError(
-            "environment", f"mend or unset its proxy (HTTP_PROXY, …) or certificates (SSL_CERT_FILE): {error}"
+            "environment", f"correct or unset its proxy (HTTP_PROXY, …) or certificates (SSL_CERT_FILE): {error}"
         ) from error
 
 
 def check_timeout(seconds: float | None) -> None:
-    if seconds is not None and not 0 <= seconds <= MAX_SECONDS:  # nor NaN
+    if seconds is not None and not 0 <= seconds <= MAX_SECONDS:  # also rejects NaN
         raise ArgumentError(
-            "timeout", f"give seconds, at most {MAX_SECONDS:.0f}, or none for as long as it takes: not {seconds!r}"
+            "timeout", f"{seconds!r} is not valid: give seconds between 0 and {MAX_SECONDS:.0f}, or None for no timeout"
         )
 
 
-def as_json(name: str, value: Any) -> bytes:
-    """`name`: what error messages call it."""
+def encode_json(name: str, value: Any) -> bytes:
+    """Raises `ArgumentError` with `name` if the value cannot be encoded."""
     try:
         return to_json(value)
     except ValueError as error:
         raise ArgumentError(name, f"cannot be sent as JSON: {error}") from error
 
 
-def in_path(name: str) -> str:
-    """Of an app."""
+def quote_app_name(name: str) -> str:
+    """Returns the name of an app as a path segment."""
     try:
         return quote(name, safe="")
     except UnicodeEncodeError as error:
-        raise ArgumentError("app", f"{name!r} is no name of an app: {error}") from error
+        raise ArgumentError("app", f"{name!r} is not a valid app name: {error}") from error

@@ -1,4 +1,4 @@
-"""The client for event loops. What the methods do is told in `client`, which has the same."""
+"""The asynchronous client. `Client` documents the methods, which are the same."""
 
 from __future__ import annotations
 
@@ -13,41 +13,48 @@ from pydantic import BaseModel
 
 from cornserve.app.app import App
 from cornserve.app.record import AppSpec, AppView, Balance, ReplicaLog
-from cornserve.client import answers, calls, retries
-from cornserve.client.address import Address
-from cornserve.client.answers import ChatPieces, Item, Pieces, Reader, ResponsePieces, Result
+from cornserve.client import calls, responses, retries
+from cornserve.client.address import GatewayAddress
+from cornserve.client.app_watch import PAUSE_SECONDS, AppLoadWait, AppWatch, is_deployed_generation, require_serving
 from cornserve.client.arguments import check_timeout, usable_environment
-from cornserve.client.calls import Call, Messages
+from cornserve.client.calls import ApiCall, Messages
 from cornserve.client.deadline import Deadline
+from cornserve.client.deploy_target import DeployTarget, resolve_target
 from cornserve.client.errors import (
+    AppDeletedError,
+    ClientClosedError,
     ClientError,
-    ClosedError,
-    DeletedError,
     DisconnectedError,
-    LoopError,
-    SilentError,
-    refusal,
-    translated,
-    understood,
+    EventLoopError,
+    ResponseTimeoutError,
+    error_from_body,
+    translated_errors,
+    unexpected_response,
 )
-from cornserve.client.events import Event, EventParser
 from cornserve.client.progress import Progress
-from cornserve.client.target import Target, resolve
-from cornserve.client.watch import PAUSE_SECONDS, Loading, Watch, concerns, serving
+from cornserve.client.responses import (
+    ChatDecoder,
+    EventDecoder,
+    InvocationDecoder,
+    ResponseParser,
+    StreamItem,
+    StreamResult,
+)
+from cornserve.client.sse import ServerSentEvent, SseParser
 
 T = TypeVar("T")
 
 
 class AsyncClient:
-    """`Client`, for one event loop, whose tasks may share it: the first that it is called in.
+    """A client of the gateway for one event loop: that of the first call. All tasks of the loop can share it.
 
-    A stream that is left early is best closed: `async with aclosing(client.chat(…)) as pieces:`.
+    Close a stream that is not read to its end: `async with aclosing(client.chat(…)) as chunks:`.
     """
 
     def __init__(
         self, url: str | None = None, api_key: str | None = None, admin_token: str | None = None, *, retries: int = 2
     ) -> None:
-        self._address = Address.of(url, api_key, admin_token)
+        self._address = GatewayAddress.resolve(url, api_key, admin_token)
         self._retries = retries
         self._loop: asyncio.AbstractEventLoop | None = None
         with usable_environment():
@@ -69,7 +76,7 @@ class AsyncClient:
 
     async def deploy(
         self,
-        what: App | AppSpec | Target | Path | str,
+        target: App | AppSpec | DeployTarget | Path | str,
         *,
         name: str | None = None,
         replicas: int | None = None,
@@ -80,121 +87,121 @@ class AsyncClient:
         on_progress: Callable[[str], object] = lambda line: None,
     ) -> AppView:
         check_timeout(timeout)
-        target = await asyncio.to_thread(
-            resolve, what, name=name, replicas=replicas, balance=balance, shares=shares
+        resolved = await asyncio.to_thread(
+            resolve_target, target, name=name, replicas=replicas, balance=balance, shares=shares
         )  # may import the app
-        deployed = await self._call(calls.deploy(target.name, target.spec), answers.view)
+        deployed = await self._call(calls.deploy(resolved.name, resolved.spec), responses.app_view)
         if not wait:
             return deployed
         progress = Progress()
         view = deployed
         async for view in self.follow(deployed, timeout=timeout):
-            for line in progress.take(view):
+            for line in progress.update(view):
                 on_progress(line)
-        return serving(view)
+        return require_serving(view)
 
     async def follow(self, deployed: AppView, *, timeout: float | None = None) -> AsyncGenerator[AppView, None]:
         async with aclosing(self.events(deployed.name, timeout=timeout)) as events:
             async for view in events:
-                if concerns(view, deployed):
+                if is_deployed_generation(view, deployed):
                     yield view
                     if view.settled:
                         return
-        raise DeletedError(deployed.name)
+        raise AppDeletedError(deployed.name)
 
     async def events(self, app: str, *, timeout: float | None = None) -> AsyncGenerator[AppView, None]:
-        watch = Watch(app, timeout)
+        watch = AppWatch(app, timeout)
         while not watch.is_over:
             try:
                 async with aclosing(self._events(watch.call())) as events:
                     async for event in events:
-                        with understood(self.url):
-                            view = watch.take(event)
+                        with unexpected_response(self.url):
+                            view = watch.new_view(event)
                         if view is not None:
                             await self._until_loaded(view, watch.deadline)
-                            watch.saw(view)
+                            watch.mark_seen(view)
                             yield view
                         if watch.is_over:
                             return
             except ClientError as error:
-                watch.broke(error)
+                watch.handle_error(error)
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def apps(self) -> list[AppView]:
-        return await self._call(calls.apps(), answers.views)
+        return await self._call(calls.apps(), responses.app_views)
 
     async def app(self, name: str) -> AppView:
-        return await self._call(calls.app(name), answers.view)
+        return await self._call(calls.app(name), responses.app_view)
 
     async def scale(self, app: str, replicas: int) -> AppView:
-        return await self._call(calls.scale(app, replicas), answers.view)
+        return await self._call(calls.scale(app, replicas), responses.app_view)
 
     async def delete(self, app: str) -> None:
-        await self._call(calls.delete(app), answers.document)
+        await self._call(calls.delete(app), responses.json_document)
 
     async def logs(self, app: str, lines: int = 100) -> list[ReplicaLog]:
-        return await self._call(calls.logs(app, lines), answers.replica_logs)
+        return await self._call(calls.logs(app, lines), responses.replica_logs)
 
     async def models(self) -> list[str]:
-        return await self._call(calls.models(), answers.models)
+        return await self._call(calls.models(), responses.model_ids)
 
     async def invoke(self, app: str, request: BaseModel | Mapping[str, Any], *, timeout: float | None = None) -> Any:
-        return await self._call(calls.invoke(app, request, timeout), answers.document)
+        return await self._call(calls.invoke(app, request, timeout), responses.json_document)
 
     def stream(
         self, app: str, request: BaseModel | Mapping[str, Any], *, timeout: float | None = None
-    ) -> AsyncGenerator[Item | Result, None]:
-        return self._stream(calls.invoke(app, request, timeout, stream=True), ResponsePieces())
+    ) -> AsyncGenerator[StreamItem | StreamResult, None]:
+        return self._stream(calls.invoke(app, request, timeout, stream=True), InvocationDecoder())
 
     def chat(
         self, app: str, messages: Messages, *, timeout: float | None = None, **options: Any
     ) -> AsyncGenerator[str, None]:
-        return self._stream(calls.chat(app, messages, options, timeout, stream=True), ChatPieces())
+        return self._stream(calls.chat(app, messages, options, timeout, stream=True), ChatDecoder())
 
     async def complete(self, app: str, messages: Messages, *, timeout: float | None = None, **options: Any) -> Any:
-        return await self._call(calls.chat(app, messages, options, timeout, stream=False), answers.document)
+        return await self._call(calls.chat(app, messages, options, timeout, stream=False), responses.json_document)
 
     def _check_loop(self) -> None:
-        """A connection is of one loop, and a call in another would break, or not, by whether one is idle."""
+        """Raises `EventLoopError` in another loop, where a call would fail if it found an idle connection."""
         loop = asyncio.get_running_loop()
         self._loop = self._loop or loop
         if loop is not self._loop:
-            raise LoopError
+            raise EventLoopError
 
     async def _until_loaded(self, view: AppView, deadline: Deadline) -> None:
-        loading = Loading(view, deadline)
-        while loading.matters and not loading.is_over(await self._call(calls.models(), answers.served)):
+        wait = AppLoadWait(view, deadline)
+        while wait.is_needed and not wait.is_over(await self._call(calls.models(), responses.loaded_models)):
             await asyncio.sleep(PAUSE_SECONDS)
 
-    async def _call(self, call: Call, read: Reader[T]) -> T:
+    async def _call(self, call: ApiCall, parse: ResponseParser[T]) -> T:
         async def attempt() -> T:
             async with aclosing(await self._send(call)) as response:
-                with translated(self.url, call.patience):
-                    return answers.read(self.url, await response.aread(), read)
+                with translated_errors(self.url, call.read_timeout):
+                    return responses.parse_response(self.url, await response.aread(), parse)
 
-        return await self._persistently(call, attempt)
+        return await self._with_retries(call, attempt)
 
-    async def _stream(self, call: Call, pieces: Pieces[T]) -> AsyncGenerator[T, None]:
+    async def _stream(self, call: ApiCall, decoder: EventDecoder[T]) -> AsyncGenerator[T, None]:
         async with aclosing(self._events(call)) as events:
             async for event in events:
-                for piece in answers.taken(self.url, pieces, event):
-                    yield piece
-                if pieces.is_complete:
+                for value in responses.decode_event(self.url, decoder, event):
+                    yield value
+                if decoder.is_complete:
                     return
         raise DisconnectedError(self.url)
 
-    async def _events(self, call: Call) -> AsyncGenerator[Event, None]:
-        deadline, parser = Deadline(call.patience if call.timeout else None), EventParser()
-        response = await self._persistently(call, lambda: self._send(call))
+    async def _events(self, call: ApiCall) -> AsyncGenerator[ServerSentEvent, None]:
+        deadline, parser = Deadline(call.read_timeout if call.timeout else None), SseParser()
+        response = await self._with_retries(call, lambda: self._send(call))
         async with aclosing(response):
-            with translated(self.url, call.patience):
+            with translated_errors(self.url, call.read_timeout):
                 async for data in response.aiter_bytes():
                     if deadline.is_over:
-                        raise SilentError(self.url, deadline.seconds)
-                    for event in parser.take(data):
+                        raise ResponseTimeoutError(self.url, deadline.seconds)
+                    for event in parser.feed(data):
                         yield event
 
-    async def _persistently(self, call: Call, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def _with_retries(self, call: ApiCall, attempt: Callable[[], Awaitable[T]]) -> T:
         for pause in retries.pauses(self._retries):
             try:
                 return await attempt()
@@ -204,11 +211,11 @@ class AsyncClient:
             await asyncio.sleep(pause)
         return await attempt()
 
-    async def _send(self, call: Call) -> httpx.Response:
+    async def _send(self, call: ApiCall) -> httpx.Response:
         if self._http.is_closed:
-            raise ClosedError
+            raise ClientClosedError
         self._check_loop()
-        with translated(self.url, call.patience):
+        with translated_errors(self.url, call.read_timeout):
             request = self._http.build_request(
                 call.method,
                 self.url + call.path,
@@ -220,4 +227,4 @@ class AsyncClient:
             if response.is_success:
                 return response
             async with aclosing(response):
-                raise refusal(response.status_code, await response.aread())
+                raise error_from_body(response.status_code, await response.aread())

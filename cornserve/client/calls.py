@@ -1,4 +1,4 @@
-"""What can be asked of the gateway. What cannot raises `ArgumentError`."""
+"""Requests to the gateway. Arguments that cannot be sent raise `ArgumentError`."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ import httpx2 as httpx
 from pydantic import BaseModel
 
 from cornserve.app.record import AppSpec
-from cornserve.client.arguments import as_json, check_timeout, in_path
+from cornserve.client.arguments import check_timeout, encode_json, quote_app_name
 from cornserve.client.deadline import ADMIN_SECONDS, CONNECT_SECONDS
 
 Messages = Sequence[Mapping[str, Any]]
 
 GRACE_SECONDS = 2.0
-"""The gateway ends a request when its time is over, and says so; the client waits for that a little longer."""
+"""Time that the client waits beyond a request's timeout, for the error with which the gateway ends it."""
 
 LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=100)
-"""Of connections. The gateway bounds what it takes; a call that waited in here would look slow."""
+"""Connections are unlimited: the gateway limits them, and a call that waits in the client would appear slow."""
 
 _EVENTS = "text/event-stream"
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ApiCall:
     method: Literal["GET", "PUT", "POST", "DELETE"]
     path: str
     body: bytes | None = None
     accept: str = "application/json"
-    patience: float | None = ADMIN_SECONDS
-    """Seconds of silence after which there is no answer to be hoped for."""
+    read_timeout: float | None = ADMIN_SECONDS
+    """Seconds without any data after which the client abandons the response."""
     timeout: float | None = None
-    """Seconds after which the gateway gives up, and nobody wants the answer any more."""
+    """Seconds after which the gateway cancels the request."""
 
     @property
     def is_admin(self) -> bool:
@@ -47,61 +47,60 @@ class Call:
 
     @property
     def timeouts(self) -> httpx.Timeout:
-        return httpx.Timeout(ADMIN_SECONDS, connect=CONNECT_SECONDS, read=self.patience)
+        return httpx.Timeout(ADMIN_SECONDS, connect=CONNECT_SECONDS, read=self.read_timeout)
 
 
-def deploy(app: str, spec: AppSpec) -> Call:
-    return Call("PUT", _app(app), as_json("what", spec.model_dump(exclude_unset=True)))
+def deploy(app: str, spec: AppSpec) -> ApiCall:
+    return ApiCall("PUT", _app(app), encode_json("target", spec.model_dump(exclude_unset=True)))
 
 
-def scale(app: str, replicas: int) -> Call:
-    return Call("PUT", f"{_app(app)}/scale", as_json("replicas", {"replicas": replicas}))
+def scale(app: str, replicas: int) -> ApiCall:
+    return ApiCall("PUT", f"{_app(app)}/scale", encode_json("replicas", {"replicas": replicas}))
 
 
-def apps() -> Call:
-    return Call("GET", "/admin/v1/apps")
+def apps() -> ApiCall:
+    return ApiCall("GET", "/admin/v1/apps")
 
 
-def app(name: str) -> Call:
-    return Call("GET", _app(name))
+def app(name: str) -> ApiCall:
+    return ApiCall("GET", _app(name))
 
 
-def delete(app: str) -> Call:
-    return Call("DELETE", _app(app))
+def delete(app: str) -> ApiCall:
+    return ApiCall("DELETE", _app(app))
 
 
-def logs(app: str, lines: int) -> Call:
-    return Call("GET", f"{_app(app)}/logs?lines={lines}")
+def logs(app: str, lines: int) -> ApiCall:
+    return ApiCall("GET", f"{_app(app)}/logs?lines={lines}")
 
 
-def events(app: str, patience: float) -> Call:
-    return Call("GET", f"{_app(app)}/events", accept=_EVENTS, patience=patience)
+def events(app: str, read_timeout: float) -> ApiCall:
+    return ApiCall("GET", f"{_app(app)}/events", accept=_EVENTS, read_timeout=read_timeout)
 
 
-def models() -> Call:
-    return Call("GET", "/v1/models")
+def models() -> ApiCall:
+    return ApiCall("GET", "/v1/models")
 
 
-def invoke(app: str, request: BaseModel | Mapping[str, Any], timeout: float | None, *, stream: bool = False) -> Call:
+def invoke(app: str, request: BaseModel | Mapping[str, Any], timeout: float | None, *, stream: bool = False) -> ApiCall:
     accept = _EVENTS if stream else "application/json"
-    return _work(f"/v1/apps/{in_path(app)}/invoke", as_json("request", request), timeout, accept)
+    return _model_call(f"/v1/apps/{quote_app_name(app)}/invoke", encode_json("request", request), timeout, accept)
 
 
-def chat(app: str, messages: Messages, options: Mapping[str, Any], timeout: float | None, *, stream: bool) -> Call:
+def chat(app: str, messages: Messages, options: Mapping[str, Any], timeout: float | None, *, stream: bool) -> ApiCall:
     if "stream" in options:
-        raise TypeError("`chat` gives an answer in pieces and `complete` gives it whole: neither takes `stream`")
+        raise TypeError("`stream` is not an option: `chat` streams its response, and `complete` returns it as a whole")
     streaming = {"stream": True} if stream else {}
     body = {"model": app, "messages": list(messages), **streaming, **options}
-    content = as_json("messages or options", body)
-    return _work("/v1/chat/completions", content, timeout, _EVENTS if stream else "application/json")
+    content = encode_json("messages or options", body)
+    return _model_call("/v1/chat/completions", content, timeout, _EVENTS if stream else "application/json")
 
 
-def _work(path: str, body: bytes, timeout: float | None, accept: str) -> Call:
-    """A model takes as long as it takes, unless a time is given."""
+def _model_call(path: str, body: bytes, timeout: float | None, accept: str) -> ApiCall:
     check_timeout(timeout)
-    patience = None if timeout is None else timeout + GRACE_SECONDS
-    return Call("POST", path, body, accept, patience, timeout)
+    read_timeout = None if timeout is None else timeout + GRACE_SECONDS
+    return ApiCall("POST", path, body, accept, read_timeout, timeout)
 
 
 def _app(name: str) -> str:
-    return f"/admin/v1/apps/{in_path(name)}"
+    return f"/admin/v1/apps/{quote_app_name(name)}"

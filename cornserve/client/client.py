@@ -1,4 +1,4 @@
-"""The client for programs that wait."""
+"""The synchronous client."""
 
 from __future__ import annotations
 
@@ -13,48 +13,56 @@ from pydantic import BaseModel
 
 from cornserve.app.app import App
 from cornserve.app.record import AppSpec, AppView, Balance, ReplicaLog
-from cornserve.client import answers, calls, retries
-from cornserve.client.address import Address
-from cornserve.client.answers import ChatPieces, Item, Pieces, Reader, ResponsePieces, Result
+from cornserve.client import calls, responses, retries
+from cornserve.client.address import GatewayAddress
+from cornserve.client.app_watch import PAUSE_SECONDS, AppLoadWait, AppWatch, is_deployed_generation, require_serving
 from cornserve.client.arguments import check_timeout, usable_environment
-from cornserve.client.calls import Call, Messages
+from cornserve.client.calls import ApiCall, Messages
 from cornserve.client.deadline import Deadline
+from cornserve.client.deploy_target import DeployTarget, resolve_target
 from cornserve.client.errors import (
+    AppDeletedError,
+    ClientClosedError,
     ClientError,
-    ClosedError,
-    DeletedError,
     DisconnectedError,
-    SilentError,
-    refusal,
-    translated,
-    understood,
+    ResponseTimeoutError,
+    error_from_body,
+    translated_errors,
+    unexpected_response,
 )
-from cornserve.client.events import Event, EventParser
 from cornserve.client.progress import Progress
-from cornserve.client.target import Target, resolve
-from cornserve.client.watch import PAUSE_SECONDS, Loading, Watch, concerns, serving
+from cornserve.client.responses import (
+    ChatDecoder,
+    EventDecoder,
+    InvocationDecoder,
+    ResponseParser,
+    StreamItem,
+    StreamResult,
+)
+from cornserve.client.sse import ServerSentEvent, SseParser
 
 T = TypeVar("T")
 
 
 class Client:
-    """Talks to the gateway at `url`. Threads may share one; a forked process needs its own.
+    """A client of the gateway at `url`. Threads can share a client; a forked process needs its own.
 
     Args:
-        url: by default `CORNSERVE_URL`, else the instance that runs for `CORNSERVE_HOME`, else port 8000 here.
-        api_key: by default `CORNSERVE_API_KEY`.
-        admin_token: for the administration; by default `CORNSERVE_ADMIN_TOKEN`. A missing one is replaced by the other.
-        retries: how often a call is made again that cannot do anything twice: one that did not reach the gateway, or
-            only asks.
+        url: by default `CORNSERVE_URL`, else the instance that runs for `CORNSERVE_HOME`, else port 8000 on this
+            machine.
+        api_key: sent with requests under `/v1`; by default `CORNSERVE_API_KEY`.
+        admin_token: sent with requests under `/admin`; by default `CORNSERVE_ADMIN_TOKEN`. If one of the two secrets is
+            missing, the other takes its place.
+        retries: how often a call is retried if it did not reach the gateway, or if it only reads.
 
-    Making one, and every call, raises the `ClientError` that applies: `ArgumentError` for what cannot even be sent.
-    Of another type than the signature has, it may be a `TypeError`. Where a call has a `timeout`, it is in seconds.
+    The constructor and all methods raise a `ClientError`: `ArgumentError` for arguments that cannot be sent. An
+    argument of another type than the signature has may raise a `TypeError`. Timeouts are in seconds.
     """
 
     def __init__(
         self, url: str | None = None, api_key: str | None = None, admin_token: str | None = None, *, retries: int = 2
     ) -> None:
-        self._address = Address.of(url, api_key, admin_token)
+        self._address = GatewayAddress.resolve(url, api_key, admin_token)
         self._retries = retries
         with usable_environment():
             self._http = httpx.Client(trust_env=not self._address.is_loopback, limits=calls.LIMITS)
@@ -74,7 +82,7 @@ class Client:
 
     def deploy(
         self,
-        what: App | AppSpec | Target | Path | str,
+        target: App | AppSpec | DeployTarget | Path | str,
         *,
         name: str | None = None,
         replicas: int | None = None,
@@ -84,143 +92,145 @@ class Client:
         timeout: float | None = None,
         on_progress: Callable[[str], object] = lambda line: None,
     ) -> AppView:
-        """Creates the app, or rolls it over, and waits until it serves.
+        """Creates the app, or replaces its current generation, and waits until it serves.
 
         Args:
-            what: an `App` whose source is at hand (see `cornserve.client.capture`); a file (`.py`); source (text of
-                several lines); a model directory or Hugging Face id; or the spec that is to be stored.
-            name: by default, the one in the source, or the model's.
-            replicas: of each executor. By default, as many as there are, and 1 of a new app.
-            balance: how requests are divided among them.
-            shares: how requests are divided among the paths of the model's family (`{"e-l": 1}`); by default, the first
-                serves them all. A spec has its own `replicas`, `balance` and `shares`.
-            wait: if not, the app is only stored; `follow` it, or look at `app`.
-            timeout: of the waiting. The deployment goes on.
-            on_progress: is told what happens, in words: `print` will do.
+            target: an `App` with available source (see `cornserve.client.source_capture`), a `.py` file, source text of
+                several lines, a model directory, a Hugging Face id, or an `AppSpec`.
+            name: the app's name; by default, the name in the source, or the model's name.
+            replicas: replicas of each executor; by default, 1 for a new app, else the current number.
+            balance: how requests are distributed among the replicas.
+            shares: how requests are distributed among the paths of the model's family, such as `{"e-l": 1}`; by
+                default, the first path receives all. An `AppSpec` has its own `replicas`, `balance` and `shares`.
+            wait: whether to wait. Otherwise the app is only stored: see `follow` and `app`.
+            timeout: how long to wait. The deployment continues after a timeout.
+            on_progress: receives a line of text for each step, for example `print`.
         Raises:
-            TargetError: there is nothing that could be deployed.
-            DeploymentError: it does not start. What served before serves on.
-            NotInTimeError: it does not serve yet.
+            DeployTargetError: the target is not valid.
+            DeploymentError: the app failed to start. The previous generation continues to serve.
+            WaitTimeoutError: the app does not serve yet.
         """
         check_timeout(timeout)
-        target = resolve(what, name=name, replicas=replicas, balance=balance, shares=shares)
-        deployed = self._call(calls.deploy(target.name, target.spec), answers.view)
+        resolved = resolve_target(target, name=name, replicas=replicas, balance=balance, shares=shares)
+        deployed = self._call(calls.deploy(resolved.name, resolved.spec), responses.app_view)
         if not wait:
             return deployed
         progress = Progress()
         view = deployed
         for view in self.follow(deployed, timeout=timeout):
-            for line in progress.take(view):
+            for line in progress.update(view):
                 on_progress(line)
-        return serving(view)
+        return require_serving(view)
 
     def follow(self, deployed: AppView, *, timeout: float | None = None) -> Generator[AppView, None, None]:
-        """The app after each change, until what was deployed serves or has failed.
+        """Yields the app after each change, until the deployed generation serves or has failed.
 
-        Raises `DeletedError` or `NotInTimeError` if it comes to neither.
+        Raises `AppDeletedError` or `WaitTimeoutError` if it does neither.
         """
         for view in self.events(deployed.name, timeout=timeout):
-            if concerns(view, deployed):
+            if is_deployed_generation(view, deployed):
                 yield view
                 if view.settled:
                     return
-        raise DeletedError(deployed.name)
+        raise AppDeletedError(deployed.name)
 
     def events(self, app: str, *, timeout: float | None = None) -> Generator[AppView, None, None]:
-        """The app as it is now, then again after each change, until it is deleted.
+        """Yields the app in its current state and after each change, until it is deleted.
 
-        When it says that the app serves, the gateway takes requests for that generation. Raises `NotInTimeError`
-        when the time is over.
+        When the app's phase is "serving", the gateway accepts requests for that generation. Raises `WaitTimeoutError`
+        after `timeout`.
         """
-        watch = Watch(app, timeout)
+        watch = AppWatch(app, timeout)
         while not watch.is_over:
             try:
                 with closing(self._events(watch.call())) as events:
                     for event in events:
-                        with understood(self.url):
-                            view = watch.take(event)
+                        with unexpected_response(self.url):
+                            view = watch.new_view(event)
                         if view is not None:
                             self._until_loaded(view, watch.deadline)
-                            watch.saw(view)
+                            watch.mark_seen(view)
                             yield view
                         if watch.is_over:
                             return
             except ClientError as error:
-                watch.broke(error)
+                watch.handle_error(error)
             time.sleep(PAUSE_SECONDS)
 
     def apps(self) -> list[AppView]:
-        return self._call(calls.apps(), answers.views)
+        return self._call(calls.apps(), responses.app_views)
 
     def app(self, name: str) -> AppView:
-        """What is deployed, and how far it is."""
-        return self._call(calls.app(name), answers.view)
+        """Returns the app's specification and status."""
+        return self._call(calls.app(name), responses.app_view)
 
     def scale(self, app: str, replicas: int) -> AppView:
-        """Sets how many replicas of each executor run. Does not wait: see `events` and `AppView.is_scaled`."""
-        return self._call(calls.scale(app, replicas), answers.view)
+        """Sets the number of replicas of each executor. Does not wait: see `events` and `AppView.is_scaled`."""
+        return self._call(calls.scale(app, replicas), responses.app_view)
 
     def delete(self, app: str) -> None:
-        self._call(calls.delete(app), answers.document)
+        self._call(calls.delete(app), responses.json_document)
 
     def logs(self, app: str, lines: int = 100) -> list[ReplicaLog]:
-        """The last lines of each replica."""
-        return self._call(calls.logs(app, lines), answers.replica_logs)
+        """Returns the last lines of each replica's log."""
+        return self._call(calls.logs(app, lines), responses.replica_logs)
 
     def models(self) -> list[str]:
-        """What the gateway takes requests for."""
-        return self._call(calls.models(), answers.models)
+        """Returns the names of the apps for which the gateway accepts requests."""
+        return self._call(calls.models(), responses.model_ids)
 
     def invoke(self, app: str, request: BaseModel | Mapping[str, Any], *, timeout: float | None = None) -> Any:
-        """The app's response, as JSON gives it; streams are null."""
-        return self._call(calls.invoke(app, request, timeout), answers.document)
+        """Returns the app's response as parsed JSON, in which streams are None."""
+        return self._call(calls.invoke(app, request, timeout), responses.json_document)
 
     def stream(
         self, app: str, request: BaseModel | Mapping[str, Any], *, timeout: float | None = None
-    ) -> Generator[Item | Result, None, None]:
-        """The items of the response's streams as they arrive, at last the response."""
-        return self._stream(calls.invoke(app, request, timeout, stream=True), ResponsePieces())
+    ) -> Generator[StreamItem | StreamResult, None, None]:
+        """Yields the items of the response's streams as they arrive, then the response."""
+        return self._stream(calls.invoke(app, request, timeout, stream=True), InvocationDecoder())
 
     def chat(
         self, app: str, messages: Messages, *, timeout: float | None = None, **options: Any
     ) -> Generator[str, None, None]:
-        """The answer, piece by piece. `options` are those of OpenAI's chat completions (`max_tokens`, …)."""
-        return self._stream(calls.chat(app, messages, options, timeout, stream=True), ChatPieces())
+        """Yields the text of the response in chunks. `options` are those of OpenAI's chat completions (`max_tokens`,
+        …).
+        """
+        return self._stream(calls.chat(app, messages, options, timeout, stream=True), ChatDecoder())
 
     def complete(self, app: str, messages: Messages, *, timeout: float | None = None, **options: Any) -> Any:
-        """OpenAI's chat completion, as JSON gives it."""
-        return self._call(calls.chat(app, messages, options, timeout, stream=False), answers.document)
+        """Returns an OpenAI chat completion as parsed JSON."""
+        return self._call(calls.chat(app, messages, options, timeout, stream=False), responses.json_document)
 
     def _until_loaded(self, view: AppView, deadline: Deadline) -> None:
-        loading = Loading(view, deadline)
-        while loading.matters and not loading.is_over(self._call(calls.models(), answers.served)):
+        wait = AppLoadWait(view, deadline)
+        while wait.is_needed and not wait.is_over(self._call(calls.models(), responses.loaded_models)):
             time.sleep(PAUSE_SECONDS)
 
-    def _call(self, call: Call, read: Reader[T]) -> T:
+    def _call(self, call: ApiCall, parse: ResponseParser[T]) -> T:
         def attempt() -> T:
-            with closing(self._send(call)) as response, translated(self.url, call.patience):
-                return answers.read(self.url, response.read(), read)
+            with closing(self._send(call)) as response, translated_errors(self.url, call.read_timeout):
+                return responses.parse_response(self.url, response.read(), parse)
 
-        return self._persistently(call, attempt)
+        return self._with_retries(call, attempt)
 
-    def _stream(self, call: Call, pieces: Pieces[T]) -> Generator[T, None, None]:
+    def _stream(self, call: ApiCall, decoder: EventDecoder[T]) -> Generator[T, None, None]:
         with closing(self._events(call)) as events:
             for event in events:
-                yield from answers.taken(self.url, pieces, event)
-                if pieces.is_complete:
+                yield from responses.decode_event(self.url, decoder, event)
+                if decoder.is_complete:
                     return
         raise DisconnectedError(self.url)
 
-    def _events(self, call: Call) -> Generator[Event, None, None]:
-        deadline, parser = Deadline(call.patience if call.timeout else None), EventParser()
-        response = self._persistently(call, lambda: self._send(call))
-        with closing(response), translated(self.url, call.patience):
+    def _events(self, call: ApiCall) -> Generator[ServerSentEvent, None, None]:
+        deadline, parser = Deadline(call.read_timeout if call.timeout else None), SseParser()
+        response = self._with_retries(call, lambda: self._send(call))
+        with closing(response), translated_errors(self.url, call.read_timeout):
             for data in response.iter_bytes():
                 if deadline.is_over:
-                    raise SilentError(self.url, deadline.seconds)
-                yield from parser.take(data)
+                    raise ResponseTimeoutError(self.url, deadline.seconds)
+                yield from parser.feed(data)
 
-    def _persistently(self, call: Call, attempt: Callable[[], T]) -> T:
+    def _with_retries(self, call: ApiCall, attempt: Callable[[], T]) -> T:
         for pause in retries.pauses(self._retries):
             try:
                 return attempt()
@@ -230,11 +240,11 @@ class Client:
             time.sleep(pause)
         return attempt()
 
-    def _send(self, call: Call) -> httpx.Response:
-        """A successful response, whose body is yet to be read."""
+    def _send(self, call: ApiCall) -> httpx.Response:
+        """Returns a successful response whose body has not been read. Raises `ApiStatusError`."""
         if self._http.is_closed:
-            raise ClosedError
-        with translated(self.url, call.patience):
+            raise ClientClosedError
+        with translated_errors(self.url, call.read_timeout):
             request = self._http.build_request(
                 call.method,
                 self.url + call.path,
@@ -246,4 +256,4 @@ class Client:
             if response.is_success:
                 return response
             with closing(response):
-                raise refusal(response.status_code, response.read())
+                raise error_from_body(response.status_code, response.read())

@@ -1,4 +1,4 @@
-"""How long things may take."""
+"""Timeouts and deadlines."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 CONNECT_SECONDS = 5.0
 ADMIN_SECONDS = 60.0
-"""For answers that take no model, and for sending what is asked."""
+"""Timeout of responses that need no model, and of sending a request."""
 
 
 class Deadline:

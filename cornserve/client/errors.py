@@ -1,4 +1,4 @@
-"""What can go wrong when the gateway is called. Messages are for people."""
+"""Errors of calls to the gateway. Their messages are for users."""
 
 from __future__ import annotations
 
@@ -18,55 +18,55 @@ class ClientError(Exception):
     """A call of the gateway did not succeed."""
 
 
-class ClosedError(ClientError):
-    """The client was closed, and nothing was sent."""
+class ClientClosedError(ClientError):
+    """The client is closed. Nothing was sent."""
 
     def __init__(self) -> None:
-        super().__init__("this client is closed: make another, and call it inside its `with` block")
+        super().__init__("this client is closed: create another, and call it inside its `with` block")
 
 
 class ArgumentError(ClientError, ValueError):
-    """What was given cannot be used, and nothing was sent."""
+    """An argument is not valid. Nothing was sent."""
 
     def __init__(self, name: str, reason: str) -> None:
         self.name = name
         super().__init__(f"{name}: {reason}")
 
 
-class LoopError(ClientError):
-    """An `AsyncClient` was called in another event loop than before, and nothing was sent."""
+class EventLoopError(ClientError):
+    """An `AsyncClient` was called in another event loop than before. Nothing was sent."""
 
     def __init__(self) -> None:
-        super().__init__("this client belongs to another event loop, whose connections it has: make one for each loop")
+        super().__init__("this client has connections of another event loop: create a client for each event loop")
 
 
 class UnreachableError(ClientError):
-    """Nothing listens at the address."""
+    """No server listens at the address."""
 
     def __init__(self, url: str) -> None:
         self.url = url
-        super().__init__(f"no Cornserve at {url}: start one with `cornserve up`")
+        super().__init__(f"cannot connect to Cornserve at {url}: start it with `cornserve up`, or set CORNSERVE_URL")
 
 
 class DisconnectedError(ClientError):
-    """The gateway went away before its answer was complete."""
+    """The gateway closed the connection before its response was complete."""
 
     def __init__(self, url: str) -> None:
         self.url = url
-        super().__init__(f"Cornserve at {url} went away before its answer was complete")
+        super().__init__(f"Cornserve at {url} closed the connection before its response was complete")
 
 
-class SilentError(ClientError, TimeoutError):
-    """The gateway is there, but did not answer in time."""
+class ResponseTimeoutError(ClientError, TimeoutError):
+    """The gateway accepted the connection, but did not respond in time."""
 
     def __init__(self, url: str, seconds: float) -> None:
         self.url = url
         self.seconds = seconds
-        super().__init__(f"Cornserve at {url} did not answer within {seconds:g} seconds")
+        super().__init__(f"Cornserve at {url} did not respond within {seconds:g} seconds")
 
 
-class ApiError(ClientError):
-    """The gateway refused, or failed."""
+class ApiStatusError(ClientError):
+    """The gateway responded with an error."""
 
     def __init__(self, status: int, message: str, param: str | None = None, code: str | None = None) -> None:
         self.status = status
@@ -76,63 +76,63 @@ class ApiError(ClientError):
         super().__init__(message)
 
 
-class StrangerError(ClientError):
-    """Something answers, but no gateway."""
+class UnexpectedResponseError(ClientError):
+    """A server responded that is not a Cornserve gateway."""
 
     def __init__(self, url: str) -> None:
         self.url = url
-        super().__init__(f"{url} does not answer like a Cornserve gateway")
+        super().__init__(f"{url} did not respond like a Cornserve gateway: check the URL")
 
 
-class TargetError(ClientError):
-    """There is nothing that could be deployed. Nothing was sent."""
+class DeployTargetError(ClientError):
+    """The target of a deployment is not valid. Nothing was sent."""
 
 
 class DeploymentError(ClientError):
-    """What was deployed does not serve."""
+    """An app failed to start."""
 
     def __init__(self, view: AppView) -> None:
         self.view = view
         logs = "".join(f"\n  | {line}" for line in view.status.logs)
-        super().__init__(f"{view.name} does not serve: {view.status.message}{logs}")
+        super().__init__(f"{view.name} failed to start: {view.status.message}{logs}")
 
 
-class DeletedError(ClientError):
-    """The app is gone."""
+class AppDeletedError(ClientError):
+    """The app was deleted while it was being deployed."""
 
     def __init__(self, app: str) -> None:
         self.app = app
         super().__init__(f"{app} was deleted while it was being deployed")
 
 
-class NotInTimeError(ClientError, TimeoutError):
-    """What was waited for has not happened. It may still."""
+class WaitTimeoutError(ClientError, TimeoutError):
+    """An app did not reach the awaited state in time. It may still do so."""
 
 
 @contextmanager
-def translated(url: str, patience: float | None) -> Iterator[None]:
-    """Turns the HTTP library's errors into those above. `patience`: how long an answer was waited for."""
+def translated_errors(url: str, read_timeout: float | None) -> Iterator[None]:
+    """Turns the HTTP library's errors into those of this module."""
     try:
         yield
     except httpx.ConnectTimeout as error:
-        raise SilentError(url, CONNECT_SECONDS) from error
+        raise ResponseTimeoutError(url, CONNECT_SECONDS) from error
     except httpx.ConnectError as error:
         raise UnreachableError(url) from error
     except httpx.TimeoutException as error:
-        raise SilentError(url, ADMIN_SECONDS if patience is None else patience) from error
+        raise ResponseTimeoutError(url, ADMIN_SECONDS if read_timeout is None else read_timeout) from error
     except httpx.InvalidURL as error:
-        raise ClientError(f"this cannot be asked of {url}: {error}") from error
+        raise ClientError(f"cannot send the request to {url}: {error}") from error
     except httpx.TransportError as error:
         raise DisconnectedError(url) from error
 
 
 @contextmanager
-def understood(url: str) -> Iterator[None]:
-    """Around what reads an answer: whoever sends something else is no gateway."""
+def unexpected_response(url: str) -> Iterator[None]:
+    """Turns errors of code that parses a response into `UnexpectedResponseError`."""
     try:
         yield
     except (ValueError, TypeError, KeyError) as error:
-        raise StrangerError(url) from error
+        raise UnexpectedResponseError(url) from error
 
 
 class _ErrorBody(BaseModel):
@@ -141,19 +141,19 @@ class _ErrorBody(BaseModel):
     code: str | None = None
 
 
-def refusal(status: int, content: bytes) -> ApiError:
-    """What an answer with an error's status says."""
+def error_from_body(status: int, content: bytes) -> ApiStatusError:
+    """Returns the error for a response with an error status."""
     text = content.decode(errors="replace")
     try:
-        return told(status, from_json(text), text)
+        return error_from_json(status, from_json(text), text)
     except ValueError:
-        return told(status, None, text)
+        return error_from_json(status, None, text)
 
 
-def told(status: int, answer: Any, text: str) -> ApiError:
-    """The error in an answer of OpenAI's shape; something else is quoted."""
+def error_from_json(status: int, document: Any, text: str) -> ApiStatusError:
+    """Returns the error in a document in the format of OpenAI's API. Quotes `text` if it has another format."""
     try:
-        body = _ErrorBody.model_validate(answer["error"])
+        body = _ErrorBody.model_validate(document["error"])
     except (TypeError, KeyError, ValidationError):
-        return ApiError(status, f"HTTP status {status}: {text[:200].strip() or 'no explanation'}")
-    return ApiError(status, body.message, body.param, body.code)
+        return ApiStatusError(status, f"HTTP status {status}: {text[:200].strip() or 'without a message'}")
+    return ApiStatusError(status, body.message, body.param, body.code)

@@ -1,4 +1,4 @@
-"""Images for chats."""
+"""Images in chat messages."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ _MAGIC = {b"\x89PNG": "png", b"\xff\xd8": "jpeg", b"GIF8": "gif", b"RIFF": "webp
 
 
 def image_part(image: Path | bytes | str) -> dict[str, Any]:
-    """A part of a user's message: `{"role": "user", "content": [image_part(Path("cat.png")), {"type": "text", …}]}`.
+    """Returns a part of a user's message, in the format of OpenAI's API.
+
+    `{"role": "user", "content": [image_part(Path("cat.png")), {"type": "text", …}]}` is a message with an image.
 
     Args:
-        image: a file, the content of one, or a URL, which the gateway fetches.
+        image: the path of a file, the content of a file, or a URL that the gateway fetches.
     Raises:
         OSError: the file cannot be read.
-        ValueError: it is no PNG, JPEG, WebP or GIF.
+        ValueError: the image is not a PNG, JPEG, WebP or GIF.
     """
     url = image if isinstance(image, str) else _data_url(image if isinstance(image, bytes) else image.read_bytes())
     return {"type": "image_url", "image_url": {"url": url}}
@@ -26,4 +28,4 @@ def _data_url(content: bytes) -> str:
     for magic, kind in _MAGIC.items():
         if content.startswith(magic):
             return f"data:image/{kind};base64,{b64encode(content).decode()}"
-    raise ValueError("it is no PNG, JPEG, WebP or GIF")
+    raise ValueError("unsupported image format: give a PNG, JPEG, WebP or GIF")

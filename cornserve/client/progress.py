@@ -1,4 +1,4 @@
-"""How an app starts, in words: what each new view of it tells."""
+"""Progress messages while an app starts."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from cornserve.app.record import AppView, ReplicaState, ReplicaStatus
 
 
 class Progress:
-    """Remembers the last view, and tells what is new in the next."""
+    """Compares each view of an app with the last one."""
 
     def __init__(self) -> None:
         self.replicas: dict[str, ReplicaStatus] = {}
         self._message = ""
 
-    def take(self, view: AppView) -> Iterator[str]:
-        """Lines for people: what happened between the last view and this one."""
+    def update(self, view: AppView) -> Iterator[str]:
+        """Yields a line of text for each change since the last view."""
         replicas = {replica.id: replica for group in view.status.groups for replica in group.replicas}
         if not replicas and not view.settled and view.status.message not in ("", self._message):
             yield view.status.message
@@ -24,16 +24,16 @@ class Progress:
         for replica in replicas.values():
             last = before.get(replica.id)
             if last is None or (last.state, last.message) != (replica.state, replica.message):
-                yield from _what_happened(replica)
+                yield from _changes(replica)
 
 
-def _what_happened(replica: ReplicaStatus) -> Iterator[str]:
+def _changes(replica: ReplicaStatus) -> Iterator[str]:
     match replica.state:
         case ReplicaState.STARTING if replica.message:
             yield f"{replica.id}: {replica.message}"
         case ReplicaState.READY:
             yield f"{replica.id}: ready"
         case ReplicaState.DRAINING:
-            yield f"{replica.id}: finishes its requests and ends"
+            yield f"{replica.id}: draining: finishes its requests and stops"
         case ReplicaState.FAILED:
             yield f"{replica.id}: failed: {replica.message}"

@@ -1,4 +1,4 @@
-"""Where the models are that executors load."""
+"""Checks of model directories and model ids."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from cornserve_tasklib.hub import is_hub_id
 
 
 def check_model(model_id: str) -> None:
-    """Refuses, before anything heavy is loaded, what is neither a model's directory nor an id on the hub."""
+    """Raises `ExecutorStartError` unless `model_id` is a model directory or a valid Hugging Face id."""
     model = Path(model_id)
     if is_hub_id(model_id) and not model.exists():
         return
     if not model.is_dir():
-        raise ExecutorStartError(f"there is no model directory {model}")
+        raise ExecutorStartError(f"model directory not found: {model}")
     if not (model / "config.json").is_file():
         raise ExecutorStartError(f"{model} is not a model directory: it has no config.json")

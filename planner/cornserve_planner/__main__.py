@@ -12,7 +12,7 @@ from cornserve_planner.errors import PlannerError
 from cornserve_planner.workload.command import app as workload
 
 
-class Commands(TyperGroup):
+class PlannerCommandGroup(TyperGroup):
     """What the planner refuses is told in one line."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -24,7 +24,7 @@ class Commands(TyperGroup):
 
 
 app = typer.Typer(
-    cls=Commands,
+    cls=PlannerCommandGroup,
     name="python -m cornserve_planner",
     help="Plans which components of a model to run together or apart, and how many replicas of each.",
     no_args_is_help=True,

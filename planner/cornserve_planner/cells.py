@@ -9,13 +9,13 @@ from itertools import takewhile
 
 from cornserve_planner.errors import InfeasibleError, InvalidInputError
 from cornserve_planner.plan import Plan
-from cornserve_planner.problem import Problem
+from cornserve_planner.problem import PlanningProblem
 from cornserve_planner.solve.budget import Budget
-from cornserve_planner.solve.engine import Solver
-from cornserve_planner.solve.infeasible import require_routes
+from cornserve_planner.solve.infeasible import require_paths
 from cornserve_planner.solve.milp import max_rate
+from cornserve_planner.solve.solver import SolverSettings
 
-ROUNDING = 1e-9
+ROUNDING_TOLERANCE = 1e-9
 """Of a rate: a cell that serves more than its halves by less than this serves as much."""
 
 
@@ -35,13 +35,16 @@ class Cell:
 
     def __post_init__(self) -> None:
         if self.gpus < 1 or self.gpus & (self.gpus - 1):
-            raise InvalidInputError("cell.gpus", f"has to be a power of two, not {self.gpus}")
+            raise InvalidInputError("cell.gpus", f"must be a power of two, not {self.gpus}")
         if not (math.isfinite(self.rate) and self.rate >= 0):
-            raise InvalidInputError(f"cell of {self.gpus} GPUs", f"its rate has to be at least 0, not {self.rate}")
+            raise InvalidInputError(f"cell of {self.gpus} GPUs", f"the rate must be at least 0, not {self.rate}")
 
 
 def solve_cells(
-    problem: Problem, largest: int = 64, solver: Solver | None = None, progress: Callable[[Cell], None] | None = None
+    problem: PlanningProblem,
+    largest: int = 64,
+    solver: SolverSettings | None = None,
+    progress: Callable[[Cell], None] | None = None,
 ) -> tuple[Cell, ...]:
     """The best plan for every size up to `largest`, smallest first.
 
@@ -50,7 +53,7 @@ def solve_cells(
 
     Raises `InfeasibleError` if the model fits on no size.
     """
-    require_routes(problem)
+    require_paths(problem)
     cells: list[Cell] = []
     too_small: InfeasibleError | None = None
     for gpus in takewhile(lambda size: size <= largest, (1 << exponent for exponent in range(63))):
@@ -67,7 +70,7 @@ def solve_cells(
     return tuple(cells)
 
 
-def efficient(cells: Iterable[Cell]) -> tuple[Cell, ...]:
+def efficient_cells(cells: Iterable[Cell]) -> tuple[Cell, ...]:
     """The cells that serve more than smaller ones on as many GPUs, smallest first [C Algorithm 1].
 
     Beyond the paper: cells that serve nothing are dropped. It keeps the smallest even then, and its mixtures never end.
@@ -75,7 +78,7 @@ def efficient(cells: Iterable[Cell]) -> tuple[Cell, ...]:
     kept: list[Cell] = []
     for cell in sorted(cells, key=lambda cell: cell.gpus):
         if kept and cell.gpus == kept[-1].gpus:
-            raise InvalidInputError("cells", f"there are two of {cell.gpus} GPUs")
-        if cell.rate > (cell.gpus // kept[-1].gpus * kept[-1].rate * (1 + ROUNDING) if kept else 0.0):
+            raise InvalidInputError("cells", f"two cells have {cell.gpus} GPUs")
+        if cell.rate > (cell.gpus // kept[-1].gpus * kept[-1].rate * (1 + ROUNDING_TOLERANCE) if kept else 0.0):
             kept.append(cell)
     return tuple(kept)

@@ -1,6 +1,6 @@
-"""`cornserve plan`, which is `python -m cornserve_planner plan` where the planner is used alone.
+"""`cornserve plan`, also available as `python -m cornserve_planner plan`.
 
-What it needs is imported when it runs, so that `--help` and shell completion answer at once.
+The command imports its dependencies when it runs, so that `--help` and shell completion start fast.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import typer
 from cornserve_planner.errors import PlannerError
 
 if TYPE_CHECKING:
-    from cornserve_planner.session import Found, Wish
+    from cornserve_planner.planning import PlanRequest, PlanResult
 
 EXAMPLES = [
     "cornserve plan qwen2.5-omni-7b --gpus 16",
@@ -26,155 +26,176 @@ EXAMPLES = [
 ]
 
 FILE_COLUMNS = 160
-"""The width of what goes to a file, where nothing tells how much there is."""
+"""Width of the report if the output is not a terminal."""
 
 LIBRARIES = ("highspy", "matplotlib", "numpy", "pulp", "yaml")
 
 
 def model_names(incomplete: str) -> list[str]:
-    """For shell completion: looks at the files' names, and loads nothing."""
+    """Completes the names of shipped models. Lists file names and imports nothing."""
     names = sorted(path.stem for path in (Path(__file__).parent / "models").glob("*.yaml"))
     return [name for name in names if name.startswith(incomplete)]
 
 
 def require_libraries() -> None:
-    """Cornserve can be installed without what the planner needs. Raises `PlannerError` saying what to do then."""
+    """Raises `PlannerError` with an install command if optional dependencies are missing."""
     if missing := [name for name in LIBRARIES if find_spec(name) is None]:
-        raise PlannerError(f'{", ".join(missing)}: not installed; the planner needs: pip install "cornserve[planner]"')
+        raise PlannerError(f'{", ".join(missing)}: not installed: run pip install "cornserve[planner]"')
 
 
 def plan(
     model: Annotated[
         str,
         typer.Argument(
-            metavar="MODEL", help="One that is shipped, or a file that describes one.", autocompletion=model_names
+            metavar="MODEL", help="Name of a shipped model, or a file that describes one.", autocompletion=model_names
         ),
     ],
-    gpus: Annotated[int | None, typer.Option("--gpus", min=1, help="Serve as much as possible with so many.")] = None,
+    gpus: Annotated[int | None, typer.Option("--gpus", min=1, help="Maximize the rate within this many GPUs.")] = None,
     gpus_of: Annotated[
         list[str] | None,
-        typer.Option("--gpus-of", metavar="TYPE=N", help="At most so many of a type, in one plan; may be repeated."),
+        typer.Option(
+            "--gpus-of", metavar="TYPE=N", help="Use at most N GPUs of this type, in one plan. Can be repeated."
+        ),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option("--rate", min=0, help="Serve so many requests/s, as cheaply as possible.")
+        float | None, typer.Option("--rate", min=0, help="Serve this many requests/s at the lowest cost.")
     ] = None,
     workload: Annotated[
         Path | None,
         typer.Option(
-            "--workload", help="Shares of request types, or a file of requests. By default, what papers measured with."
+            "--workload",
+            help="File with shares of request types, or with requests. Default: the workload of the published"
+            " measurements.",
         ),
     ] = None,
     profile: Annotated[
-        Path | None, typer.Option("--profile", help="What options can do. By default, what papers print of the model.")
+        Path | None,
+        typer.Option("--profile", help="File with rates of deployment options. Default: the published rates."),
     ] = None,
     gpu_types: Annotated[
-        Path | None, typer.Option("--gpu-types", help="Memory and prices of GPUs, to replace those that are shipped.")
+        Path | None, typer.Option("--gpu-types", help="File with memory and prices of GPUs. Default: the shipped file.")
     ] = None,
     factor: Annotated[
         list[str] | None,
         typer.Option(
             "--factor",
             metavar="OPTION=FACTOR",
-            help="How many times as long an option takes as its components alone, instead of what its profile says.",
+            help="Colocation factor of an option: its time divided by the time of its components alone. Overrides the"
+            " profile. Can be repeated.",
         ),
     ] = None,
     objective: Annotated[
-        Literal["gpus", "dollars"], typer.Option("--objective", help="What a --rate is served with least of.")
+        Literal["gpus", "dollars"], typer.Option("--objective", help="Cost that a --rate minimizes.")
     ] = "gpus",
     largest_cell: Annotated[
-        int, typer.Option("--largest-cell", min=1, max=1024, help="GPUs that share a fast network.")
+        int,
+        typer.Option(
+            "--largest-cell", min=1, max=1024, help="GPUs of the largest cell: the GPUs that share a fast network."
+        ),
     ] = 64,
     whole: Annotated[
-        bool, typer.Option("--whole", help="One plan for all GPUs, instead of cells that can be added and taken away.")
+        bool, typer.Option("--whole", help="Make one plan for all GPUs instead of a mixture of cells.")
     ] = False,
-    solver: Annotated[Literal["highs", "cbc"], typer.Option("--solver", help="Who solves the program.")] = "highs",
+    solver: Annotated[Literal["highs", "cbc"], typer.Option("--solver", help="Solver to use.")] = "highs",
     time_limit: Annotated[
-        float, typer.Option("--time-limit", min=0.1, help="Seconds for each cell; then the best so far is taken.")
+        float,
+        typer.Option("--time-limit", min=0.1, help="Seconds for each cell; after that, the best plan so far is used."),
     ] = 60.0,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Also: all strategies, what one more replica gives.")
+        bool, typer.Option("--explain", help="Also print sources, all strategies and the gain of one more replica.")
     ] = False,
-    save: Annotated[Path | None, typer.Option("--save", dir_okay=False, help="Write what to run, as JSON.")] = None,
+    save: Annotated[
+        Path | None, typer.Option("--save", dir_okay=False, help="Write the deployment plan to this file, as JSON.")
+    ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option("--plot", dir_okay=False, help="Draw the executor graph, and requests/s against GPUs."),
+        typer.Option(
+            "--plot", dir_okay=False, help="Draw the executor graph and the throughput to this file (.svg, .png, .pdf)."
+        ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Find out which components of a model to run together or apart, and how many replicas of each.
+    """Find which components of a model to run together or apart, and how many replicas of each.
 
-    Needs no cluster and no GPU.
+    Needs neither a cluster nor a GPU.
     """
     require_libraries()
     if save is not None and plot is not None and save.expanduser().resolve() == plot.expanduser().resolve():
-        raise PlannerError(f"--save, --plot: both would write {save}")
-    from cornserve_planner.session import Wish
+        raise PlannerError(f"--save, --plot: both name {save}: use two files")
+    from cornserve_planner.planning import PlanRequest
 
-    wish = Wish(
+    request = PlanRequest(
         model=model,
         gpus=gpus,
-        gpus_of=_settings("--gpus-of", "TYPE=N, a type and a whole number", gpus_of, _count),
+        gpus_of=_parse_settings("--gpus-of", "TYPE=N, a type and a whole number", gpus_of, _parse_count),
         rate=rate,
         workload=workload,
         profile=profile,
         gpu_types=gpu_types,
-        factors=_settings("--factor", "OPTION=FACTOR, a name and a number", factor, float),
+        factors=_parse_settings("--factor", "OPTION=FACTOR, a name and a number", factor, float),
         objective=objective,
         largest_cell=largest_cell,
         whole=whole,
         solver=solver,
         time_limit=time_limit,
     )
-    found = _find(wish, quiet=json)
-    _show(found, json=json, explain=explain)
-    _write(found, save, plot)
+    result = _make_plan(request, quiet=json)
+    _show(result, json=json, explain=explain)
+    _write_files(result, save, plot)
 
 
 Number = TypeVar("Number", int, float)
 
 
-def _settings(option: str, form: str, settings: list[str] | None, read: Callable[[str], Number]) -> dict[str, Number]:
-    found: dict[str, Number] = {}
+def _parse_settings(
+    option: str, form: str, settings: list[str] | None, parse: Callable[[str], Number]
+) -> dict[str, Number]:
+    parsed: dict[str, Number] = {}
     for setting in settings or []:
         name, _, number = setting.rpartition("=")
-        if name in found:
+        if name in parsed:
             raise PlannerError(f"{option}: {name!r} is given twice")
         try:
-            found[name] = read(number)
+            parsed[name] = parse(number)
         except ValueError:
-            raise PlannerError(f"{option} is {form}: not {setting!r}") from None
-    return found
+            raise PlannerError(f"{option} must be {form}, not {setting!r}") from None
+    return parsed
 
 
-def _count(text: str) -> int:
-    """Raises `ValueError` for anything but digits."""
+def _parse_count(text: str) -> int:
+    """Raises `ValueError` unless `text` consists of ASCII digits."""
     if not (text.isascii() and text.isdigit()):
         raise ValueError(text)
     return int(text)
 
 
-def _find(wish: Wish, *, quiet: bool) -> Found:
-    """Shows how far it is, on a terminal."""
+def _make_plan(request: PlanRequest, *, quiet: bool) -> PlanResult:
+    """Runs the planner and shows a progress bar on a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from cornserve_planner.session import find
+    from cornserve_planner.planning import make_plan
 
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as progress:
         task = progress.add_task("Reading", total=None)
 
-        def advance(done: int, total: int, what: str) -> None:
+        def update(done: int, total: int, what: str) -> None:
             progress.update(task, completed=done, total=total, description=what)
 
-        return find(wish, advance)
+        return make_plan(request, update)
 
 
-def _write(found: Found, save: Path | None, plot: Path | None) -> None:
+def _write_files(result: PlanResult, save: Path | None, plot: Path | None) -> None:
     from cornserve_planner.errors import InvalidInputError
 
-    for path, write in ((save, found.save), (plot, found.plot)):
+    def draw(path: Path) -> None:
+        from cornserve_planner.diagram import draw_plan
+
+        draw_plan(result, path)
+
+    for path, write in ((save, result.save), (plot, draw)):
         if path is not None:
             try:
                 write(path.expanduser())
@@ -182,11 +203,11 @@ def _write(found: Found, save: Path | None, plot: Path | None) -> None:
                 raise InvalidInputError(str(path), f"cannot be written: {error.strerror}") from error
 
 
-def _show(found: Found, *, json: bool, explain: bool) -> None:
+def _show(result: PlanResult, *, json: bool, explain: bool) -> None:
     if json:
         from pydantic_core import to_json
 
-        typer.echo(to_json(found.as_document(), indent=2).decode())
+        typer.echo(to_json(result.as_document(), indent=2).decode())
     else:
         from rich.console import Console
 
@@ -195,4 +216,4 @@ def _show(found: Found, *, json: bool, explain: bool) -> None:
         console = Console(highlight=False)
         if not console.is_terminal:
             console.width = FILE_COLUMNS
-        console.print(report(found, everything=explain))
+        console.print(report(result, everything=explain))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.graph import DeploymentOption, ExecutorGraph, RequestType, Step
+from cornserve_planner.graph import DeploymentOption, ExecutorGraph, PathStep, RequestType
 from cornserve_planner.problem import SHARES_TOLERANCE
 
 INDEPENDENT = 1e-6
@@ -25,7 +25,7 @@ INDEPENDENT = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Measurement:
+class ThroughputMeasurement:
     """What one replica of an option was measured to serve.
 
     Args:
@@ -39,14 +39,14 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class MeasurementCheck:
     """A measurement beside what the conversion makes of its mix.
 
     Args:
         fitted: whether the measurement was itself fitted, among more than were needed; then the error is a residual.
     """
 
-    measurement: Measurement
+    measurement: ThroughputMeasurement
     predicted: float
     fitted: bool
 
@@ -57,7 +57,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Conversion:
+class ThroughputConversion:
     """Seconds of a replica's time. Calling it makes it what `Problem.of` asks for.
 
     Args:
@@ -67,18 +67,18 @@ class Conversion:
 
     seconds: Mapping[tuple[str, str], float]
     factors: Mapping[str, float]
-    checks: tuple[Check, ...] = ()
+    checks: tuple[MeasurementCheck, ...] = ()
 
-    def __call__(self, request_type: RequestType, step: Step) -> float:
+    def __call__(self, request_type: RequestType, step: PathStep) -> float:
         return math.fsum(self.seconds[step.option, component] for component in step.role)
 
 
 def convert(
     graph: ExecutorGraph,
     types: Iterable[RequestType],
-    measurements: Iterable[Measurement],
+    measurements: Iterable[ThroughputMeasurement],
     factors: Mapping[str, float] | None = None,
-) -> Conversion:
+) -> ThroughputConversion:
     """Converts the measurements of all options that are on some path.
 
     An option's first measurement fits its factor, and the others check it; only where a component was never measured
@@ -97,12 +97,12 @@ class _Fit:
         self,
         graph: ExecutorGraph,
         types: Mapping[str, RequestType],
-        measurements: tuple[Measurement, ...],
+        measurements: tuple[ThroughputMeasurement, ...],
         assumed: Mapping[str, float],
     ) -> None:
         self.types = types
         self.options = [o for o in graph.options if any(o.name in path.options for path in graph.paths)]
-        self.measured: dict[str, list[Measurement]] = {}
+        self.measured: dict[str, list[ThroughputMeasurement]] = {}
         for measurement in measurements:
             _check(measurement, graph, types)
             self.measured.setdefault(measurement.option, []).append(measurement)
@@ -111,10 +111,10 @@ class _Fit:
         """Seconds of a component by itself, by the type and number of the GPUs."""
         self.seconds: dict[tuple[str, str], float] = {}
         self.factors: dict[str, float] = {}
-        self.checks: list[Check] = []
+        self.checks: list[MeasurementCheck] = []
         self._check_assumed()
 
-    def convert(self) -> Conversion:
+    def convert(self) -> ThroughputConversion:
         for option in self.options:
             if len(option.components) == 1:
                 self._take_alone(option)
@@ -124,7 +124,7 @@ class _Fit:
             if not fitted:
                 raise self._never_told(waiting[0])
             waiting = [option for option in waiting if option not in fitted]
-        return Conversion(self.seconds, self.factors, tuple(self.checks))
+        return ThroughputConversion(self.seconds, self.factors, tuple(self.checks))
 
     def _take_alone(self, option: DeploymentOption) -> None:
         (component,) = option.components
@@ -147,13 +147,17 @@ class _Fit:
             elif measured:
                 factor = 1 / measured[0].rate / self._demand(option, alone, measured[0])
             else:
-                raise InvalidInputError(f"options.{option.name}", "was not measured; measure it or assume its factor")
+                raise InvalidInputError(f"options.{option.name}", "was not measured: measure it or give its factor")
             self._settle(option, factor, alone, used=min(1, len(measured)))
             return True
         return self._fit_unknown(option, alone, unknown, measured)
 
     def _fit_unknown(
-        self, option: DeploymentOption, alone: Mapping[str, float], unknown: list[str], measured: list[Measurement]
+        self,
+        option: DeploymentOption,
+        alone: Mapping[str, float],
+        unknown: list[str],
+        measured: list[ThroughputMeasurement],
     ) -> bool:
         """Least squares: the seconds measured at each mix are those of its components, weighted by their use."""
         columns = [[self._use(component, m) for m in measured] for component in unknown]
@@ -171,7 +175,7 @@ class _Fit:
             names = [f"the factor of {option.name}"] * bool(alone) + unknown
             raise InvalidInputError(
                 f"measurements of {option.name}",
-                f"contradict each other: {names[found.index(least)]} would come to {least:.3g}",
+                f"contradict each other: {names[found.index(least)]} would be {least:.3g}",
             )
         factor = found.pop(0) if alone else 1.0
         fitted = {component: value / factor for component, value in zip(unknown, found, strict=True)}
@@ -188,7 +192,7 @@ class _Fit:
         for index, measurement in enumerate(self.measured.get(option.name, [])):
             if index >= used or not exact:
                 predicted = 1 / (factor * self._demand(option, times, measurement))
-                self.checks.append(Check(measurement, predicted, fitted=index < used))
+                self.checks.append(MeasurementCheck(measurement, predicted, fitted=index < used))
 
     def _alone(self, option: DeploymentOption, component: str) -> float | None:
         """A component's seconds by itself on the same type of GPU, and as many of them if that is known; what other
@@ -200,16 +204,18 @@ class _Fit:
         ]
         return min(found, key=lambda item: (abs(item[0] - option.gpus), item[0]))[1] if found else None
 
-    def _use(self, component: str, measurement: Measurement) -> float:
+    def _use(self, component: str, measurement: ThroughputMeasurement) -> float:
         """The fraction of a mix's requests that need a component."""
         return math.fsum(share for name, share in measurement.mix.items() if component in self.types[name].components)
 
-    def _needed(self, component: str, measurement: Measurement) -> float:
+    def _needed(self, component: str, measurement: ThroughputMeasurement) -> float:
         if not (use := self._use(component, measurement)):
             raise InvalidInputError(f"measurements of {measurement.option}", f"no request of the mix needs {component}")
         return use
 
-    def _demand(self, option: DeploymentOption, times: Mapping[str, float], measurement: Measurement) -> float:
+    def _demand(
+        self, option: DeploymentOption, times: Mapping[str, float], measurement: ThroughputMeasurement
+    ) -> float:
         """d_s: the seconds that a mean request of a mix takes of an option, without its factor."""
         demand = math.fsum(self._use(component, measurement) * times[component] for component in option.components)
         if not demand:
@@ -224,8 +230,8 @@ class _Fit:
         mixes = len(self.measured.get(option.name, []))
         return InvalidInputError(
             f"components.{unknown[0]}",
-            f"was never measured alone, and {option.name}, measured at {mixes} mix{'es' * (mixes != 1)}, does not tell "
-            f"it from others: measure it alone, or {option.name} at {needed} mixes that need them differently",
+            f"was never measured alone, and {option.name}, measured at {mixes} mix{'es' * (mixes != 1)}, does not "
+            f"separate it from the others: measure it alone, or {option.name} with {needed} different mixes",
         )
 
     def _check_assumed(self) -> None:
@@ -233,23 +239,23 @@ class _Fit:
         for name, factor in self.assumed.items():
             where = f"factors.{name}"
             if name not in names:
-                raise InvalidInputError(where, "is no option on any path")
+                raise InvalidInputError(where, "is not an option on any path")
             if name in self.measured:
                 raise InvalidInputError(where, "is assumed, but the option was measured")
             if not (math.isfinite(factor) and factor > 0):
-                raise InvalidInputError(where, f"has to be a number above 0, not {factor}")
+                raise InvalidInputError(where, f"must be a number above 0, not {factor}")
 
 
-def _check(measurement: Measurement, graph: ExecutorGraph, types: Mapping[str, RequestType]) -> None:
+def _check(measurement: ThroughputMeasurement, graph: ExecutorGraph, types: Mapping[str, RequestType]) -> None:
     where = f"measurements of {measurement.option}"
     if measurement.option not in graph.option:
-        raise InvalidInputError(where, "is no option of the model")
+        raise InvalidInputError(where, "is not an option of the model")
     if not (math.isfinite(measurement.rate) and measurement.rate > 0):
-        raise InvalidInputError(f"{where}.rate", f"has to be a number above 0, not {measurement.rate}")
+        raise InvalidInputError(f"{where}.rate", f"must be a number above 0, not {measurement.rate}")
     for name, share in measurement.mix.items():
         if name not in types:
-            raise InvalidInputError(f"{where}.mix", f"{name!r} is no request type")
+            raise InvalidInputError(f"{where}.mix", f"{name!r} is not a request type")
         if not (math.isfinite(share) and share >= 0):
-            raise InvalidInputError(f"{where}.mix.{name}", f"has to be a number of at least 0, not {share}")
+            raise InvalidInputError(f"{where}.mix.{name}", f"must be a number of at least 0, not {share}")
     if abs((total := math.fsum(measurement.mix.values())) - 1) > SHARES_TOLERANCE:
-        raise InvalidInputError(f"{where}.mix", f"its shares add up to {total:.6g}, not to 1")
+        raise InvalidInputError(f"{where}.mix", f"the shares add up to {total:.6g}, not to 1")

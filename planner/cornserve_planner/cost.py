@@ -13,7 +13,7 @@ from cornserve_planner.errors import InvalidInputError
 
 
 @dataclass(frozen=True, slots=True)
-class Latency:
+class RequestLatency:
     """Of a request, in seconds [H Eq. 5]."""
 
     vision: float
@@ -68,5 +68,5 @@ def cost_saving(vision_to_language: float, price_ratio: float) -> float:
 def _require(name: str, value: float, least: float | None = None) -> None:
     if not math.isfinite(value) or value < 0 or (value == 0 and least is None):
         raise InvalidInputError(
-            name, f"has to be a number {'above 0' if least is None else 'of at least 0'}, not {value}"
+            name, f"must be a number {'above 0' if least is None else 'of at least 0'}, not {value}"
         )

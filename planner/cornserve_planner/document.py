@@ -21,13 +21,13 @@ from cornserve_planner.errors import InvalidInputError
 FAMILY = "cornserve-planner"
 
 
-class Part(BaseModel):
+class DocumentPart(BaseModel):
     """Of a document."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
 
-class Document(Part):
+class Document(DocumentPart):
     """Base of the documents. Subclasses name their kind: `format: cornserve-planner/KIND`."""
 
     kind: ClassVar[str]
@@ -41,7 +41,7 @@ class Document(Part):
         except OSError as error:
             raise InvalidInputError(str(path), f"cannot be read: {error.strerror}") from error
         except UnicodeDecodeError as error:
-            raise InvalidInputError(str(path), "is no text in UTF-8") from error
+            raise InvalidInputError(str(path), "is not UTF-8 text") from error
         return cls.parse(text, source=path.name)
 
     @classmethod
@@ -54,28 +54,30 @@ class Document(Part):
         """From text; `source` is what errors call it, and JSON if it ends so."""
         try:
             fields = _load(text, as_json=source.endswith(".json"))
-            cls._take_header(fields)
+            cls._pop_header(fields)
             # Through JSON: there, strictness tells 1 from "1" and true, but takes lists as tuples.
             return cls.model_validate_json(json.dumps(fields, default=str))
         except ValidationError as error:
-            raise complaint(error, f"{FAMILY}/{cls.kind}").within(source) from error
+            raise input_error_from(error, f"{FAMILY}/{cls.kind}").within(source) from error
         except InvalidInputError as error:
             raise error.within(source) from error
 
     @classmethod
-    def _take_header(cls, fields: Any) -> None:
+    def _pop_header(cls, fields: Any) -> None:
         if not isinstance(fields, dict):
-            raise InvalidInputError("document", f"has to be a mapping of fields, not {_shown(fields)}")
+            raise InvalidInputError("document", f"must be a mapping of fields, not {_shown(fields)}")
         wanted = f"{FAMILY}/{cls.kind}"
         if "format" not in fields:
             raise InvalidInputError("format", f"is missing: write {wanted!r}")
         if (found := fields.pop("format")) != wanted:
-            raise InvalidInputError("format", f"is {_shown(found)}, and has to be {wanted!r}")
+            raise InvalidInputError("format", f"must be {wanted!r}, not {_shown(found)}")
         if "version" not in fields:
             raise InvalidInputError("version", f"is missing: write {cls.version}")
         found = fields.pop("version")
         if found is True or found != cls.version:
-            raise InvalidInputError("version", f"is {_shown(found)}, and this release reads only {cls.version}")
+            raise InvalidInputError(
+                "version", f"unsupported version {_shown(found)}: this release reads version {cls.version}"
+            )
 
     def dump(self) -> str:
         """As JSON that `parse` reads."""
@@ -89,18 +91,18 @@ class Document(Part):
 def _load(text: str, *, as_json: bool) -> Any:
     try:
         if as_json:
-            return json.loads(text, object_pairs_hook=without_duplicates, parse_constant=_refuse_constant)
+            return json.loads(text, object_pairs_hook=reject_duplicates, parse_constant=_refuse_constant)
         return yaml.load(text, Loader=_StrictLoader)
     except json.JSONDecodeError as error:
-        raise InvalidInputError(f"line {error.lineno}", f"is no JSON: {error.msg}") from error
+        raise InvalidInputError(f"line {error.lineno}", f"invalid JSON: {error.msg}") from error
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise InvalidInputError(f"line {line}", f"is no YAML: {error.problem}") from error
+        raise InvalidInputError(f"line {line}", f"invalid YAML: {error.problem}") from error
     except yaml.YAMLError as error:
-        raise InvalidInputError("document", f"is no YAML: {' '.join(str(error).split())}") from error
+        raise InvalidInputError("document", f"invalid YAML: {' '.join(str(error).split())}") from error
 
 
-def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object. Raises `InvalidInputError` for a field that is given twice: JSON's readers take the last one."""
     fields: dict[str, Any] = {}
     for name, value in pairs:
@@ -111,7 +113,7 @@ def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_constant(constant: str) -> NoReturn:
-    raise InvalidInputError("document", f"{constant} is no number")
+    raise InvalidInputError("document", f"{constant} is not a number")
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -131,17 +133,17 @@ _StrictLoader.add_implicit_resolver(
 )
 
 
-def complaint(error: ValidationError, kind: str) -> InvalidInputError:
+def input_error_from(error: ValidationError, kind: str) -> InvalidInputError:
     """pydantic's first complaint, in our words: the others often follow from it."""
     found = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in found["loc"]) or "document"
     if found["type"] == "missing":
         return InvalidInputError(where, "is missing")
     if found["type"] == "extra_forbidden":
-        return InvalidInputError(where, f"is no field of {kind}")
+        return InvalidInputError(where, f"is not a field of {kind}")
     reason = found["msg"].removeprefix("Value error, ")
     if reason.startswith("Input should be "):
-        reason = f"has to be {reason.removeprefix('Input should be ')}, not {_shown(found['input'])}"
+        reason = f"must be {reason.removeprefix('Input should be ')}, not {_shown(found['input'])}"
     return InvalidInputError(where, reason)
 
 

@@ -19,7 +19,7 @@ Edge = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Component:
+class ModelComponent:
     """One part of a model, the finest that some option separates. `after`: whose output it takes."""
 
     name: str
@@ -61,7 +61,7 @@ class RequestType:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PathStep:
     """An option's role on a path: which of its components it runs there, in the model's order."""
 
     option: str
@@ -78,14 +78,14 @@ class ValidPath:
 
     type: RequestType
     path: Path
-    steps: tuple[Step, ...]
+    steps: tuple[PathStep, ...]
 
 
 @dataclass(frozen=True)
 class ExecutorGraph:
     """Raises `InvalidInputError` for duplicates, unknown names, cycles, and paths that run nothing."""
 
-    components: tuple[Component, ...]
+    components: tuple[ModelComponent, ...]
     options: tuple[DeploymentOption, ...]
     paths: tuple[Path, ...]
     _after: dict[str, frozenset[str]] = field(init=False, repr=False, compare=False)
@@ -110,7 +110,7 @@ class ExecutorGraph:
             edge for path in self.paths for edge in self.transfers(self._walk(path, self._components_of(path))[0])
         )
 
-    def transfers(self, steps: tuple[Step, ...]) -> tuple[Edge, ...]:
+    def transfers(self, steps: tuple[PathStep, ...]) -> tuple[Edge, ...]:
         """Between which options of a path data goes: where a component needs the output of another's role."""
         present = frozenset(component for step in steps for component in step.role)
         runs = {component: index for index, step in enumerate(steps) for component in step.role}
@@ -130,10 +130,10 @@ class ExecutorGraph:
         where = f"types.{request_type.name}"
         known = {component.name for component in self.components}
         if unknown := sorted(request_type.components - known):
-            raise InvalidInputError(where, f"needs {_listed(unknown)}, of {_listed(sorted(known))}")
+            raise InvalidInputError(where, f"unknown components {_listed(unknown)}: use {_listed(sorted(known))}")
         if not request_type.components:
-            raise InvalidInputError(where, "needs no component")
-        found: dict[tuple[Step, ...], ValidPath] = {}
+            raise InvalidInputError(where, "must need at least one component")
+        found: dict[tuple[PathStep, ...], ValidPath] = {}
         for path in self.paths:
             steps, left = self._walk(path, request_type.components)
             if not left:
@@ -142,7 +142,7 @@ class ExecutorGraph:
             raise InvalidInputError(where, f"has no path: {self._why_none(request_type)}")
         return tuple(found.values())
 
-    def _walk(self, path: Path, needed: frozenset[str]) -> tuple[tuple[Step, ...], frozenset[str]]:
+    def _walk(self, path: Path, needed: frozenset[str]) -> tuple[tuple[PathStep, ...], frozenset[str]]:
         """The roles on a path, and what remains to be run after it. An option runs what it can of what is left and
         has its inputs [C App. C, Algorithm 3]; so E → EL encodes in E, and EL only decodes."""
         left, steps = needed, []
@@ -152,7 +152,7 @@ class ExecutorGraph:
                 possible -= blocked
             if possible:
                 role = tuple(component.name for component in self.components if component.name in possible)
-                steps.append(Step(option, role))
+                steps.append(PathStep(option, role))
                 left -= possible
         return tuple(steps), left
 
@@ -172,14 +172,14 @@ class ExecutorGraph:
         if closest is None:
             return "the model declares no paths"
         needed, left = _listed(sorted(request_type.components)), _listed(sorted(closest))
-        return f"none runs all of {needed}; the best leaves {left}"
+        return f"none runs all of {needed}; the closest one omits {left}"
 
     def _check_components(self) -> None:
         known = {component.name for component in self.components}
         for component in self.components:
             for before in component.after:
                 if before not in known:
-                    raise InvalidInputError(f"components.{component.name}.after", f"{before!r} is no component")
+                    raise InvalidInputError(f"components.{component.name}.after", f"{before!r} is not a component")
 
     def _ancestors(self) -> dict[str, frozenset[str]]:
         ancestors: dict[str, frozenset[str]] = {}
@@ -187,7 +187,7 @@ class ExecutorGraph:
         while waiting:
             ready = [component for component in waiting.values() if ancestors.keys() >= set(component.after)]
             if not ready:
-                raise InvalidInputError("components", f"{_listed(sorted(waiting))} wait for each other in a cycle")
+                raise InvalidInputError("components", f"{_listed(sorted(waiting))} depend on each other in a cycle")
             for component in ready:
                 direct = frozenset(component.after)
                 ancestors[component.name] = direct.union(*(ancestors[before] for before in direct))
@@ -202,9 +202,9 @@ class ExecutorGraph:
             _require_unique(f"{where}.components", option.components)
             for name in option.components:
                 if name not in self._after:
-                    raise InvalidInputError(f"{where}.components", f"{name!r} is no component of the model")
+                    raise InvalidInputError(f"{where}.components", f"{name!r} is not a component of the model")
             if option.gpus < 1:
-                raise InvalidInputError(f"{where}.gpus", f"has to be at least 1, not {option.gpus}")
+                raise InvalidInputError(f"{where}.gpus", f"must be at least 1, not {option.gpus}")
 
     def _check_paths(self) -> None:
         for index, path in enumerate(self.paths):
@@ -212,7 +212,7 @@ class ExecutorGraph:
                 raise InvalidInputError(f"paths.{index}", "has no options")
             for name in path.options:
                 if name not in self.option:
-                    raise InvalidInputError(f"paths.{index}", f"{name!r} is no option of the model")
+                    raise InvalidInputError(f"paths.{index}", f"{name!r} is not an option of the model")
 
 
 def _require_unique(where: str, names: Iterable[str]) -> None:

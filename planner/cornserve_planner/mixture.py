@@ -17,10 +17,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from cornserve_planner.cells import Cell, efficient
+from cornserve_planner.cells import Cell, efficient_cells
 from cornserve_planner.errors import InfeasibleError, InvalidInputError
 
-MISS = Fraction(1, 10**9)
+RATE_TOLERANCE = Fraction(1, 10**9)
 """By which fraction a mixture may miss its target: what rounding does to a target such as 0.1 + 0.2."""
 
 
@@ -39,11 +39,11 @@ def fewest_gpus(cells: Iterable[Cell], rate: float) -> Mixture:
     Raises `InfeasibleError` if no cell serves anything.
     """
     if not (math.isfinite(rate) and rate >= 0):
-        raise InvalidInputError("rate", f"has to be a number of at least 0, not {rate}")
-    usable = efficient(cells)
+        raise InvalidInputError("rate", f"must be a number of at least 0, not {rate}")
+    usable = efficient_cells(cells)
     if rate and not usable:
-        raise InfeasibleError("cells", f"none of them serves anything, and {rate:g} requests/s are asked for")
-    return _mixture(usable, _close(missing=lowest_accepted(rate), cells=usable)[1])
+        raise InfeasibleError("cells", f"all cells have rate 0, but {rate:g} requests/s are requested")
+    return _mixture(usable, _close(missing=minimum_rate(rate), cells=usable)[1])
 
 
 def most_requests(cells: Iterable[Cell], gpus: int) -> Mixture:
@@ -52,20 +52,20 @@ def most_requests(cells: Iterable[Cell], gpus: int) -> Mixture:
     Raises `InfeasibleError` if no cell fits.
     """
     if gpus < 0:
-        raise InvalidInputError("gpus", f"has to be at least 0, not {gpus}")
-    usable = efficient(cells)
+        raise InvalidInputError("gpus", f"must be at least 0, not {gpus}")
+    usable = efficient_cells(cells)
     counts, left = {}, gpus
     for cell in reversed(usable):
         counts[cell.gpus], left = divmod(left, cell.gpus)
     if not any(counts.values()):
-        least = f"the smallest that serves anything takes {usable[0].gpus}" if usable else "none serves anything"
+        least = f"the smallest usable cell needs {usable[0].gpus} GPUs" if usable else "all cells have rate 0"
         raise InfeasibleError(f"the budget of {gpus} GPUs", f"no cell fits: {least}")
     return _mixture(usable, counts)
 
 
-def lowest_accepted(rate: float) -> Fraction:
+def minimum_rate(rate: float) -> Fraction:
     """What a mixture has to serve for a target."""
-    return Fraction(rate) * (1 - MISS)
+    return Fraction(rate) * (1 - RATE_TOLERANCE)
 
 
 def total_rate(cells: Iterable[Cell], counts: Mapping[int, int]) -> Fraction:

@@ -6,17 +6,17 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from cornserve_planner.document import Document, Part
+from cornserve_planner.document import Document, DocumentPart
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.graph import Component, DeploymentOption, ExecutorGraph, Path
-from cornserve_planner.workload.classes import Modalities
+from cornserve_planner.graph import DeploymentOption, ExecutorGraph, ModelComponent, Path
+from cornserve_planner.workload.request_types import Modalities
 
 Name = Annotated[str, Field(min_length=1, max_length=100)]
 
 
 def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
-    for place, name in enumerate(names):
-        if name in names[:place]:
+    for index, name in enumerate(names):
+        if name in names[:index]:
             raise ValueError(f"{name!r} is given twice")
     return names
 
@@ -25,13 +25,13 @@ Components = Annotated[tuple[Name, ...], Field(min_length=1), AfterValidator(_ea
 """Names of a model's, in no order, each once."""
 
 
-class ComponentEntry(Part):
+class ComponentEntry(DocumentPart):
     """`after`: the components whose output this one takes."""
 
     after: tuple[Name, ...] = ()
 
 
-class OptionEntry(Part):
+class OptionEntry(DocumentPart):
     """`gpu` names the GPU type that a replica's GPUs are of; without it, any."""
 
     components: tuple[Name, ...] = Field(min_length=1)
@@ -68,7 +68,7 @@ class ModelDocument(Document):
     def graph(self) -> ExecutorGraph:
         """Raises `InvalidInputError`, as `read` and `parse` have done before."""
         return ExecutorGraph(
-            components=tuple(Component(name, entry.after) for name, entry in self.components.items()),
+            components=tuple(ModelComponent(name, entry.after) for name, entry in self.components.items()),
             options=tuple(
                 DeploymentOption(name, entry.components, entry.gpus, entry.gpu) for name, entry in self.options.items()
             ),
@@ -78,4 +78,4 @@ class ModelDocument(Document):
     def model_post_init(self, _: object) -> None:
         self.graph()
         if self.modalities is not None and (unknown := self.modalities.components - self.components.keys()):
-            raise InvalidInputError("modalities", f"{', '.join(sorted(unknown))}: no component of the model")
+            raise InvalidInputError("modalities", f"{', '.join(sorted(unknown))}: not a component of the model")

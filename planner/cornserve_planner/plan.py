@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from cornserve_planner.document import Document, Part
+from cornserve_planner.document import Document, DocumentPart
 
 NonNegative = Annotated[float, Field(ge=0)]
 
@@ -23,7 +23,7 @@ class Objective(StrEnum):
     """Fewest dollars per hour for a rate [H §4.3]."""
 
 
-class PathRate(Part):
+class PathRate(DocumentPart):
     """Requests of a type per second on a path: x_{t,p} of [C App. B]."""
 
     type: str

@@ -1,6 +1,6 @@
 """Pictures: an executor graph with replicas and rates, and throughput against GPUs.
 
-The only module that loads matplotlib. It takes what is to be seen, not plans: `picture.py` says what that is.
+The only module that loads matplotlib. It takes what is to be seen, not plans: `diagram.py` says what that is.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from matplotlib.path import Path as Outline
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Affine2D
 
-from cornserve_planner.layout import Edge, Layout, Point, layout
+from cornserve_planner.diagram_layout import DiagramEdge, DiagramLayout, Point, layout_graph
 
 STYLE = {
     "font.size": 9,
@@ -37,25 +37,25 @@ LINES = ("#d84315", "#1565c0", "#2e7d32", "#6a1b9a", "#00838f", "#9e9d24")
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class DiagramBox:
     """An executor group."""
 
     title: str
     lines: Sequence[str]
-    busy: float
+    utilisation: float
     """Of its replicas' time: 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
-class GraphPicture:
+class GraphDiagram:
     title: str
-    boxes: Mapping[str, Box]
-    rates: Mapping[Edge, float]
+    boxes: Mapping[str, DiagramBox]
+    rates: Mapping[DiagramEdge, float]
     """Requests per second on each arrow."""
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class ChartCurve:
     label: str
     points: Sequence[Point]
     """GPUs, and requests per second."""
@@ -63,60 +63,62 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
-class RatePicture:
+class RateChart:
     title: str
-    curves: Sequence[Curve]
+    curves: Sequence[ChartCurve]
 
 
-def draw(file: Path, graphs: Sequence[GraphPicture], rates: RatePicture | None = None) -> None:
+def draw(file: Path, graphs: Sequence[GraphDiagram], rates: RateChart | None = None) -> None:
     """Writes one picture, above one another, in the format that the file's name ends with (.svg, .png, .pdf).
 
     Raises:
         OSError: it cannot be written.
         ValueError: nothing draws that format.
     """
-    layouts = [layout([*graph.boxes], [*graph.rates]) for graph in graphs]
-    sizes = [_inches(laid) for laid in layouts] + ([(7.0, 3.6)] if rates is not None else [])
+    layouts = [layout_graph([*graph.boxes], [*graph.rates]) for graph in graphs]
+    sizes = [_inches(positioned) for positioned in layouts] + ([(7.0, 3.6)] if rates is not None else [])
     width, height = max(width for width, _ in sizes), sum(height for _, height in sizes)
     with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
         figure = Figure(figsize=(width, height), layout="constrained")
         rows = figure.subplots(len(sizes), 1, squeeze=False, height_ratios=[height for _, height in sizes])[:, 0]
-        for axes, graph, laid in zip(rows, graphs, layouts, strict=False):
-            _draw_graph(axes, graph, laid)
+        for axes, graph, positioned in zip(rows, graphs, layouts, strict=False):
+            _draw_graph(axes, graph, positioned)
         if rates is not None:
             _draw_rates(rows[-1], rates)
         figure.savefig(file, dpi=150, metadata={"Date": None} if file.suffix == ".svg" else None)
 
 
-def _inches(laid: Layout) -> tuple[float, float]:
-    return max(5.0, LAYER_INCHES * laid.layers), 0.6 + ROW_INCHES * max(1.5, laid.rows)
+def _inches(positioned: DiagramLayout) -> tuple[float, float]:
+    return max(5.0, LAYER_INCHES * positioned.layers), 0.6 + ROW_INCHES * max(1.5, positioned.rows)
 
 
-def _draw_graph(axes: Any, graph: GraphPicture, laid: Layout) -> None:
+def _draw_graph(axes: Any, graph: GraphDiagram, positioned: DiagramLayout) -> None:
     axes.set_axis_off()
     axes.set_title(graph.title, loc="left", color=INK, fontweight="bold")
-    heights = [y for _, y in laid.places.values()] + [y for route in laid.routes.values() for _, y in route]
-    axes.set_xlim(-BOX[0] / 2 - 0.05, laid.layers - 1 + BOX[0] / 2 + 0.05)
+    heights = [y for _, y in positioned.positions.values()] + [
+        y for route in positioned.routes.values() for _, y in route
+    ]
+    axes.set_xlim(-BOX[0] / 2 - 0.05, positioned.layers - 1 + BOX[0] / 2 + 0.05)
     axes.set_ylim(min(heights) - 0.6, max(heights) + 0.6)
     most = max(graph.rates.values(), default=1.0) or 1.0
-    ports = _ports(laid)
+    ports = _ports(positioned)
     for edge, rate in graph.rates.items():
-        (x0, y0), *passed, (x1, y1) = laid.routes[edge]
-        right = -1 if edge in laid.backward else 1
+        (x0, y0), *passed, (x1, y1) = positioned.routes[edge]
+        right = -1 if edge in positioned.backward else 1
         start = (x0 + right * BOX[0] / 2, y0 + ports[edge, 0])
         end = (x1 - right * (BOX[0] / 2 + 0.02), y1 + ports[edge, -1])
         _draw_arrow(axes, [start, *passed, end], rate, rate / most)
     for name, box in graph.boxes.items():
-        _draw_box(axes, laid.places[name], box)
+        _draw_box(axes, positioned.positions[name], box)
 
 
-def _draw_box(axes: Any, place: Point, box: Box) -> None:
-    (x, y), (width, height) = place, BOX
+def _draw_box(axes: Any, center: Point, box: DiagramBox) -> None:
+    (x, y), (width, height) = center, BOX
     corner = (x - width / 2, y - height / 2)
     style = "round,pad=0,rounding_size=0.06"
     axes.add_patch(FancyBboxPatch(corner, width, height, boxstyle=style, fc=FREE, ec="none", zorder=3))
     filled = FancyBboxPatch(corner, width, height, boxstyle=style, fc=FULL, ec="none", zorder=3, alpha=0.75)
-    filled.set_clip_path(Outline.unit_rectangle(), _share_of_box(axes, corner, box.busy))
+    filled.set_clip_path(Outline.unit_rectangle(), _share_of_box(axes, corner, box.utilisation))
     axes.add_patch(filled)
     axes.add_patch(FancyBboxPatch(corner, width, height, boxstyle=style, fc="none", ec=INK, lw=1, zorder=4))
     text = [box.title, *box.lines]
@@ -131,18 +133,18 @@ def _share_of_box(axes: Any, corner: Point, share: float) -> Any:
     return Affine2D().scale(BOX[0] * min(1.0, share), BOX[1]).translate(*corner) + axes.transData
 
 
-def _ports(laid: Layout) -> dict[tuple[Edge, int], float]:
+def _ports(positioned: DiagramLayout) -> dict[tuple[DiagramEdge, int], float]:
     """How far from the middle of its boxes' sides an arrow begins (0) and ends (-1), in rows, so that none overlap."""
-    by_side: dict[tuple[str, bool], list[tuple[Edge, int]]] = {}
-    for edge in laid.routes:
+    by_side: dict[tuple[str, bool], list[tuple[DiagramEdge, int]]] = {}
+    for edge in positioned.routes:
         for end in (0, -1):
-            on_the_right = (end == 0) != (edge in laid.backward)
+            on_the_right = (end == 0) != (edge in positioned.backward)
             by_side.setdefault((edge[end], on_the_right), []).append((edge, end))
-    ports: dict[tuple[Edge, int], float] = {}
+    ports: dict[tuple[DiagramEdge, int], float] = {}
     for ends in by_side.values():
-        ends.sort(key=lambda it: -laid.routes[it[0]][1 if it[1] == 0 else -2][1])
-        for index, it in enumerate(ends):
-            ports[it] = ((len(ends) - 1) / 2 - index) * min(0.16, 0.5 * BOX[1] / len(ends))
+        ends.sort(key=lambda end_of_edge: -positioned.routes[end_of_edge[0]][1 if end_of_edge[1] == 0 else -2][1])
+        for index, end_of_edge in enumerate(ends):
+            ports[end_of_edge] = ((len(ends) - 1) / 2 - index) * min(0.16, 0.5 * BOX[1] / len(ends))
     return ports
 
 
@@ -175,7 +177,7 @@ def _draw_arrow(axes: Any, points: Sequence[Point], rate: float, share: float) -
     )
 
 
-def _draw_rates(axes: Any, picture: RatePicture) -> None:
+def _draw_rates(axes: Any, picture: RateChart) -> None:
     axes.set_title(picture.title, loc="left", color=INK, fontweight="bold")
     for curve, color in zip(picture.curves, LINES, strict=False):
         gpus, rates = zip(*curve.points, strict=True)

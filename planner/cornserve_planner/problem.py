@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.graph import DeploymentOption, ExecutorGraph, RequestType, Step
+from cornserve_planner.graph import DeploymentOption, ExecutorGraph, PathStep, RequestType
 
 SHARES_TOLERANCE = 1e-6
 """By how much shares may miss 1: what rounding in a file does."""
@@ -29,20 +29,20 @@ class GpuType:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class RequestPath:
     """A valid path of a type, with the seconds of a replica's time that a request takes of each option on it.
 
     `seconds` is 1/w_{s,t,p} of [C App. B]; `steps` are the roles they are for.
     """
 
     type: str
-    path: str
+    name: str
     seconds: Mapping[str, float]
-    steps: tuple[Step, ...] = ()
+    steps: tuple[PathStep, ...] = ()
 
 
 @dataclass(frozen=True)
-class Problem:
+class PlanningProblem:
     """A planning problem without topology [C App. B], for any budget or target rate.
 
     Args:
@@ -53,7 +53,7 @@ class Problem:
 
     options: tuple[DeploymentOption, ...]
     shares: Mapping[str, float]
-    routes: tuple[Route, ...]
+    paths: tuple[RequestPath, ...]
     gpus: Mapping[str, GpuType] = field(default_factory=dict)
     memory: Mapping[str, float] = field(default_factory=dict)
 
@@ -63,30 +63,30 @@ class Problem:
         self._check_routes()
 
     @classmethod
-    def of(
+    def from_graph(
         cls,
         graph: ExecutorGraph,
         shares: Mapping[RequestType, float],
-        seconds: Callable[[RequestType, Step], float],
+        seconds: Callable[[RequestType, PathStep], float],
         gpus: Iterable[GpuType] = (),
         memory: Mapping[str, float] | None = None,
-    ) -> Problem:
+    ) -> PlanningProblem:
         """The problem of a graph and a workload.
 
         Args:
             seconds: of a replica's time that a request of a type takes at a step of its path.
         """
-        routes = []
+        paths = []
         for request_type in shares:
             for valid in graph.valid_paths(request_type):
                 spent: dict[str, float] = {}
                 for step in valid.steps:
                     spent[step.option] = spent.get(step.option, 0.0) + seconds(request_type, step)
-                routes.append(Route(request_type.name, valid.path.name, spent, valid.steps))
+                paths.append(RequestPath(request_type.name, valid.path.name, spent, valid.steps))
         return cls(
             options=graph.options,
             shares={request_type.name: share for request_type, share in shares.items()},
-            routes=tuple(routes),
+            paths=tuple(paths),
             gpus={gpu.name: gpu for gpu in gpus},
             memory=dict(memory or {}),
         )
@@ -101,14 +101,14 @@ class Problem:
         return {option.name: reason for option in self.options if (reason := self._why_too_large(option)) is not None}
 
     @cached_property
-    def usable(self) -> tuple[Route, ...]:
+    def usable(self) -> tuple[RequestPath, ...]:
         """The routes whose options all fit."""
-        return tuple(route for route in self.routes if not self.excluded.keys() & route.seconds.keys())
+        return tuple(path for path in self.paths if not self.excluded.keys() & path.seconds.keys())
 
-    def restricted_to(self, options: Iterable[str]) -> Problem:
+    def restricted_to(self, options: Iterable[str]) -> PlanningProblem:
         """The same problem with only these options. A type may be left without a route: then it is infeasible."""
         kept = frozenset(options)
-        return replace(self, routes=tuple(route for route in self.routes if kept >= route.seconds.keys()))
+        return replace(self, paths=tuple(path for path in self.paths if kept >= path.seconds.keys()))
 
     def price(self, option: DeploymentOption) -> float:
         """Dollars that a replica costs per hour. Raises `InvalidInputError` if its GPUs have no price."""
@@ -116,7 +116,7 @@ class Problem:
         if gpu is None or gpu.price is None:
             raise InvalidInputError(
                 f"options.{option.name}.gpu",
-                f"{option.gpu} has no price" if option.gpu else "names no GPU type, and so has no price",
+                f"{option.gpu} has no price" if option.gpu else "has no price, because no GPU type is set",
             )
         return gpu.price * option.gpus
 
@@ -142,39 +142,39 @@ class Problem:
 
     def _check_shares(self) -> None:
         if not self.shares:
-            raise InvalidInputError("types", "there are none")
+            raise InvalidInputError("types", "must not be empty")
         for name, share in self.shares.items():
             if not (math.isfinite(share) and share >= 0):
-                raise InvalidInputError(f"types.{name}.share", f"has to be a number of at least 0, not {share}")
+                raise InvalidInputError(f"types.{name}.share", f"must be a number of at least 0, not {share}")
         total = math.fsum(self.shares.values())
         if abs(total - 1) > SHARES_TOLERANCE:
-            raise InvalidInputError("types", f"their shares add up to {total:.6g}, not to 1")
+            raise InvalidInputError("types", f"the shares add up to {total:.6g}, not to 1")
 
     def _check_gpus(self) -> None:
         for name, gpu in self.gpus.items():
             for what, value in (("memory", gpu.memory), ("price", gpu.price)):
                 if value is not None and not (math.isfinite(value) and value > 0):
-                    raise InvalidInputError(f"gpus.{name}.{what}", f"has to be a number above 0, not {value}")
+                    raise InvalidInputError(f"gpus.{name}.{what}", f"must be a number above 0, not {value}")
         for option in self.options:
             if self.gpus and option.gpu is not None and option.gpu not in self.gpus:
                 raise InvalidInputError(
-                    f"options.{option.name}.gpu", f"{option.gpu!r} is none of {', '.join(self.gpus)}"
+                    f"options.{option.name}.gpu", f"unknown GPU type {option.gpu!r}: use one of {', '.join(self.gpus)}"
                 )
         for name, needed in self.memory.items():
             if name not in self.option:
-                raise InvalidInputError(f"memory.{name}", "is no option of the model")
+                raise InvalidInputError(f"memory.{name}", "is not an option of the model")
             if not (math.isfinite(needed) and needed >= 0):
-                raise InvalidInputError(f"memory.{name}", f"has to be a number of at least 0, not {needed}")
+                raise InvalidInputError(f"memory.{name}", f"must be a number of at least 0, not {needed}")
 
     def _check_routes(self) -> None:
-        for route in self.routes:
-            if route.type not in self.shares:
-                raise InvalidInputError(f"routes.{route.path}", f"{route.type!r} is no type of the workload")
-            for name, seconds in route.seconds.items():
+        for path in self.paths:
+            if path.type not in self.shares:
+                raise InvalidInputError(f"paths.{path.name}", f"{path.type!r} is not a request type of the workload")
+            for name, seconds in path.seconds.items():
                 if name not in self.option:
-                    raise InvalidInputError(f"routes.{route.path}", f"{name!r} is no option of the model")
+                    raise InvalidInputError(f"paths.{path.name}", f"{name!r} is not an option of the model")
                 if not (math.isfinite(seconds) and seconds > 0):
                     raise InvalidInputError(
-                        f"seconds of {name} for {route.type} on {route.path}",
-                        f"has to be a number above 0, not {seconds}",
+                        f"seconds of {name} for {path.type} on {path.name}",
+                        f"must be a number above 0, not {seconds}",
                     )

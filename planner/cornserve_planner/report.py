@@ -1,4 +1,4 @@
-"""What `cornserve plan` prints."""
+"""The text that `cornserve plan` prints."""
 
 from __future__ import annotations
 
@@ -9,33 +9,36 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cornserve_planner.cells import efficient
-from cornserve_planner.explain import Explanation
+from cornserve_planner.cells import efficient_cells
+from cornserve_planner.deployment_plan import InstanceGroup
+from cornserve_planner.explanation import PlanExplanation
 from cornserve_planner.plan import Objective, Plan
-from cornserve_planner.problem import Problem
-from cornserve_planner.proposal import Instances
-from cornserve_planner.session import Found
+from cornserve_planner.planning import PlanResult
+from cornserve_planner.problem import PlanningProblem
 
-_UNITS = {Objective.RATE: "requests/s", Objective.GPUS: "GPUs", Objective.DOLLARS: "dollars an hour"}
+_UNITS = {Objective.RATE: "requests/s", Objective.GPUS: "GPUs", Objective.DOLLARS: "dollars per hour"}
 
-SMALL = 5e-4
-"""A factor that is not 1 by less is one that rounding has made."""
+FACTOR_TOLERANCE = 5e-4
+"""A colocation factor that differs from 1 by less is rounding and is not shown."""
 STRATEGIES = 5
-"""As many are shown, and the monolith, unless all are asked for."""
+"""The number of strategies shown by default. The monolith is always shown."""
 
 
-def report(found: Found, *, everything: bool = False) -> RenderableType:
-    """`everything`: also cells other than the largest, where figures are from, all strategies, and what one more
-    replica would give."""
-    parts: list[RenderableType] = [_heading(found)]
+def report(result: PlanResult, *, everything: bool = False) -> RenderableType:
+    """
+    Args:
+        everything: also show the sources of the rates, the plans of all cells, all strategies, and the gain of one more
+            replica.
+    """
+    parts: list[RenderableType] = [_heading(result)]
     if everything:
-        parts += ["", *_sources(found)]
-    if found.cells:
-        parts += ["", _title("Cells"), _cells(found)]
-    parts += ["", _result(found)]
-    shown = zip(found.proposal.instances, found.explanations, strict=True)
+        parts += ["", *_sources(result)]
+    if result.cells:
+        parts += ["", _title("Cells"), _cells(result)]
+    parts += ["", _summary(result)]
+    shown = zip(result.deployment.instances, result.explanations, strict=True)
     for entry, explanation in shown if everything else islice(shown, 1):
-        parts += ["", *_instance(found.assembly.problem, entry, explanation, everything=everything)]
+        parts += ["", *_instance(result.inputs.problem, entry, explanation, everything=everything)]
     return Group(*parts)
 
 
@@ -43,79 +46,73 @@ def replicas_of(plan: Plan) -> str:
     return ", ".join(f"{count} × {name}" for name, count in plan.replicas.items())
 
 
-def _heading(found: Found) -> Text:
-    assembly = found.assembly
-    gpus = sorted({option.gpu for option in assembly.graph.options if option.gpu})
-    figures = " and ".join(f"{count} {tag}" for tag, count in assembly.tags.items())
+def _heading(result: PlanResult) -> Text:
+    inputs = result.inputs
+    gpus = sorted({option.gpu for option in inputs.graph.options if option.gpu})
+    tags = ", ".join(f"{count} {tag}" for tag, count in inputs.tags.items())
     return Text.assemble(
-        (assembly.model.name, "bold"),
-        f"{' on ' + ', '.join(gpus) if gpus else ''}: {_count(len(assembly.problem.shares), 'request type')}, "
-        f"{_count(len(assembly.graph.options), 'deployment option')}, "
-        f"{_count(len(assembly.problem.routes), 'valid path')}; rates: {figures}",
+        (inputs.model.name, "bold"),
+        f"{' on ' + ', '.join(gpus) if gpus else ''}: {_count(len(inputs.problem.shares), 'request type')}, "
+        f"{_count(len(inputs.graph.options), 'deployment option')}, "
+        f"{_count(len(inputs.problem.paths), 'valid path')}; rates: {tags}",
     )
 
 
-def _sources(found: Found) -> Iterator[RenderableType]:
-    yield _title("Rates that are known")
+def _sources(result: PlanResult) -> Iterator[RenderableType]:
+    yield _title("Known rates")
     table = _table(("requests/s",), text_first=("option",), text=("", "source"))
-    for option, rate in found.assembly.rates:
+    for option, rate in result.inputs.rates:
         table.add_row(option, f"{rate.value:.4g}", rate.tag, rate.source)
     yield table
     yield ""
-    factors = {name: it for name, it in found.assembly.conversion.factors.items() if abs(it - 1) > SMALL}
+    all_factors = result.inputs.conversion.factors
+    factors = {name: factor for name, factor in all_factors.items() if abs(factor - 1) > FACTOR_TOLERANCE}
     if factors:
         listed = ", ".join(f"{name} {factor:.3g}" for name, factor in factors.items())
-        yield f"Colocation factors (what an option takes, over what its components take alone), where not 1: {listed}"
-    for check in found.assembly.conversion.checks:
+        yield f"Colocation factors other than 1 (time of an option / time of its components alone): {listed}"
+    for check in result.inputs.conversion.checks:
         yield (
-            f"Of another mix, {check.measurement.option} serves {check.measurement.rate:.4g} requests/s; "
-            f"the conversion says {check.predicted:.4g} ({check.error:+.1%})"
+            f"Check with another mix: {check.measurement.option} serves {check.measurement.rate:.4g} requests/s, "
+            f"the conversion predicts {check.predicted:.4g} ({check.error:+.1%})"
         )
-    if found.assembly.unused:
-        listed = ", ".join(f"{entry.option} on {entry.gpus} × {entry.gpu}" for entry in found.assembly.unused)
-        yield f"Not used of the profile: {listed}"
-    for reason in found.assembly.problem.excluded.values():
-        yield f"Left out: {reason}"
+    if result.inputs.unused:
+        listed = ", ".join(f"{entry.option} on {entry.gpus} × {entry.gpu}" for entry in result.inputs.unused)
+        yield f"Unused entries of the profile: {listed}"
+    for reason in result.inputs.problem.excluded.values():
+        yield f"Excluded: {reason}"
 
 
-def _cells(found: Found) -> Table:
-    table = _table(("GPUs", "requests/s", "per GPU", "proven"), text=("runs", ""))
-    kept = {cell.gpus for cell in efficient(found.cells)}
-    for cell in found.cells:
-        state = "" if cell.gpus in kept else "no more than its halves" if cell.rate else "too small"
+def _cells(result: PlanResult) -> Table:
+    table = _table(("GPUs", "requests/s", "per GPU", "proven"), text=("replicas", ""))
+    kept = {cell.gpus for cell in efficient_cells(result.cells)}
+    for cell in result.cells:
+        note = "" if cell.gpus in kept else "not used: smaller cells serve as much" if cell.rate else "too small"
         row = [str(cell.gpus), f"{cell.rate:.4g}", f"{cell.rate / cell.gpus:.4g}"]
         proven = "" if cell.plan is None else "yes" if cell.plan.proven else f"{cell.plan.gap:.1%} gap"
-        table.add_row(*row, proven, replicas_of(cell.plan) if cell.plan else "", state)
+        table.add_row(*row, proven, replicas_of(cell.plan) if cell.plan else "", note)
     return table
 
 
-def _result(found: Found) -> Text:
-    proposal = found.proposal
-    serving = f"{_count(proposal.gpus, 'GPU')} serve{'s' * (proposal.gpus == 1)}"
-    asked = "" if proposal.target is None else f" ({proposal.target:.4g} are asked for)"
-    price = "" if proposal.dollars is None else f", ${proposal.dollars:.2f} an hour"
-    of = f": {' + '.join(_cell(entry, found) for entry in proposal.instances)}" if found.cells else ", as one plan"
-    direct = found.direct
-    beside = "" if direct is None else f"\nAs one plan, without cells, {_count(direct.gpus, 'GPU')} would do (--whole)."
-    return Text.assemble(
-        (f"{serving} {proposal.rate:.4g} requests/s", "bold"),
-        asked,
-        of,
-        price,
-        beside,
-    )
+def _summary(result: PlanResult) -> Text:
+    deployment, direct = result.deployment, result.direct
+    serves = f"{_count(deployment.gpus, 'GPU')} serve{'s' * (deployment.gpus == 1)} {deployment.rate:.4g} requests/s"
+    target = "" if deployment.target is None else f" (target: {deployment.target:.4g})"
+    instances = " + ".join(_cell(entry, result) for entry in deployment.instances) if result.cells else "one plan"
+    price = "" if deployment.dollars is None else f", ${deployment.dollars:.2f} per hour"
+    comparison = "" if direct is None else f"\nOne plan without cells needs {_count(direct.gpus, 'GPU')} (--whole)."
+    return Text.assemble((serves, "bold"), f"{target}: {instances}{price}{comparison}")
 
 
-def _cell(entry: Instances, found: Found) -> str:
-    size = next(cell.gpus for cell in found.cells if cell.plan == entry.plan)
-    return f"{entry.count:,} cell{'s' * (entry.count > 1)} of {size}"
+def _cell(entry: InstanceGroup, result: PlanResult) -> str:
+    size = next(cell.gpus for cell in result.cells if cell.plan == entry.plan)
+    return f"{_count(entry.count, 'cell')} of {_count(size, 'GPU')}"
 
 
 def _instance(
-    problem: Problem, entry: Instances, explanation: Explanation, *, everything: bool
+    problem: PlanningProblem, entry: InstanceGroup, explanation: PlanExplanation, *, everything: bool
 ) -> Iterator[RenderableType]:
     plan = entry.plan
-    yield _title(f"What runs on {_count(plan.gpus, 'GPU')} and serves {plan.capacity:.4g} requests/s")
+    yield _title(f"Plan for {_count(plan.gpus, 'GPU')}: {plan.capacity:.4g} requests/s")
     yield _options(problem, plan, explanation, everything=everything)
     yield ""
     yield _rates(problem, plan)
@@ -127,16 +124,16 @@ def _instance(
     yield _strategies(explanation, everything=everything)
 
 
-def _options(problem: Problem, plan: Plan, explanation: Explanation, *, everything: bool) -> Table:
-    more = ("one more gives",) if everything else ()
-    table = _table(("replicas", "GPUs of each", "busy", *more), text_first=("option",))
+def _options(problem: PlanningProblem, plan: Plan, explanation: PlanExplanation, *, everything: bool) -> Table:
+    more = ("gain of one more",) if everything else ()
+    table = _table(("replicas", "GPUs each", "utilisation", *more), text_first=("option",))
     for name, count in plan.replicas.items():
         row = [name, str(count), str(problem.option[name].gpus), f"{explanation.utilisation[name]:.0%}"]
         table.add_row(*row, *([f"{explanation.one_more[name]:+.3g}/s"] if everything else []))
     return table
 
 
-def _rates(problem: Problem, plan: Plan) -> Table:
+def _rates(problem: PlanningProblem, plan: Plan) -> Table:
     table = _table(("share", "requests/s"), text_first=("type",), text=("path",))
     for kind, share in problem.shares.items():
         for index, entry in enumerate(rate for rate in plan.rates if rate.type == kind):
@@ -147,32 +144,31 @@ def _rates(problem: Problem, plan: Plan) -> Table:
 
 def _bound(plan: Plan) -> str:
     unit = _UNITS[plan.objective]
-    proof = (
-        f"Proven optimal by {plan.solver} in {plan.solve_seconds:.2f} s."
-        if plan.proven
-        else f"Not proven within {plan.solve_seconds:.0f} s: the best has at {_limit(plan)} {plan.bound:.4g} {unit}."
-    )
+    maximizes = plan.objective is Objective.RATE
+    if plan.proven:
+        proof = f"Proven optimal by {plan.solver} in {plan.solve_seconds:.2f} s."
+    else:
+        limit = "most" if maximizes else "least"
+        proof = (
+            f"Not proven optimal after {plan.solve_seconds:.0f} s: the optimum is at {limit} {plan.bound:.4g} {unit}."
+        )
     ties = (
-        "" if plan.ties_settled else " Fewer GPUs or kinds of executors may do the same: ties were not all looked at."
+        "" if plan.ties_settled else " A plan with fewer GPUs or kinds of executors may exist: the search was stopped."
     )
     return (
-        f"{proof}{ties} If fractions of replicas could run, it would be {plan.relaxation:.4g} {unit} "
-        f"({plan.integrality_gap:.1%} {'more' if plan.objective is Objective.RATE else 'less'})."
+        f"{proof}{ties} With fractional replicas: {plan.relaxation:.4g} {unit} "
+        f"({plan.integrality_gap:.1%} {'more' if maximizes else 'less'})."
     )
 
 
-def _limit(plan: Plan) -> str:
-    return "most" if plan.objective is Objective.RATE else "least"
-
-
-def _strategies(explanation: Explanation, *, everything: bool) -> Table:
+def _strategies(explanation: PlanExplanation, *, everything: bool) -> Table:
     plan = explanation.plan
-    table = _table((_UNITS[plan.objective], "of the plan's"), text_first=("",))
-    for index, reached in enumerate(explanation.strategies):
-        if index >= STRATEGIES and not reached.strategy.monolithic and not everything:
+    table = _table((_UNITS[plan.objective], "relative to the plan"), text_first=("",))
+    for index, result in enumerate(explanation.strategies):
+        if index >= STRATEGIES and not result.strategy.monolithic and not everything:
             continue
-        value = reached.value(plan.objective)
-        label = f"{reached.name} ({', '.join(map(str, reached.replicas.values()))})"
+        value = result.value(plan.objective)
+        label = f"{result.name} ({', '.join(map(str, result.replicas.values()))})"
         table.add_row(label, f"{value:.4g}", f"{value / plan.value:.1%}")
     return table
 
@@ -192,5 +188,5 @@ def _table(numbers: Iterable[str], *, text_first: Iterable[str] = (), text: Iter
     return table
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

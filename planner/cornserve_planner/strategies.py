@@ -11,15 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cornserve_planner.plan import Objective
-from cornserve_planner.problem import Problem, Route
+from cornserve_planner.problem import PlanningProblem, RequestPath
 from cornserve_planner.solve.budget import Budget
 
-ROUNDING = 1e-9
+ROUNDING_TOLERANCE = 1e-9
 """Of a replica's time: as much more than it has counts as what it has."""
 
 
 @dataclass(frozen=True, slots=True)
-class Strategy:
+class FixedStrategy:
     """Deployment options that together run every component that is needed once."""
 
     options: tuple[str, ...]
@@ -34,14 +34,14 @@ class Strategy:
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class StrategyResult:
     """What a strategy comes to.
 
     Args:
         even: whether GPUs are divided evenly among its options, not as its requests need them.
     """
 
-    strategy: Strategy
+    strategy: FixedStrategy
     even: bool
     replicas: Mapping[str, int]
     rate: float
@@ -63,22 +63,20 @@ class Reached:
                 return math.inf if self.dollars is None else self.dollars
 
 
-def fixed_strategies(problem: Problem) -> tuple[Strategy, ...]:
+def fixed_strategies(problem: PlanningProblem) -> tuple[FixedStrategy, ...]:
     """All of them: one route for each type, such that no two options run the same component."""
     found: dict[frozenset[str], None] = {frozenset(): None}
     for kind, share in problem.shares.items():
         if share > 0:
-            routes = dict.fromkeys(frozenset(route.seconds) for route in problem.usable if route.type == kind)
-            found = dict.fromkeys(
-                chosen | route for chosen in found for route in routes if _once(problem, chosen | route)
-            )
+            paths = dict.fromkeys(frozenset(path.seconds) for path in problem.usable if path.type == kind)
+            found = dict.fromkeys(chosen | path for chosen in found for path in paths if _once(problem, chosen | path))
     order = {option.name: index for index, option in enumerate(problem.options)}
-    strategies = [Strategy(tuple(sorted(options, key=order.__getitem__))) for options in found]
+    strategies = [FixedStrategy(tuple(sorted(options, key=order.__getitem__))) for options in found]
     strategies = [strategy for strategy in strategies if all(_load(problem, strategy).values())]
     return tuple(sorted(strategies, key=lambda strategy: (len(strategy.options), strategy.name)))
 
 
-def rates_reached(problem: Problem, budget: Budget) -> tuple[Reached, ...]:
+def strategy_rates(problem: PlanningProblem, budget: Budget) -> tuple[StrategyResult, ...]:
     """What each strategy serves within a budget, best first. Those that do not fit are left out, and so are those that
     the budget does not limit."""
     reached = []
@@ -94,12 +92,14 @@ def rates_reached(problem: Problem, budget: Budget) -> tuple[Reached, ...]:
     return tuple(sorted(reached, key=lambda found: (-found.rate, found.gpus, len(found.replicas))))
 
 
-def costs_reached(problem: Problem, rate: float, objective: Objective = Objective.GPUS) -> tuple[Reached, ...]:
+def strategy_costs(
+    problem: PlanningProblem, rate: float, objective: Objective = Objective.GPUS
+) -> tuple[StrategyResult, ...]:
     """What each strategy takes for a rate, cheapest first."""
     reached = []
     for strategy in fixed_strategies(problem):
         load = _load(problem, strategy)
-        needed = {name: max(1, math.ceil(work * rate - ROUNDING)) for name, work in load.items()}
+        needed = {name: max(1, math.ceil(work * rate - ROUNDING_TOLERANCE)) for name, work in load.items()}
         reached.append(_reached(problem, strategy, needed, load, rate=rate))
         if len(needed) > 1:
             each = max(problem.option[name].gpus * count for name, count in needed.items())
@@ -108,12 +108,12 @@ def costs_reached(problem: Problem, rate: float, objective: Objective = Objectiv
     return tuple(sorted(reached, key=lambda found: (found.value(objective), found.gpus, len(found.replicas))))
 
 
-def _once(problem: Problem, options: frozenset[str]) -> bool:
+def _once(problem: PlanningProblem, options: frozenset[str]) -> bool:
     components = [component for name in options for component in problem.option[name].components]
     return len(components) == len(set(components))
 
 
-def _load(problem: Problem, strategy: Strategy) -> dict[str, float]:
+def _load(problem: PlanningProblem, strategy: FixedStrategy) -> dict[str, float]:
     """Seconds that a mean request takes of each option."""
     load = dict.fromkeys(strategy.options, 0.0)
     for kind, share in problem.shares.items():
@@ -123,12 +123,14 @@ def _load(problem: Problem, strategy: Strategy) -> dict[str, float]:
     return load
 
 
-def _route(problem: Problem, strategy: Strategy, kind: str) -> Route:
-    routes = [r for r in problem.usable if r.type == kind and r.seconds.keys() <= set(strategy.options)]
-    return min(routes, key=lambda route: sum(route.seconds.values()))
+def _route(problem: PlanningProblem, strategy: FixedStrategy, kind: str) -> RequestPath:
+    paths = [r for r in problem.usable if r.type == kind and r.seconds.keys() <= set(strategy.options)]
+    return min(paths, key=lambda path: sum(path.seconds.values()))
 
 
-def _fill(problem: Problem, budget: Budget, load: Mapping[str, float], replicas: Mapping[str, int]) -> dict[str, int]:
+def _fill(
+    problem: PlanningProblem, budget: Budget, load: Mapping[str, float], replicas: Mapping[str, int]
+) -> dict[str, int]:
     """One more replica of the option that limits the rate, for as long as the budget allows: no fewer reach a rate."""
     filled = dict(replicas)
     while True:
@@ -139,7 +141,7 @@ def _fill(problem: Problem, budget: Budget, load: Mapping[str, float], replicas:
             return filled
 
 
-def _even(problem: Problem, strategy: Strategy, budget: Budget) -> dict[str, int]:
+def _even(problem: PlanningProblem, strategy: FixedStrategy, budget: Budget) -> dict[str, int]:
     if budget.gpus is None:
         return {}
     each = budget.gpus // len(strategy.options)
@@ -147,14 +149,14 @@ def _even(problem: Problem, strategy: Strategy, budget: Budget) -> dict[str, int
 
 
 def _reached(
-    problem: Problem,
-    strategy: Strategy,
+    problem: PlanningProblem,
+    strategy: FixedStrategy,
     replicas: Mapping[str, int],
     load: Mapping[str, float],
     rate: float | None = None,
     even: bool = False,
-) -> Reached:
+) -> StrategyResult:
     if rate is None:
         rate = min(replicas[name] / work for name, work in load.items())
     gpus = sum(problem.option[name].gpus * count for name, count in replicas.items())
-    return Reached(strategy, even, replicas, rate, gpus, problem.dollars(replicas))
+    return StrategyResult(strategy, even, replicas, rate, gpus, problem.dollars(replicas))

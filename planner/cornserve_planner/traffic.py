@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.graph import Edge, ExecutorGraph, Step
-from cornserve_planner.problem import Route
-from cornserve_planner.profiles.architecture import Decoder
+from cornserve_planner.graph import Edge, ExecutorGraph, PathStep
+from cornserve_planner.problem import RequestPath
+from cornserve_planner.profiles.architecture import DecoderShape
 from cornserve_planner.transfer import embedding_bytes, hidden_state_bytes, kv_cache_bytes
 
 
@@ -46,14 +46,14 @@ class EdgeBytes:
     """
 
     graph: ExecutorGraph
-    decoder: Decoder
+    decoder: DecoderShape
     tokens: RequestTokens
     others: Mapping[str, float] = field(default_factory=dict)
 
-    def __call__(self, route: Route) -> dict[Edge, float]:
-        needed = frozenset(component for step in route.steps for component in step.role)
-        owner = {component: step.option for step in route.steps for component in step.role}
-        alone = tuple(Step(component, (component,)) for step in route.steps for component in step.role)
+    def __call__(self, path: RequestPath) -> dict[Edge, float]:
+        needed = frozenset(component for step in path.steps for component in step.role)
+        owner = {component: step.option for step in path.steps for component in step.role}
+        alone = tuple(PathStep(component, (component,)) for step in path.steps for component in step.role)
         handed = {(producer, owner[consumer]) for producer, consumer in self.graph.transfers(alone)}
         found: dict[Edge, float] = {}
         for producer, consumer in sorted(handed):
@@ -74,4 +74,6 @@ class EdgeBytes:
             case "llm" | "decode":
                 return hidden_state_bytes(self.decoder, prompt + self.tokens.output)
             case _:
-                raise InvalidInputError(f"components.{component}", "hands on nobody knows what: say how many bytes")
+                raise InvalidInputError(
+                    f"components.{component}", "the size of its output is unknown: give its bytes in `others`"
+                )

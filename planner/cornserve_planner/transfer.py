@@ -10,13 +10,13 @@ import math
 from dataclasses import dataclass
 
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.profiles.architecture import Decoder
+from cornserve_planner.profiles.architecture import DecoderShape
 
 BYTES = 2
 """Of a value in FP16 or BF16."""
 
 
-def kv_cache_bytes(decoder: Decoder, context: int, bytes_per_value: float = BYTES) -> float:
+def kv_cache_bytes(decoder: DecoderShape, context: int, bytes_per_value: float = BYTES) -> float:
     """Keys and values of a context: D_KV [H Eq. 1]. What a prefill hands to a decode.
 
     Args:
@@ -33,7 +33,7 @@ def embedding_bytes(hidden: int, tokens: int, bytes_per_value: float = BYTES) ->
     return hidden * tokens * bytes_per_value
 
 
-def hidden_state_bytes(decoder: Decoder, tokens: int, states: int = 1, bytes_per_value: float = BYTES) -> float:
+def hidden_state_bytes(decoder: DecoderShape, tokens: int, states: int = 1, bytes_per_value: float = BYTES) -> float:
     """Hidden states of so many tokens. What a thinker hands to a talker.
 
     Args:
@@ -52,14 +52,14 @@ class TransferRatio:
         text_tokens: s_text; the context has both.
     """
 
-    decoder: Decoder
+    decoder: DecoderShape
     vision_tokens: int
     text_tokens: int = 0
 
     def __post_init__(self) -> None:
         _require("vision_tokens", self.vision_tokens)
         if self.text_tokens < 0:
-            raise InvalidInputError("text_tokens", f"has to be at least 0, not {self.text_tokens}")
+            raise InvalidInputError("text_tokens", f"must be at least 0, not {self.text_tokens}")
 
     @property
     def kv_bytes(self) -> float:
@@ -81,7 +81,7 @@ class TransferRatio:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class NetworkLink:
     """
     Args:
         bandwidth: bytes per second, in one direction.
@@ -95,7 +95,7 @@ class Link:
     def __post_init__(self) -> None:
         _require("bandwidth", self.bandwidth)
         if not (math.isfinite(self.latency) and self.latency >= 0):
-            raise InvalidInputError("latency", f"has to be a number of at least 0 seconds, not {self.latency}")
+            raise InvalidInputError("latency", f"must be a number of at least 0 seconds, not {self.latency}")
 
     def seconds(self, size: float) -> float:
         """For so many bytes."""
@@ -103,8 +103,8 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Feasibility:
-    """Whether a link carries what a producer makes: the transfer has to be short beside the making [H Eq. 4].
+class TransferFeasibility:
+    """Whether a link carries what a producer makes: the transfer must be short beside the making [H Eq. 4].
 
     Args:
         overhead: T_xfer / T_producer.
@@ -122,7 +122,9 @@ class Feasibility:
         return self.overhead <= self.most
 
 
-def feasibility(link: Link, size: float, producer_seconds: float, most: float = 0.1) -> Feasibility:
+def transfer_feasibility(
+    link: NetworkLink, size: float, producer_seconds: float, most: float = 0.1
+) -> TransferFeasibility:
     """
     Args:
         size: bytes of one request.
@@ -133,13 +135,13 @@ def feasibility(link: Link, size: float, producer_seconds: float, most: float = 
     _require("most", most)
     seconds = link.seconds(size)
     left = most * producer_seconds - link.latency
-    return Feasibility(seconds, seconds / producer_seconds, most, size / left if left > 0 else math.inf)
+    return TransferFeasibility(seconds, seconds / producer_seconds, most, size / left if left > 0 else math.inf)
 
 
 def _require(name: str, value: float) -> None:
     if not (math.isfinite(value) and value > 0):
-        raise InvalidInputError(name, f"has to be a number above 0, not {value}")
+        raise InvalidInputError(name, f"must be a number above 0, not {value}")
 
 
-PCIE_4 = Link("PCIe 4.0 x16", 25e9)
+PCIE_4 = NetworkLink("PCIe 4.0 x16", 25e9)
 """As [H §4.1] counts it."""

@@ -34,7 +34,7 @@ def main(source: Path) -> None:
         "start": rows[0]["timestamp"],
         "step_seconds": 60,
     }
-    hours = [counts[place : place + A_LINE] for place in range(0, len(counts), A_LINE)]
+    hours = [counts[index : index + A_LINE] for index in range(0, len(counts), A_LINE)]
     lines = ",\n".join(",".join(map(str, hour)) for hour in hours)
     OUT.write_text(json.dumps(header, indent=1)[:-2] + ',\n "counts": [\n' + lines + "\n]}\n")
     print(f"{OUT}: {sum(counts)} requests in {len(counts)} minutes, {OUT.stat().st_size} bytes")

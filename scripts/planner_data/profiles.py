@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import TypedDict
 
 from cornserve_planner.profiles.architecture import Architectures
-from cornserve_planner.profiles.figure import Figure, Tag, Unit
-from cornserve_planner.profiles.gpus import Gpus
-from cornserve_planner.profiles.profile import MixEntry, OptionProfile, Profile, Throughput
-from cornserve_planner.profiles.roofline import Machine, decode_seconds, encode, generate_seconds, prefill
+from cornserve_planner.profiles.gpus import GpuCatalog
+from cornserve_planner.profiles.profile import MixEntry, ModelProfile, OptionProfile, Throughput
+from cornserve_planner.profiles.roofline import GpuMachine, decode_seconds, encode, generate_seconds, prefill
+from cornserve_planner.profiles.sourced_value import SourcedValue, Tag, Unit
 from cornserve_planner.transfer import embedding_bytes, kv_cache_bytes
 
 OUT = Path(__file__).parents[2] / "planner/cornserve_planner/profiles/data/models"
 GPU = "A100-80GB"
 ARCHITECTURES = Architectures.shipped()
-ONE, TWO = (Machine(Gpus.shipped()[GPU], count) for count in (1, 2))
+ONE, TWO = (GpuMachine(GpuCatalog.shipped()[GPU], count) for count in (1, 2))
 
 TABLE_1 = "[C Table 1]"
 TABLE_4 = "[C Table 4]"
@@ -63,7 +63,7 @@ def main() -> None:
         print(f"{path}: {len(profile.options)} entries, {path.stat().st_size} bytes")
 
 
-def omni() -> Profile:
+def omni() -> ModelProfile:
     model = "qwen2.5-omni-7b"
     rates = RATES[model]
     encoders = ("image_encoder", "video_encoder", "audio_encoder")
@@ -96,10 +96,10 @@ def omni() -> Profile:
         "Rates of single components on one A100 as printed; of options that run several, none are. How long the speech "
         "is that the audio generator makes is not said."
     )
-    return Profile(model=model, note=note, options=(*singles, *colocated))
+    return ModelProfile(model=model, note=note, options=(*singles, *colocated))
 
 
-def vision(model: str) -> Profile:
+def vision(model: str) -> ModelProfile:
     """A language model with a vision encoder: encoders on one GPU, whatever has the language model on two."""
     rates = RATES[model]
     decoder = ARCHITECTURES[model].decoder()
@@ -134,7 +134,7 @@ def vision(model: str) -> Profile:
         "Rates of single components on one A100 as printed; of a language model on two GPUs, of its phases, and of "
         "options that run several components, none are."
     )
-    return Profile(
+    return ModelProfile(
         model=model,
         note=note + NOTES.get(model, ""),
         options=(
@@ -165,13 +165,13 @@ NOTES = {
 }
 
 
-def qwen_image() -> Profile:
+def qwen_image() -> ModelProfile:
     model = "qwen-image"
     rates = RATES[model]
     sizes = {"llm": f"{TEXT} text tokens in", "image_generator": "an image of 512 × 512 in 20 steps"}
     dit = ARCHITECTURES[model].diffusion()
     generator_weights = size(dit.parameters * 2)
-    return Profile(
+    return ModelProfile(
         model=model,
         note="Rates of the components on one A100 as printed; the monolith's is not.",
         options=(
@@ -199,7 +199,7 @@ def qwen_image() -> Profile:
     )
 
 
-def omni_3() -> Profile:
+def omni_3() -> ModelProfile:
     model = "qwen3-omni-30b-a3b"
     found = ARCHITECTURES[model]
     tokens = {"image_encoder": 600, "video_encoder": 10_000, "audio_encoder": 200}
@@ -224,7 +224,7 @@ def omni_3() -> Profile:
     prompt = sum(tokens.values()) + TEXT
     requests = f"{prompt} tokens in, {OUTPUT} out"
     language = 1 / generate_seconds(found.decoder(), prompt, OUTPUT, TWO)
-    return Profile(
+    return ModelProfile(
         model=model,
         note="No rates of its components are published. Talker and vocoder have none at all: profile them.",
         options=(
@@ -248,7 +248,7 @@ def omni_3() -> Profile:
     )
 
 
-def llava() -> Profile:
+def llava() -> ModelProfile:
     """[H Table 6]: a batch of 128, encoded on two RTX 4090, then prefilled and decoded on two A100."""
     model = "llava-1.5-7b"
     batch, gpus = 128, 2
@@ -264,7 +264,7 @@ def llava() -> Profile:
         return (Throughput(rate=figure(value, "requests/s", tag, source), requests=requests),)
 
     tower, decoder = weights(model, "vision_encoder"), weights(model, "llm")
-    return Profile(
+    return ModelProfile(
         model=model,
         note="The phases of [H Table 6] contradict §2 of the same paper; their ratio is what its cost model uses (ρ).",
         options=(
@@ -305,12 +305,12 @@ def summed(rates: dict[str, float], parts: tuple[str, ...], requests: str) -> Th
     )
 
 
-class Startup(TypedDict, total=False):
-    startup: Figure
-    startup_cached: Figure
+class StartupTimes(TypedDict, total=False):
+    startup: SourcedValue
+    startup_cached: SourcedValue
 
 
-def startup(model: str, part: str) -> Startup:
+def startup(model: str, part: str) -> StartupTimes:
     found = STARTUP[model].get(part)
     if found is None:
         return {}
@@ -323,18 +323,18 @@ def startup(model: str, part: str) -> Startup:
     return {"startup": figure(found, "seconds", "published", TABLE_4)}
 
 
-def weights(model: str, component: str) -> Figure:
+def weights(model: str, component: str) -> SourcedValue:
     return size(ARCHITECTURES[model].components[component].parameters * 2)
 
 
-def cache(model: str, tokens: int) -> Figure:
+def cache(model: str, tokens: int) -> SourcedValue:
     decoder = ARCHITECTURES[model].decoder()
     return figure(
         kv_cache_bytes(decoder, tokens + OUTPUT), "bytes", "predicted", f"[H Eq. 1], {tokens + OUTPUT} tokens in BF16"
     )
 
 
-def embeddings(model: str, component: str) -> Figure | None:
+def embeddings(model: str, component: str) -> SourcedValue | None:
     tokens = {"image_encoder": 600, "video_encoder": 10_000, "audio_encoder": 200}.get(component)
     if tokens is None:
         return None
@@ -342,12 +342,12 @@ def embeddings(model: str, component: str) -> Figure | None:
     return figure(embedding_bytes(hidden, tokens), "bytes", "predicted", f"embeddings of {tokens} tokens in BF16")
 
 
-def size(value: float) -> Figure:
+def size(value: float) -> SourcedValue:
     return figure(value, "bytes", "predicted", "counted from the public configuration, in BF16")
 
 
-def figure(value: float, unit: Unit, tag: Tag, source: str) -> Figure:
-    return Figure(value=float(f"{value:.12g}"), unit=unit, tag=tag, source=source)
+def figure(value: float, unit: Unit, tag: Tag, source: str) -> SourcedValue:
+    return SourcedValue(value=float(f"{value:.12g}"), unit=unit, tag=tag, source=source)
 
 
 if __name__ == "__main__":

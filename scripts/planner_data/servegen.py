@@ -23,7 +23,7 @@ from pathlib import Path
 OUT = Path(__file__).parents[2] / "planner/cornserve_planner/workload/data/servegen-mm-image.json"
 FIELDS = {"text_tokens": "text", "image_tokens": "image_tokens", "image_count": "images", "output_tokens": "output"}
 KEPT = 32
-EDGES = [*(place / 26 for place in range(1, 25)), 0.95, 0.975, 0.99, 0.995, 0.998, 0.999, 0.9995]
+EDGES = [*(index / 26 for index in range(1, 25)), 0.95, 0.975, 0.99, 0.995, 0.998, 0.999, 0.9995]
 
 Distribution = dict[str, list[float]]
 
@@ -74,11 +74,11 @@ def binned(values: list[float], weights: list[float]) -> tuple[list[float], list
     for value, weight, reached in zip(values, weights, accumulate(weights), strict=True):
         bins.setdefault(bisect.bisect_left(EDGES, reached - weight / 2), []).append((value, weight))
     masses = [sum(weight for _, weight in members) for members in bins.values()]
-    means = [
+    mean_sizes = [
         sum(value * weight for value, weight in members) / mass
         for members, mass in zip(bins.values(), masses, strict=True)
     ]
-    return [digits(mean) for mean in means], masses
+    return [digits(mean) for mean in mean_sizes], masses
 
 
 def digits(number: float) -> float:

@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from cornserve_planner.profiles.profile import BatchLatency, OptionProfile, Profile
+from cornserve_planner.profiles.profile import BatchLatency, ModelProfile, OptionProfile
 
 OUT = Path(__file__).parents[2] / "planner/cornserve_planner/profiles/data/models"
 GPUS = {"NVIDIA A100-SXM4-80GB": "A100-80GB", "NVIDIA H100 80GB HBM3": "H100", "NVIDIA H200": "H200"}
@@ -79,7 +79,7 @@ def _write(model: str, curves: Curves) -> None:
             source=SOURCE.format(file),
         )
         options.setdefault((option, gpu, gpus), []).append(curve)
-    profile = Profile(
+    profile = ModelProfile(
         model=model,
         note=NOTE,
         options=tuple(

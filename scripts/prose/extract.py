@@ -9,8 +9,8 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
-START = "¶"
-"""Stands before the first word of a docstring or comment."""
+DOCSTRING_START, COMMENT_START = "¶", "†"
+"""Stand before the first word of a docstring and of a comment."""
 
 _MESSAGE_WORDS = 4
 """A string with fewer words is an identifier or a fragment, not a sentence."""
@@ -37,10 +37,10 @@ def _of_python(source: str, *, messages: bool) -> str:
         text = _INLINE_CODE.sub(_blanked, token.string)
         if token.type == tokenize.COMMENT and not text.startswith(("#!", "# type:", "# noqa", "# mypy")):
             starts = token.start[0] != comment_row + 1
-            _write(blank, token.start, text.replace("# ", f" {START}" if starts else "  ", 1))
+            _write(blank, token.start, text.replace("# ", f" {COMMENT_START}" if starts else "  ", 1))
             comment_row = token.start[0]
         elif token.type == tokenize.STRING and token.start in docstrings:
-            _write(blank, token.start, _unquoted(text, START))
+            _write(blank, token.start, _unquoted(text, DOCSTRING_START))
         elif token.type == tokenize.STRING and messages and _is_sentence(text):
             _write(blank, token.start, _unquoted(text, " "))
     return "\n".join(blank)

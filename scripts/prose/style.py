@@ -20,9 +20,9 @@ PROSELINT_CHECKS = (
 
 _RULES = {
     "whoever": (r"\b(?:whoever|whomever|whosoever|whose body|whom it|no one|nobody|somebody)\b", "name the subject"),
-    "who": (r"(?:¶|[.;:] )(?:who|whose|whom)\b [^?\n]*\n", "start with a noun: 'Clients that …'"),
-    "what": (r"(?:¶|[.;:] )(?:what|whatever)\b [^?\n]*\n", "start with a noun or a verb: 'Returns …'"),
-    "of": (r"(?:¶|[.] )of (?:a|an|the|its|each|all|one|it|this|what|which|whom)\b", "start with a noun or a verb"),
+    "who": (r"(?:[¶†]|[.;:] )(?:who|whose|whom)\b [^?\n]*\n", "start with a noun: 'Clients that …'"),
+    "what": (r"(?:[¶†]|[.;:] )(?:what|whatever)\b [^?\n]*\n", "start with a noun or a verb: 'Returns …'"),
+    "of": (r"(?:[¶†]|[.] )of (?:a|an|the|its|each|all|one|it|this|what|which|whom)\b", "start with a noun or a verb"),
     "told": (r"\b(?:told|telling|tells)\b", "use 'receives', 'reports', 'is given'"),
     "said": (r"\b(?:says|said|saying)\b", "use 'reports', 'contains', 'specifies', 'returns'"),
     "hear": (r"\b(?:hears|heard|hearing)\b", "use 'receives', 'is notified'"),
@@ -42,6 +42,15 @@ _RULES = {
     "in vain": (r"\bin vain\b|\blest\b|\bhence\b|\bthereof\b|\bwherein\b|\bwhereby\b", "use plain words"),
     "grave": (r"\b(?:bury|buries|buried|epitaph|grave|poisonous)\b", "use 'clean up', 'exit reason'"),
     "heed": (r"\b(?:heeds?|heeded|unheeded)\b", "use 'use', 'ignore'"),
+    "fragment": (
+        r"¶(?:And|As|At|Because|But|By|For|From|How|In|Not|Nothing|Only|That|Those|Until|Where|Which|While|With)\b",
+        "start with a noun or a verb, so that the docstring makes sense alone",
+    ),
+    "circle": (r"\bcircles?\b", "use 'reference cycle'"),
+    "idiom": (
+        r"\b(?:at|in) hand\b|\blets? go\b|\bto be had\b|\bcomes? (?:of|to anything|to nothing)\b|\bhang on\b",
+        "use plain words",
+    ),
     "design": (r"\bDESIGN §", "cite a paper section (docs/bibliography.md)"),
 }
 

@@ -10,31 +10,31 @@ MODELS = ROOT / "tests" / "models"
 
 @pytest.fixture(scope="session")
 def smollm2() -> Path:
-    """SmolLM2-135M-Instruct: a real model. Made in 40 s, once."""
+    """SmolLM2-135M-Instruct, a real model. Built once, in 40 s."""
     return cached_model(ROOT / "examples" / "smollm2.py")
 
 
 @pytest.fixture(scope="session")
 def tiny_llama() -> Path:
-    """A random Llama: for everything that does not depend on what a model says."""
+    """A Llama with random weights, for tests that do not depend on the output."""
     return cached_model(MODELS / "tiny_llama.py", MODELS / "byte_tokenizer.py")
 
 
 @pytest.fixture(scope="session")
 def tiny_bert() -> Path:
-    """A random BERT, which embeds texts."""
+    """A BERT with random weights, for text embeddings."""
     return cached_model(MODELS / "tiny_bert.py", MODELS / "byte_tokenizer.py")
 
 
 @pytest.fixture(scope="session")
 def tiny_qwen25vl() -> Path:
-    """A random Qwen2.5-VL: an image is as many tokens as it has pixels for."""
+    """A Qwen2.5-VL with random weights. The number of tokens depends on the size of the image."""
     return _tiny_vision_model("tiny_qwen25vl.py")
 
 
 @pytest.fixture(scope="session")
 def tiny_internvl() -> Path:
-    """A random InternVL 3: an image is as many tokens as it has tiles for."""
+    """An InternVL 3 with random weights. The number of tokens depends on the number of tiles."""
     return _tiny_vision_model("tiny_internvl.py")
 
 

@@ -1,4 +1,4 @@
-"""Executors of the echo package in the test's own process, and one who calls the first of them by hand."""
+"""Fixtures for executors of the echo package that run in the test process."""
 
 from __future__ import annotations
 

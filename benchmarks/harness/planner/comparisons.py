@@ -6,11 +6,11 @@ import random
 import statistics
 from dataclasses import dataclass
 
-from benchmarks.harness.planner.greedy import NeverEnds, greedy
+from benchmarks.harness.planner.greedy import GreedyLoopError, greedy
 from benchmarks.harness.planner.instances import OMNI, random_problem
-from cornserve_planner.cells import Cell, efficient, solve_cells
+from cornserve_planner.cells import Cell, efficient_cells, solve_cells
 from cornserve_planner.mixture import fewest_gpus
-from cornserve_planner.problem import Problem
+from cornserve_planner.problem import PlanningProblem
 from cornserve_planner.solve.milp import min_gpus
 
 LARGEST = 32
@@ -41,10 +41,10 @@ def mixtures(instances: int, targets: int) -> MixtureQuality:
         cells = solve_cells(problem, LARGEST)
         rates = _targets(seed, cells, targets)
         for rate in rates:
-            best, taken = fewest_gpus(cells, rate).gpus, _gpus(greedy(efficient(cells), rate))
+            best, taken = fewest_gpus(cells, rate).gpus, _gpus(greedy(efficient_cells(cells), rate))
             excess.append(taken - best)
             ratios.append(taken / best)
-            endless += _never_ends([cells[0], *efficient(cells[1:])], rate)
+            endless += _never_ends([cells[0], *efficient_cells(cells[1:])], rate)
         direct += [_beside_direct(problem, cells, rate) for rate in rates[:DIRECT]]
     worse = [more for more in excess if more]
     return MixtureQuality(
@@ -65,7 +65,7 @@ def _targets(seed: int, cells: tuple[Cell, ...], count: int) -> list[float]:
     return [rng.uniform(0.02, MOST) * cells[-1].rate for _ in range(count)]
 
 
-def _beside_direct(problem: Problem, cells: tuple[Cell, ...], rate: float) -> float:
+def _beside_direct(problem: PlanningProblem, cells: tuple[Cell, ...], rate: float) -> float:
     return fewest_gpus(cells, rate).gpus / min_gpus(problem, rate).gpus
 
 
@@ -76,6 +76,6 @@ def _gpus(counts: dict[int, int]) -> int:
 def _never_ends(cells: list[Cell], rate: float) -> bool:
     try:
         greedy(cells, rate)
-    except NeverEnds:
+    except GreedyLoopError:
         return True
     return False

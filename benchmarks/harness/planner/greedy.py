@@ -8,7 +8,7 @@ from fractions import Fraction
 from cornserve_planner.cells import Cell
 
 
-class NeverEnds(Exception):
+class GreedyLoopError(Exception):
     """The algorithm takes a cell that serves nothing, for ever."""
 
 
@@ -23,7 +23,7 @@ def greedy(cells: Iterable[Cell], rate: float) -> dict[int, int]:
     while missing > 0:
         gpus, served = max(((gpus, served) for gpus, served in sizes if served <= missing), default=sizes[0])
         if not served:
-            raise NeverEnds
+            raise GreedyLoopError
         counts[gpus] = counts.get(gpus, 0) + 1
         missing -= served
     return counts

@@ -14,14 +14,14 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from cornserve_planner.graph import DeploymentOption, Step
-from cornserve_planner.problem import Problem, Route
+from cornserve_planner.graph import DeploymentOption, PathStep
+from cornserve_planner.problem import PlanningProblem, RequestPath
 
 _Split = tuple[frozenset[int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class ProblemSize:
     name: str
     components: int
     types: int
@@ -29,12 +29,12 @@ class Size:
     paths: int
 
 
-MULTIMODAL_LLM = Size("two components", components=2, types=2, options=3, paths=6)
-OMNI = Size("four components", components=4, types=8, options=10, paths=32)
-LARGE = Size("six components", components=6, types=16, options=30, paths=60)
+MULTIMODAL_LLM = ProblemSize("two components", components=2, types=2, options=3, paths=6)
+OMNI = ProblemSize("four components", components=4, types=8, options=10, paths=32)
+LARGE = ProblemSize("six components", components=6, types=16, options=30, paths=60)
 
 
-def random_problem(seed: int, size: Size) -> Problem:
+def random_problem(seed: int, size: ProblemSize) -> PlanningProblem:
     rng = random.Random(seed)
     sets = _options(rng, size)
     gpus = {option: 2 if rng.random() < 0.3 else 1 for option in sets}
@@ -42,7 +42,7 @@ def random_problem(seed: int, size: Size) -> Problem:
     alpha = {option: 1.0 if len(option) == 1 else rng.uniform(0.85, 1.3) for option in sets}
     kinds = _types(rng, size)
     weights = [rng.random() ** 2 + 0.02 for _ in kinds]
-    routes = []
+    paths = []
     for kind in kinds:
         for split in _some(rng, [*_splits(kind, sets)], max(2, size.paths // len(kinds))):
             seconds, steps, left = {}, [], set(kind)
@@ -51,28 +51,29 @@ def random_problem(seed: int, size: Size) -> Problem:
                 left -= role
                 together = alpha[option] * sum(alone[component] for component in role)
                 seconds[_name(option)] = together / gpus[option] ** 0.9
-                steps.append(Step(_name(option), tuple(f"c{component}" for component in sorted(role))))
-            routes.append(Route(_name(kind), " → ".join(seconds), seconds, tuple(steps)))
-    return Problem(
+                steps.append(PathStep(_name(option), tuple(f"c{component}" for component in sorted(role))))
+            paths.append(RequestPath(_name(kind), " → ".join(seconds), seconds, tuple(steps)))
+    return PlanningProblem(
         options=tuple(
-            DeploymentOption(_name(option), tuple(f"c{it}" for it in sorted(option)), gpus[option]) for option in sets
+            DeploymentOption(_name(option), tuple(f"c{component}" for component in sorted(option)), gpus[option])
+            for option in sets
         ),
         shares={_name(kind): weight / sum(weights) for kind, weight in zip(kinds, weights, strict=True)},
-        routes=tuple(routes),
+        paths=tuple(paths),
     )
 
 
-def random_traffic(seed: int, problem: Problem) -> Mapping[tuple[str, str], float]:
+def random_traffic(seed: int, problem: PlanningProblem) -> Mapping[tuple[str, str], float]:
     """Bytes that a request sends from one option to another: embeddings of an image, of a video, or a KV cache."""
     rng = random.Random(seed)
     return {
         edge: rng.choice((4.5e6, 50e6, 350e6))
-        for route in problem.routes
-        for edge in itertools.pairwise(step.option for step in route.steps)
+        for path in problem.paths
+        for edge in itertools.pairwise(step.option for step in path.steps)
     }
 
 
-def _options(rng: random.Random, size: Size) -> list[frozenset[int]]:
+def _options(rng: random.Random, size: ProblemSize) -> list[frozenset[int]]:
     every = range(size.components)
     sets = [*(frozenset([component]) for component in every), frozenset(every)]
     others = [frozenset(some) for count in every[2:] for some in itertools.combinations(every, count)]
@@ -80,11 +81,15 @@ def _options(rng: random.Random, size: Size) -> list[frozenset[int]]:
     return sets + others[: max(0, size.options - len(sets))]
 
 
-def _types(rng: random.Random, size: Size) -> list[tuple[int, ...]]:
+def _types(rng: random.Random, size: ProblemSize) -> list[tuple[int, ...]]:
     language_model = size.components // 2
     found: dict[tuple[int, ...], None] = {}
     while len(found) < min(size.types, 2 ** (size.components - 1)):
-        found[tuple(it for it in range(size.components) if it == language_model or rng.random() < 0.5)] = None
+        found[
+            tuple(
+                component for component in range(size.components) if component == language_model or rng.random() < 0.5
+            )
+        ] = None
     return [*found]
 
 

@@ -11,19 +11,26 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from benchmarks.harness.planner.instances import LARGE, MULTIMODAL_LLM, OMNI, Size, random_problem, random_traffic
+from benchmarks.harness.planner.instances import (
+    LARGE,
+    MULTIMODAL_LLM,
+    OMNI,
+    ProblemSize,
+    random_problem,
+    random_traffic,
+)
 from cornserve_planner import mixture
-from cornserve_planner.assembly import Assembly, assemble
-from cornserve_planner.cells import efficient, solve_cells
+from cornserve_planner.cells import efficient_cells, solve_cells
 from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.inputs import PlanInputs, load_inputs
 from cornserve_planner.models import shipped_models
 from cornserve_planner.plan import Plan
-from cornserve_planner.problem import Problem, Route
+from cornserve_planner.problem import PlanningProblem, RequestPath
 from cornserve_planner.solve import topology
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.cluster import Cluster
-from cornserve_planner.solve.engine import Engine, Solver
 from cornserve_planner.solve.milp import max_rate, min_gpus
+from cornserve_planner.solve.solver import SolverEngine, SolverSettings
 
 T = TypeVar("T")
 
@@ -34,25 +41,25 @@ SCARCE = 2e6
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class SolveTiming:
     """Seconds."""
 
     median: float
     longest: float
 
     @classmethod
-    def of(cls, seconds: Iterable[float]) -> Timing:
+    def of(cls, seconds: Iterable[float]) -> SolveTiming:
         seconds = list(seconds)
         return cls(statistics.median(seconds), max(seconds))
 
 
 @dataclass(frozen=True, slots=True)
-class Solves:
+class SolveTimings:
     size: str
     engine: str
     count: int
-    wall: Timing
-    cpu: Timing
+    wall: SolveTiming
+    cpu: SolveTiming
     """Of this process and its children: CBC is one."""
     proven: int
     worst_gap: float
@@ -62,7 +69,7 @@ class Solves:
 class ModelCells:
     model: str
     types: int
-    routes: int
+    paths: int
     cells: int
     kept: list[int]
     wall: float
@@ -78,7 +85,7 @@ class MixtureSpeed:
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class PlacementTimings:
     size: str
     nodes: int
     network: str
@@ -87,34 +94,36 @@ class Placement:
     """Where the network costs nothing."""
     proven: int
     worst_gap: float
-    wall: Timing
-    cpu: Timing
+    wall: SolveTiming
+    cpu: SolveTiming
 
 
-def cells(instances: int, gpus: int, limit: float) -> list[Solves]:
+def cells(instances: int, gpus: int, limit: float) -> list[SolveTimings]:
     """The most that so many GPUs serve."""
     return [
-        _solves(size.name, engine, [partial(_most, problem, gpus, Solver(engine, limit)) for problem in problems])
+        _solves(
+            size.name, engine, [partial(_most, problem, gpus, SolverSettings(engine, limit)) for problem in problems]
+        )
         for size in SIZES
         for problems in [[random_problem(seed, size) for seed in range(instances)]]
-        for engine in Engine
+        for engine in SolverEngine
     ]
 
 
-def rates(instances: int, gpus: int, limit: float) -> list[Solves]:
+def rates(instances: int, gpus: int, limit: float) -> list[SolveTimings]:
     """The fewest GPUs for half of what so many serve, in one program without cells."""
     rows = []
     for size in SIZES:
         problems = [random_problem(seed, size) for seed in range(instances)]
-        wanted = [max_rate(problem, Budget(gpus=gpus), Solver(gap=0.05)).rate / 2 for problem in problems]
-        for engine in Engine:
-            solver = Solver(engine, limit)
+        wanted = [max_rate(problem, Budget(gpus=gpus), SolverSettings(gap=0.05)).rate / 2 for problem in problems]
+        for engine in SolverEngine:
+            solver = SolverSettings(engine, limit)
             jobs = [partial(min_gpus, *pair, solver=solver) for pair in zip(problems, wanted, strict=True)]
             rows.append(_solves(size.name, engine, jobs))
     return rows
 
 
-def placements(instances: int, nodes: Iterable[int], limit: float) -> list[Placement]:
+def placements(instances: int, nodes: Iterable[int], limit: float) -> list[PlacementTimings]:
     """On nodes of 8 GPUs with 400 Gbit/s between them, as in [C §7.1], and with so little that it binds."""
     return [
         _placement(size, count, network, instances, limit)
@@ -126,7 +135,7 @@ def placements(instances: int, nodes: Iterable[int], limit: float) -> list[Place
 
 def shipped(largest: int, limit: float) -> list[ModelCells]:
     """Those whose profile and workload come with the planner."""
-    return [_model_cells(it, largest, limit) for name in shipped_models() if (it := _assembled(name)) is not None]
+    return [_model_cells(inputs, largest, limit) for name in shipped_models() if (inputs := _load(name)) is not None]
 
 
 def mixtures() -> list[MixtureSpeed]:
@@ -135,66 +144,68 @@ def mixtures() -> list[MixtureSpeed]:
     most, seconds = _fastest(lambda: mixture.most_requests(found, A_MILLION))
     fewest, more = _fastest(lambda: mixture.fewest_gpus(found, 0.999 * most.rate))
     rows = [("most requests on a million GPUs", most, seconds), ("fewest GPUs for 99.9 % of that", fewest, more)]
-    return [MixtureSpeed(what, it.gpus, it.counts, taken * 1e6) for what, it, taken in rows]
+    return [MixtureSpeed(what, found.gpus, found.counts, taken * 1e6) for what, found, taken in rows]
 
 
-def _most(problem: Problem, gpus: int, solver: Solver) -> Plan:
+def _most(problem: PlanningProblem, gpus: int, solver: SolverSettings) -> Plan:
     return max_rate(problem, Budget(gpus=gpus), solver)
 
 
-def _solves(size: str, engine: Engine, jobs: Sequence[Callable[[], Plan]]) -> Solves:
+def _solves(size: str, engine: SolverEngine, jobs: Sequence[Callable[[], Plan]]) -> SolveTimings:
     runs = [_timed(job) for job in jobs]
-    return Solves(
+    return SolveTimings(
         size=size,
         engine=engine,
         count=len(runs),
-        wall=Timing.of(wall for _, wall, _ in runs),
-        cpu=Timing.of(cpu for _, _, cpu in runs),
+        wall=SolveTiming.of(wall for _, wall, _ in runs),
+        cpu=SolveTiming.of(cpu for _, _, cpu in runs),
         proven=sum(plan.proven for plan, _, _ in runs),
         worst_gap=max(plan.gap for plan, _, _ in runs),
     )
 
 
-def _placement(size: Size, nodes: int, network: str, instances: int, limit: float) -> Placement:
+def _placement(size: ProblemSize, nodes: int, network: str, instances: int, limit: float) -> PlacementTimings:
     runs = []
     for seed in range(instances):
         problem = random_problem(seed, size)
         sizes = random_traffic(seed, problem)
-        bandwidth = 50e9 if network == "400 Gbit/s" else SCARCE * _most(problem, 8 * nodes, Solver(gap=0.05)).rate
+        bandwidth = (
+            50e9 if network == "400 Gbit/s" else SCARCE * _most(problem, 8 * nodes, SolverSettings(gap=0.05)).rate
+        )
         cluster = Cluster.uniform(nodes, 8, bandwidth)
         traffic = partial(_traffic, sizes)
-        runs.append(_timed(partial(topology.max_rate, problem, cluster, traffic, Solver(time_limit=limit))))
+        runs.append(_timed(partial(topology.max_rate, problem, cluster, traffic, SolverSettings(time_limit=limit))))
     placed = [run[0] for run in runs]
-    return Placement(
+    return PlacementTimings(
         size=size.name,
         nodes=nodes,
         network=network,
         count=instances,
-        unharmed=sum(it.plan.rate >= it.unconstrained * (1 - 1e-6) for it in placed),
-        proven=sum(it.plan.proven for it in placed),
-        worst_gap=max(it.plan.gap for it in placed),
-        wall=Timing.of(wall for _, wall, _ in runs),
-        cpu=Timing.of(cpu for _, _, cpu in runs),
+        unharmed=sum(placement.plan.rate >= placement.unconstrained * (1 - 1e-6) for placement in placed),
+        proven=sum(placement.plan.proven for placement in placed),
+        worst_gap=max(placement.plan.gap for placement in placed),
+        wall=SolveTiming.of(wall for _, wall, _ in runs),
+        cpu=SolveTiming.of(cpu for _, _, cpu in runs),
     )
 
 
-def _assembled(model: str) -> Assembly | None:
+def _load(model: str) -> PlanInputs | None:
     """None where no profile is published that is complete."""
     try:
-        return assemble(model)
+        return load_inputs(model)
     except InvalidInputError:
         return None
 
 
-def _model_cells(assembly: Assembly, largest: int, limit: float) -> ModelCells:
-    found, wall, cpu = _timed(lambda: solve_cells(assembly.problem, largest, Solver(time_limit=limit)))
-    problem = assembly.problem
-    kept = [cell.gpus for cell in efficient(found)]
-    return ModelCells(assembly.model.name, len(problem.shares), len(problem.routes), len(found), kept, wall, cpu)
+def _model_cells(inputs: PlanInputs, largest: int, limit: float) -> ModelCells:
+    found, wall, cpu = _timed(lambda: solve_cells(inputs.problem, largest, SolverSettings(time_limit=limit)))
+    problem = inputs.problem
+    kept = [cell.gpus for cell in efficient_cells(found)]
+    return ModelCells(inputs.model.name, len(problem.shares), len(problem.paths), len(found), kept, wall, cpu)
 
 
-def _traffic(sizes: Mapping[tuple[str, str], float], route: Route) -> Mapping[tuple[str, str], float]:
-    return {edge: sizes[edge] for edge in itertools.pairwise(step.option for step in route.steps)}
+def _traffic(sizes: Mapping[tuple[str, str], float], path: RequestPath) -> Mapping[tuple[str, str], float]:
+    return {edge: sizes[edge] for edge in itertools.pairwise(step.option for step in path.steps)}
 
 
 def _timed(work: Callable[[], T]) -> tuple[T, float, float]:
@@ -206,7 +217,7 @@ def _timed(work: Callable[[], T]) -> tuple[T, float, float]:
 
 def _cpu() -> float:
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(it.ru_utime + it.ru_stime for it in used)
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 def _fastest(work: Callable[[], T], repeats: int = 100) -> tuple[T, float]:

@@ -1,4 +1,4 @@
-"""Images as embeddings for a language model: its vision tower and projector, without the language model.
+"""Executors that turn images into embeddings for a language model: its vision tower and projector alone.
 
-Only `executor.py`, `batcher.py`, `flights.py` and `stats.py` can be imported without paying for torch.
+Only `executor.py`, `batcher.py`, `single_flight.py` and `stats.py` can be imported without importing torch.
 """

@@ -1,8 +1,8 @@
-"""One task owns the device: it takes what waits, up to a budget, and encodes it together.
+"""Batches images for the device, which one task owns.
 
-Nobody waits for a batch to fill. While one batch is being encoded the next one gathers, so batches grow with the load.
-Requests have turns, and so have images that take more than a batch: what one request sends, however much and however
-large, keeps another's image waiting for the batch that is being encoded, and for one that is all of a large image.
+The batcher does not wait for a batch to fill. While the device encodes one batch, the images of the next one queue up,
+so batches grow with the load. Requests are served round-robin, and so are images that exceed the batch budget: an
+image waits for the batch on the device and for at most one oversized image, however many images another request has.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Output = TypeVar("Output")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Item(Generic[Input, Output]):
+class _BatchItem(Generic[Input, Output]):
     input: Input
     patches: int
     request_id: str
@@ -30,12 +30,12 @@ class _Item(Generic[Input, Output]):
 
 
 class Batcher(Generic[Input, Output]):
-    """Collects what is to be encoded, and encodes it batch by batch as long as it runs.
+    """Queues inputs and encodes them in batches while `run` is running.
 
     Args:
-        encode: encodes a batch, in the device's thread.
-        device: that thread.
-        max_patches: of a batch. An image that has more is a batch of its own.
+        encode: encodes a batch; called in the device thread.
+        device: an executor with a single thread, the device thread.
+        max_patches: the budget of a batch. An image with more patches is a batch of its own.
     """
 
     def __init__(
@@ -49,60 +49,60 @@ class Batcher(Generic[Input, Output]):
         self._device = device
         self._max_patches = max_patches
         self._stats = stats
-        self._small = FairQueue[_Item[Input, Output]]()
-        self._large = FairQueue[_Item[Input, Output]]()
-        """Those that are a batch of their own."""
-        self._order = [self._large, self._small]
+        self._regular = FairQueue[_BatchItem[Input, Output]]()
+        self._oversized = FairQueue[_BatchItem[Input, Output]]()
+        """Images that exceed the budget."""
+        self._order = [self._oversized, self._regular]
         self._arrived = asyncio.Event()
-        self._death: EngineDeadError | None = None
+        self._failure: EngineDeadError | None = None
 
     async def encode(self, input: Input, patches: int, request_id: str) -> Output:
-        """The result, once the image's turn has come. Whoever is cancelled gives up the turn.
+        """Queues an input and returns its output. Cancelling the call removes the input from the queue.
 
-        Raises `EngineDeadError` once the device has failed for good.
+        Raises `EngineDeadError` if the device has failed permanently.
         """
-        if self._death is not None:
-            raise EngineDeadError(str(self._death))
-        item: _Item[Input, Output] = _Item(input, patches, request_id)
-        (self._large if patches > self._max_patches else self._small).add(item, request_id)
+        if self._failure is not None:
+            raise EngineDeadError(str(self._failure))
+        item: _BatchItem[Input, Output] = _BatchItem(input, patches, request_id)
+        (self._oversized if patches > self._max_patches else self._regular).push(item, request_id)
         self._arrived.set()
         return await item.output
 
     async def run(self) -> None:
-        """Until it is cancelled, or the device has failed for good."""
+        """Encodes batches until cancelled. Raises `EngineDeadError` when the device fails permanently."""
         while True:
             await self._arrived.wait()
             self._arrived.clear()
-            while batch := self._take():
+            while batch := self._next_batch():
                 try:
-                    await self._work(batch)
+                    await self._encode_isolating_failures(batch)
                 except EngineDeadError as error:
-                    self._death = error
+                    self._failure = error
                     while batch:
                         self._fail(batch, error)
-                        batch = self._take()
+                        batch = self._next_batch()
                     raise
 
-    def _take(self) -> list[_Item[Input, Output]]:
-        """The next batch. Large and small images come first in turns."""
+    def _next_batch(self) -> list[_BatchItem[Input, Output]]:
+        """Takes items up to the budget. Oversized and regular images alternate in priority."""
         self._order.reverse()
-        batch: list[_Item[Input, Output]] = []
+        batch: list[_BatchItem[Input, Output]] = []
         patches = 0
-        for waiting in self._order:
-            while waiting:
-                item = waiting.next()
-                if not item.output.done():  # Whoever waited for it may have left.
+        for queue in self._order:
+            while queue:
+                item = queue.peek()
+                if not item.output.done():  # The caller may have been cancelled.
                     if batch and patches + item.patches > self._max_patches:
                         break
                     batch.append(item)
                     patches += item.patches
-                waiting.take()
+                queue.pop()
         return batch
 
-    async def _work(self, batch: Sequence[_Item[Input, Output]]) -> None:
-        """An image that cannot be encoded does no harm to those that came into its batch."""
+    async def _encode_isolating_failures(self, batch: Sequence[_BatchItem[Input, Output]]) -> None:
+        """Encodes a batch. If that fails, encodes its images one by one, so that only the faulty ones fail."""
         try:
-            await self._try(batch)
+            await self._encode_batch(batch)
         except EngineDeadError:
             raise
         except Exception as error:
@@ -110,9 +110,9 @@ class Batcher(Generic[Input, Output]):
                 self._fail(batch, error)
             else:
                 for item in batch:
-                    await self._work([item])
+                    await self._encode_isolating_failures([item])
 
-    async def _try(self, batch: Sequence[_Item[Input, Output]]) -> None:
+    async def _encode_batch(self, batch: Sequence[_BatchItem[Input, Output]]) -> None:
         loop = asyncio.get_running_loop()
         with self._stats.batch([item.request_id for item in batch], sum(item.patches for item in batch)):
             outputs = await loop.run_in_executor(self._device, self._encode, [item.input for item in batch])
@@ -120,7 +120,7 @@ class Batcher(Generic[Input, Output]):
             if not item.output.done():
                 item.output.set_result(output)
 
-    def _fail(self, batch: Sequence[_Item[Input, Output]], error: Exception) -> None:
+    def _fail(self, batch: Sequence[_BatchItem[Input, Output]], error: Exception) -> None:
         for item in batch:
             if not item.output.done():
                 item.output.set_exception(error)

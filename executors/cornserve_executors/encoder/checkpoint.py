@@ -1,4 +1,4 @@
-"""A checkpoint of which only some tensors are read."""
+"""Reads selected tensors of a checkpoint in safetensors format."""
 
 from __future__ import annotations
 
@@ -18,41 +18,40 @@ SINGLE = "model.safetensors"
 
 
 class EncoderCheckpoint:
-    """Of a directory, or of the hub: then only the files that are needed are fetched."""
+    """A checkpoint in a directory or on Hugging Face's hub. Only the files that are needed are downloaded."""
 
     def __init__(self, model_id: str) -> None:
         self._model_id = model_id
-        self._files = self._by_tensor()
+        self._files = self._files_by_tensor()
 
     @property
-    def names(self) -> Iterable[str]:
-        """Of all tensors."""
+    def tensor_names(self) -> Iterable[str]:
         return self._files.keys()
 
-    def read(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
-        """Opens the files that hold these tensors, and reads nothing else of them."""
+    def read_tensors(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yields the named tensors. Opens only the files that contain them."""
         by_file: dict[str, list[str]] = defaultdict(list)
         for name in names:
             by_file[self._files[name]].append(name)
-        for file, inside in by_file.items():
-            with safe_open(self._need(file), framework="pt") as tensors:
-                for name in inside:
+        for file, names_in_file in by_file.items():
+            with safe_open(self._require_file(file), framework="pt") as tensors:
+                for name in names_in_file:
                     yield name, tensors.get_tensor(name)
 
-    def _by_tensor(self) -> dict[str, str]:
-        index = self._find(INDEX)
+    def _files_by_tensor(self) -> dict[str, str]:
+        index = self._find_file(INDEX)
         if index is not None:
             files: dict[str, str] = json.loads(index.read_text())["weight_map"]
             return files
-        with safe_open(self._need(SINGLE), framework="pt") as tensors:
+        with safe_open(self._require_file(SINGLE), framework="pt") as tensors:
             return dict.fromkeys(tensors.keys(), SINGLE)
 
-    def _need(self, name: str) -> Path:
-        path = self._find(name)
+    def _require_file(self, name: str) -> Path:
+        path = self._find_file(name)
         if path is None:
-            raise ExecutorStartError(f"{self._model_id} has no weights: there is no {name}")
+            raise ExecutorStartError(f"{self._model_id} has no weights: {name} not found")
         return path
 
-    def _find(self, name: str) -> Path | None:
+    def _find_file(self, name: str) -> Path | None:
         path = cached_file(self._model_id, name, _raise_exceptions_for_missing_entries=False)
         return None if path is None else Path(path)

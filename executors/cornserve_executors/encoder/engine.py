@@ -1,4 +1,4 @@
-"""Images in, embeddings out: decoding and preprocessing in parallel, then the device, a batch at a time."""
+"""Encodes images: decodes and preprocesses them in parallel, then runs them on the device in batches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cornserve_executors import copies
 from cornserve_executors.base import EngineDeadError, OverloadedError
 from cornserve_executors.encoder.batcher import Batcher
 from cornserve_executors.encoder.families.family import EncodingPlan, PreparedImage
-from cornserve_executors.encoder.loader import load
+from cornserve_executors.encoder.loader import load_encoder
 from cornserve_executors.encoder.single_flight import SingleFlight
 from cornserve_executors.encoder.stats import EncoderStats
 from cornserve_executors.media.decode_pool import DecodePools
@@ -25,32 +25,32 @@ from cornserve_tasklib.encoder import EncoderTask
 from cornserve_tasklib.image import Image
 
 PATCH_PIXELS = 14 * 14
-"""In the families that are known here."""
+"""Pixels per patch in all supported families."""
 
 
 class EncoderEngine:
     def __init__(self, config: EncoderTask, stats: EncoderStats) -> None:
-        """Loads the encoder. Blocks until that is done; any thread will do."""
+        """Loads the encoder. Blocks; may be called in any thread."""
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
         self._stats = stats
-        loaded = load(config, self._device)
+        loaded = load_encoder(config, self._device)
         self._family = loaded.family
         self._fingerprint = loaded.fingerprint
         cores = len(os.sched_getaffinity(0))
-        # Images are prepared side by side, so each of them by one thread. On a CPU, one core is left to that.
+        # Images are preprocessed in parallel, one thread each. On a CPU, the device leaves one core for that.
         device_threads = min(torch.get_num_threads(), max(1, cores - 1))
         self._device_thread = ThreadPoolExecutor(1, "device", torch.set_num_threads, (device_threads,))
-        # What is larger than a batch is large.
-        self._lanes = DecodePools(config.max_batch_patches * PATCH_PIXELS, partial(torch.set_num_threads, 1))
-        self._batcher = Batcher(self._encode, self._device_thread, config.max_batch_patches, stats)
-        self._flights = SingleFlight[torch.Tensor]()
+        # An image that exceeds the batch budget counts as large.
+        self._decode_pools = DecodePools(config.max_batch_patches * PATCH_PIXELS, partial(torch.set_num_threads, 1))
+        self._batcher = Batcher(self._encode_batch, self._device_thread, config.max_batch_patches, stats)
+        self._single_flight = SingleFlight[torch.Tensor]()
 
     @property
     def dtype(self) -> str:
         return copies.dtype_name(self._family.model.dtype)
 
-    def key(self, image: Image) -> str:
-        """Images of equal keys have equal embeddings."""
+    def cache_key(self, image: Image) -> str:
+        """Returns a key of the embeddings: equal keys imply equal embeddings."""
         return f"{self._fingerprint[:16]}-{image.digest}"
 
     def shape(self, plan: EncodingPlan) -> tuple[int, int]:
@@ -61,46 +61,47 @@ class EncoderEngine:
         return rows * columns * int(self._family.model.dtype.itemsize)
 
     async def run(self) -> None:
-        """The device's work, until it is cancelled or the device fails for good."""
+        """Encodes batches until cancelled. Raises `EngineDeadError` when the device fails permanently."""
         await self._batcher.run()
 
     def warm_up(self) -> None:
-        """Pays for what torch and the processor set up at the first image. Blocks."""
+        """Encodes an image, so that torch and the processor complete their lazy initialization. Blocks."""
         image = PIL.Image.new("RGB", (224, 224))
         prepared = PreparedImage(self._family.prepare(image), self._family.plan(ImageSize(*image.size)))
-        self._device_thread.submit(self._encode, [prepared]).result()
+        self._device_thread.submit(self._encode_batch, [prepared]).result()
 
     async def plan(self, image: Image) -> EncodingPlan:
-        """What it will become, from its size alone."""
+        """Returns the plan for an image, without decoding it."""
         return await asyncio.to_thread(self._plan, image)
 
     @asynccontextmanager
     async def encoded(self, image: Image, plan: EncodingPlan, request_id: str) -> AsyncIterator[torch.Tensor]:
-        """Its rows, on the device. Who asks for the same image while the block lasts shares them."""
-        if image.digest in self._flights:
-            self._stats.shared()
+        """Yields the embeddings on the device. Requests for the same image share them until the block ends."""
+        if image.digest in self._single_flight:
+            self._stats.count_deduplicated()
         try:
-            async with self._flights.join(image.digest, partial(self._make, image, plan, request_id)) as rows:
+            encode = partial(self._encode_image, image, plan, request_id)
+            async with self._single_flight.join(image.digest, encode) as rows:
                 yield rows
-        except UnusableImageError as error:  # Of the one who asked first.
+        except UnusableImageError as error:  # Names the position of the image in the first request.
             raise UnusableImageError(image.where, error.reason) from error
 
     async def write(self, rows: torch.Tensor, destination: memoryview) -> None:
         await asyncio.to_thread(copies.write, rows, destination)
 
     def shutdown(self) -> None:
-        """Blocks until what the device works on is done."""
-        self._lanes.shutdown()
+        """Blocks until the current batch and the images that are being decoded are done."""
+        self._decode_pools.shutdown()
         self._device_thread.shutdown(cancel_futures=True)
 
-    async def _make(self, image: Image, plan: EncodingPlan, request_id: str) -> torch.Tensor:
-        # The more of those of the file, and those that the processor makes of them.
+    async def _encode_image(self, image: Image, plan: EncodingPlan, request_id: str) -> torch.Tensor:
+        # The processor may enlarge an image, so count the larger of the two pixel numbers.
         pixels = max(image.width * image.height, plan.patches * PATCH_PIXELS)
-        async with self._lanes.pool_for(pixels).enter(pixels, request_id) as lane:
-            with self._stats.preparing():
-                prepared = await lane.run(partial(self._prepare, image, plan))
+        async with self._decode_pools.pool_for(pixels).reserve(pixels, request_id) as pool:
+            with self._stats.preprocessing():
+                prepared = await pool.run(partial(self._prepare, image, plan))
             rows = await self._batcher.encode(prepared, plan.patches, request_id)
-        self._stats.encoded(plan.rows)
+        self._stats.count_encoded(plan.rows)
         return rows
 
     def _plan(self, image: Image) -> EncodingPlan:
@@ -109,20 +110,20 @@ class EncoderEngine:
         except UnusableImageError:
             raise
         except ValueError as error:
-            raise UnusableImageError(image.where, f"the model does not take it: {error}") from error
+            raise UnusableImageError(image.where, f"the model does not accept the image: {error}") from error
 
     def _prepare(self, image: Image, plan: EncodingPlan) -> PreparedImage:
         pixels = self._family.prepare(decode_image(image))
         return PreparedImage(pixels.to(self._family.model.dtype), plan)
 
-    def _encode(self, images: Sequence[PreparedImage]) -> Sequence[torch.Tensor]:
+    def _encode_batch(self, images: Sequence[PreparedImage]) -> Sequence[torch.Tensor]:
         try:
             with torch.inference_mode():
                 rows = self._family.encode(images)
             if self._device == "cuda":
                 torch.cuda.current_stream().synchronize()
         except torch.OutOfMemoryError as error:
-            raise OverloadedError(f"the GPU has no memory for so large an image: {error}") from error
+            raise OverloadedError(f"the image does not fit into the GPU's memory: {error}") from error
         except torch.AcceleratorError as error:
             raise EngineDeadError(str(error).splitlines()[0]) from error
         return rows

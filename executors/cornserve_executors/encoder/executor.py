@@ -1,4 +1,4 @@
-"""The life of an encoder."""
+"""The executor of an `EncoderTask`."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ OUTPUT = "embeddings"
 
 class EncoderExecutor(Executor[EncoderTask, Image, Embeddings]):
     _engine: EncoderEngine
-    _working: asyncio.Task[None]
+    _engine_task: asyncio.Task[None]
 
     def __init__(self, config: EncoderTask) -> None:
         super().__init__(config)
         self._stats = EncoderStats()
-        self._repeated = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
-        """By request and image, while it is made."""
+        self._locks = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
+        """By request id and cache key."""
 
     async def start(self, report_progress: ProgressReporter) -> None:
         check_model(self.config.model_id)
@@ -42,32 +42,32 @@ class EncoderExecutor(Executor[EncoderTask, Image, Embeddings]):
         self._engine = await asyncio.to_thread(engine_type, self.config, self._stats)
         report_progress("warming up")
         await asyncio.to_thread(self._engine.warm_up)
-        self._working = asyncio.create_task(self._engine.run())
+        self._engine_task = asyncio.create_task(self._engine.run())
 
     async def invoke(self, request: Image, context: InvocationContext) -> Embeddings:
-        key = self._engine.key(request)
-        # An image that a request has several times is made, and takes room, once.
-        async with self._repeated.setdefault((context.request_id, key), asyncio.Lock()):
+        key = self._engine.cache_key(request)
+        # A repeated image of a request is encoded, and allocated in shared memory, only once.
+        async with self._locks.setdefault((context.request_id, key), asyncio.Lock()):
             return await self._embed(request, key, context)
 
     async def _embed(self, request: Image, key: str, context: InvocationContext) -> Embeddings:
         if self._reuse(context, key):
             return Embeddings()
-        with self._stats.waiting():
+        with self._stats.pending():
             plan = await self._engine.plan(request)
-            # There has to be room for the embeddings before work goes into them.
-            slot = await self._room_for(request, plan, context)
-            if self._reuse(context, key):  # Another request's image has been encoded meanwhile.
+            # Allocate before encoding, so that no finished embeddings wait for shared memory.
+            slot = await self._allocate(request, plan, context)
+            if self._reuse(context, key):  # Another request has encoded the image in the meantime.
                 slot.discard()
                 return Embeddings()
             encoded = EncodedImage(key=key, rows=plan.rows, fields=plan.fields).model_dump_json().encode()
             async with self._engine.encoded(request, plan, context.request_id) as rows:
                 await self._engine.write(rows, slot.buffer)
-                # Within the block, so that whoever asks for this image meanwhile finds it either here or there.
+                # Publish inside the block: other requests then find the image either here or in shared memory.
                 slot.publish(self._engine.dtype, self._engine.shape(plan), encoded, key)
         return Embeddings()
 
-    async def _room_for(self, image: Image, plan: EncodingPlan, context: InvocationContext) -> Slot:
+    async def _allocate(self, image: Image, plan: EncodingPlan, context: InvocationContext) -> Slot:
         try:
             return await context.allocate(OUTPUT, self._engine.nbytes(plan))
         except TensorTooLargeError as error:
@@ -78,26 +78,26 @@ class EncoderExecutor(Executor[EncoderTask, Image, Embeddings]):
     def _reuse(self, context: InvocationContext, key: str) -> bool:
         found = context.reuse(OUTPUT, key)
         if found:
-            self._stats.cache_hit()
+            self._stats.count_cache_hit()
         return found
 
     async def wait_engine_death(self) -> str:
-        await asyncio.wait({self._working})
-        return f"the device failed: {self._working.exception()}"
+        await asyncio.wait({self._engine_task})
+        return f"the device failed: {self._engine_task.exception()}"
 
     def metrics(self) -> Iterable[Metric]:
         return self._stats.metrics()
 
     async def stop(self) -> None:
-        if hasattr(self, "_working"):
-            self._working.cancel()
-            await asyncio.gather(self._working, return_exceptions=True)
+        if hasattr(self, "_engine_task"):
+            self._engine_task.cancel()
+            await asyncio.gather(self._engine_task, return_exceptions=True)
         if hasattr(self, "_engine"):
             await asyncio.to_thread(self._engine.shutdown)
 
 
 def _import_engine() -> type[EncoderEngine]:
-    # On CPUs, torch keeps kernels for the last 1024 sizes of batches, half a megabyte each, and gains nothing by it.
+    # On CPUs, oneDNN caches kernels for the last 1024 batch sizes, half a megabyte each, without a measurable gain.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
     from cornserve_executors.encoder.engine import EncoderEngine
 

@@ -1,4 +1,4 @@
-"""What several ask for at the same time is made once."""
+"""Deduplicates concurrent work by key."""
 
 from __future__ import annotations
 
@@ -11,41 +11,45 @@ Result = TypeVar("Result")
 
 
 class SingleFlight(Generic[Result]):
-    """Whoever asks for what is being made, or still used, shares it; when nobody wants it any more, it is broken off.
+    """Runs one task per key, and shares its result among all callers that ask while it runs or its result is in use.
 
-    So if those who use it put it where later ones look first, it is made once for all of them.
+    The task is cancelled when its last caller leaves. A caller that stores the result in a cache before it leaves
+    therefore ensures that later callers find the result either here or in the cache.
     """
 
     def __init__(self) -> None:
-        self._passengers: dict[asyncio.Task[Result], int] = {}
-        self._flights: dict[str, asyncio.Task[Result]] = {}
+        self._tasks: dict[str, asyncio.Task[Result]] = {}
+        self._waiters: dict[asyncio.Task[Result], int] = {}
 
     def __contains__(self, key: str) -> bool:
-        return key in self._flights
+        return key in self._tasks
 
     @asynccontextmanager
     async def join(self, key: str, make: Callable[[], Coroutine[Any, Any, Result]]) -> AsyncIterator[Result]:
-        """What `make()` returns or raises; it runs as a task of its own, as the first who asks does not outlive it."""
-        task = self._flights.get(key)
+        """Yields the result of `make()` for this key, or raises its error.
+
+        `make()` runs in a task of its own, so that the cancellation of the first caller does not affect the others.
+        """
+        task = self._tasks.get(key)
         if task is None:
-            task = self._flights[key] = asyncio.create_task(make())
-            task.add_done_callback(_hear)
-        self._passengers[task] = self._passengers.get(task, 0) + 1
+            task = self._tasks[key] = asyncio.create_task(make())
+            task.add_done_callback(_retrieve_exception)
+        self._waiters[task] = self._waiters.get(task, 0) + 1
         try:
             await asyncio.wait({task})
             yield task.result()
         finally:
-            self._passengers[task] -= 1
-            if not self._passengers[task]:
-                self._end(key, task)
+            self._waiters[task] -= 1
+            if not self._waiters[task]:
+                self._remove(key, task)
 
-    def _end(self, key: str, task: asyncio.Task[Result]) -> None:
-        del self._passengers[task]
-        del self._flights[key]
+    def _remove(self, key: str, task: asyncio.Task[Result]) -> None:
+        del self._waiters[task]
+        del self._tasks[key]
         task.cancel()
 
 
-def _hear(task: asyncio.Task[Any]) -> None:
-    """Of its error, as nobody may be left whom it concerns."""
+def _retrieve_exception(task: asyncio.Task[Any]) -> None:
+    """Prevents asyncio's warning about an exception that was never retrieved: all callers may have left."""
     if not task.cancelled():
         task.exception()

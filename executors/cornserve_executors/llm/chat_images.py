@@ -63,7 +63,7 @@ class ChatImages:
         self._placeholders = PlaceholderRenderer(model_config, renderer) if IMAGE in limits else None
         self.encodes: bool = limits.get(IMAGE, 0) > 0
         """Whether the engine has the model's encoder."""
-        self._lanes = DecodePools(SMALL_PIXELS)
+        self._decode_pools = DecodePools(SMALL_PIXELS)
 
     def of(self, parts: Sequence[ImagePart], received: Sequence[TensorView]) -> list[RawImage | ReceivedImage]:
         """What is known of each part's image, in order. Decodes nothing.
@@ -85,8 +85,8 @@ class ChatImages:
     async def opened(self, images: Sequence[RawImage], owner: str) -> AsyncIterator[list[PIL.Image.Image]]:
         """Decodes them, off the event loop and in the owner's turn. They are gone when the block ends."""
         pixels = sum(image.pixels for image in images)
-        async with self._lanes.pool_for(pixels).enter(pixels, owner) as lane:
-            opened = await gather_all(lane.run(partial(decode_image, one.image)) for one in images)
+        async with self._decode_pools.pool_for(pixels).reserve(pixels, owner) as pool:
+            opened = await gather_all(pool.run(partial(decode_image, one.image)) for one in images)
             try:
                 yield opened
             finally:

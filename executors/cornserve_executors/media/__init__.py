@@ -1,1 +1,1 @@
-"""What executors do with media before a model sees them, whichever model it is."""
+"""Decoding of media files, independent of the model."""

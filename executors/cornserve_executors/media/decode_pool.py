@@ -1,7 +1,7 @@
-"""Where images are opened: off the event loop, so many pixels at a time, and the small ones apart from the large ones.
+"""Thread pools that decode images. They bound the number of decoded pixels, separately for small and large images.
 
-A large image takes a second and a gigabyte, a small one next to nothing of either. So large ones have a room of their
-own, and leave a core to the small ones, which never wait for them.
+A large image takes a second and a gigabyte to decode, a small one almost nothing. Large images therefore have a pool
+with a limit of its own, which uses one core less: small images never wait for large ones.
 """
 
 from __future__ import annotations
@@ -18,25 +18,32 @@ from cornserve_executors.media.weighted_semaphore import WeightedSemaphore
 Result = TypeVar("Result")
 
 MAX_SMALL_IMAGES = 3
-"""Of the largest that are small, at once: one that is being used, one that is ready, one that is being opened."""
+"""Small images of the largest size that are decoded at once: one in use, one ready, and one in progress."""
 
 MAX_LARGE_PIXELS = 64_000_000
-"""Of all that are large, at once. What has more has that room to itself."""
+"""Total pixels of the large images that are decoded at once. An image with more pixels is decoded alone."""
 
 
 class DecodePool:
-    def __init__(self, name: str, pixels: int, threads: int, begin_thread: Callable[[], None]) -> None:
-        self._room = WeightedSemaphore(pixels)
-        self._threads = ThreadPoolExecutor(threads, name, begin_thread)
+    """A thread pool with a limit on the pixels that its users hold.
+
+    Args:
+        pixels: the limit.
+        initialize_thread: runs first in each thread.
+    """
+
+    def __init__(self, name: str, pixels: int, threads: int, initialize_thread: Callable[[], None]) -> None:
+        self._pixels = WeightedSemaphore(pixels)
+        self._threads = ThreadPoolExecutor(threads, name, initialize_thread)
 
     @asynccontextmanager
-    async def enter(self, pixels: int, owner: Hashable) -> AsyncIterator[DecodePool]:
-        """Waits until so many pixels may be open. Owners enter in turns."""
-        async with self._room.take(pixels, owner):
+    async def reserve(self, pixels: int, owner: Hashable) -> AsyncIterator[DecodePool]:
+        """Waits until `pixels` are available, and holds them until the block ends. Owners are served round-robin."""
+        async with self._pixels.acquire(pixels, owner):
             yield self
 
     async def run(self, work: Callable[[], Result]) -> Result:
-        """In a thread. Whoever is cancelled waits for what has begun: it takes memory as long as it goes on."""
+        """Runs `work` in a thread. If cancelled, waits for work that has started, because it still uses memory."""
         job = self._threads.submit(work)
         done = asyncio.wrap_future(job)
         try:
@@ -47,23 +54,23 @@ class DecodePool:
             raise
 
     def shutdown(self) -> None:
-        """Blocks until what has begun is done."""
+        """Drops queued work. Blocks until work that has started is done."""
         self._threads.shutdown(cancel_futures=True)
 
 
 class DecodePools:
-    """The lane of the small images, and that of the large ones.
+    """A pool for small images and a pool for large ones.
 
     Args:
-        small_pixels: what has no more than these is small.
-        begin_thread: runs first in each thread.
+        small_pixels: the largest number of pixels of a small image.
+        initialize_thread: runs first in each thread.
     """
 
-    def __init__(self, small_pixels: int, begin_thread: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, small_pixels: int, initialize_thread: Callable[[], None] = lambda: None) -> None:
         cores = len(os.sched_getaffinity(0))
         self._small_pixels = small_pixels
-        self._small = DecodePool("small-images", MAX_SMALL_IMAGES * small_pixels, cores, begin_thread)
-        self._large = DecodePool("large-images", MAX_LARGE_PIXELS, max(1, cores - 1), begin_thread)
+        self._small = DecodePool("small-images", MAX_SMALL_IMAGES * small_pixels, cores, initialize_thread)
+        self._large = DecodePool("large-images", MAX_LARGE_PIXELS, max(1, cores - 1), initialize_thread)
 
     def pool_for(self, pixels: int) -> DecodePool:
         return self._small if pixels <= self._small_pixels else self._large

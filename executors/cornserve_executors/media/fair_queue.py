@@ -1,4 +1,4 @@
-"""Who is next, where many wait that belong to few."""
+"""A fair queue: owners that queue many items do not delay owners that queue few."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ Item = TypeVar("Item")
 
 
 class FairQueue(Generic[Item]):
-    """A queue in rounds: in each, every owner has one turn, in the order in which they came.
+    """A round-robin queue: each round serves one item of each owner, in the order in which the items were pushed.
 
-    Who comes anew has a turn in the present round, however many items another one has put there before. This is
-    start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996) with all items of equal weight.
+    The first item of a new owner joins the current round, however many items other owners have queued. This is
+    start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996) in which all items have equal weight.
     """
 
     def __init__(self) -> None:
         self._items: list[tuple[int, int, Hashable, Item]] = []
-        self._numbers = count()
+        self._sequence = count()
         self._round = 0
         self._last_rounds: dict[Hashable, int] = {}
-        """Of each owner who waits: when its last item has its turn."""
+        """The round of each waiting owner's last item."""
 
     def __len__(self) -> int:
         return len(self._items)
 
-    def add(self, item: Item, owner: Hashable) -> None:
-        turn = max(self._round, self._last_rounds.get(owner, -1) + 1)
-        self._last_rounds[owner] = turn
-        heappush(self._items, (turn, next(self._numbers), owner, item))
+    def push(self, item: Item, owner: Hashable) -> None:
+        round = max(self._round, self._last_rounds.get(owner, -1) + 1)
+        self._last_rounds[owner] = round
+        heappush(self._items, (round, next(self._sequence), owner, item))
 
-    def next(self) -> Item:
-        """Whose turn it is. Raises `IndexError` if nobody waits."""
+    def peek(self) -> Item:
+        """Returns the next item and leaves it in the queue. Raises `IndexError` if the queue is empty."""
         return self._items[0][-1]
 
-    def take(self) -> Item:
-        """Takes out whose turn it is."""
-        turn, _, owner, item = heappop(self._items)
-        self._round = turn
-        if self._last_rounds[owner] == turn:
+    def pop(self) -> Item:
+        """Removes and returns the next item. Raises `IndexError` if the queue is empty."""
+        round, _, owner, item = heappop(self._items)
+        self._round = round
+        if self._last_rounds[owner] == round:
             del self._last_rounds[owner]
         return item

@@ -1,4 +1,4 @@
-"""Bounds how much is under way, where pieces differ in size."""
+"""A semaphore whose holders acquire different amounts."""
 
 from __future__ import annotations
 
@@ -10,45 +10,49 @@ from cornserve_executors.media.fair_queue import FairQueue
 
 
 class WeightedSemaphore:
-    """Owners enter in turns, whatever the size. What is larger than all of the room has it to itself."""
+    """Bounds the total weight of its holders. Owners are admitted round-robin, whatever the weight.
 
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._taken = 0
-        self._waiting = FairQueue[tuple[int, asyncio.Future[None]]]()
+    A weight above `capacity` counts as `capacity`: its holder is admitted alone.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._acquired = 0
+        self._waiters = FairQueue[tuple[int, asyncio.Future[None]]]()
 
     @asynccontextmanager
-    async def take(self, size: int, owner: Hashable) -> AsyncIterator[None]:
-        size = min(size, self._size)
-        await self._enter(size, owner)
+    async def acquire(self, weight: int, owner: Hashable) -> AsyncIterator[None]:
+        """Waits until the weight fits, and holds it until the block ends."""
+        weight = min(weight, self._capacity)
+        await self._wait(weight, owner)
         try:
             yield
         finally:
-            self._leave(size)
+            self._release(weight)
 
-    async def _enter(self, size: int, owner: Hashable) -> None:
-        entered = asyncio.get_running_loop().create_future()
-        self._waiting.add((size, entered), owner)
+    async def _wait(self, weight: int, owner: Hashable) -> None:
+        admitted = asyncio.get_running_loop().create_future()
+        self._waiters.push((weight, admitted), owner)
         self._admit()
         try:
-            await entered
+            await admitted
         except asyncio.CancelledError:
-            if entered.cancelled():
-                self._admit()  # It may have been in the way.
+            if admitted.cancelled():
+                self._admit()  # The cancelled waiter may have blocked the next one.
             else:
-                self._leave(size)
+                self._release(weight)
             raise
 
-    def _leave(self, size: int) -> None:
-        self._taken -= size
+    def _release(self, weight: int) -> None:
+        self._acquired -= weight
         self._admit()
 
     def _admit(self) -> None:
-        while self._waiting:
-            size, entered = self._waiting.next()
-            if not entered.cancelled():
-                if self._taken + size > self._size:
+        while self._waiters:
+            weight, admitted = self._waiters.peek()
+            if not admitted.cancelled():
+                if self._acquired + weight > self._capacity:
                     return
-                self._taken += size
-                entered.set_result(None)
-            self._waiting.take()
+                self._acquired += weight
+                admitted.set_result(None)
+            self._waiters.pop()

@@ -17,5 +17,5 @@ def shipped_models() -> tuple[str, ...]:
 def shipped_model(name: str) -> ModelDocument:
     """Raises `InvalidInputError` if there is none of that name."""
     if name not in shipped_models():
-        raise InvalidInputError("model", f"{name!r} is not known; known are {', '.join(shipped_models())}")
+        raise InvalidInputError("model", f"unknown model {name!r}: use one of {', '.join(shipped_models())}")
     return ModelDocument.read_shipped(_HERE / f"{name}.yaml")

@@ -13,17 +13,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
-from cornserve_planner.profiles.architecture import Architecture, Architectures, DiffusionTransformer
-from cornserve_planner.profiles.gpus import Gpus
-from cornserve_planner.profiles.profile import Profile, Throughput
-from cornserve_planner.profiles.roofline import Machine, decode_seconds, denoise, encode, prefill
+from cornserve_planner.profiles.architecture import Architecture, Architectures, DiffusionTransformerShape
+from cornserve_planner.profiles.gpus import GpuCatalog
+from cornserve_planner.profiles.profile import ModelProfile, Throughput
+from cornserve_planner.profiles.roofline import GpuMachine, decode_seconds, denoise, encode, prefill
 from cornserve_planner.traffic import CORNSERVE_TABLE_1
 
 Kind = Literal["encoder", "language model", "diffusion", "diffusion on several GPUs"]
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class PredictionComparison:
     """
     Args:
         published, predicted: seconds of a replica's time for one request.
@@ -52,7 +52,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Accuracy:
+class PredictorAccuracy:
     """Of a kind of components.
 
     Args:
@@ -66,47 +66,53 @@ class Accuracy:
     worst: float
 
 
-def comparisons() -> tuple[Comparison, ...]:
+def comparisons() -> tuple[PredictionComparison, ...]:
     """With every published figure for whose requests and model enough is known to predict it."""
     return (*_cornserve(), *_streamwise())
 
 
-def accuracy(found: tuple[Comparison, ...]) -> tuple[Accuracy, ...]:
-    kinds = dict.fromkeys(it.kind for it in found)
-    return tuple(_accuracy(kind, [it for it in found if it.kind == kind]) for kind in kinds)
+def accuracy(found: tuple[PredictionComparison, ...]) -> tuple[PredictorAccuracy, ...]:
+    kinds = dict.fromkeys(comparison.kind for comparison in found)
+    return tuple(_accuracy(kind, [comparison for comparison in found if comparison.kind == kind]) for kind in kinds)
 
 
-def calibrated(found: tuple[Comparison, ...]) -> tuple[Comparison, ...]:
+def calibrated(found: tuple[PredictionComparison, ...]) -> tuple[PredictionComparison, ...]:
     """The same with every prediction scaled by the geometric mean of the other figures' errors (leave one out)."""
     scaled = []
-    for one in found:
-        others = [math.log(it.ratio) for it in found if it.kind == one.kind and it is not one]
+    for left_out in found:
+        others = [
+            math.log(comparison.ratio)
+            for comparison in found
+            if comparison.kind == left_out.kind and comparison is not left_out
+        ]
         factor = math.exp(math.fsum(others) / len(others)) if others else 1.0
-        scaled.append(replace(one, predicted=one.predicted / factor))
+        scaled.append(replace(left_out, predicted=left_out.predicted / factor))
     return tuple(scaled)
 
 
-def _accuracy(kind: Kind, found: list[Comparison]) -> Accuracy:
-    off = [abs(math.log(it.ratio)) for it in found]
-    return Accuracy(kind, len(found), math.exp(math.fsum(off) / len(off)), math.exp(max(off)))
+def _accuracy(kind: Kind, found: list[PredictionComparison]) -> PredictorAccuracy:
+    off = [abs(math.log(comparison.ratio)) for comparison in found]
+    return PredictorAccuracy(kind, len(found), math.exp(math.fsum(off) / len(off)), math.exp(max(off)))
 
 
-def _cornserve() -> Iterator[Comparison]:
+def _cornserve() -> Iterator[PredictionComparison]:
     """[C Table 1]. The audio generator is left out: how long its speech is, is not said."""
     models = Architectures.shipped()
-    machine = Machine(Gpus.shipped()["A100-80GB"])
+    machine = GpuMachine(GpuCatalog.shipped()["A100-80GB"])
     for name in ("qwen2.5-omni-7b", "qwen2.5-vl-32b", "internvl3-38b", "qwen-image"):
-        for entry in Profile.shipped(name).options:
+        for entry in ModelProfile.shipped(name).options:
             for throughput in entry.throughput:
                 if throughput.rate.tag == "published" and entry.option != "audio_generator":
                     component = throughput.mix[0].components[0] if throughput.mix else entry.option
-                    yield _of_table_1(name, models[name], component, throughput, machine)
+                    yield _table_1_comparison(name, models[name], component, throughput, machine)
 
 
-def _of_table_1(name: str, model: Architecture, component: str, throughput: Throughput, machine: Machine) -> Comparison:
+def _table_1_comparison(
+    name: str, model: Architecture, component: str, throughput: Throughput, machine: GpuMachine
+) -> PredictionComparison:
     published = 1 / throughput.rate.value
     compare = partial(
-        Comparison,
+        PredictionComparison,
         model=name,
         what=f"{component.replace('_', ' ')}: {throughput.requests}",
         gpus="1 A100-80GB",
@@ -138,16 +144,16 @@ def _media_tokens(requests: str) -> int:
     return sum(int(number.replace(",", "")) for number in found)
 
 
-def _streamwise() -> Iterator[Comparison]:
+def _streamwise() -> Iterator[PredictionComparison]:
     """One request at a time, by the diffusion transformer alone."""
-    gpus, models = Gpus.shipped(), Architectures.shipped()
+    gpus, models = GpuCatalog.shipped(), Architectures.shipped()
     for name in ("flux.1-dev", "wan2.1-i2v-14b"):
         dit = models[name].diffusion()
-        for entry in Profile.shipped(name).of("dit"):
-            machine = Machine(gpus[entry.gpu], entry.gpus)
+        for entry in ModelProfile.shipped(name).for_option("dit"):
+            machine = GpuMachine(gpus[entry.gpu], entry.gpus)
             for curve in entry.latency:
                 work = denoise(dit, *_positions_and_steps(curve.requests, dit))
-                yield Comparison(
+                yield PredictionComparison(
                     kind="diffusion" if entry.gpus == 1 else "diffusion on several GPUs",
                     model=name,
                     what=curve.requests,
@@ -159,7 +165,7 @@ def _streamwise() -> Iterator[Comparison]:
                 )
 
 
-def _positions_and_steps(requests: str, dit: DiffusionTransformer) -> tuple[int, int]:
+def _positions_and_steps(requests: str, dit: DiffusionTransformerShape) -> tuple[int, int]:
     """From a profile's words: "720 × 544, 81 frames, 10 steps"."""
     width, height, *rest = (int(number) for number in re.findall(r"\d+", requests))
     frames, steps = rest if len(rest) == 2 else (1, rest[0])

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 
-from cornserve_planner.document import Document, Part
+from cornserve_planner.document import Document, DocumentPart
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.model import Name
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 Count = Annotated[int, Field(ge=1)]
 
 
-class Experts(Part):
+class ExpertsShape(DocumentPart):
     """Of each layer, instead of one feed-forward network."""
 
     count: Count
@@ -24,7 +24,7 @@ class Experts(Part):
     intermediate: Count
 
 
-class Decoder(Part):
+class DecoderShape(DocumentPart):
     """An autoregressive transformer with grouped-query attention and a gated feed-forward network."""
 
     kind: Literal["decoder"]
@@ -35,7 +35,7 @@ class Decoder(Part):
     head_dim: Count
     intermediate: Count
     vocabulary: Count
-    experts: Experts | None = None
+    experts: ExpertsShape | None = None
 
     @model_validator(mode="after")
     def _groups_its_queries(self) -> Self:
@@ -69,7 +69,7 @@ class Decoder(Part):
         return 3 * self.layers * self.hidden * wide
 
 
-class Encoder(Part):
+class EncoderShape(DocumentPart):
     """A vision or audio tower with its projector.
 
     Args:
@@ -96,7 +96,7 @@ class Encoder(Part):
         return self.layers * self.hidden * (4 * self.hidden + (3 if self.gated else 2) * self.intermediate)
 
 
-class DiffusionTransformer(Part):
+class DiffusionTransformerShape(DocumentPart):
     """
     Args:
         parameters: in memory; more than a position passes, since streams and modulations have weights of their own.
@@ -123,26 +123,28 @@ class DiffusionTransformer(Part):
         return area * (1 + (frames - 1) // self.frames_per_position)
 
 
-Component = Annotated[Decoder | Encoder | DiffusionTransformer, Field(discriminator="kind")]
+ComponentShape = Annotated[DecoderShape | EncoderShape | DiffusionTransformerShape, Field(discriminator="kind")]
 
 
-class Architecture(Part):
+class Architecture(DocumentPart):
     source: Annotated[str, Field(min_length=1)]
-    components: dict[Name, Component] = Field(min_length=1)
+    components: dict[Name, ComponentShape] = Field(min_length=1)
 
-    def decoder(self, name: str = "llm") -> Decoder:
-        return self._get(name, Decoder)
+    def decoder(self, name: str = "llm") -> DecoderShape:
+        return self._get(name, DecoderShape)
 
-    def encoder(self, name: str = "vision_encoder") -> Encoder:
-        return self._get(name, Encoder)
+    def encoder(self, name: str = "vision_encoder") -> EncoderShape:
+        return self._get(name, EncoderShape)
 
-    def diffusion(self, name: str = "dit") -> DiffusionTransformer:
-        return self._get(name, DiffusionTransformer)
+    def diffusion(self, name: str = "dit") -> DiffusionTransformerShape:
+        return self._get(name, DiffusionTransformerShape)
 
     def _get(self, name: str, kind: type[T]) -> T:
         found = self.components.get(name)
         if not isinstance(found, kind):
-            raise InvalidInputError("component", f"{name!r} is no {kind.__name__} of {', '.join(self.components)}")
+            raise InvalidInputError(
+                "component", f"{name!r} is not a {kind.__name__}; the components are {', '.join(self.components)}"
+            )
         return found
 
 
@@ -159,5 +161,5 @@ class Architectures(Document):
 
     def __getitem__(self, name: str) -> Architecture:
         if name not in self.models:
-            raise InvalidInputError("model", f"{name!r} is not known; known are {', '.join(self.models)}")
+            raise InvalidInputError("model", f"unknown model {name!r}: use one of {', '.join(self.models)}")
         return self.models[name]

@@ -7,16 +7,16 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
-from cornserve_planner.document import Document, Part
+from cornserve_planner.document import Document, DocumentPart
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.model import Name
 from cornserve_planner.problem import GpuType
-from cornserve_planner.profiles.figure import Bandwidth, Compute, HourlyPrice, PurchasePrice, Size
+from cornserve_planner.profiles.sourced_value import Bandwidth, Compute, HourlyPrice, PurchasePrice, Size
 
 Dtype = Literal["bf16", "fp8", "fp4"]
 
 
-class Gpu(Part):
+class GpuDatasheet(DocumentPart):
     """
     Args:
         flops: of the tensor cores, dense (vendors print twice as much, for sparse matrices), accumulated in FP32.
@@ -33,24 +33,24 @@ class Gpu(Part):
     def peak(self, dtype: Dtype = "bf16") -> float:
         """FLOP/s. Raises `InvalidInputError` for a type that the GPU does not compute in."""
         if dtype not in self.flops:
-            raise InvalidInputError("dtype", f"the GPU computes in {', '.join(self.flops)}, not in {dtype}")
+            raise InvalidInputError("dtype", f"the GPU does not support {dtype}: use one of {', '.join(self.flops)}")
         return self.flops[dtype].value
 
 
-class Gpus(Document):
+class GpuCatalog(Document):
     """`format: cornserve-planner/gpus`."""
 
     kind = "gpus"
 
-    gpus: Annotated[dict[Name, Gpu], Field(min_length=1)]
+    gpus: Annotated[dict[Name, GpuDatasheet], Field(min_length=1)]
 
     @classmethod
     def shipped(cls) -> Self:
         return cls.read_shipped(files("cornserve_planner.profiles") / "data/gpus.yaml")
 
-    def __getitem__(self, name: str) -> Gpu:
+    def __getitem__(self, name: str) -> GpuDatasheet:
         if name not in self.gpus:
-            raise InvalidInputError("gpu", f"{name!r} is not known; known are {', '.join(self.gpus)}")
+            raise InvalidInputError("gpu", f"unknown GPU type {name!r}: use one of {', '.join(self.gpus)}")
         return self.gpus[name]
 
     def types(self) -> tuple[GpuType, ...]:

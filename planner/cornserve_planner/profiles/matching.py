@@ -4,42 +4,43 @@ from __future__ import annotations
 
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.graph import DeploymentOption, ExecutorGraph
-from cornserve_planner.profiles.profile import OptionProfile, Profile
+from cornserve_planner.profiles.profile import ModelProfile, OptionProfile
 
 
-def check_names(graph: ExecutorGraph, profile: Profile) -> None:
+def check_names(graph: ExecutorGraph, profile: ModelProfile) -> None:
     """Raises `InvalidInputError` for an option or a component of the profile that the model does not have."""
     components = [component.name for component in graph.components]
-    for place, entry in enumerate(profile.options):
+    for index, entry in enumerate(profile.options):
         if entry.option not in graph.option:
-            raise _unknown(f"options.{place}.option", entry.option, "option", list(graph.option))
+            raise _unknown(f"options.{index}.option", entry.option, "option", list(graph.option))
         for number, throughput in enumerate(entry.throughput):
             for part, kind in enumerate(throughput.mix):
                 for name in kind.components:
                     if name not in components:
-                        where = f"options.{place}.throughput.{number}.mix.{part}.components"
+                        where = f"options.{index}.throughput.{number}.mix.{part}.components"
                         raise _unknown(where, name, "component", components)
 
 
-def entries_of(option: DeploymentOption, profile: Profile) -> tuple[OptionProfile, ...]:
+def matching_entries(option: DeploymentOption, profile: ModelProfile) -> tuple[OptionProfile, ...]:
     """On as many GPUs, and of the type, as the option has them.
 
     Raises `InvalidInputError` if the option may have any type and the profile knows several.
     """
-    found = tuple(entry for entry in profile.of(option.name, option.gpu) if entry.gpus == option.gpus)
+    found = tuple(entry for entry in profile.for_option(option.name, option.gpu) if entry.gpus == option.gpus)
     if len(found) > 1:
         known = ", ".join(entry.gpu for entry in found)
         raise InvalidInputError(
-            f"options.{option.name}.gpu", f"is left open by the model, and the profile knows it on {known}: choose one"
+            f"options.{option.name}.gpu",
+            f"is not set in the model, and the profile has entries for {known}: choose one",
         )
     return found
 
 
-def unused(graph: ExecutorGraph, profile: Profile) -> tuple[OptionProfile, ...]:
+def unused_entries(graph: ExecutorGraph, profile: ModelProfile) -> tuple[OptionProfile, ...]:
     """What the profile knows of options on other GPUs, or other numbers of them, than the model has them on."""
-    used = {id(entry) for option in graph.options for entry in entries_of(option, profile)}
+    used = {id(entry) for option in graph.options for entry in matching_entries(option, profile)}
     return tuple(entry for entry in profile.options if id(entry) not in used)
 
 
 def _unknown(where: str, name: str, what: str, known: list[str]) -> InvalidInputError:
-    return InvalidInputError(where, f"{name!r} is no {what} of the model, which has {', '.join(known)}")
+    return InvalidInputError(where, f"unknown {what} {name!r}: use one of {', '.join(known)}")

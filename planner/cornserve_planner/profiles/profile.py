@@ -9,23 +9,23 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from cornserve_planner.document import Document, Part
+from cornserve_planner.document import Document, DocumentPart
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.model import Components, Name
 from cornserve_planner.problem import SHARES_TOLERANCE
-from cornserve_planner.profiles.figure import Duration, Rate, Size, Tag
+from cornserve_planner.profiles.sourced_value import Duration, Rate, Size, Tag
 
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
-class MixEntry(Part):
+class MixEntry(DocumentPart):
     """Requests of a mix that need the same components of the model."""
 
     components: Components
     share: Share
 
 
-class Throughput(Part):
+class Throughput(DocumentPart):
     """Of one replica, when it gets as much as it can take.
 
     Args:
@@ -46,7 +46,7 @@ class Throughput(Part):
         return self
 
 
-class BatchLatency(Part):
+class BatchLatency(DocumentPart):
     """How long batches take, at ascending sizes."""
 
     batch: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1)
@@ -66,8 +66,8 @@ class BatchLatency(Part):
     def at(self, batch: int) -> float:
         """Seconds. Between two sizes in proportion; beyond the largest, as from the two largest on."""
         if batch < self.batch[0] or (batch > self.batch[-1] and len(self.batch) == 1):
-            raise InvalidInputError("batch", f"{batch} is outside of the curve, which has {self.batch}")
-        upper = next((place for place, size in enumerate(self.batch) if size >= batch), len(self.batch) - 1)
+            raise InvalidInputError("batch", f"{batch} is outside the measured batch sizes {self.batch}")
+        upper = next((index for index, size in enumerate(self.batch) if size >= batch), len(self.batch) - 1)
         if self.batch[upper] == batch:
             return self.seconds[upper]
         below, above = self.batch[upper - 1], self.batch[upper]
@@ -75,7 +75,7 @@ class BatchLatency(Part):
         return self.seconds[upper - 1] + slope * (batch - below)
 
 
-class OptionProfile(Part):
+class OptionProfile(DocumentPart):
     """Of a deployment option on GPUs of a type.
 
     Args:
@@ -96,7 +96,7 @@ class OptionProfile(Part):
     latency: tuple[BatchLatency, ...] = ()
 
 
-class Profile(Document):
+class ModelProfile(Document):
     """`format: cornserve-planner/profile`."""
 
     kind = "profile"
@@ -120,16 +120,16 @@ class Profile(Document):
         """What papers print of a model. Raises `InvalidInputError` if there is nothing."""
         if model not in (known := set(shipped_profiles())):
             raise InvalidInputError(
-                "model", f"no profile of {model!r} is shipped; there are {', '.join(sorted(known))}"
+                "model", f"no shipped profile for {model!r}: give a file, or use one of {', '.join(sorted(known))}"
             )
         return cls.read_shipped(_DATA / f"{model}.json")
 
-    def only(self, options: Collection[str]) -> Self:
+    def restricted_to(self, options: Collection[str]) -> Self:
         """What it knows of these, for a model that leaves some out."""
-        return self.model_copy(update={"options": tuple(it for it in self.options if it.option in options)})
+        return self.model_copy(update={"options": tuple(entry for entry in self.options if entry.option in options)})
 
-    def of(self, option: str, gpu: str | None = None) -> tuple[OptionProfile, ...]:
-        return tuple(it for it in self.options if it.option == option and gpu in (None, it.gpu))
+    def for_option(self, option: str, gpu: str | None = None) -> tuple[OptionProfile, ...]:
+        return tuple(entry for entry in self.options if entry.option == option and gpu in (None, entry.gpu))
 
 
 _DATA = files("cornserve_planner.profiles") / "data/models"

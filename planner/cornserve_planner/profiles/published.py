@@ -7,21 +7,21 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
-from cornserve_planner.document import Document, Part
+from cornserve_planner.document import Document, DocumentPart
 from cornserve_planner.model import Name
-from cornserve_planner.profiles.figure import Figure
+from cornserve_planner.profiles.sourced_value import SourcedValue
 
 Paper = Literal["C", "D", "H", "M", "T"]
 
 
-class PublishedFigure(Part):
+class PublishedFigure(DocumentPart):
     """
     Args:
         where: table, figure or section.
         what: in words; figures of one table are told apart by it.
         gpus: type to count.
         requests: their sizes, in words.
-        note: what has to be known to use it, contradictions included.
+        note: what must be known to use it, contradictions included.
     """
 
     paper: Paper
@@ -30,7 +30,7 @@ class PublishedFigure(Part):
     model: Name | None = None
     gpus: dict[Name, Annotated[int, Field(ge=1)]] = Field(default={})
     requests: str = ""
-    figure: Figure
+    figure: SourcedValue
     note: str = ""
 
 
@@ -46,5 +46,5 @@ class PublishedFigures(Document):
     def shipped(cls) -> Self:
         return cls.read_shipped(files("cornserve_planner.profiles") / "data/published.yaml")
 
-    def of(self, paper: Paper, where: str) -> tuple[PublishedFigure, ...]:
-        return tuple(it for it in self.figures if (it.paper, it.where) == (paper, where))
+    def from_paper(self, paper: Paper, where: str) -> tuple[PublishedFigure, ...]:
+        return tuple(figure for figure in self.figures if (figure.paper, figure.where) == (paper, where))

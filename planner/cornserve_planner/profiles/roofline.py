@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.profiles.architecture import Decoder, DiffusionTransformer, Encoder
-from cornserve_planner.profiles.figure import Figure
-from cornserve_planner.profiles.gpus import Dtype, Gpu
+from cornserve_planner.profiles.architecture import DecoderShape, DiffusionTransformerShape, EncoderShape
+from cornserve_planner.profiles.gpus import Dtype, GpuDatasheet
+from cornserve_planner.profiles.sourced_value import SourcedValue
 
 ACTIVATIONS = 10
 """Values that a layer of an encoder or a diffusion transformer reads and writes for each position and hidden dimension:
@@ -27,7 +27,7 @@ _BYTES: dict[Dtype, float] = {"bf16": 2.0, "fp8": 1.0, "fp4": 0.5}
 
 
 @dataclass(frozen=True, slots=True)
-class Efficiency:
+class RooflineEfficiency:
     """Which fractions of the datasheet's peaks are reached. The defaults are what well-tuned engines report, chosen
     before any comparison with measurements."""
 
@@ -38,40 +38,40 @@ class Efficiency:
         for name in ("compute", "bandwidth"):
             if not 0 < getattr(self, name) <= 1:
                 raise InvalidInputError(
-                    f"efficiency.{name}", f"has to be above 0 and at most 1, not {getattr(self, name)}"
+                    f"efficiency.{name}", f"must be above 0 and at most 1, not {getattr(self, name)}"
                 )
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class ComputeWork:
     """What one request costs, whatever computes it."""
 
     flops: float
     bytes: float
     """Read from and written to the GPU's memory."""
 
-    def times(self, count: float) -> Work:
-        return Work(self.flops * count, self.bytes * count)
+    def times(self, count: float) -> ComputeWork:
+        return ComputeWork(self.flops * count, self.bytes * count)
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class GpuMachine:
     """The GPUs of one replica: tensor parallelism without its communication."""
 
-    gpu: Gpu
+    gpu: GpuDatasheet
     count: int = 1
     dtype: Dtype = "bf16"
-    efficiency: Efficiency = Efficiency()
+    efficiency: RooflineEfficiency = RooflineEfficiency()
 
     MEMORY_USED: ClassVar[float] = 0.9
     """Of a GPU's memory, by weights and cache: what engines take by default."""
 
-    def seconds(self, work: Work) -> float:
+    def seconds(self, work: ComputeWork) -> float:
         arithmetic = work.flops / (self.count * self.gpu.peak(self.dtype) * self.efficiency.compute)
         traffic = work.bytes / (self.count * self.gpu.bandwidth.value * self.efficiency.bandwidth)
         return max(arithmetic, traffic)
 
-    def utilisation(self, work: Work, seconds: float) -> float:
+    def utilisation(self, work: ComputeWork, seconds: float) -> float:
         """Which fraction of the peak arithmetic a measurement implies: above 1 it cannot have been this work."""
         return work.flops / (seconds * self.count * self.gpu.peak(self.dtype))
 
@@ -85,7 +85,7 @@ class Machine:
         return self.count * self.gpu.memory.value * self.MEMORY_USED
 
 
-def encode(encoder: Encoder, tokens: float, batch: int = 8, bytes_per_value: float = 2) -> Work:
+def encode(encoder: EncoderShape, tokens: float, batch: int = 8, bytes_per_value: float = 2) -> ComputeWork:
     """One medium, as one of a batch.
 
     Args:
@@ -97,35 +97,35 @@ def encode(encoder: Encoder, tokens: float, batch: int = 8, bytes_per_value: flo
     attended = windowed * min(positions, encoder.block or positions) + (encoder.layers - windowed) * positions
     flops = 2 * encoder.parameters * positions + 4 * positions * attended * encoder.hidden
     activations = ACTIVATIONS * encoder.layers * positions * encoder.hidden
-    return Work(flops, bytes_per_value * (encoder.parameters / batch + activations))
+    return ComputeWork(flops, bytes_per_value * (encoder.parameters / batch + activations))
 
 
-def prefill(decoder: Decoder, tokens: float, bytes_per_value: float = 2) -> Work:
+def prefill(decoder: DecoderShape, tokens: float, bytes_per_value: float = 2) -> ComputeWork:
     """One prompt, alone: a long one fills the GPU."""
     attention = 2 * decoder.layers * decoder.heads * decoder.head_dim * tokens**2  # causal: half of 4 · tokens²
     flops = 2 * decoder.active_parameters * tokens + attention
-    return Work(flops, bytes_per_value * (decoder.parameters + tokens * decoder.kv_values_per_token))
+    return ComputeWork(flops, bytes_per_value * (decoder.parameters + tokens * decoder.kv_values_per_token))
 
 
-def decode_step(decoder: Decoder, context: float, batch: float, bytes_per_value: float = 2) -> Work:
+def decode_step(decoder: DecoderShape, context: float, batch: float, bytes_per_value: float = 2) -> ComputeWork:
     """One token for each request of a batch, whose contexts have so many tokens."""
     read = _weights_read(decoder, batch) + batch * context * decoder.kv_values_per_token
     attention = 4 * decoder.layers * decoder.heads * decoder.head_dim * context
     head = decoder.vocabulary * decoder.hidden
-    return Work(batch * (2 * (decoder.active_parameters + head) + attention), bytes_per_value * read)
+    return ComputeWork(batch * (2 * (decoder.active_parameters + head) + attention), bytes_per_value * read)
 
 
-def denoise(dit: DiffusionTransformer, positions: float, steps: int) -> Work:
+def denoise(dit: DiffusionTransformerShape, positions: float, steps: int) -> ComputeWork:
     """All steps of one image or video, alone."""
     joint = positions if dit.cross_attention else positions + dit.prompt
     weights = 4 * dit.hidden**2 + 2 * dit.hidden * dit.intermediate + (2 * dit.hidden**2 if dit.cross_attention else 0)
     attended = positions + (dit.prompt if dit.cross_attention else 0)
     flops = dit.layers * (2 * weights * joint + 4 * joint * (attended if dit.cross_attention else joint) * dit.hidden)
     traffic = 2 * (dit.parameters + ACTIVATIONS * dit.layers * joint * dit.hidden)
-    return Work(flops, traffic).times(steps * dit.passes)
+    return ComputeWork(flops, traffic).times(steps * dit.passes)
 
 
-def batch_limit(decoder: Decoder, context: float, machine: Machine, most: int = 256) -> float:
+def batch_limit(decoder: DecoderShape, context: float, machine: GpuMachine, most: int = 256) -> float:
     """Requests whose caches fit beside the weights, at most `most`. Raises `InvalidInputError` if the weights do not
     fit, or leave no room for one request."""
     weights = decoder.parameters * machine.bytes_per_value
@@ -139,28 +139,28 @@ def batch_limit(decoder: Decoder, context: float, machine: Machine, most: int = 
     return min(most, (machine.memory - weights) // cache)
 
 
-def generate_seconds(decoder: Decoder, prompt: float, output: float, machine: Machine) -> float:
+def generate_seconds(decoder: DecoderShape, prompt: float, output: float, machine: GpuMachine) -> float:
     """Of a replica's time that a request takes, of a language model that batches as much as its memory allows."""
     each = machine.bytes_per_value
     return machine.seconds(prefill(decoder, prompt, each)) + decode_seconds(decoder, prompt, output, machine)
 
 
-def decode_seconds(decoder: Decoder, prompt: float, output: float, machine: Machine) -> float:
+def decode_seconds(decoder: DecoderShape, prompt: float, output: float, machine: GpuMachine) -> float:
     context = prompt + output / 2
     batch = batch_limit(decoder, prompt + output, machine)
     step = machine.seconds(decode_step(decoder, context, batch, machine.bytes_per_value))
     return output * step / batch
 
 
-def predicted_rate(seconds: float, machine: Machine, what: str) -> Figure:
+def predicted_rate(seconds: float, machine: GpuMachine, what: str) -> SourcedValue:
     if not (math.isfinite(seconds) and seconds > 0):
-        raise InvalidInputError("seconds", f"has to be a number above 0, not {seconds}")
+        raise InvalidInputError("seconds", f"must be a number above 0, not {seconds}")
     used = machine.efficiency
     source = f"roofline of {what} at {used.compute:.0%} of peak FLOP/s and {used.bandwidth:.0%} of peak bandwidth"
-    return Figure(value=1 / seconds, unit="requests/s", tag="predicted", source=source)
+    return SourcedValue(value=1 / seconds, unit="requests/s", tag="predicted", source=source)
 
 
-def _weights_read(decoder: Decoder, batch: float) -> float:
+def _weights_read(decoder: DecoderShape, batch: float) -> float:
     """Values; of experts, those that a batch is expected to touch."""
     if decoder.experts is None:
         return decoder.parameters - decoder.vocabulary * decoder.hidden

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.problem import Problem
+from cornserve_planner.problem import PlanningProblem
 
-ROUNDING = 1e-9
+ROUNDING_TOLERANCE = 1e-9
 """Of a number of dollars: as much more counts as what is allowed."""
 
 
@@ -31,11 +31,11 @@ class Budget:
         limits = {"gpus": self.gpus, "dollars": self.dollars, **{f"gpus.{name}": n for name, n in self.gpus_of.items()}}
         for where, limit in limits.items():
             if limit is not None and not (math.isfinite(limit) and limit >= 0):
-                raise InvalidInputError(f"budget.{where}", f"has to be a number of at least 0, not {limit}")
+                raise InvalidInputError(f"budget.{where}", f"must be a number of at least 0, not {limit}")
             if where != "dollars" and not (limit is None or type(limit) is int):
-                raise InvalidInputError(f"budget.{where}", f"has to be a whole number, not {limit}")
+                raise InvalidInputError(f"budget.{where}", f"must be a whole number, not {limit}")
 
-    def allows(self, problem: Problem, replicas: Mapping[str, int]) -> bool:
+    def allows(self, problem: PlanningProblem, replicas: Mapping[str, int]) -> bool:
         """Whether replicas of these options, by name, stay within it."""
         used: dict[str | None, int] = {}
         for name, count in replicas.items():
@@ -48,9 +48,9 @@ class Budget:
         if self.dollars is None:
             return True
         dollars = math.fsum(problem.price(problem.option[name]) * count for name, count in replicas.items())
-        return dollars <= self.dollars * (1 + ROUNDING)
+        return dollars <= self.dollars * (1 + ROUNDING_TOLERANCE)
 
-    def limits(self, problem: Problem, options: Iterable[str]) -> bool:
+    def limits(self, problem: PlanningProblem, options: Iterable[str]) -> bool:
         """Whether there cannot be any number of replicas of all these options."""
         has_total = self.gpus is not None or self.dollars is not None
         return has_total or any(problem.option[name].gpu in self.gpus_of for name in options)

@@ -23,17 +23,19 @@ class Cluster:
 
     def __post_init__(self) -> None:
         if not self.gpus:
-            raise InvalidInputError("cluster.gpus", "there are no nodes")
+            raise InvalidInputError("cluster.gpus", "must not be empty")
         for node, gpus in enumerate(self.gpus):
             if gpus < 0:
-                raise InvalidInputError(f"cluster.gpus.{node}", f"has to be at least 0, not {gpus}")
+                raise InvalidInputError(f"cluster.gpus.{node}", f"must be at least 0, not {gpus}")
         nodes = len(self.gpus)
         if len(self.bandwidth) != nodes or any(len(row) != nodes for row in self.bandwidth):
-            raise InvalidInputError("cluster.bandwidth", f"has to have {nodes} rows of {nodes}, as there are nodes")
+            raise InvalidInputError(
+                "cluster.bandwidth", f"must have {nodes} rows and {nodes} columns, one for each node"
+            )
         for start, end in self.links:
             if math.isnan(self.bandwidth[start][end]) or self.bandwidth[start][end] < 0:
                 where = f"cluster.bandwidth.{start}.{end}"
-                raise InvalidInputError(where, f"has to be at least 0, not {self.bandwidth[start][end]}")
+                raise InvalidInputError(where, f"must be at least 0, not {self.bandwidth[start][end]}")
 
     @classmethod
     def uniform(cls, nodes: int, gpus: int, bandwidth: float) -> Cluster:

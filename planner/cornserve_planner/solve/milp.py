@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from cornserve_planner.errors import InfeasibleError, InvalidInputError, NoPlanFoundError
 from cornserve_planner.plan import Objective, PathRate, Plan
-from cornserve_planner.problem import Problem, Route
+from cornserve_planner.problem import PlanningProblem, RequestPath
 from cornserve_planner.solve.budget import Budget
-from cornserve_planner.solve.engine import Solver, run
-from cornserve_planner.solve.infeasible import require_routes, why_nothing_is_served, why_rate_is_missed
-from cornserve_planner.solve.program import Program
-from cornserve_planner.strategies import costs_reached, rates_reached
+from cornserve_planner.solve.infeasible import require_paths, why_nothing_is_served, why_rate_is_missed
+from cornserve_planner.solve.milp_program import MilpProgram
+from cornserve_planner.solve.solver import SolverSettings, solve_program
+from cornserve_planner.strategies import strategy_costs, strategy_rates
 
 SLACK = 1e-7
 """By which fraction a rate may be missed by a plan that is taken because it breaks a tie."""
@@ -30,25 +30,25 @@ NEGLIGIBLE = 1e-9
 """Of a type's rate: paths with less are not used."""
 
 
-def max_rate(problem: Problem, budget: Budget, solver: Solver | None = None) -> Plan:
+def max_rate(problem: PlanningProblem, budget: Budget, solver: SolverSettings | None = None) -> Plan:
     """The plan with the highest rate within a budget; of several, one with fewest GPUs, then fewest kinds of options.
 
     Raises `InfeasibleError` if no rate above 0 is possible, `NoPlanFoundError` if the time was too short to find one.
     """
-    solver = solver or Solver()
-    require_routes(problem)
+    solver = solver or SolverSettings()
+    require_paths(problem)
     if budget == Budget():
-        raise InvalidInputError("budget", "has no limit, so that there is no highest rate")
-    relaxed = Program(problem, budget, whole=False)
-    if not run(relaxed.maximize_rate(), Solver(), relaxed=True).proven:
-        raise InvalidInputError("budget", f"{budget}, and others without a limit, so that there is no highest rate")
+        raise InvalidInputError("budget", "must have a limit; otherwise the rate is unbounded")
+    relaxed = MilpProgram(problem, budget, whole=False)
+    if not solve_program(relaxed.maximize_rate(), SolverSettings(), relaxed=True).proven:
+        raise InvalidInputError("budget", f"{budget} leaves some options without a limit, so the rate is unbounded")
     relaxation = relaxed.solved_rate()
-    program = Program(problem, budget, ceiling=relaxation)
-    outcome = run(program.maximize_rate(), solver)
+    program = MilpProgram(problem, budget, ceiling=relaxation)
+    outcome = solve_program(program.maximize_rate(), solver)
     first = _serving(problem, program.solved_replicas())
     if not outcome.proven:
-        fixed = [_serving(problem, dict(it.replicas)) for it in rates_reached(problem, budget)[:1]]
-        first = max([first, *fixed], key=lambda it: it.rate)
+        fixed = [_serving(problem, dict(result.replicas)) for result in strategy_rates(problem, budget)[:1]]
+        first = max([first, *fixed], key=lambda candidate: candidate.rate)
     if first.rate <= relaxation * SLACK:
         _require_found(outcome.proven, solver)
         raise InfeasibleError(*why_nothing_is_served(problem, budget))
@@ -63,39 +63,47 @@ def max_rate(problem: Problem, budget: Budget, solver: Solver | None = None) -> 
     )  # fmt: skip
 
 
-def min_gpus(problem: Problem, rate: float, budget: Budget | None = None, solver: Solver | None = None) -> Plan:
+def min_gpus(
+    problem: PlanningProblem, rate: float, budget: Budget | None = None, solver: SolverSettings | None = None
+) -> Plan:
     """The plan with the fewest GPUs that serves `rate`; of several, one with the fewest kinds of executors.
 
     Raises `InfeasibleError` if no plan within `budget` does, `NoPlanFoundError` if the time was too short to find one.
     """
-    return _least(problem, Objective.GPUS, rate, budget or Budget(), solver or Solver())
+    return _least(problem, Objective.GPUS, rate, budget or Budget(), solver or SolverSettings())
 
 
-def min_dollars(problem: Problem, rate: float, budget: Budget | None = None, solver: Solver | None = None) -> Plan:
+def min_dollars(
+    problem: PlanningProblem, rate: float, budget: Budget | None = None, solver: SolverSettings | None = None
+) -> Plan:
     """The plan with the fewest dollars per hour that serves `rate`; of several, one with the fewest GPUs, then kinds.
 
     Raises `InvalidInputError` if an option's GPUs have no price, and otherwise as `min_gpus`.
     """
-    return _least(problem, Objective.DOLLARS, rate, budget or Budget(), solver or Solver())
+    return _least(problem, Objective.DOLLARS, rate, budget or Budget(), solver or SolverSettings())
 
 
-def _least(problem: Problem, objective: Objective, rate: float, budget: Budget, solver: Solver) -> Plan:
-    require_routes(problem)
+def _least(problem: PlanningProblem, objective: Objective, rate: float, budget: Budget, solver: SolverSettings) -> Plan:
+    require_paths(problem)
     if not (math.isfinite(rate) and rate > 0):
-        raise InvalidInputError("rate", f"has to be a number above 0, not {rate}")
-    relaxed, program = Program(problem, budget, rate=rate, whole=False), Program(problem, budget, rate=rate)
-    if run(relaxed.minimize(objective), Solver(), relaxed=True).feasible is False:
+        raise InvalidInputError("rate", f"must be a number above 0, not {rate}")
+    relaxed, program = MilpProgram(problem, budget, rate=rate, whole=False), MilpProgram(problem, budget, rate=rate)
+    if solve_program(relaxed.minimize(objective), SolverSettings(), relaxed=True).feasible is False:
         raise _infeasible(problem, rate, budget)
-    outcome = run(program.minimize(objective), solver)
+    outcome = solve_program(program.minimize(objective), solver)
     if outcome.feasible is False:
         raise _infeasible(problem, rate, budget)
     found = [program.solved_replicas()] if outcome.feasible else []
     if not outcome.proven:
-        fixed = (dict(it.replicas) for it in costs_reached(problem, rate, objective))
+        fixed = (dict(result.replicas) for result in strategy_costs(problem, rate, objective))
         found += [replicas for replicas in fixed if budget.allows(problem, replicas)][:1]
-    serving = [it for it in (_serving(problem, one) for one in found) if it.rate >= rate * (1 - TOLERATED)]
+    serving = [
+        served
+        for served in (_serving(problem, replicas) for replicas in found)
+        if served.rate >= rate * (1 - TOLERATED)
+    ]
     _require_found(bool(serving), solver)
-    first = min(serving, key=lambda it: program.cost(it.replicas, objective))
+    first = min(serving, key=lambda served: program.cost(served.replicas, objective))
     cost = program.cost(first.replicas, objective)
     ties = _break_ties(problem, _at_cost(budget, objective, cost), rate, first, solver)
     value = program.cost(ties.winner.replicas, objective)
@@ -108,35 +116,35 @@ def _least(problem: Problem, objective: Objective, rate: float, budget: Budget, 
     )  # fmt: skip
 
 
-def capacity(problem: Problem, replicas: Mapping[str, int]) -> tuple[float, tuple[PathRate, ...]]:
+def capacity(problem: PlanningProblem, replicas: Mapping[str, int]) -> tuple[float, tuple[PathRate, ...]]:
     """Requests per second that these replicas can serve at most, and how they are divided among the paths."""
     if not replicas:
         return 0.0, ()
-    program = Program(problem, Budget(), replicas=replicas)
-    if {route.type for route in program.routes} != {name for name, share in problem.shares.items() if share > 0}:
+    program = MilpProgram(problem, Budget(), replicas=replicas)
+    if {path.type for path in program.paths} != {name for name, share in problem.shares.items() if share > 0}:
         return 0.0, ()
-    run(program.maximize_rate(), Solver(), relaxed=True)
+    solve_program(program.maximize_rate(), SolverSettings(), relaxed=True)
     return _exactly(problem, program.solved_rates(), replicas)
 
 
 def _exactly(
-    problem: Problem, rates: list[tuple[Route, float]], replicas: Mapping[str, int]
+    problem: PlanningProblem, rates: list[tuple[RequestPath, float]], replicas: Mapping[str, int]
 ) -> tuple[float, tuple[PathRate, ...]]:
     """Takes a solver's tolerances out: types have their shares, and no option is used more than it can be."""
     by_type: dict[str, float] = {}
-    for route, rate in rates:
-        by_type[route.type] = by_type.get(route.type, 0.0) + rate
-    used = [(route, rate) for route, rate in rates if rate > NEGLIGIBLE * by_type[route.type]]
-    by_type = {name: math.fsum(rate for route, rate in used if route.type == name) for name in by_type}
+    for path, rate in rates:
+        by_type[path.type] = by_type.get(path.type, 0.0) + rate
+    used = [(path, rate) for path, rate in rates if rate > NEGLIGIBLE * by_type[path.type]]
+    by_type = {name: math.fsum(rate for path, rate in used if path.type == name) for name in by_type}
     if any(rate <= 0 for rate in by_type.values()):
         return 0.0, ()
-    shares = [(route, problem.shares[route.type] * rate / by_type[route.type]) for route, rate in used]
+    shares = [(path, problem.shares[path.type] * rate / by_type[path.type]) for path, rate in used]
     work: dict[str, float] = {}
-    for route, share in shares:
-        for name, seconds in route.seconds.items():
+    for path, share in shares:
+        for name, seconds in path.seconds.items():
             work[name] = work.get(name, 0.0) + share * seconds
     reachable = min(replicas[name] / seconds for name, seconds in work.items())
-    return reachable, tuple(PathRate(type=r.type, path=r.path, rate=share * reachable) for r, share in shares)
+    return reachable, tuple(PathRate(type=r.type, path=r.name, rate=share * reachable) for r, share in shares)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,14 +165,16 @@ class _Ties:
     seconds: float
 
 
-def _serving(problem: Problem, replicas: dict[str, int]) -> _Serving:
+def _serving(problem: PlanningProblem, replicas: dict[str, int]) -> _Serving:
     return _Serving(replicas, *capacity(problem, replicas))
 
 
-def _break_ties(problem: Problem, budget: Budget, rate: float, first: _Serving, solver: Solver) -> _Ties:
+def _break_ties(
+    problem: PlanningProblem, budget: Budget, rate: float, first: _Serving, solver: SolverSettings
+) -> _Ties:
     """Fewest GPUs, then fewest kinds of executors, for a rate that `first` serves."""
-    program = Program(problem, budget, rate=rate * (1 - SLACK / 2))
-    outcome = run(program.minimize_gpus_then_kinds(_size(problem, first.replicas)), solver, nodes=TIE_NODES)
+    program = MilpProgram(problem, budget, rate=rate * (1 - SLACK / 2))
+    outcome = solve_program(program.minimize_gpus_then_kinds(_size(problem, first.replicas)), solver, nodes=TIE_NODES)
     if not outcome.feasible:
         return _Ties(first, outcome.proven, outcome.seconds)
     found = _serving(problem, program.solved_replicas())
@@ -173,7 +183,7 @@ def _break_ties(problem: Problem, budget: Budget, rate: float, first: _Serving, 
     return _Ties(found, outcome.proven, outcome.seconds)
 
 
-def _size(problem: Problem, replicas: Mapping[str, int]) -> tuple[int, int]:
+def _size(problem: PlanningProblem, replicas: Mapping[str, int]) -> tuple[int, int]:
     return sum(problem.option[name].gpus * count for name, count in replicas.items()), len(replicas)
 
 
@@ -185,19 +195,19 @@ def _at_cost(budget: Budget, objective: Objective, value: float) -> Budget:
             return Budget(round(value), budget.gpus_of, budget.dollars)
 
 
-def _infeasible(problem: Problem, rate: float, budget: Budget) -> Exception:
+def _infeasible(problem: PlanningProblem, rate: float, budget: Budget) -> Exception:
     if budget == Budget():
-        return InvalidInputError("rate", f"{rate:g} requests/s are more than solvers can tell apart in one plan")
+        return InvalidInputError("rate", f"{rate:g} requests/s exceed the precision of the solvers for one plan")
     return InfeasibleError(*why_rate_is_missed(problem, rate, budget, max_rate))
 
 
-def _require_found(found: bool | None, solver: Solver) -> None:
+def _require_found(found: bool | None, solver: SolverSettings) -> None:
     if not found:
-        raise NoPlanFoundError(f"{solver.engine} found no plan in {solver.time_limit} s; give it more time")
+        raise NoPlanFoundError(f"{solver.engine} found no plan in {solver.time_limit} s: raise the time limit")
 
 
 def _plan(
-    problem: Problem,
+    problem: PlanningProblem,
     objective: Objective,
     ties: _Ties,
     *,
@@ -207,13 +217,13 @@ def _plan(
     relaxation: float,
     proven: bool,
     seconds: float,
-    solver: Solver,
+    solver: SolverSettings,
 ) -> Plan:
     served = ties.winner
     return Plan(
         objective=objective,
         replicas=served.replicas,
-        rates=tuple(it.model_copy(update={"rate": it.rate * (rate / served.rate)}) for it in served.rates),
+        rates=tuple(entry.model_copy(update={"rate": entry.rate * (rate / served.rate)}) for entry in served.rates),
         rate=rate,
         capacity=served.rate,
         gpus=_size(problem, served.replicas)[0],

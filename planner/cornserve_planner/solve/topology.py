@@ -29,19 +29,19 @@ from time import perf_counter
 from cornserve_planner.errors import InfeasibleError, NoPlanFoundError
 from cornserve_planner.graph import Edge
 from cornserve_planner.plan import Objective, PathRate, Plan
-from cornserve_planner.problem import Problem
+from cornserve_planner.problem import PlanningProblem
 from cornserve_planner.solve import milp
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.cluster import Cluster
-from cornserve_planner.solve.engine import Engine, Solver, run
-from cornserve_planner.solve.placed_program import PlacedProgram, Placement, Traffic
+from cornserve_planner.solve.placement_program import Placement, PlacementProgram, Traffic
+from cornserve_planner.solve.solver import SolverEngine, SolverSettings, solve_program
 
 SLACK = 1e-6
 """By which fraction a placed plan may miss a rate: the tolerance to which solvers keep integers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class NodeFlow:
     """Requests of a type on a path, per second, whose data goes from one node to another."""
 
     type: str
@@ -65,7 +65,7 @@ class PlacedPlan:
 
     plan: Plan
     replicas: Mapping[str, tuple[int, ...]]
-    flows: tuple[Flow, ...]
+    flows: tuple[NodeFlow, ...]
     unconstrained: float
 
     def bytes_per_second(self, start: int, end: int) -> float:
@@ -73,24 +73,26 @@ class PlacedPlan:
         return math.fsum(flow.bytes_per_second for flow in self.flows if (flow.start, flow.end) == (start, end))
 
 
-def max_rate(problem: Problem, cluster: Cluster, traffic: Traffic, solver: Solver | None = None) -> PlacedPlan:
+def max_rate(
+    problem: PlanningProblem, cluster: Cluster, traffic: Traffic, solver: SolverSettings | None = None
+) -> PlacedPlan:
     """The plan and its placement with the highest rate on a cluster, without replicas that nothing needs.
 
     `Plan.bound` says how good it is known to be where the time is over before the proof.
 
     Raises `InfeasibleError` if nothing can be served, `NoPlanFoundError` if no plan was found in time.
     """
-    solver = solver or Solver()
+    solver = solver or SolverSettings()
     free = milp.max_rate(problem, Budget(gpus=sum(cluster.gpus)), solver)
     search = _Search(problem, cluster, traffic, solver, around=free.rate)
     served, bound = search.placed(free), free.bound
     if served is None or served.rate < free.rate * (1 - SLACK):
         other, bound = search.best_rate(free)
-        served = max(filter(None, (served, other)), key=lambda it: it.rate, default=None)
+        served = max(filter(None, (served, other)), key=lambda entry: entry.rate, default=None)
     if served is None:
         raise search.out_of_time()
     if served.rate <= free.rate * SLACK:
-        raise InfeasibleError("bandwidth", "with the network between these nodes, some type cannot be served at all")
+        raise InfeasibleError("bandwidth", "some request type cannot be served over the network between these nodes")
     served = search.without_idle(served)
     bound, relaxation = max(served.rate, bound), max(served.rate, search.relaxed_rate())
     return PlacedPlan(
@@ -102,13 +104,13 @@ def max_rate(problem: Problem, cluster: Cluster, traffic: Traffic, solver: Solve
 
 
 def min_gpus(
-    problem: Problem, cluster: Cluster, traffic: Traffic, rate: float, solver: Solver | None = None
+    problem: PlanningProblem, cluster: Cluster, traffic: Traffic, rate: float, solver: SolverSettings | None = None
 ) -> PlacedPlan:
     """The plan and its placement with the fewest GPUs for a rate, in requests per second: [C App. A]'s objective.
 
     Raises `InfeasibleError` if the cluster cannot serve it, with the rate that it can, and otherwise as `max_rate`.
     """
-    solver = solver or Solver()
+    solver = solver or SolverSettings()
     free = milp.min_gpus(problem, rate, Budget(gpus=sum(cluster.gpus)), solver)
     search = _Search(problem, cluster, traffic, solver, around=rate)
     found = search.fewest_gpus(rate, free)
@@ -116,8 +118,8 @@ def min_gpus(
         best = max_rate(problem, cluster, traffic, solver)
         raise InfeasibleError(
             "bandwidth",
-            f"{rate:g} requests/s are wanted; on these nodes, with the network between them, {best.plan.bound:.4g} are "
-            f"the most, and without regard to the network {best.unconstrained:.4g}",
+            f"{rate:g} requests/s are requested, but these nodes and their network serve at most {best.plan.bound:.4g} "
+            f"(without network limits: {best.unconstrained:.4g})",
         )
     most, bound = found
     served, gpus = most.scaled_to(min(rate, most.rate)), float(search.gpus(most))
@@ -137,13 +139,14 @@ class _Served:
     replicas: dict[str, tuple[int, ...]]
     rate: float
     rates: tuple[PathRate, ...]
-    flows: tuple[Flow, ...]
+    flows: tuple[NodeFlow, ...]
 
     def scaled_to(self, rate: float) -> _Served:
         factor = rate / self.rate
-        rates = tuple(PathRate(type=it.type, path=it.path, rate=it.rate * factor) for it in self.rates)
+        rates = tuple(PathRate(type=entry.type, path=entry.path, rate=entry.rate * factor) for entry in self.rates)
         flows = tuple(
-            replace(it, rate=it.rate * factor, bytes_per_second=it.bytes_per_second * factor) for it in self.flows
+            replace(entry, rate=entry.rate * factor, bytes_per_second=entry.bytes_per_second * factor)
+            for entry in self.flows
         )
         return _Served(self.replicas, rate, rates, flows)
 
@@ -151,7 +154,9 @@ class _Served:
 class _Search:
     """The programs of one cluster. `around`: about the rate that comes out, of which their unit of time is made."""
 
-    def __init__(self, problem: Problem, cluster: Cluster, traffic: Traffic, solver: Solver, *, around: float) -> None:
+    def __init__(
+        self, problem: PlanningProblem, cluster: Cluster, traffic: Traffic, solver: SolverSettings, *, around: float
+    ) -> None:
         self._problem, self._cluster, self._traffic, self._solver = problem, cluster, traffic, solver
         self._unit = sum(cluster.gpus) / around
         self._started = perf_counter()
@@ -159,29 +164,29 @@ class _Search:
     def placed(self, free: Plan) -> _Served | None:
         """The most that the replicas of a plan serve, wherever they are placed; None if none can be found."""
         program = self._program(totals=free.replicas)
-        outcome = run(program.maximize_rate(self._ceiling(free.bound)), self._solver)
+        outcome = solve_program(program.maximize_rate(self._ceiling(free.bound)), self._solver)
         return self.served_by(program.placement()) if outcome.feasible else None
 
     def best_rate(self, free: Plan) -> tuple[_Served | None, float]:
         """The most that any replicas serve, wherever they are placed, and its bound."""
         program = self._program()
-        outcome = run(program.maximize_rate(self._ceiling(free.bound)), self._solver)
+        outcome = solve_program(program.maximize_rate(self._ceiling(free.bound)), self._solver)
         if not outcome.feasible:
             return None, free.bound
         return self.served_by(program.placement()), min(free.bound, program.per_second(outcome.bound))
 
     def relaxed_rate(self) -> float:
         program = self._program()
-        return program.per_second(run(program.maximize_rate(), self._solver, relaxed=True).bound)
+        return program.per_second(solve_program(program.maximize_rate(), self._solver, relaxed=True).bound)
 
     def fewest_gpus(self, rate: float, free: Plan) -> tuple[_Served, float] | None:
         """A placement for a rate, and its bound; None if there is none."""
         at_least = math.ceil(free.bound - SLACK)
         program = self._program(wanted=rate, totals=free.replicas)
-        if run(program.minimize_gpus(at_least), self._solver).feasible:
+        if solve_program(program.minimize_gpus(at_least), self._solver).feasible:
             return self.served_by(program.placement()), free.bound
         program = self._program(wanted=rate)
-        outcome = run(program.minimize_gpus(at_least), self._solver)
+        outcome = solve_program(program.minimize_gpus(at_least), self._solver)
         if outcome.feasible is None:
             raise self.out_of_time()
         if not outcome.feasible:
@@ -193,22 +198,22 @@ class _Search:
         """What solvers return is exact to their tolerances only: so whole replicas are taken from them, and rates
         scaled until no replica and no link has more than it can."""
         program = self._program(most=replicas)
-        run(program.maximize_rate(), self._solver, relaxed=True)
+        solve_program(program.maximize_rate(), self._solver, relaxed=True)
         fullest = max([1.0, *program.fullness(replicas)])
-        rates = [(route, rate / fullest) for route, rate in program.rates()]
+        rates = [(path, rate / fullest) for path, rate in program.rates()]
         return _Served(
             replicas=replicas,
             rate=math.fsum(rate for _, rate in rates),
-            rates=tuple(PathRate(type=route.type, path=route.path, rate=rate) for route, rate in rates if rate > 0),
+            rates=tuple(PathRate(type=path.type, path=path.name, rate=rate) for path, rate in rates if rate > 0),
             flows=tuple(
-                Flow(route.type, route.path, edge, start, end, rate / fullest, size * rate / fullest)
-                for route, edge, start, end, rate, size in program.flows()
+                NodeFlow(path.type, path.name, edge, start, end, rate / fullest, size * rate / fullest)
+                for path, edge, start, end, rate, size in program.flows()
             ),
         )
 
     def without_idle(self, served: _Served) -> _Served:
         program = self._program(wanted=served.rate * (1 - SLACK), most=served.replicas)
-        outcome = run(program.minimize_gpus(), self._solver)
+        outcome = solve_program(program.minimize_gpus(), self._solver)
         return self.served_by(program.placement()) if outcome.feasible else served
 
     def gpus(self, served: _Served) -> int:
@@ -247,8 +252,8 @@ class _Search:
         wanted: float | None = None,
         most: Placement | None = None,
         totals: Mapping[str, int] | None = None,
-    ) -> PlacedProgram:
-        return PlacedProgram(
+    ) -> PlacementProgram:
+        return PlacementProgram(
             *(self._problem, self._cluster, self._traffic),
             unit=self._unit,
             rate=wanted,
@@ -258,9 +263,9 @@ class _Search:
 
     def _ceiling(self, rate: float) -> float:
         """CBC 2.10.3 takes a rate whose limit is a whole number for a whole number, and proves what is not so."""
-        return rate if self._solver.engine is Engine.HIGHS else math.inf
+        return rate if self._solver.engine is SolverEngine.HIGHS else math.inf
 
     def out_of_time(self) -> NoPlanFoundError:
         return NoPlanFoundError(
-            f"{self._solver.engine} found no placement in {self._solver.time_limit} s; give it more time"
+            f"{self._solver.engine} found no placement in {self._solver.time_limit} s: raise the time limit"
         )

@@ -14,16 +14,16 @@ from typing import Annotated, Any, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from cornserve_planner.document import Document, Part
-from cornserve_planner.workload.curve import RateCurve
-from cornserve_planner.workload.gaps import Family, Gaps, Rng
+from cornserve_planner.document import Document, DocumentPart
+from cornserve_planner.workload.interarrival import Family, InterarrivalGaps, Rng
+from cornserve_planner.workload.rate_curve import RateCurve
 
 _FAMILIES: dict[str, Family] = {"g": "gamma", "w": "weibull", "-": "poisson"}
 
 NonNegative = Annotated[float, Field(ge=0)]
 
 
-class Values(Part):
+class ValueDistribution(DocumentPart):
     """A distribution over a few values."""
 
     values: tuple[NonNegative, ...] = Field(min_length=1)
@@ -34,7 +34,7 @@ class Values(Part):
         if len(self.values) != len(self.weights):
             raise ValueError(f"has {len(self.values)} values and {len(self.weights)} weights")
         if not sum(self.weights):
-            raise ValueError("has no weight above 0")
+            raise ValueError("must have a weight above 0")
         return self
 
     @property
@@ -47,37 +47,37 @@ class Values(Part):
         return np.rint(rng.choice(np.asarray(self.values), count, p=chances / chances.sum())).astype(np.int64)
 
 
-class Sizes(Part):
+class SizeDistributions(DocumentPart):
     """Of one client's requests in one part of the day; the fields are independent of each other, as in ServeGen."""
 
-    text: Values
-    images: Values
+    text: ValueDistribution
+    images: ValueDistribution
     """In a request."""
-    image_tokens: Values
+    image_tokens: ValueDistribution
     """Of one image."""
-    output: Values
+    output: ValueDistribution
 
 
-class Client(Part):
+class ClientProfile(DocumentPart):
     name: str
     rates: tuple[NonNegative, ...]
     cvs: tuple[NonNegative, ...]
     families: Annotated[str, Field(pattern="^[gw-]*$")]
-    windows: tuple[Sizes, ...] = Field(min_length=1)
+    windows: tuple[SizeDistributions, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _knows_all_of_every_step(self) -> Self:
         if not len(self.rates) == len(self.cvs) == len(self.families) > 0:
             raise ValueError(
                 f"has {len(self.rates)} rates, {len(self.cvs)} cvs and {len(self.families)} families; "
-                "every step needs one of each"
+                "the numbers must be equal"
             )
         return self
 
-    def gaps(self, step: int) -> Gaps:
-        place = step % len(self.rates)
-        family = _FAMILIES[self.families[place]]
-        return Gaps() if family == "poisson" else Gaps(family, self.cvs[place] or 1.0)
+    def gaps(self, step: int) -> InterarrivalGaps:
+        index = step % len(self.rates)
+        family = _FAMILIES[self.families[index]]
+        return InterarrivalGaps() if family == "poisson" else InterarrivalGaps(family, self.cvs[index] or 1.0)
 
 
 class ClientPool(Document):
@@ -89,7 +89,7 @@ class ClientPool(Document):
     licence: str
     step_seconds: Annotated[float, Field(gt=0)]
     window_seconds: Annotated[float, Field(gt=0)]
-    clients: tuple[Client, ...] = Field(min_length=1)
+    clients: tuple[ClientProfile, ...] = Field(min_length=1)
 
     @classmethod
     def servegen_images(cls) -> Self:
@@ -108,7 +108,7 @@ class ClientPool(Document):
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class MeanSizes:
     """Per request, over all that a pool's clients would send in a day at their recorded rates."""
 
     text: float
@@ -118,17 +118,17 @@ class Means:
     output: float
 
 
-def means(pool: ClientPool) -> Means:
+def mean_sizes(pool: ClientPool) -> MeanSizes:
     weights, found = [], []
     for client in pool.clients:
-        for place, rate in enumerate(client.rates):
-            sizes = client.windows[window_of(pool, client, place * pool.step_seconds)]
+        for index, rate in enumerate(client.rates):
+            sizes = client.windows[window_index(pool, client, index * pool.step_seconds)]
             weights.append(rate)
             found.append((sizes.text.mean, sizes.images.mean, sizes.image_tokens.mean, sizes.output.mean))
     text, images, _, output = (float(np.average(column, weights=weights)) for column in zip(*found, strict=True))
     of_images = [weight * row[1] for weight, row in zip(weights, found, strict=True)]
-    return Means(text, images, float(np.average([row[2] for row in found], weights=of_images)), output)
+    return MeanSizes(text, images, float(np.average([row[2] for row in found], weights=of_images)), output)
 
 
-def window_of(pool: ClientPool, client: Client, second: float) -> int:
+def window_index(pool: ClientPool, client: ClientProfile, second: float) -> int:
     return int(second // pool.window_seconds) % len(client.windows)

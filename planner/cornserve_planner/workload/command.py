@@ -19,15 +19,15 @@ def check(
 ) -> None:
     """Say what is wrong with a file of requests, line by line, or else what is in it."""
     require_libraries()
-    from cornserve_planner.workload import files
-    from cornserve_planner.workload.summary import summary
+    from cornserve_planner.workload.request_files import check_requests, read_requests
+    from cornserve_planner.workload.summary import summarize_requests
 
-    mistakes = files.check(file, most)
+    mistakes = check_requests(file, most)
     for mistake in mistakes:
         typer.echo(f"error: {mistake}", err=True)
     if mistakes:
         raise typer.Exit(1)
-    typer.echo(summary(list(files.read(file))))
+    typer.echo(summarize_requests(list(read_requests(file))))
 
 
 @app.command()
@@ -43,13 +43,14 @@ def generate(
 ) -> None:
     """Make up requests in the manner of ServeGen's multimodal image clients."""
     require_libraries()
-    from cornserve_planner.workload import files, servegen
+    from cornserve_planner.workload.added_modalities import AddedModalities, add_modalities
     from cornserve_planner.workload.clients import ClientPool
-    from cornserve_planner.workload.modalities import AddedModalities, with_modalities
-    from cornserve_planner.workload.summary import summary
+    from cornserve_planner.workload.request_files import write_requests
+    from cornserve_planner.workload.servegen import generate_requests
+    from cornserve_planner.workload.summary import summarize_requests
 
-    requests = servegen.generate(ClientPool.servegen_images(), seconds, rate=rate, start=hour * 3600, seed=seed)
+    requests = generate_requests(ClientPool.servegen_images(), seconds, rate=rate, start=hour * 3600, seed=seed)
     if any_to_any:
-        requests = list(with_modalities(requests, AddedModalities(), seed=seed))
-    files.write(file, requests)
-    typer.echo(summary(requests))
+        requests = list(add_modalities(requests, AddedModalities(), seed=seed))
+    write_requests(file, requests)
+    typer.echo(summarize_requests(requests))

@@ -8,43 +8,43 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.workload.curve import RateCurve
-from cornserve_planner.workload.gaps import Gaps, arrivals
-from cornserve_planner.workload.request import Image, Request
+from cornserve_planner.workload.interarrival import InterarrivalGaps, draw_arrivals
+from cornserve_planner.workload.rate_curve import RateCurve
+from cornserve_planner.workload.request import WorkloadImage, WorkloadRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Controlled:
+class ControlledWorkload:
     images: float
     """Expected number: 0.6 is one image in 60 % of the requests."""
     text_tokens: int
     output_tokens: int
-    image: Image = field(default_factory=lambda: Image(width=1920, height=1080))
+    image: WorkloadImage = field(default_factory=lambda: WorkloadImage(width=1920, height=1080))
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.images) and self.images >= 0):
-            raise InvalidInputError("images", f"must be at least 0, is {self.images}")
+            raise InvalidInputError("images", f"must be at least 0, not {self.images}")
 
     def generate(
-        self, rate: float | RateCurve, seconds: float, *, gaps: Gaps | None = None, seed: int = 0
-    ) -> list[Request]:
+        self, rate: float | RateCurve, seconds: float, *, gaps: InterarrivalGaps | None = None, seed: int = 0
+    ) -> list[WorkloadRequest]:
         """
         Args:
             rate: requests per second; a curve begins anew after its end.
             gaps: without: a Poisson process.
         """
         if not (math.isfinite(seconds) and seconds > 0):
-            raise InvalidInputError("seconds", f"must be a positive number, is {seconds}")
+            raise InvalidInputError("seconds", f"must be a positive number, not {seconds}")
         rng = np.random.default_rng(seed)
         curve = RateCurve(seconds, (rate,)) if isinstance(rate, (int, float)) else rate
         steps = math.ceil(seconds / curve.step)
-        whole = RateCurve(curve.step, tuple(curve.rates[place % len(curve.rates)] for place in range(steps)))
-        times = arrivals(whole, gaps or Gaps(), rng)
+        whole = RateCurve(curve.step, tuple(curve.rates[index % len(curve.rates)] for index in range(steps)))
+        times = draw_arrivals(whole, gaps or InterarrivalGaps(), rng)
         times = times[: np.searchsorted(times, seconds)]
         surely, chance = int(self.images), self.images - int(self.images)
         more = rng.random(len(times)) < chance
         return [
-            Request(
+            WorkloadRequest(
                 arrival=arrival,
                 text_tokens=self.text_tokens,
                 images=(self.image,) * (surely + int(one_more)),
@@ -55,9 +55,9 @@ class Controlled:
 
 
 CORNSERVE_TABLE_3 = {
-    "lower resolution": Controlled(1.0, 1000, 300, Image(width=1680, height=1050)),
-    "standard": Controlled(1.0, 1000, 300),
-    "less text": Controlled(1.0, 100, 100),
-    "fewer images": Controlled(0.6, 100, 100),
+    "lower resolution": ControlledWorkload(1.0, 1000, 300, WorkloadImage(width=1680, height=1050)),
+    "standard": ControlledWorkload(1.0, 1000, 300),
+    "less text": ControlledWorkload(1.0, 100, 100),
+    "fewer images": ControlledWorkload(0.6, 100, 100),
 }
 """[C Table 3]."""

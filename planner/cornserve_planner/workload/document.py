@@ -10,13 +10,13 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from cornserve_planner.document import Document, Part
+from cornserve_planner.document import Document, DocumentPart
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.graph import RequestType
 from cornserve_planner.model import Components, Name
 from cornserve_planner.problem import SHARES_TOLERANCE
-from cornserve_planner.workload.classes import Modalities, shares
-from cornserve_planner.workload.files import read
+from cornserve_planner.workload.request_files import read_requests
+from cornserve_planner.workload.request_types import Modalities, type_shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Workload:
     rate: float | None = None
 
 
-class TypeEntry(Part):
+class TypeEntry(DocumentPart):
     components: Components
     share: Annotated[float, Field(ge=0, le=1)]
 
@@ -59,7 +59,7 @@ class WorkloadDocument(Document):
             raise ValueError("give either types or requests")
         total = math.fsum(entry.share for entry in self.types.values())
         if self.types and abs(total - 1) > SHARES_TOLERANCE:
-            raise ValueError(f"types: their shares add up to {total:.6g}, not to 1")
+            raise ValueError(f"types: the shares add up to {total:.6g}, not to 1")
         return self
 
     def of_types(self) -> Workload:
@@ -85,9 +85,9 @@ def read_workload(path: Path, modalities: Modalities | None = None) -> Workload:
 
 def _of_requests(path: Path, modalities: Modalities | None) -> Workload:
     if modalities is None:
-        raise InvalidInputError(path.name, "the model does not say which components its modalities need")
-    requests = list(read(path))
+        raise InvalidInputError(path.name, "the model has no `modalities`: add them to read a file of requests")
+    requests = list(read_requests(path))
     if len(requests) < 2:
-        raise InvalidInputError(path.name, f"has {len(requests)} requests: too few to tell shares and a rate from")
+        raise InvalidInputError(path.name, f"has {len(requests)} requests: at least 2 are needed for shares and a rate")
     span = requests[-1].arrival - requests[0].arrival
-    return Workload(shares(requests, modalities), (len(requests) - 1) / span if span else None)
+    return Workload(type_shares(requests, modalities), (len(requests) - 1) / span if span else None)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from cornserve_planner.document import Part
+from cornserve_planner.document import DocumentPart
 
 Modality = Literal["text", "image", "video", "audio"]
 
@@ -15,7 +15,7 @@ Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(gt=0)]
 
 
-class _Medium(Part):
+class _WorkloadMedium(DocumentPart):
     """Of a medium its dimensions are known, or what became of it: the tokens that the model's encoder made of it."""
 
     tokens: Positive | None = None
@@ -23,11 +23,11 @@ class _Medium(Part):
     @model_validator(mode="after")
     def _says_how_large_it_is(self) -> Self:
         if not self.model_dump(exclude_none=True):
-            raise ValueError("says neither dimensions nor tokens")
+            raise ValueError("must have dimensions or tokens")
         return self
 
 
-class _Picture(_Medium):
+class _VisualMedium(_WorkloadMedium):
     width: Positive | None = None
     """Pixels."""
     height: Positive | None = None
@@ -35,25 +35,25 @@ class _Picture(_Medium):
     @model_validator(mode="after")
     def _has_both_sides(self) -> Self:
         if (self.width is None) != (self.height is None):
-            raise ValueError("width and height come together")
+            raise ValueError("width and height must be given together")
         return self
 
 
-class Image(_Picture):
+class WorkloadImage(_VisualMedium):
     pass
 
 
-class Video(_Picture):
+class WorkloadVideo(_VisualMedium):
     seconds: Annotated[float, Field(gt=0)] | None = None
     frames: Positive | None = None
     """That the model looks at, after sampling."""
 
 
-class Audio(_Medium):
+class WorkloadAudio(_WorkloadMedium):
     seconds: Annotated[float, Field(gt=0)] | None = None
 
 
-class Request(Part):
+class WorkloadRequest(DocumentPart):
     """One line of a file of requests."""
 
     arrival: Seconds
@@ -61,19 +61,19 @@ class Request(Part):
     client: str = ""
     """Whose it is: requests of one client resemble each other [ServeGen]."""
     text_tokens: Count = 0
-    images: tuple[Image, ...] = ()
-    videos: tuple[Video, ...] = ()
-    audios: tuple[Audio, ...] = ()
+    images: tuple[WorkloadImage, ...] = ()
+    videos: tuple[WorkloadVideo, ...] = ()
+    audios: tuple[WorkloadAudio, ...] = ()
     output_modalities: Annotated[tuple[Modality, ...], Field(min_length=1)] = ("text",)
     output_tokens: Count = 0
     """Of text."""
-    output_images: tuple[Image, ...] = ()
+    output_images: tuple[WorkloadImage, ...] = ()
     output_audio_seconds: Seconds | None = None
 
     @model_validator(mode="after")
     def _has_an_input(self) -> Self:
         if not (self.text_tokens or self.images or self.videos or self.audios):
-            raise ValueError("has no input: text_tokens is 0, and there are no images, videos or audios")
+            raise ValueError("must have an input: text_tokens, images, videos or audios")
         return self
 
     @model_validator(mode="after")
@@ -84,7 +84,7 @@ class Request(Part):
             ("text", self.output_tokens),
         ):
             if amount and modality not in self.output_modalities:
-                raise ValueError(f"puts out {modality}, which output_modalities lacks")
+                raise ValueError(f"has {modality} output, but output_modalities does not contain it")
         return self
 
     @property

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.workload.clients import Client, ClientPool, window_of
-from cornserve_planner.workload.curve import RateCurve
-from cornserve_planner.workload.gaps import Rng, arrivals
-from cornserve_planner.workload.request import Image, Request
+from cornserve_planner.workload.clients import ClientPool, ClientProfile, window_index
+from cornserve_planner.workload.interarrival import Rng, draw_arrivals
+from cornserve_planner.workload.rate_curve import RateCurve
+from cornserve_planner.workload.request import WorkloadImage, WorkloadRequest
 
 
-def generate(
+def generate_requests(
     pool: ClientPool, seconds: float, *, rate: float | RateCurve | None = None, start: float = 0, seed: int = 0
-) -> list[Request]:
+) -> list[WorkloadRequest]:
     """In order of arrival.
 
     Args:
@@ -25,35 +25,35 @@ def generate(
         start: the second of the pool's day at which the workload begins.
     """
     if not (math.isfinite(seconds) and seconds > 0):
-        raise InvalidInputError("seconds", f"must be a positive number, is {seconds}")
+        raise InvalidInputError("seconds", f"must be a positive number, not {seconds}")
     wanted = RateCurve(pool.step_seconds, (rate,)) if isinstance(rate, (int, float)) else rate
     generators = np.random.default_rng(seed).spawn(len(pool.clients))
     found = [
         request
         for client, rng in zip(pool.clients, generators, strict=True)
-        for request in _of(client, pool, seconds, wanted, start, rng)
+        for request in _client_requests(client, pool, seconds, wanted, start, rng)
     ]
     return sorted(found, key=lambda request: request.arrival)
 
 
-def _of(
-    client: Client, pool: ClientPool, seconds: float, wanted: RateCurve | None, start: float, rng: Rng
-) -> Iterator[Request]:
+def _client_requests(
+    client: ClientProfile, pool: ClientPool, seconds: float, wanted: RateCurve | None, start: float, rng: Rng
+) -> Iterator[WorkloadRequest]:
     step = min(pool.step_seconds, wanted.step if wanted else math.inf)
-    moments = [place * step for place in range(math.ceil(seconds / step))]
+    moments = [index * step for index in range(math.ceil(seconds / step))]
     recorded = [int((start + moment) // pool.step_seconds) for moment in moments]
-    rates = [client.rates[place % len(client.rates)] for place in recorded]
+    rates = [client.rates[index % len(client.rates)] for index in recorded]
     if wanted is not None:
         whole = pool.rate
         rates = [
             rate * wanted.at(moment) / everyone if (everyone := whole.at(start + moment)) else 0.0
             for rate, moment in zip(rates, moments, strict=True)
         ]
-    times = arrivals(RateCurve(step, tuple(rates)), map(client.gaps, recorded), rng)
+    times = draw_arrivals(RateCurve(step, tuple(rates)), map(client.gaps, recorded), rng)
     times = times[: np.searchsorted(times, seconds)]
     windows = (times + start) // pool.window_seconds
     for window in np.unique(windows):
-        sizes = client.windows[window_of(pool, client, float(window) * pool.window_seconds)]
+        sizes = client.windows[window_index(pool, client, float(window) * pool.window_seconds)]
         here = times[windows == window]
         texts, outputs = sizes.text.draw(len(here), rng), sizes.output.draw(len(here), rng)
         images = sizes.images.draw(len(here), rng)
@@ -63,13 +63,13 @@ def _of(
 
 def _requests(
     client: str, times: Any, texts: Any, images: Any, tokens: Iterator[int], outputs: Any
-) -> Iterator[Request]:
+) -> Iterator[WorkloadRequest]:
     columns = (times.tolist(), texts.tolist(), images.tolist(), outputs.tolist())
     for arrival, text, count, output in zip(*columns, strict=True):
-        yield Request(
+        yield WorkloadRequest(
             arrival=arrival,
             client=client,
             text_tokens=text,
-            images=tuple(Image(tokens=max(1, next(tokens))) for _ in range(count)),
+            images=tuple(WorkloadImage(tokens=max(1, next(tokens))) for _ in range(count)),
             output_tokens=output,
         )

@@ -1,15 +1,15 @@
-"""Pages of the documentation, as a reader who tries everything meets them.
+"""Code blocks of the documentation pages, in the order of the page.
 
 | fence | |
 |---|---|
-| ```` ```bash ```` | run, in one shell for all of a page |
-| ```` ```python ```` | run, each in a process of its own |
-| ```` ```LANGUAGE title="FILE" ```` | written to FILE |
-| ```` ```text ```` | must appear in what the block before it prints; `…` stands for anything |
-| ```` ```console ```` | not run: what takes other machines, or the whole test suite |
+| ```` ```bash ```` | runs; all blocks of a page share one shell |
+| ```` ```python ```` | runs, each block in its own process |
+| ```` ```LANGUAGE title="FILE" ```` | is written to FILE |
+| ```` ```text ```` | must appear in the output of the previous block; `…` matches any text |
+| ```` ```console ```` | does not run: it needs other machines or the whole test suite |
 
-A block whose expected output has a line that begins with `error:` must fail. A block that only includes a file shows
-it.
+A block must fail if its expected output has a line that starts with `error:`. A block that only includes a file
+displays that file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _INCLUDE = re.compile(r'^--8<-- "([^":]+)"$')
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class CodeBlock:
     page: str
     line: int
     language: str
@@ -39,7 +39,7 @@ class Block:
 
     @property
     def included(self) -> str | None:
-        """The file that it shows."""
+        """The included file, or None."""
         match = _INCLUDE.match(self.code.strip())
         return match[1] if match else None
 
@@ -52,28 +52,28 @@ class Block:
 
 
 def pages() -> list[str]:
-    """The README and all of docs/."""
+    """Returns the README and all pages of docs/."""
     return ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
 
 
-def blocks(page: str) -> list[Block]:
+def blocks(page: str) -> list[CodeBlock]:
     text = (ROOT / page).read_text()
     return [
-        Block(page, text.count("\n", 0, match.start()) + 1, match[2], match[3], _dedent(match[4], len(match[1])))
+        CodeBlock(page, text.count("\n", 0, match.start()) + 1, match[2], match[3], _dedent(match[4], len(match[1])))
         for match in _FENCE.finditer(text)
     ]
 
 
-def sections(page: str, *, start: str = "", end: str | None = None) -> list[Block]:
-    """The blocks from the line `start` on, up to the line `end`."""
+def sections(page: str, *, start: str = "", end: str | None = None) -> list[CodeBlock]:
+    """Returns the blocks between the lines `start` and `end`."""
     lines = (ROOT / page).read_text().splitlines()
     first = lines.index(start) if start else 0
     last = lines.index(end) if end else len(lines)
     return [block for block in blocks(page) if first < block.line <= last]
 
 
-def with_outputs(page: list[Block]) -> Iterator[tuple[Block, Block | None]]:
-    """Each block that does something, with the output that is expected of it."""
+def with_outputs(page: list[CodeBlock]) -> Iterator[tuple[CodeBlock, CodeBlock | None]]:
+    """Yields each block that runs or writes a file, with its expected output."""
     for block, following in zip(page, [*page[1:], None], strict=True):
         if block.runs or block.title is not None:
             yield block, following if following is not None and following.language == "text" else None

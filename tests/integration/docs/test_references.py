@@ -1,4 +1,4 @@
-"""The reference says what the code has, no more and no less."""
+"""The reference documents exactly what the code has."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ from cornserve.task.spec import ExecutorSpec
 from cornserve.transport import Transport
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_executors.base.metrics import ExecutorMetrics
+from cornserve_planner.deployment_plan import DeploymentPlan
 from cornserve_planner.plan import Plan
-from cornserve_planner.proposal import Proposal
-from cornserve_planner.session import Wish, find
+from cornserve_planner.planning import PlanRequest, make_plan
 from cornserve_tasklib import EmbeddingTask, EncoderTask, LLMTask
 from cornserve_tasklib.sampling import SamplingRequest
 from tests.integration.docs import cli_reference
-from tests.integration.docs.metrics_told import Told, metrics_told
+from tests.integration.docs.documented_metrics import DocumentedMetrics, documented_metrics
 from tests.integration.docs.pages import ROOT, pages
 from tests.waiting import until
 
@@ -53,7 +53,7 @@ REFERENCE = ROOT / "docs/reference"
 
 
 def _section(page: str, heading: str) -> str:
-    """From a heading to the next of the same level or above."""
+    """Returns the text from a heading to the next heading of the same or a higher level."""
     text = (REFERENCE / page).read_text()
     level = heading.split(" ", maxsplit=1)[0]
     start = text.index(f"\n{heading}\n")
@@ -62,22 +62,22 @@ def _section(page: str, heading: str) -> str:
 
 
 def _first_column(text: str, header: str) -> set[str]:
-    """The names in the first column of the table whose first heading is `header`."""
+    """Returns the names in the first column of the table whose first header is `header`."""
     table = text[text.index(f"\n| {header} |") + 1 :].split("\n\n", maxsplit=1)[0]
     cells = [line.split("|")[1] for line in table.splitlines()[2:]]
     return {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
 
 
-def test_the_commands_are_those_of_help() -> None:
-    assert cli_reference.written().strip() == cli_reference.reference().strip(), (
-        "docs/reference/cli.md is behind the commands: run `python -m tests.integration.docs.cli_reference`"
+def test_the_command_reference_equals_the_help_texts() -> None:
+    assert cli_reference.committed().strip() == cli_reference.generated().strip(), (
+        "docs/reference/cli.md is outdated: run `python -m tests.integration.docs.cli_reference`"
     )
 
 
 def test_every_command_is_in_the_overview() -> None:
     overview = _first_column((REFERENCE / "cli.md").read_text(), "Command")
 
-    assert overview == set(re.findall(r"^## cornserve (\w+)$", cli_reference.reference(), re.MULTILINE))
+    assert overview == set(re.findall(r"^## cornserve (\w+)$", cli_reference.generated(), re.MULTILINE))
 
 
 @pytest.mark.parametrize(
@@ -91,44 +91,46 @@ def test_every_command_is_in_the_overview() -> None:
         ("task-api.md", "### EncoderTask", "Setting", EncoderTask),
     ],
 )
-def test_the_fields_are_those_of_the_code(page: str, heading: str, header: str, model: type[BaseModel]) -> None:
+def test_documented_fields_equal_the_fields_of_the_model(
+    page: str, heading: str, header: str, model: type[BaseModel]
+) -> None:
     assert _first_column(_section(page, heading), header) == set(model.model_json_schema()["properties"])
 
 
-def test_completions_have_the_fields_of_chats_and_some_more() -> None:
+def test_completions_document_the_shared_fields_and_their_own() -> None:
     own = _first_column(_section("http-api.md", "## Completions"), "Field")
     shared = {*SamplingRequest.model_fields, *Generating.model_fields}
 
     assert own | shared == set(TextCompletionRequest.model_fields)
 
 
-def test_every_route_of_the_gateway_is_told() -> None:
+def test_every_route_of_the_gateway_is_documented() -> None:
     overview = (REFERENCE / "http-api.md").read_text().split("\n## ", maxsplit=1)[0]
-    told = set(re.findall(r"`([A-Z]+ /[^`]*)`", overview))
+    documented = set(re.findall(r"`([A-Z]+ /[^`]*)`", overview))
     api = create_api(cast("Store", None), cast("Logs", None))
     routes = [route for route in api.routes if isinstance(route, APIRoute)]
 
-    assert told == {f"{method} {route.path}" for route in routes for method in route.methods}
+    assert documented == {f"{method} {route.path}" for route in routes for method in route.methods}
 
 
-def test_what_the_planner_hands_to_programs_is_told() -> None:
-    found = find(Wish("qwen2.5-omni-7b", gpus=1)).as_document()
+def test_every_field_of_the_json_output_of_the_planner_is_documented() -> None:
+    found = make_plan(PlanRequest("qwen2.5-omni-7b", gpus=1)).as_document()
     page = (REFERENCE / "plans.md").read_text()
 
-    assert _first_column(page, "Field") == set(Proposal.model_fields)
-    assert _first_column(page, "Of a plan") == set(Plan.model_fields)
-    assert _first_column(page, "Of the search") == found.keys() - Proposal.model_fields
-    assert _first_column(page, "Of an explanation") == found["explanations"][0].keys()
+    assert _first_column(page, "Field") == set(DeploymentPlan.model_fields)
+    assert _first_column(page, "Field of a plan") == set(Plan.model_fields)
+    assert _first_column(page, "Field of the search") == found.keys() - DeploymentPlan.model_fields
+    assert _first_column(page, "Field of an explanation") == found["explanations"][0].keys()
 
 
-def test_every_limit_is_told_with_its_default() -> None:
+def test_every_limit_is_documented_with_its_default() -> None:
     text = (ROOT / "docs/how-to/limit-requests.md").read_text()
-    told = re.findall(r"^\| `([a-z-]+)` \| (\d+) \|", text, re.MULTILINE)
+    documented = re.findall(r"^\| `([a-z-]+)` \| (\d+) \|", text, re.MULTILINE)
 
-    assert {name.replace("-", "_"): int(value) for name, value in told} == asdict(Limits())
+    assert {name.replace("-", "_"): int(value) for name, value in documented} == asdict(Limits())
 
 
-def _metrics_of(registry: CollectorRegistry) -> Told:
+def _metrics_of(registry: CollectorRegistry) -> DocumentedMetrics:
     families = [family for family in registry.collect() if family.name.startswith("cornserve")]
     return {
         (family.name, family.type, frozenset(label for sample in family.samples for label in sample.labels) - {"le"})
@@ -136,7 +138,7 @@ def _metrics_of(registry: CollectorRegistry) -> Told:
     }
 
 
-def test_every_metric_of_the_gateway_is_told() -> None:
+def test_every_metric_of_the_gateway_is_documented() -> None:
     metrics = Metrics()
     tallies = Tallies()
     tallies.update({"group": ["endpoint"]}, {})
@@ -150,18 +152,18 @@ def test_every_metric_of_the_gateway_is_told() -> None:
     meter.take_path(0)
     meter.end(200)
 
-    assert metrics_told("## Gateway") == _metrics_of(metrics.registry)
+    assert documented_metrics("## Gateway") == _metrics_of(metrics.registry)
 
 
-def test_every_metric_of_executors_is_told() -> None:
+def test_every_metric_of_executors_is_documented() -> None:
     metrics = ExecutorMetrics(lambda: ())
     with metrics.invocation():
         pass
 
-    assert metrics_told("## Executors") == _metrics_of(metrics.registry)
+    assert documented_metrics("## Executors") == _metrics_of(metrics.registry)
 
 
-def test_every_metric_of_the_transport_is_told(tmp_path: Path) -> None:
+def test_every_metric_of_the_transport_is_documented(tmp_path: Path) -> None:
     transport = Transport(tmp_path, slab_bytes=1 << 20, request_bytes=1 << 20)
 
     class Tensors(Collector):
@@ -171,56 +173,56 @@ def test_every_metric_of_the_transport_is_told(tmp_path: Path) -> None:
     registry = CollectorRegistry()
     registry.register(Tensors())
 
-    assert metrics_told("## Tensors") == _metrics_of(registry)
+    assert documented_metrics("## Tensors") == _metrics_of(registry)
 
 
-async def test_every_metric_of_the_controller_is_told(tmp_path: Path) -> None:
+async def test_every_metric_of_the_controller_is_documented(tmp_path: Path) -> None:
     launcher = LocalLauncher(Home(tmp_path), DeviceSlots.cpu(0))
     await launcher.start()
-    await launcher.apply(ExecutorGroup(ExecutorSpec(executor="echo", gpus=1), 1))  # more than there is: it fails
+    await launcher.apply(ExecutorGroup(ExecutorSpec(executor="echo", gpus=1), 1))  # fails: too many GPUs
     await until(lambda: any(replica.state is ReplicaState.FAILED for replica in launcher.replicas()))
     metrics = ControllerMetrics(launcher)
     metrics.observe(launcher.replicas())
     route = Route(generation=1, spec=AppSpec(model="m"), shares=[1], endpoints={})
     metrics.count_rollout("app", AppStatus(), AppStatus(route=route))
 
-    assert metrics_told("## Controller") == _metrics_of(metrics.registry)
+    assert documented_metrics("## Controller") == _metrics_of(metrics.registry)
     await launcher.close()
 
 
-def test_every_public_name_is_told() -> None:
-    told = _first_column((REFERENCE / "task-api.md").read_text(), "Name")
+def test_every_public_name_is_documented() -> None:
+    documented = _first_column((REFERENCE / "task-api.md").read_text(), "Name")
 
-    assert told == set(cornserve.__all__)
+    assert documented == set(cornserve.__all__)
 
 
 @pytest.mark.parametrize("kind", [cornserve.Client, cornserve.AsyncClient])
-def test_every_method_of_the_clients_is_told_with_its_parameters(kind: type) -> None:
-    told = _first_column((REFERENCE / "sdk.md").read_text(), "Method")
+def test_every_method_of_the_clients_is_documented_with_its_parameters(kind: type) -> None:
+    documented = _first_column((REFERENCE / "sdk.md").read_text(), "Method")
     methods = {name: vars(kind)[name] for name in vars(kind) if not name.startswith("_") and name != "url"}
 
-    assert told == {f"{name}({_parameters(method)})" for name, method in methods.items()}
+    assert documented == {f"{name}({_parameters(method)})" for name, method in methods.items()}
 
 
 def _parameters(method: Any) -> str:
     _, *parameters = inspect.signature(method).parameters.values()
-    return ", ".join("…" if it.kind is it.VAR_KEYWORD else it.name for it in parameters)
+    return ", ".join("…" if parameter.kind is parameter.VAR_KEYWORD else parameter.name for parameter in parameters)
 
 
-def test_every_argument_and_error_of_the_clients_is_told() -> None:
+def test_every_argument_and_error_of_the_clients_is_documented() -> None:
     text = (REFERENCE / "sdk.md").read_text()
     _, *arguments = inspect.signature(cornserve.Client.__init__).parameters
-    errors = {name for name, it in vars(client).items() if isinstance(it, type) and issubclass(it, Exception)}
+    errors = {name for name, item in vars(client).items() if isinstance(item, type) and issubclass(item, Exception)}
 
     assert _first_column(text, "Argument") == set(arguments)
     assert _first_column(text, "Error") | {"ClientError"} == errors
 
 
-def test_every_error_is_told_with_its_base() -> None:
+def test_every_error_is_documented_with_its_base_class() -> None:
     section = _section("task-api.md", "## Errors")
-    told = dict(re.findall(r"^\| `(\w+)` \| `(\w+)` \|", section, re.MULTILINE))
+    documented = dict(re.findall(r"^\| `(\w+)` \| `(\w+)` \|", section, re.MULTILINE))
 
-    assert told == {
+    assert documented == {
         name: error.__bases__[0].__name__
         for name, error in vars(errors).items()
         if isinstance(error, type) and issubclass(error, BaseException)
@@ -228,29 +230,31 @@ def test_every_error_is_told_with_its_base() -> None:
 
 
 @pytest.mark.parametrize(("enum", "heading"), [(pb.Code, "### Codes"), (pb.Phase, "### Phases")])
-def test_every_code_and_phase_is_told(enum: Any, heading: str) -> None:
+def test_every_code_and_phase_is_documented(enum: Any, heading: str) -> None:
     section = _section("executor-contract.md", heading)
     names = [name.split("_", 1)[1] for name in enum.keys() if not name.endswith("UNSPECIFIED")]  # noqa: SIM118
 
     assert [name for name in names if f"`{name}`" not in section] == []
 
 
-def test_the_modules_that_the_architecture_names_exist() -> None:
+def test_the_modules_in_the_architecture_page_exist() -> None:
     text = (ROOT / "docs/architecture.md").read_text()
     places = [ROOT / "cornserve", ROOT, ROOT / "executors/cornserve_executors"]
     named = set(re.findall(r"`([\w/.*-]+(?:\.py|/))`", text))
     missing = {
         name
         for name in named
-        if not any(next(place.glob(name.rstrip("/")), None) for place in [*places, *(it / "control" for it in places)])
+        if not any(
+            next(place.glob(name.rstrip("/")), None) for place in [*places, *(place / "control" for place in places)]
+        )
     }
 
     assert named
     assert missing == set()
 
 
-def test_the_links_of_the_readme_lead_somewhere() -> None:
-    """mkdocs looks after those of the other pages."""
+def test_the_links_of_the_readme_have_targets() -> None:
+    """mkdocs checks the links of the other pages."""
     links = re.findall(r"\]\(([^)]+)\)", (ROOT / "README.md").read_text())
     local = [urldefrag(link) for link in links if "://" not in link]
 
@@ -258,10 +262,10 @@ def test_the_links_of_the_readme_lead_somewhere() -> None:
         assert (ROOT / path).exists(), path
         if fragment:
             headings = re.findall(r"^#+ (.+)$", (ROOT / path).read_text(), re.MULTILINE)
-            assert fragment in {re.sub(r"[^\w-]", "", it.lower().replace(" ", "-")) for it in headings}
+            assert fragment in {re.sub(r"[^\w-]", "", heading.lower().replace(" ", "-")) for heading in headings}
 
 
-def test_pages_name_no_registry_and_no_place_of_one_machine() -> None:
+def test_pages_name_neither_a_package_registry_nor_a_local_path() -> None:
     registry = r"https?://(?!127\.0\.0\.1)[\w.]*(pypi|pytorch|conda|mirror)"
     for page in pages():
         assert not re.search(rf"{registry}|/(?:home|root|work)/\w", (ROOT / page).read_text()), page

@@ -1,4 +1,4 @@
-"""Callers and consumers of an encoder."""
+"""A caller and a consumer of an encoder executor."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from cornserve_tasklib.image import EncodedImage, Image
 from tests import invoking
 
 
-class Caller:
-    """Sends images as a gateway does, all over one line."""
+class EncoderCaller:
+    """Sends images as a gateway does, all over one connection."""
 
     def __init__(self, name: str, endpoint: str, caller: invoking.Caller) -> None:
         self._name = name
@@ -22,11 +22,11 @@ class Caller:
         self._calls = 0
 
     def send(self, *images: Image) -> list[TensorId]:
-        """Each with a request of its own. Returns where their embeddings will be."""
+        """Sends each image as a request of its own. Returns the ids of the embeddings."""
         return [self._send(image, self._calls + 1, f"{self._name}-{self._calls + 1}", 0) for image in images]
 
     def send_together(self, *images: Image) -> list[TensorId]:
-        """As one request."""
+        """Sends all images as one request. Returns the ids of the embeddings."""
         arrived = self._calls
         return [self._send(image, arrived, self._name, invocation) for invocation, image in enumerate(images)]
 
@@ -36,8 +36,8 @@ class Caller:
         self._caller.send(pb.Command(call=self._calls, start=start))
         return TensorId(self._endpoint, request_id, invocation, 0, "embeddings")
 
-    async def ends(self, count: int) -> list[pb.End]:
-        """Of so many invocations, in the order in which they were sent."""
+    async def end_events(self, count: int) -> list[pb.End]:
+        """Returns the end events of `count` invocations, in the order in which they were sent."""
         ended: dict[int, pb.End] = {}
         while len(ended) < count:
             event = await self._caller.read()
@@ -51,14 +51,14 @@ class Caller:
 
 
 @asynccontextmanager
-async def calling(name: str, endpoint: str) -> AsyncIterator[Caller]:
+async def calling(name: str, endpoint: str) -> AsyncIterator[EncoderCaller]:
     async with invoking.calling(endpoint) as caller:
-        yield Caller(name, endpoint, caller)
+        yield EncoderCaller(name, endpoint, caller)
 
 
-async def read(transport: Transport, source: TensorId) -> tuple[bytes, EncodedImage]:
-    """A copy of the embeddings, and what is said of them."""
-    async with transport.consume(source) as received:
+async def read_embeddings(transport: Transport, tensor: TensorId) -> tuple[bytes, EncodedImage]:
+    """Returns a copy of the embeddings and their metadata."""
+    async with transport.consume(tensor) as received:
         data = bytes(received.view)
         received.check()
         assert len(data) == received.shape[0] * received.shape[1] * 4
@@ -68,5 +68,5 @@ async def read(transport: Transport, source: TensorId) -> tuple[bytes, EncodedIm
 def _start(request_id: str, invocation: int, arrived_us: int, image: Image) -> pb.Start:
     edges = ReferenceEncoder()
     request = image.model_dump_json(context=edges).encode()
-    blobs = [pb.Input(inline=one.data) for one in edges.inputs if isinstance(one, Blob)]
+    blobs = [pb.Input(inline=blob.data) for blob in edges.inputs if isinstance(blob, Blob)]
     return pb.Start(request_id=request_id, invocation=invocation, request=request, inputs=blobs, arrived_us=arrived_us)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cornserve_executors.encoder.stats import EncoderStats
-from tests.integration.encoder.engine import encoding
+from tests.integration.encoder.engine import running_engine
 
 if TYPE_CHECKING:
     from cornserve_executors.encoder.engine import EncoderEngine
@@ -22,11 +22,11 @@ def model(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture
 def stats() -> EncoderStats:
-    """Of `engine`."""
+    """The stats of `engine`."""
     return EncoderStats()
 
 
 @pytest.fixture
 async def engine(model: Path, stats: EncoderStats) -> AsyncIterator[EncoderEngine]:
-    async with encoding(model, stats) as engine:
+    async with running_engine(model, stats) as engine:
         yield engine

@@ -1,4 +1,4 @@
-"""The engine of an encoder, in this process."""
+"""Runs an encoder engine in the test process."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def encoding(model: Path, stats: EncoderStats | None = None, **settings: object) -> AsyncIterator[EncoderEngine]:
-    """The engine of an encoder, at work."""
+async def running_engine(
+    model: Path, stats: EncoderStats | None = None, **settings: object
+) -> AsyncIterator[EncoderEngine]:
     from cornserve_executors.encoder.engine import EncoderEngine
 
     engine = EncoderEngine(EncoderTask.model_validate({"model_id": str(model)} | settings), stats or EncoderStats())
@@ -31,8 +32,8 @@ async def encoding(model: Path, stats: EncoderStats | None = None, **settings: o
         engine.shutdown()
 
 
-async def rows_of(engine: EncoderEngine, image: Image, request_id: str = "request") -> Any:
-    """The image's embeddings as whoever maps the slab sees them: a tensor of torch's."""
+async def encode_rows(engine: EncoderEngine, image: Image, request_id: str = "request") -> Any:
+    """Returns the embeddings that the engine writes to shared memory, as a torch tensor."""
     import torch
 
     plan = await engine.plan(image)

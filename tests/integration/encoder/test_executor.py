@@ -1,4 +1,4 @@
-"""An encoder as a process: callers send images, consumers read embeddings from its shared memory."""
+"""An encoder process: callers send images, consumers read embeddings from shared memory."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from cornserve.transport import LostError, Transport
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_tasklib.encoder import EncoderTask
-from tests.images import file_of, image_of, noise, sent
-from tests.integration.docs.metrics_told import metrics_told
-from tests.integration.encoder.client import calling, read
-from tests.integration.encoder.engine import encoding, rows_of
-from tests.integration.llm.process import ExecutorProcess, running
+from tests.images import as_image, encode_file, image_from_file, noise
+from tests.integration.docs.documented_metrics import documented_metrics
+from tests.integration.encoder.client import calling, read_embeddings
+from tests.integration.encoder.engine import encode_rows, running_engine
+from tests.integration.llm.process import ExecutorProcess, running_executor
 from tests.waiting import until
 
 SLAB_MIB = 8
@@ -36,44 +36,44 @@ def executor(
 ) -> Iterator[ExecutorProcess]:
     task = EncoderTask(model_id=str(tiny_qwen25vl))
     options = ["--shared-memory", str(shared_memory), "--slab-mib", str(SLAB_MIB)]
-    with running(task, tmp_path_factory.mktemp("executor"), *options) as executor:
+    with running_executor(task, tmp_path_factory.mktemp("executor"), *options) as executor:
         executor.until_ready()
         yield executor
 
 
-async def at_rest(executor: ExecutorProcess) -> None:
-    """Waits until nothing is under way, not even a batch that nobody waits for any more: one more image is through."""
+async def wait_until_idle(executor: ExecutorProcess) -> None:
+    """Waits until the executor is idle. Encodes one more image, to flush a batch whose callers have left."""
 
     async def is_idle() -> bool:
-        figures = await executor.figures()
-        return figures["cornserve_executor_running"] == figures["cornserve_encoder_pending_images"] == 0
+        metrics = await executor.metrics()
+        return metrics["cornserve_executor_running"] == metrics["cornserve_encoder_pending_images"] == 0
 
     await until(is_idle)
     number = next(_PROBES)
-    async with calling(f"rest-{number}", executor.endpoint) as caller:
-        caller.send(sent(noise(1000 + number, 112, 84)))
-        await caller.ends(1)
+    async with calling(f"probe-{number}", executor.endpoint) as caller:
+        caller.send(as_image(noise(1000 + number, 112, 84)))
+        await caller.end_events(1)
 
 
 @pytest.fixture
 async def consumer(shared_memory: Path) -> AsyncIterator[Transport]:
-    """Another process of the same node, as far as the data plane can tell."""
+    """A transport that behaves as another process on the same node."""
     transport = Transport(shared_memory, slab_bytes=1 << 20, request_bytes=1 << 19)
     yield transport
     await transport.stop()
 
 
-async def test_a_consumer_reads_what_the_encoder_has_made(
+async def test_a_consumer_reads_the_embeddings(
     executor: ExecutorProcess, consumer: Transport, tiny_qwen25vl: Path
 ) -> None:
-    image = sent(noise(1, 300, 200))
-    async with encoding(tiny_qwen25vl) as engine:
-        expected = (await rows_of(engine, image)).numpy()
+    image = as_image(noise(1, 300, 200))
+    async with running_engine(tiny_qwen25vl) as engine:
+        expected = (await encode_rows(engine, image)).numpy()
 
     async with calling("reads", executor.endpoint) as caller:
-        (source,) = caller.send(image)
-        data, encoded = await read(consumer, source)
-        (end,) = await caller.ends(1)
+        (tensor,) = caller.send(image)
+        data, encoded = await read_embeddings(consumer, tensor)
+        (end,) = await caller.end_events(1)
 
     assert end.code == pb.CODE_OK
     assert encoded.fields == {"image_grid_thw": [1, 14, 22]}
@@ -83,51 +83,49 @@ async def test_a_consumer_reads_what_the_encoder_has_made(
 
 
 async def test_images_of_several_callers_are_encoded_together(executor: ExecutorProcess) -> None:
-    await at_rest(executor)
-    before = await executor.figures()
-    images = [sent(noise(100 + number, 112, 84)) for number in range(40)]
+    await wait_until_idle(executor)
+    before = await executor.metrics()
+    images = [as_image(noise(100 + number, 112, 84)) for number in range(40)]
     async with calling("app-1", executor.endpoint) as one, calling("app-2", executor.endpoint) as other:
         one.send(*images[:20])
         other.send(*images[20:])
-        ends = [*await one.ends(20), *await other.ends(20)]
-    after = await executor.figures()
+        ends = [*await one.end_events(20), *await other.end_events(20)]
+    after = await executor.metrics()
 
-    def grew(name: str) -> float:
+    def increase(name: str) -> float:
         return after[f"cornserve_encoder_{name}"] - before[f"cornserve_encoder_{name}"]
 
     assert {end.code for end in ends} == {pb.CODE_OK}
-    assert grew("images_total") == grew("batch_images_sum") == grew("batch_requests_sum") == 40
-    assert grew("batch_images_count") < 40
+    assert increase("images_total") == increase("batch_images_sum") == increase("batch_requests_sum") == 40
+    assert increase("batch_images_count") < 40
 
 
-async def test_an_image_that_was_seen_is_not_encoded_again(executor: ExecutorProcess, consumer: Transport) -> None:
-    image = sent(noise(2, 112, 84))
+async def test_a_cached_image_is_not_encoded_again(executor: ExecutorProcess, consumer: Transport) -> None:
+    image = as_image(noise(2, 112, 84))
     async with calling("first", executor.endpoint) as first:
-        (source,) = first.send(image)
-        once = await read(consumer, source)
-        await first.ends(1)
+        (tensor,) = first.send(image)
+        once = await read_embeddings(consumer, tensor)
+        await first.end_events(1)
         first.release_all()
-    before = await executor.figures()
+    before = await executor.metrics()
     async with calling("second", executor.endpoint) as second:
-        (source,) = second.send(image)
-        again = await read(consumer, source)
-    after = await executor.figures()
+        (tensor,) = second.send(image)
+        again = await read_embeddings(consumer, tensor)
+    after = await executor.metrics()
 
     assert again == once
     assert after["cornserve_encoder_images_total"] == before["cornserve_encoder_images_total"]
     assert after["cornserve_encoder_cache_hits_total"] == before["cornserve_encoder_cache_hits_total"] + 1
 
 
-async def test_an_image_that_a_request_has_several_times_takes_room_once(
-    executor: ExecutorProcess, consumer: Transport
-) -> None:
-    await at_rest(executor)
-    before = await executor.figures()
+async def test_a_repeated_image_of_a_request_is_allocated_once(executor: ExecutorProcess, consumer: Transport) -> None:
+    await wait_until_idle(executor)
+    before = await executor.metrics()
     async with calling("repeats", executor.endpoint) as caller:
-        sources = caller.send_together(*[sent(noise(5, 112, 84))] * 3)
-        ends = await caller.ends(3)
-        copies = [await read(consumer, source) for source in sources]
-    after = await executor.figures()
+        tensors = caller.send_together(*[as_image(noise(5, 112, 84))] * 3)
+        ends = await caller.end_events(3)
+        copies = [await read_embeddings(consumer, tensor) for tensor in tensors]
+    after = await executor.metrics()
 
     assert {end.code for end in ends} == {pb.CODE_OK}
     assert copies[0] == copies[1] == copies[2]
@@ -135,47 +133,53 @@ async def test_an_image_that_a_request_has_several_times_takes_room_once(
     assert after["cornserve_encoder_cache_hits_total"] == before["cornserve_encoder_cache_hits_total"] + 2
 
 
-async def test_a_broken_image_is_refused_and_its_consumer_told(executor: ExecutorProcess, consumer: Transport) -> None:
-    cut = file_of(noise(3, 112, 84))[:-500]
+async def test_a_broken_image_is_rejected_and_its_consumer_notified(
+    executor: ExecutorProcess, consumer: Transport
+) -> None:
+    cut = encode_file(noise(3, 112, 84))[:-500]
     async with calling("broken", executor.endpoint) as caller:
-        good, bad = caller.send(sent(noise(4, 112, 84)), image_of(cut, "PNG", 112, 84, "messages[1].content[2]"))
-        fine, refused = await caller.ends(2)
-        await read(consumer, good)
+        good, bad = caller.send(
+            as_image(noise(4, 112, 84)), image_from_file(cut, "PNG", 112, 84, "messages[1].content[2]")
+        )
+        fine, refused = await caller.end_events(2)
+        await read_embeddings(consumer, good)
         with pytest.raises(LostError):
-            await read(consumer, bad)
+            await read_embeddings(consumer, bad)
 
     assert fine.code == pb.CODE_OK
     assert refused.code == pb.CODE_INVALID_ARGUMENT
     assert refused.message.startswith("messages[1].content[2]: the PNG image cannot be decoded")
 
 
-async def test_an_image_for_which_a_request_may_have_no_more_memory_is_named(executor: ExecutorProcess) -> None:
-    """Each is as much as the model takes: 256 rows of 128 numbers of 4 bytes. A request may have half of the slab."""
+async def test_an_image_that_exceeds_the_requests_memory_limit_is_named(executor: ExecutorProcess) -> None:
+    """Each image has the largest size: 256 rows of 128 numbers of 4 bytes. A request may use half of the slab."""
     fitting = SLAB_MIB * 2**20 // 2 // (256 * 128 * 4)
-    data = [file_of(PIL.Image.new("RGB", (448, 448), (number, 0, 0))) for number in range(fitting + 1)]
+    data = [encode_file(PIL.Image.new("RGB", (448, 448), (number, 0, 0))) for number in range(fitting + 1)]
     async with calling("together", executor.endpoint) as caller:
-        caller.send_together(*(image_of(one, "PNG", 448, 448, f"image {place}") for place, one in enumerate(data)))
-        ends = await caller.ends(len(data))
+        caller.send_together(
+            *(image_from_file(file, "PNG", 448, 448, f"image {index}") for index, file in enumerate(data))
+        )
+        ends = await caller.end_events(len(data))
 
-    ((place, refused),) = [(place, end) for place, end in enumerate(ends) if end.code != pb.CODE_OK]
+    ((index, refused),) = [(index, end) for index, end in enumerate(ends) if end.code != pb.CODE_OK]
     assert refused.code == pb.CODE_INVALID_ARGUMENT
-    assert refused.message.startswith(f"image {place}: with this image, the request needs 4.1 MiB of tensors at once")
+    assert refused.message.startswith(f"image {index}: with this image, the request needs 4.1 MiB of tensors at once")
 
 
-async def test_a_caller_that_leaves_takes_its_images_from_the_queue(executor: ExecutorProcess) -> None:
-    before = await executor.figures()
-    images = [sent(noise(200 + number, 448, 448)) for number in range(30)]
+async def test_images_of_a_disconnected_caller_are_removed_from_the_queue(executor: ExecutorProcess) -> None:
+    before = await executor.metrics()
+    images = [as_image(noise(200 + number, 448, 448)) for number in range(30)]
     async with calling("leaves", executor.endpoint) as caller:
         caller.send(*images)
-        await caller.ends(1)
+        await caller.end_events(1)
 
-    await at_rest(executor)
-    after = await executor.figures()
-    # One of those that went through was the one that waited for the others to be gone.
+    await wait_until_idle(executor)
+    after = await executor.metrics()
+    # The difference includes the image of `wait_until_idle`.
     assert after["cornserve_encoder_images_total"] - before["cornserve_encoder_images_total"] < len(images) + 1
 
 
-async def test_every_metric_of_encoders_is_told(executor: ExecutorProcess) -> None:
+async def test_every_metric_of_encoders_is_documented(executor: ExecutorProcess) -> None:
     async with httpx.AsyncClient() as http:
         text = (await http.get(f"http://127.0.0.1:{executor.metrics_port}/metrics")).text
     found = {
@@ -184,4 +188,4 @@ async def test_every_metric_of_encoders_is_told(executor: ExecutorProcess) -> No
         if family.name.startswith("cornserve_encoder_")
     }
 
-    assert found == metrics_told("## Encoders")
+    assert found == documented_metrics("## Encoders")

@@ -1,4 +1,4 @@
-"""An encoder is loaded without the language model that it belongs to."""
+"""An encoder is loaded without its language model."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 
 from cornserve_executors.base import ExecutorStartError
 from cornserve_tasklib.encoder import EncoderTask
-from tests.images import noise, sent
-from tests.integration.encoder.engine import encoding, rows_of
+from tests.images import as_image, noise
+from tests.integration.encoder.engine import encode_rows, running_engine
 
 if TYPE_CHECKING:
     from cornserve_executors.encoder.loader import LoadedEncoder
@@ -23,10 +23,10 @@ ENCODERS = ("visual.", "vision_tower.", "multi_modal_projector.")
 HUGE = 4 << 30
 
 
-def loaded(model: Path) -> LoadedEncoder:
-    from cornserve_executors.encoder.loader import load
+def load(model: Path) -> LoadedEncoder:
+    from cornserve_executors.encoder.loader import load_encoder
 
-    return load(EncoderTask(model_id=str(model)), "cpu")
+    return load_encoder(EncoderTask(model_id=str(model)), "cpu")
 
 
 def tensors_of(model: Path) -> dict[str, Any]:
@@ -36,15 +36,15 @@ def tensors_of(model: Path) -> dict[str, Any]:
     return tensors
 
 
-def belongs_to_encoder(name: str) -> bool:
+def is_encoder_tensor(name: str) -> bool:
     return name.startswith(ENCODERS)
 
 
-def copy_with(model: Path, folder: Path, files: Mapping[str, Mapping[str, Any]]) -> Path:
-    """The model with its weights spread over these files, and an index that says so."""
+def copy_with_weights(model: Path, directory: Path, files: Mapping[str, Mapping[str, Any]]) -> Path:
+    """Copies the model, with its weights split into the given files and an index of them."""
     from safetensors.torch import save_file
 
-    copied = folder / "copy"
+    copied = directory / "copy"
     shutil.copytree(model, copied, ignore=shutil.ignore_patterns("*.safetensors"))
     for file, tensors in files.items():
         save_file(dict(tensors), copied / file)
@@ -53,45 +53,49 @@ def copy_with(model: Path, folder: Path, files: Mapping[str, Mapping[str, Any]])
     return copied
 
 
-async def test_the_language_models_files_are_not_even_opened(model: Path, tmp_path: Path) -> None:
+async def test_files_of_the_language_model_are_not_opened(model: Path, tmp_path: Path) -> None:
     import torch
 
     tensors = tensors_of(model)
-    encoder = {name: tensor for name, tensor in tensors.items() if belongs_to_encoder(name)}
+    encoder = {name: tensor for name, tensor in tensors.items() if is_encoder_tensor(name)}
     rest = {name: tensor for name, tensor in tensors.items() if name not in encoder}
     half = len(encoder) // 2
     shards = [dict(list(encoder.items())[:half]), dict(list(encoder.items())[half:])]
-    copied = copy_with(model, tmp_path, {"a.safetensors": shards[0], "b.safetensors": shards[1], "c.safetensors": rest})
+    copied = copy_with_weights(
+        model, tmp_path, {"a.safetensors": shards[0], "b.safetensors": shards[1], "c.safetensors": rest}
+    )
     (copied / "c.safetensors").unlink()
 
-    image = sent(noise(0, 112, 84))
-    async with encoding(copied) as apart, encoding(model) as whole:
-        assert torch.equal(await rows_of(apart, image), await rows_of(whole, image))
+    image = as_image(noise(0, 112, 84))
+    async with running_engine(copied) as apart, running_engine(model) as whole:
+        assert torch.equal(await encode_rows(apart, image), await encode_rows(whole, image))
 
 
-def test_only_the_encoders_weights_take_memory(model: Path) -> None:
-    expected = {name: tensor for name, tensor in tensors_of(model).items() if belongs_to_encoder(name)}
+def test_only_weights_of_the_encoder_are_loaded(model: Path) -> None:
+    expected = {name: tensor for name, tensor in tensors_of(model).items() if is_encoder_tensor(name)}
 
-    module = loaded(model).family.model
+    module = load(model).family.model
 
     assert {name for name, _ in module.named_parameters()} == set(expected)
     assert {parameter.device.type for parameter in module.parameters()} == {"cpu"}
-    assert sum(parameter.nbytes for parameter in module.parameters()) == sum(one.nbytes for one in expected.values())
+    assert sum(parameter.nbytes for parameter in module.parameters()) == sum(
+        tensor.nbytes for tensor in expected.values()
+    )
 
 
-def test_a_language_model_of_gigabytes_in_the_same_file_costs_nothing(tiny_qwen25vl: Path, tmp_path: Path) -> None:
-    loaded(tiny_qwen25vl)
+def test_a_huge_language_model_in_the_same_file_takes_no_memory(tiny_qwen25vl: Path, tmp_path: Path) -> None:
+    load(tiny_qwen25vl)
     shutil.copytree(tiny_qwen25vl, tmp_path, dirs_exist_ok=True)
     _add_huge_tensor(tmp_path / "model.safetensors", "model.layers.2.mlp.up_proj.weight")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
-    loaded(tmp_path)
+    load(tmp_path)
 
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10  # in KiB
 
 
 def _add_huge_tensor(file: Path, name: str) -> None:
-    """Appends it as a hole, which becomes gigabytes only for whoever reads it."""
+    """Appends the tensor as a sparse region, which takes memory only when it is read."""
     data = file.read_bytes()
     end = 8 + int.from_bytes(data[:8], "little")
     header, tensors = json.loads(data[8:end]), data[end:]
@@ -103,35 +107,35 @@ def _add_huge_tensor(file: Path, name: str) -> None:
         end_of_file.truncate(8 + len(text) + len(tensors) + HUGE)
 
 
-async def test_weights_may_be_named_as_parts_of_a_model_with_a_head(model: Path, tmp_path: Path) -> None:
+async def test_weights_may_have_the_prefix_of_a_model_with_a_head(model: Path, tmp_path: Path) -> None:
     import torch
 
-    renamed = {f"model.{name}": tensor for name, tensor in tensors_of(model).items() if belongs_to_encoder(name)}
-    copied = copy_with(model, tmp_path, {"a.safetensors": renamed})
+    renamed = {f"model.{name}": tensor for name, tensor in tensors_of(model).items() if is_encoder_tensor(name)}
+    copied = copy_with_weights(model, tmp_path, {"a.safetensors": renamed})
 
-    image = sent(noise(0, 112, 84))
-    async with encoding(copied) as apart, encoding(model) as whole:
-        assert torch.equal(await rows_of(apart, image), await rows_of(whole, image))
+    image = as_image(noise(0, 112, 84))
+    async with running_engine(copied) as apart, running_engine(model) as whole:
+        assert torch.equal(await encode_rows(apart, image), await encode_rows(whole, image))
 
 
-def test_a_model_without_encoder_is_refused(tiny_llama: Path) -> None:
+def test_a_model_without_an_encoder_is_rejected(tiny_llama: Path) -> None:
     with pytest.raises(
-        ExecutorStartError, match="is a llama; encoders can be loaded of these only: internvl, qwen2_5_vl"
+        ExecutorStartError, match=r"unsupported model type 'llama' of .*: encoders exist for internvl, qwen2_5_vl"
     ):
-        loaded(tiny_llama)
+        load(tiny_llama)
 
 
-def test_a_checkpoint_that_lacks_weights_is_refused(model: Path, tmp_path: Path) -> None:
-    encoder = {name: tensor for name, tensor in tensors_of(model).items() if belongs_to_encoder(name)}
-    gone = min(encoder)
-    del encoder[gone]
+def test_a_checkpoint_with_missing_weights_is_rejected(model: Path, tmp_path: Path) -> None:
+    encoder = {name: tensor for name, tensor in tensors_of(model).items() if is_encoder_tensor(name)}
+    missing = min(encoder)
+    del encoder[missing]
 
-    with pytest.raises(ExecutorStartError, match=f"lacks weights of its encoder: {gone}"):
-        loaded(copy_with(model, tmp_path, {"a.safetensors": encoder}))
+    with pytest.raises(ExecutorStartError, match=f"lacks weights of the encoder: {missing}"):
+        load(copy_with_weights(model, tmp_path, {"a.safetensors": encoder}))
 
 
-def test_a_directory_without_weights_is_refused(model: Path, tmp_path: Path) -> None:
+def test_a_directory_without_weights_is_rejected(model: Path, tmp_path: Path) -> None:
     shutil.copytree(model, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.safetensors"))
 
-    with pytest.raises(ExecutorStartError, match=r"has no weights: there is no model\.safetensors"):
-        loaded(tmp_path)
+    with pytest.raises(ExecutorStartError, match=r"has no weights: model\.safetensors not found"):
+        load(tmp_path)

@@ -15,7 +15,7 @@ Chunks = ["chunks"]
 
 
 @dataclass
-class Reply:
+class InvocationReply:
     """What has come back so far."""
 
     chunks: list[ChatChunk] = field(default_factory=list)
@@ -38,13 +38,13 @@ class Reply:
         return self.response.text
 
 
-class Invocation:
+class ClientInvocation:
     """One invocation on a line of its own."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
         self._started = time.perf_counter()
-        self._reply = Reply()
+        self._reply = InvocationReply()
 
     def start(self, request: bytes, *, stream: bool, delivered: Sequence[ChatChunk] = ()) -> None:
         start = pb.Start(
@@ -58,7 +58,7 @@ class Invocation:
     def cancel(self) -> None:
         self._caller.send(pb.Command(call=1, cancel=pb.Cancel()))
 
-    def break_off(self) -> None:
+    def disconnect(self) -> None:
         """What the death of the caller looks like."""
         self._caller.abort()
 
@@ -68,12 +68,12 @@ class Invocation:
                 return reply.chunks[0]
         raise AssertionError(f"no chunk, but {self._reply.code}: {self._reply.end.message}")
 
-    async def reply(self) -> Reply:
+    async def reply(self) -> InvocationReply:
         async for _ in self._progress():
             pass
         return self._reply
 
-    async def _progress(self) -> AsyncIterator[Reply]:
+    async def _progress(self) -> AsyncIterator[InvocationReply]:
         async for event in self._caller:
             elapsed = time.perf_counter() - self._started
             if event.HasField("chunk"):
@@ -86,7 +86,7 @@ class Invocation:
                 return
 
 
-class Client:
+class ExecutorClient:
     def __init__(self, endpoint: str, lines: AsyncExitStack) -> None:
         self._endpoint = endpoint
         self._lines = lines
@@ -97,21 +97,21 @@ class Client:
         *,
         stream: bool = True,
         delivered: Sequence[ChatChunk] = (),
-    ) -> Invocation:
-        invocation = Invocation(await self._lines.enter_async_context(calling(self._endpoint)))
+    ) -> ClientInvocation:
+        invocation = ClientInvocation(await self._lines.enter_async_context(calling(self._endpoint)))
         data = request if isinstance(request, bytes) else request.model_dump_json(exclude_defaults=True).encode()
         invocation.start(data, stream=stream, delivered=delivered)
         return invocation
 
-    async def ask(self, request: ChatRequest | CompletionRequest | bytes, *, stream: bool = True) -> Reply:
+    async def invoke(self, request: ChatRequest | CompletionRequest | bytes, *, stream: bool = True) -> InvocationReply:
         return await (await self.start(request, stream=stream)).reply()
 
-    async def go_on(self, request: ChatRequest | CompletionRequest, delivered: Sequence[ChatChunk]) -> Reply:
+    async def resume(self, request: ChatRequest | CompletionRequest, delivered: Sequence[ChatChunk]) -> InvocationReply:
         """What follows after what another executor has delivered."""
         return await (await self.start(request, delivered=delivered)).reply()
 
 
 @asynccontextmanager
-async def connected(endpoint: str) -> AsyncIterator[Client]:
+async def connected(endpoint: str) -> AsyncIterator[ExecutorClient]:
     async with AsyncExitStack() as lines:
-        yield Client(endpoint, lines)
+        yield ExecutorClient(endpoint, lines)

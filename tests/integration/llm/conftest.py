@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cornserve_tasklib import LLMTask
-from tests.integration.llm.client import Client, connected
-from tests.integration.llm.process import ExecutorProcess, running
+from tests.integration.llm.client import ExecutorClient, connected
+from tests.integration.llm.process import ExecutorProcess, running_executor
 from tests.integration.observe.collector import Collector, collecting
 
 CONTEXT = 4096
@@ -37,12 +37,12 @@ def executor(
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)
             patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
-            executor = stack.enter_context(running(tiny_task, tmp_path_factory.mktemp("executor")))
+            executor = stack.enter_context(running_executor(tiny_task, tmp_path_factory.mktemp("executor")))
         executor.until_ready()
         yield executor
 
 
 @pytest.fixture
-async def client(executor: ExecutorProcess) -> AsyncIterator[Client]:
+async def client(executor: ExecutorProcess) -> AsyncIterator[ExecutorClient]:
     async with connected(executor.endpoint) as client:
         yield client

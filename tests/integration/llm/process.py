@@ -35,7 +35,7 @@ class ExecutorProcess:
     metrics_port: int
     log: Path
 
-    def reports(self) -> Iterator[pb.Observation]:
+    def observations(self) -> Iterator[pb.Observation]:
         """What it says about its state, from now until it ends."""
         with grpc.insecure_channel(self.endpoint) as channel:
             observe = executor_pb2_grpc.ExecutorStub(channel).Observe
@@ -43,23 +43,23 @@ class ExecutorProcess:
 
     def until_ready(self) -> None:
         try:
-            assert any(report.phase == pb.PHASE_READY for report in self.reports())
+            assert any(report.phase == pb.PHASE_READY for report in self.observations())
         except grpc.RpcError as error:
             raise AssertionError(self.log.read_text()) from error
 
-    async def figures(self) -> dict[str, float]:
+    async def metrics(self) -> dict[str, float]:
         """Its metrics that have no labels."""
         async with httpx.AsyncClient() as client:
             response = await client.get(f"http://127.0.0.1:{self.metrics_port}/metrics")
         families = text_string_to_metric_families(response.text)
         return {sample.name: sample.value for family in families for sample in family.samples if not sample.labels}
 
-    def engine(self) -> psutil.Process:
+    def engine_process(self) -> psutil.Process:
         """vLLM's engine process."""
         (engine,) = (child for child in self.process.children() if "EngineCore" in child.name())
         return engine
 
-    def rest(self) -> list[psutil.Process]:
+    def remaining_processes(self) -> list[psutil.Process]:
         """What runs in its session, be its parent dead or alive."""
         return [process for process in psutil.process_iter() if _session(process) == self.process.pid]
 
@@ -71,7 +71,7 @@ class ExecutorProcess:
 
 
 @contextmanager
-def running(task: UnitTask[Any, Any], folder: Path, *options: str) -> Iterator[ExecutorProcess]:
+def running_executor(task: UnitTask[Any, Any], folder: Path, *options: str) -> Iterator[ExecutorProcess]:
     """The process listens, but is not ready. It may end itself; if not, SIGTERM ends it well. Nothing of it remains."""
     executor = _start(task, folder, options)
     try:
@@ -80,9 +80,9 @@ def running(task: UnitTask[Any, Any], folder: Path, *options: str) -> Iterator[E
             executor.terminate()
             assert executor.process.wait(STOP_SECONDS) == 0, executor.log.read_text()
         # Python's resource tracker needs a moment to see that it is alone.
-        assert not psutil.wait_procs(executor.rest(), timeout=STOP_SECONDS)[1]
+        assert not psutil.wait_procs(executor.remaining_processes(), timeout=STOP_SECONDS)[1]
     finally:
-        for process in executor.rest():
+        for process in executor.remaining_processes():
             process.kill()
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from cornserve_tasklib import ChatMessage, ChatRequest, Usage
 from cornserve_tasklib.messages import ContentPart, TextPart
-from tests.integration.llm.client import Client
+from tests.integration.llm.client import ExecutorClient
 from tests.integration.llm.conftest import CONTEXT
 from tests.integration.llm.process import ExecutorProcess
 from tests.waiting import until
@@ -25,37 +25,37 @@ LONG = ask(max_tokens=3000, ignore_eos=True)
 """Takes many seconds."""
 
 
-async def test_chunks_arrive_while_the_answer_is_still_being_generated(client: Client) -> None:
-    reply = await client.ask(ask(max_tokens=200, ignore_eos=True))
+async def test_chunks_arrive_while_the_answer_is_still_being_generated(client: ExecutorClient) -> None:
+    reply = await client.invoke(ask(max_tokens=200, ignore_eos=True))
 
     assert reply.first_chunk_after is not None
     assert reply.first_chunk_after < reply.ended_after / 4
     assert len(reply.chunks[0].token_ids) < 20
 
 
-async def test_the_chunks_together_are_the_answer(client: Client) -> None:
-    reply = await client.ask(ask(max_tokens=100, ignore_eos=True))
+async def test_the_chunks_together_are_the_answer(client: ExecutorClient) -> None:
+    reply = await client.invoke(ask(max_tokens=100, ignore_eos=True))
 
     assert "".join(chunk.text for chunk in reply.chunks) == reply.text
     assert [token for chunk in reply.chunks for token in chunk.token_ids] == reply.response.token_ids
 
 
-async def test_who_does_not_ask_for_chunks_gets_the_same_answer_at_once(client: Client) -> None:
-    streamed, whole = await client.ask(ask(max_tokens=50)), await client.ask(ask(max_tokens=50), stream=False)
+async def test_who_does_not_ask_for_chunks_gets_the_same_answer_at_once(client: ExecutorClient) -> None:
+    streamed, whole = await client.invoke(ask(max_tokens=50)), await client.invoke(ask(max_tokens=50), stream=False)
 
     assert whole.chunks == []
     assert whole.response == streamed.response
 
 
-async def test_max_tokens_ends_an_answer(client: Client) -> None:
-    response = (await client.ask(ask(max_tokens=7, ignore_eos=True))).response
+async def test_max_tokens_ends_an_answer(client: ExecutorClient) -> None:
+    response = (await client.invoke(ask(max_tokens=7, ignore_eos=True))).response
 
     assert response.finish_reason == "length"
     assert len(response.token_ids) == response.usage.completion_tokens == 7
 
 
-async def test_usage_counts_the_tokens_of_the_template_too(client: Client) -> None:
-    response = (await client.ask(ask("four", max_tokens=1))).response
+async def test_usage_counts_the_tokens_of_the_template_too(client: ExecutorClient) -> None:
+    response = (await client.invoke(ask("four", max_tokens=1))).response
 
     # One token for each byte and each of the three markers.
     prompt = len("user\n") + len("four") + len("\n") + len("assistant\n") + 3
@@ -63,52 +63,54 @@ async def test_usage_counts_the_tokens_of_the_template_too(client: Client) -> No
 
 
 @pytest.mark.parametrize("max_tokens", [None, 2 * CONTEXT], ids=["unlimited", "too-many"])
-async def test_an_answer_ends_where_the_context_does(client: Client, max_tokens: int | None) -> None:
-    response = (await client.ask(ask("x" * (CONTEXT - 60), max_tokens=max_tokens, ignore_eos=True))).response
+async def test_an_answer_ends_where_the_context_does(client: ExecutorClient, max_tokens: int | None) -> None:
+    response = (await client.invoke(ask("x" * (CONTEXT - 60), max_tokens=max_tokens, ignore_eos=True))).response
 
     assert response.finish_reason == "length"
     assert response.usage.prompt_tokens + response.usage.completion_tokens == CONTEXT
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
-async def test_a_stop_string_ends_the_answer_and_is_not_part_of_it(client: Client, stream: bool) -> None:
-    text = (await client.ask(ask(max_tokens=60, ignore_eos=True))).text
+async def test_a_stop_string_ends_the_answer_and_is_not_part_of_it(client: ExecutorClient, stream: bool) -> None:
+    text = (await client.invoke(ask(max_tokens=60, ignore_eos=True))).text
     stop = text[20:24]
 
-    reply = await client.ask(ask(max_tokens=60, ignore_eos=True, stop=["never generated", stop]), stream=stream)
+    reply = await client.invoke(ask(max_tokens=60, ignore_eos=True, stop=["never generated", stop]), stream=stream)
 
     assert reply.response.finish_reason == "stop"
     assert reply.text == text[: text.index(stop)]
     assert "".join(chunk.text for chunk in reply.chunks) == (reply.text if stream else "")
 
 
-async def test_a_seed_repeats_a_sampled_answer(client: Client) -> None:
+async def test_a_seed_repeats_a_sampled_answer(client: ExecutorClient) -> None:
     async def sampled(seed: int) -> str:
-        return (await client.ask(ask(max_tokens=40, temperature=1, seed=seed))).text
+        return (await client.invoke(ask(max_tokens=40, temperature=1, seed=seed))).text
 
     assert await sampled(1) == await sampled(1) != await sampled(2)
 
 
-async def test_sixteen_at_once_get_the_answers_that_they_get_alone(client: Client) -> None:
+async def test_sixteen_at_once_get_the_answers_that_they_get_alone(client: ExecutorClient) -> None:
     requests = [ask(f"Question {number}" * number, max_tokens=24, ignore_eos=True) for number in range(1, 17)]
-    alone = [(await client.ask(request)).response for request in requests]
+    alone = [(await client.invoke(request)).response for request in requests]
 
-    together = await asyncio.gather(*(client.ask(request) for request in requests))
+    together = await asyncio.gather(*(client.invoke(request) for request in requests))
 
     assert [reply.response for reply in together] == alone
 
 
-async def test_text_may_come_in_parts(client: Client) -> None:
+async def test_text_may_come_in_parts(client: ExecutorClient) -> None:
     parts: list[ContentPart] = [TextPart(type="text", text=text) for text in ("Good", "morning")]
     request = ChatRequest(messages=[ChatMessage(role="user", content=parts)], max_tokens=20, temperature=0)
 
-    assert (await client.ask(request)).response == (await client.ask(ask("Good\nmorning", max_tokens=20))).response
+    assert (await client.invoke(request)).response == (
+        await client.invoke(ask("Good\nmorning", max_tokens=20))
+    ).response
 
 
-async def test_cancelling_stops_the_generation_in_the_engine(executor: ExecutorProcess, client: Client) -> None:
+async def test_cancelling_stops_the_generation_in_the_engine(executor: ExecutorProcess, client: ExecutorClient) -> None:
     invocation = await client.start(LONG)
     await invocation.first_chunk()
-    assert (await executor.figures())["cornserve_llm_num_requests_running"] == 1
+    assert (await executor.metrics())["cornserve_llm_num_requests_running"] == 1
 
     invocation.cancel()
 
@@ -117,18 +119,18 @@ async def test_cancelling_stops_the_generation_in_the_engine(executor: ExecutorP
 
 
 async def test_a_caller_that_is_gone_stops_the_generation_in_the_engine(
-    executor: ExecutorProcess, client: Client
+    executor: ExecutorProcess, client: ExecutorClient
 ) -> None:
     invocation = await client.start(LONG)
     await invocation.first_chunk()
 
-    invocation.break_off()
+    invocation.disconnect()
 
     await until(lambda: idle(executor), seconds=10)
 
 
 async def test_cancelling_a_whole_answer_stops_the_generation_in_the_engine(
-    executor: ExecutorProcess, client: Client
+    executor: ExecutorProcess, client: ExecutorClient
 ) -> None:
     invocation = await client.start(LONG, stream=False)
     await until(lambda: busy(executor))
@@ -140,20 +142,20 @@ async def test_cancelling_a_whole_answer_stops_the_generation_in_the_engine(
 
 
 async def idle(executor: ExecutorProcess) -> bool:
-    figures = await executor.figures()
+    figures = await executor.metrics()
     return figures["cornserve_llm_num_requests_running"] == figures["cornserve_llm_kv_cache_usage_perc"] == 0
 
 
 async def busy(executor: ExecutorProcess) -> bool:
-    return (await executor.figures())["cornserve_llm_num_requests_running"] == 1
+    return (await executor.metrics())["cornserve_llm_num_requests_running"] == 1
 
 
-async def test_metrics_count_generated_tokens(executor: ExecutorProcess, client: Client) -> None:
-    before = (await executor.figures())["cornserve_llm_generation_tokens_total"]
+async def test_metrics_count_generated_tokens(executor: ExecutorProcess, client: ExecutorClient) -> None:
+    before = (await executor.metrics())["cornserve_llm_generation_tokens_total"]
 
-    await client.ask(ask(max_tokens=30, ignore_eos=True))
+    await client.invoke(ask(max_tokens=30, ignore_eos=True))
 
-    assert (await executor.figures())["cornserve_llm_generation_tokens_total"] == before + 30
+    assert (await executor.metrics())["cornserve_llm_generation_tokens_total"] == before + 30
 
 
 BAD_REQUESTS = {
@@ -172,13 +174,13 @@ BAD_REQUESTS = {
 
 
 @pytest.mark.parametrize(("request_", "message"), BAD_REQUESTS.values(), ids=BAD_REQUESTS.keys())
-async def test_a_bad_request_is_refused_and_harms_nobody(client: Client, request_: str, message: str) -> None:
+async def test_a_bad_request_is_refused_and_harms_nobody(client: ExecutorClient, request_: str, message: str) -> None:
     good = ask(max_tokens=100, ignore_eos=True)
-    expected = (await client.ask(good)).response
+    expected = (await client.invoke(good)).response
     neighbour = await client.start(good)
     await neighbour.first_chunk()
 
-    refused = await client.ask(request_.encode())
+    refused = await client.invoke(request_.encode())
 
     assert refused.code == "INVALID_ARGUMENT"
     assert_matches(refused.end.message, message)

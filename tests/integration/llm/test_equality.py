@@ -14,7 +14,7 @@ import pytest
 
 from cornserve_tasklib import ChatRequest, LLMTask
 from tests.integration.llm.client import connected
-from tests.integration.llm.process import ExecutorProcess, running
+from tests.integration.llm.process import ExecutorProcess, running_executor
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -74,7 +74,7 @@ def directly(task: LLMTask, tmp_path_factory: pytest.TempPathFactory) -> dict[st
 def smollm2_executor(
     task: LLMTask, directly: object, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ExecutorProcess]:
-    with running(task, tmp_path_factory.mktemp("executor")) as executor:
+    with running_executor(task, tmp_path_factory.mktemp("executor")) as executor:
         executor.until_ready()
         yield executor
 
@@ -89,7 +89,7 @@ async def test_an_answer_alone_is_that_of_vllm(
     smollm2_executor: ExecutorProcess, directly: dict[str, list[list[int]]], name: str
 ) -> None:
     async with connected(smollm2_executor.endpoint) as client:
-        assert [(await client.ask(greedy(name))).response.token_ids] == directly[name]
+        assert [(await client.invoke(greedy(name))).response.token_ids] == directly[name]
 
 
 @pytest.mark.parametrize("name", SAMPLING)
@@ -98,7 +98,7 @@ async def test_an_option_is_that_of_vllm(
     smollm2_executor: ExecutorProcess, directly: dict[str, list[list[int]]], name: str, stream: bool
 ) -> None:
     async with connected(smollm2_executor.endpoint) as client:
-        choices = (await client.ask(greedy("question", **SAMPLING[name]), stream=stream)).response.choices
+        choices = (await client.invoke(greedy("question", **SAMPLING[name]), stream=stream)).response.choices
 
     assert [choice.token_ids for choice in choices] == directly[name]
 
@@ -107,6 +107,6 @@ async def test_answers_at_the_same_time_are_those_of_vllm(
     smollm2_executor: ExecutorProcess, directly: dict[str, list[list[int]]]
 ) -> None:
     async with connected(smollm2_executor.endpoint) as client:
-        replies = await asyncio.gather(*(client.ask(greedy(name)) for name in CONVERSATIONS))
+        replies = await asyncio.gather(*(client.invoke(greedy(name)) for name in CONVERSATIONS))
 
     assert [[reply.response.token_ids] for reply in replies] == [directly[name] for name in CONVERSATIONS]

@@ -12,7 +12,7 @@ import pytest
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_tasklib import ChatRequest, CompletionRequest, LLMTask
 from tests.integration.llm.client import connected
-from tests.integration.llm.process import START_SECONDS, STOP_SECONDS, ExecutorProcess, running
+from tests.integration.llm.process import START_SECONDS, STOP_SECONDS, ExecutorProcess, running_executor
 from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(300)
@@ -23,13 +23,13 @@ LONG = ChatRequest.ask("Go on.", max_tokens=1000, temperature=0).model_copy(upda
 @pytest.fixture
 def own_executor(tiny_task: LLMTask, tmp_path: Path) -> Iterator[ExecutorProcess]:
     """An executor that the test may ruin; it has only just begun to start. Whatever ends it, nothing may remain."""
-    with running(tiny_task, tmp_path) as executor:
+    with running_executor(tiny_task, tmp_path) as executor:
         yield executor
 
 
 async def test_it_says_what_it_does_and_on_sigterm_finishes_what_it_has_begun(own_executor: ExecutorProcess) -> None:
     messages = []
-    for report in own_executor.reports():
+    for report in own_executor.observations():
         messages.append(report.message)
         if report.phase == pb.PHASE_READY:
             break
@@ -48,7 +48,7 @@ async def test_it_says_what_it_does_and_on_sigterm_finishes_what_it_has_begun(ow
 async def test_the_death_of_an_idle_engine_ends_the_executor(own_executor: ExecutorProcess) -> None:
     own_executor.until_ready()
 
-    own_executor.engine().kill()
+    own_executor.engine_process().kill()
 
     assert own_executor.process.wait(STOP_SECONDS) == 1
     # Python's resource tracker, which outlives it, may add that it has had to clean up.
@@ -63,7 +63,7 @@ async def test_the_death_of_a_busy_engine_is_told_to_callers_and_ends_the_execut
         begun = await client.start(LONG)
         await begun.first_chunk()
 
-        own_executor.engine().kill()
+        own_executor.engine_process().kill()
 
         reply = await begun.reply()
     assert reply.code == "ABORTED"
@@ -72,7 +72,7 @@ async def test_the_death_of_a_busy_engine_is_told_to_callers_and_ends_the_execut
 
 
 def test_sigterm_during_imports_ends_the_executor(own_executor: ExecutorProcess) -> None:
-    assert any(report.message == "importing vLLM" for report in own_executor.reports())
+    assert any(report.message == "importing vLLM" for report in own_executor.observations())
 
     own_executor.terminate()
 
@@ -95,7 +95,7 @@ def broken_model(tiny_llama: Path, tmp_path: Path) -> Path:
 
 def refusal(task: LLMTask, folder: Path) -> str:
     """The last line of the log of an executor that does not start."""
-    with running(task, folder) as executor:
+    with running_executor(task, folder) as executor:
         assert executor.process.wait(START_SECONDS) == 1
         return executor.last_line()
 
@@ -103,7 +103,7 @@ def refusal(task: LLMTask, folder: Path) -> str:
 def test_a_model_directory_that_does_not_exist_is_named(tmp_path: Path) -> None:
     line = refusal(LLMTask(model_id=str(tmp_path / "nowhere")), tmp_path)
 
-    assert line.endswith(f"the executor did not start: there is no model directory {tmp_path}/nowhere")
+    assert line.endswith(f"the executor did not start: model directory not found: {tmp_path}/nowhere")
 
 
 def test_a_directory_without_a_config_is_no_model(tmp_path: Path) -> None:
@@ -134,11 +134,11 @@ def test_a_context_longer_than_the_models_is_refused_with_both_numbers(tiny_llam
 async def test_a_model_without_a_chat_template_completes_texts(broken_model: Path, tmp_path: Path) -> None:
     (broken_model / "chat_template.jinja").unlink()
 
-    with running(LLMTask(model_id=str(broken_model), kv_cache_memory_bytes=64 << 20), tmp_path) as executor:
+    with running_executor(LLMTask(model_id=str(broken_model), kv_cache_memory_bytes=64 << 20), tmp_path) as executor:
         executor.until_ready()
         async with connected(executor.endpoint) as client:
-            refused = await client.ask(ChatRequest.ask("Hello?"))
-            completed = await client.ask(CompletionRequest(prompt="Hello", max_tokens=3, ignore_eos=True))
+            refused = await client.invoke(ChatRequest.ask("Hello?"))
+            completed = await client.invoke(CompletionRequest(prompt="Hello", max_tokens=3, ignore_eos=True))
 
     assert refused.code == "INVALID_ARGUMENT"
     assert "chat template" in refused.end.message

@@ -6,8 +6,8 @@ import httpx2 as httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from cornserve_tasklib import ChatRequest
-from tests.integration.docs.metrics_told import metrics_told
-from tests.integration.llm.client import Client
+from tests.integration.docs.documented_metrics import documented_metrics
+from tests.integration.llm.client import ExecutorClient
 from tests.integration.llm.conftest import CONTEXT
 from tests.integration.llm.process import ExecutorProcess
 from tests.integration.observe.collector import Collector, Span
@@ -21,8 +21,8 @@ async def metrics(executor: ExecutorProcess) -> str:
         return (await http.get(f"http://127.0.0.1:{executor.metrics_port}/metrics")).text
 
 
-async def test_every_metric_of_language_models_is_told(executor: ExecutorProcess, client: Client) -> None:
-    await client.ask(ChatRequest.ask("Hello", max_tokens=4))
+async def test_every_metric_of_language_models_is_told(executor: ExecutorProcess, client: ExecutorClient) -> None:
+    await client.invoke(ChatRequest.ask("Hello", max_tokens=4))
 
     found = {
         (family.name, family.type, frozenset(name for sample in family.samples for name in sample.labels) - {"le"})
@@ -30,13 +30,13 @@ async def test_every_metric_of_language_models_is_told(executor: ExecutorProcess
         if family.name.startswith("cornserve_") and not family.name.startswith("cornserve_transport_")
     }
 
-    assert found == metrics_told("## Executors") | metrics_told("## Language models")
+    assert found == documented_metrics("## Executors") | documented_metrics("## Language models")
 
 
-async def test_a_request_is_timed_by_the_engine(executor: ExecutorProcess, client: Client) -> None:
-    before = await executor.figures()
-    await client.ask(ChatRequest.ask("Hello", max_tokens=5))
-    after = await executor.figures()
+async def test_a_request_is_timed_by_the_engine(executor: ExecutorProcess, client: ExecutorClient) -> None:
+    before = await executor.metrics()
+    await client.invoke(ChatRequest.ask("Hello", max_tokens=5))
+    after = await executor.metrics()
 
     def grew(name: str) -> float:
         return after[f"cornserve_llm_{name}"] - before[f"cornserve_llm_{name}"]
@@ -48,8 +48,8 @@ async def test_a_request_is_timed_by_the_engine(executor: ExecutorProcess, clien
     assert 0 < grew("request_decode_time_seconds_sum") < grew("e2e_request_latency_seconds_sum")
 
 
-async def test_a_trace_tells_what_the_engine_did(client: Client, collector: Collector) -> None:
-    await client.ask(ChatRequest.ask("Hello", max_tokens=7))
+async def test_a_trace_tells_what_the_engine_did(client: ExecutorClient, collector: Collector) -> None:
+    await client.invoke(ChatRequest.ask("Hello", max_tokens=7))
 
     def run_of_seven_tokens() -> Span | None:
         runs = (span for span in collector.spans() if span.name == "run LLMExecutor")
@@ -64,10 +64,10 @@ async def test_a_trace_tells_what_the_engine_did(client: Client, collector: Coll
 
 
 async def test_what_clients_send_is_in_no_log_no_metric_and_no_span(
-    executor: ExecutorProcess, client: Client, collector: Collector
+    executor: ExecutorProcess, client: ExecutorClient, collector: Collector
 ) -> None:
-    served = await client.ask(ChatRequest.ask(MARKER, max_tokens=4))
-    refused = await client.ask(ChatRequest.ask(MARKER * CONTEXT, max_tokens=4))
+    served = await client.invoke(ChatRequest.ask(MARKER, max_tokens=4))
+    refused = await client.invoke(ChatRequest.ask(MARKER * CONTEXT, max_tokens=4))
 
     assert (served.code, refused.code) == ("OK", "INVALID_ARGUMENT")
     assert MARKER not in executor.log.read_text()

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from cornserve_tasklib import ChatRequest, CompletionRequest
-from tests.integration.llm.client import Client
+from tests.integration.llm.client import ExecutorClient
 from tests.integration.llm.conftest import CONTEXT
 
 pytestmark = pytest.mark.timeout(300)
@@ -38,9 +38,9 @@ def complete(prompt: str | list[int], **fields: object) -> CompletionRequest:
 
 
 @streams
-async def test_n_draws_so_many_choices(client: Client, stream: bool) -> None:
+async def test_n_draws_so_many_choices(client: ExecutorClient, stream: bool) -> None:
     request = ask(n=3, temperature=1, seed=7, max_tokens=10, ignore_eos=True)
-    reply = await client.ask(request, stream=stream)
+    reply = await client.invoke(request, stream=stream)
     choices = reply.response.choices
 
     assert len({choice.text for choice in choices}) == 3
@@ -52,8 +52,8 @@ async def test_n_draws_so_many_choices(client: Client, stream: bool) -> None:
 
 
 @streams
-async def test_logprobs_come_with_each_token(client: Client, stream: bool) -> None:
-    reply = await client.ask(ask(logprobs=True, top_logprobs=3, ignore_eos=True), stream=stream)
+async def test_logprobs_come_with_each_token(client: ExecutorClient, stream: bool) -> None:
+    reply = await client.invoke(ask(logprobs=True, top_logprobs=3, ignore_eos=True), stream=stream)
     logprobs = reply.response.logprobs
 
     assert logprobs is not None
@@ -66,83 +66,85 @@ async def test_logprobs_come_with_each_token(client: Client, stream: bool) -> No
         assert logprobs == [one for chunk in reply.chunks for one in chunk.logprobs or ()]
 
 
-async def test_a_seed_draws_the_same_whether_or_not_the_prompt_takes_several_steps(client: Client) -> None:
+async def test_a_seed_draws_the_same_whether_or_not_the_prompt_takes_several_steps(client: ExecutorClient) -> None:
     """The second time all of it but the last tokens is cached."""
     request = complete("A prompt of more than one step. " * 100, temperature=1, seed=3, max_tokens=3)
 
-    first = (await client.ask(request)).response
-    again = (await client.ask(request)).response
+    first = (await client.invoke(request)).response
+    again = (await client.invoke(request)).response
 
     assert again.token_ids == first.token_ids
 
 
-async def test_seeded_prompts_that_compete_for_a_step_draw_as_if_alone(client: Client) -> None:
+async def test_seeded_prompts_that_compete_for_a_step_draw_as_if_alone(client: ExecutorClient) -> None:
     requests = [
         complete(f"{number}: a prompt that others compete with. " * 25, temperature=1, seed=number, max_tokens=3)
         for number in range(8)
     ]
 
-    together = await asyncio.gather(*(client.ask(request) for request in requests))
-    alone = [await client.ask(request) for request in requests]
+    together = await asyncio.gather(*(client.invoke(request) for request in requests))
+    alone = [await client.invoke(request) for request in requests]
 
     assert [reply.response.token_ids for reply in together] == [reply.response.token_ids for reply in alone]
 
 
-async def test_logit_bias_makes_a_token_certain(client: Client) -> None:
+async def test_logit_bias_makes_a_token_certain(client: ExecutorClient) -> None:
     # One token for each byte, in the order of their characters.
-    response = (await client.ask(ask(logit_bias={"65": 100}, max_tokens=5))).response
+    response = (await client.invoke(ask(logit_bias={"65": 100}, max_tokens=5))).response
 
     assert response.token_ids == [65] * 5
 
 
-async def test_a_presence_penalty_forbids_repetition(client: Client) -> None:
+async def test_a_presence_penalty_forbids_repetition(client: ExecutorClient) -> None:
     request = ask(logit_bias={"65": 100, "66": 99, "67": 98}, presence_penalty=2, max_tokens=3)
 
-    assert sorted((await client.ask(request)).response.token_ids) == [65, 66, 67]
+    assert sorted((await client.invoke(request)).response.token_ids) == [65, 66, 67]
 
 
-async def test_a_stop_token_ends_the_answer(client: Client) -> None:
-    tokens = (await client.ask(ask(ignore_eos=True))).response.token_ids
+async def test_a_stop_token_ends_the_answer(client: ExecutorClient) -> None:
+    tokens = (await client.invoke(ask(ignore_eos=True))).response.token_ids
 
-    response = (await client.ask(ask(ignore_eos=True, stop_token_ids=[tokens[5]]))).response
+    response = (await client.invoke(ask(ignore_eos=True, stop_token_ids=[tokens[5]]))).response
 
     assert response.finish_reason == "stop"
     assert response.token_ids == tokens[: tokens.index(tokens[5]) + 1]
 
 
 @streams
-async def test_an_answer_follows_a_schema(client: Client, stream: bool) -> None:
+async def test_an_answer_follows_a_schema(client: ExecutorClient, stream: bool) -> None:
     format = {"type": "json_schema", "json_schema": {"name": "fruit", "schema": SCHEMA}}
-    response = (await client.ask(ask(response_format=format, max_tokens=500), stream=stream)).response
+    response = (await client.invoke(ask(response_format=format, max_tokens=500), stream=stream)).response
 
     fruit = json.loads(response.text)
     assert fruit["colour"] in ("red", "green")
     assert type(fruit["ripe"]) is bool
 
 
-async def test_a_json_object_begins_as_one(client: Client) -> None:
-    response = (await client.ask(ask(response_format={"type": "json_object"}))).response
+async def test_a_json_object_begins_as_one(client: ExecutorClient) -> None:
+    response = (await client.invoke(ask(response_format={"type": "json_object"}))).response
 
     assert response.text.lstrip().startswith("{")
 
 
 @streams
-async def test_a_schema_that_cannot_be_kept_is_refused_and_harms_nobody_else(client: Client, stream: bool) -> None:
+async def test_a_schema_that_cannot_be_kept_is_refused_and_harms_nobody_else(
+    client: ExecutorClient, stream: bool
+) -> None:
     """vLLM by itself would choose, by the first schema that it sees, an engine of grammars that knows no tools."""
     schema = {"type": "object", "properties": {"n": {"type": "integer", "multipleOf": 1000}}, "required": ["n"]}
     format = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
 
-    refused = await client.ask(ask(response_format=format, max_tokens=50), stream=stream)
+    refused = await client.invoke(ask(response_format=format, max_tokens=50), stream=stream)
     assert refused.code == "INVALID_ARGUMENT"
 
     request = ask(tools=[PICK, DROP], tool_choice="required", parallel_tool_calls=False, max_tokens=1000)
-    assert (await client.ask(request, stream=stream)).code == "OK"
+    assert (await client.invoke(request, stream=stream)).code == "OK"
 
 
 @streams
-async def test_a_required_tool_is_called(client: Client, stream: bool) -> None:
+async def test_a_required_tool_is_called(client: ExecutorClient, stream: bool) -> None:
     request = ask(tools=[PICK, DROP], tool_choice="required", parallel_tool_calls=False, max_tokens=1000)
-    reply = await client.ask(request, stream=stream)
+    reply = await client.invoke(request, stream=stream)
 
     assert reply.response.tool_calls is not None
     (call,) = reply.response.tool_calls
@@ -158,9 +160,9 @@ async def test_a_required_tool_is_called(client: Client, stream: bool) -> None:
 
 
 @streams
-async def test_a_named_tool_is_called(client: Client, stream: bool) -> None:
+async def test_a_named_tool_is_called(client: ExecutorClient, stream: bool) -> None:
     named = {"type": "function", "function": {"name": "drop"}}
-    response = (await client.ask(ask(tools=[PICK, DROP], tool_choice=named, max_tokens=500), stream=stream)).response
+    response = (await client.invoke(ask(tools=[PICK, DROP], tool_choice=named, max_tokens=500), stream=stream)).response
 
     assert response.tool_calls is not None
     (call,) = response.tool_calls
@@ -173,26 +175,26 @@ async def test_a_named_tool_is_called(client: Client, stream: bool) -> None:
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "look"}}])
 @pytest.mark.parametrize("parameters", [{}, {"parameters": {}}], ids=["without", "empty"])
 async def test_a_function_without_parameters_is_called_without_arguments(
-    client: Client, stream: bool, choice: object, parameters: dict[str, object]
+    client: ExecutorClient, stream: bool, choice: object, parameters: dict[str, object]
 ) -> None:
     look = {"type": "function", "function": {"name": "look", **parameters}}
     request = ask(tools=[look], tool_choice=choice, parallel_tool_calls=False, max_tokens=500)
-    response = (await client.ask(request, stream=stream)).response
+    response = (await client.invoke(request, stream=stream)).response
 
     assert response.tool_calls is not None
     (call,) = response.tool_calls
     assert json.loads(call.function.arguments) == {}
 
 
-async def test_tools_that_may_not_be_called_are_still_known(client: Client) -> None:
-    without = (await client.ask(ask(max_tokens=1))).response.usage
-    response = (await client.ask(ask(tools=[PICK], tool_choice="none", max_tokens=1))).response
+async def test_tools_that_may_not_be_called_are_still_known(client: ExecutorClient) -> None:
+    without = (await client.invoke(ask(max_tokens=1))).response.usage
+    response = (await client.invoke(ask(tools=[PICK], tool_choice="none", max_tokens=1))).response
 
     assert response.tool_calls is None
     assert response.usage.prompt_tokens > without.prompt_tokens + len(json.dumps(SCHEMA))
 
 
-async def test_calls_and_their_results_are_part_of_a_conversation(client: Client) -> None:
+async def test_calls_and_their_results_are_part_of_a_conversation(client: ExecutorClient) -> None:
     call = {"id": "call-1", "type": "function", "function": {"name": "pick", "arguments": '{"colour": "red"}'}}
     messages = [
         {"role": "user", "content": "Pick one."},
@@ -200,40 +202,40 @@ async def test_calls_and_their_results_are_part_of_a_conversation(client: Client
         {"role": "tool", "tool_call_id": "call-1", "content": "Done."},
     ]
 
-    assert (await client.ask(ask(messages=messages))).response.usage.prompt_tokens > 100
+    assert (await client.invoke(ask(messages=messages))).response.usage.prompt_tokens > 100
 
 
-async def test_the_last_message_is_continued(client: Client) -> None:
+async def test_the_last_message_is_continued(client: ExecutorClient) -> None:
     begun = {"role": "assistant", "content": "Once"}
     messages = [{"role": "user", "content": "Tell me a tale."}, begun]
     prompt = "<|im_start|>user\nTell me a tale.<|im_end|>\n<|im_start|>assistant\nOnce"
 
     continued = ask(messages=messages, add_generation_prompt=False, continue_final_message=True)
 
-    expected = (await client.ask(complete(prompt, max_tokens=20, ignore_eos=False))).response
-    assert (await client.ask(continued)).response == expected
+    expected = (await client.invoke(complete(prompt, max_tokens=20, ignore_eos=False))).response
+    assert (await client.invoke(continued)).response == expected
 
 
 @streams
-async def test_a_completion_goes_on_with_the_prompt(client: Client, stream: bool) -> None:
-    response = (await client.ask(complete("One two", max_tokens=5), stream=stream)).response
+async def test_a_completion_goes_on_with_the_prompt(client: ExecutorClient, stream: bool) -> None:
+    response = (await client.invoke(complete("One two", max_tokens=5), stream=stream)).response
 
     assert response.usage.prompt_tokens == len("One two")
     assert len(response.token_ids) == 5
-    assert (await client.ask(complete("One two"), stream=stream)).response.usage.completion_tokens == 16
+    assert (await client.invoke(complete("One two"), stream=stream)).response.usage.completion_tokens == 16
 
 
-async def test_a_prompt_may_be_tokens(client: Client) -> None:
+async def test_a_prompt_may_be_tokens(client: ExecutorClient) -> None:
     # The alphabet of bytes begins with the printable characters.
     letters = [ord(letter) - ord("!") for letter in "hello"]
 
-    assert (await client.ask(complete(letters))).response == (await client.ask(complete("hello"))).response
+    assert (await client.invoke(complete(letters))).response == (await client.invoke(complete("hello"))).response
 
 
 @streams
-async def test_an_echo_begins_with_the_prompt_and_its_logprobs(client: Client, stream: bool) -> None:
-    plain = (await client.ask(complete("One two", max_tokens=4, logprobs=2), stream=stream)).response
-    reply = await client.ask(complete("One two", max_tokens=4, logprobs=2, echo=True), stream=stream)
+async def test_an_echo_begins_with_the_prompt_and_its_logprobs(client: ExecutorClient, stream: bool) -> None:
+    plain = (await client.invoke(complete("One two", max_tokens=4, logprobs=2), stream=stream)).response
+    reply = await client.invoke(complete("One two", max_tokens=4, logprobs=2, echo=True), stream=stream)
     response = reply.response
 
     assert response.text == "One two" + plain.text
@@ -246,10 +248,10 @@ async def test_an_echo_begins_with_the_prompt_and_its_logprobs(client: Client, s
 
 
 @streams
-async def test_every_choice_echoes_the_prompt_with_its_logprobs(client: Client, stream: bool) -> None:
+async def test_every_choice_echoes_the_prompt_with_its_logprobs(client: ExecutorClient, stream: bool) -> None:
     """vLLM gives those of the prompt with the first pieces, which may come together with other pieces."""
     request = complete("One two", max_tokens=12, logprobs=1, echo=True, n=16, temperature=1, seed=5)
-    first, *others = (await client.ask(request, stream=stream)).response.choices
+    first, *others = (await client.invoke(request, stream=stream)).response.choices
 
     assert first.logprobs is not None
     assert len(first.logprobs) == 7 + 12
@@ -262,8 +264,8 @@ async def test_every_choice_echoes_the_prompt_with_its_logprobs(client: Client, 
 
 
 @streams
-async def test_an_echo_may_be_all(client: Client, stream: bool) -> None:
-    response = (await client.ask(complete("One two", max_tokens=0, logprobs=0, echo=True), stream=stream)).response
+async def test_an_echo_may_be_all(client: ExecutorClient, stream: bool) -> None:
+    response = (await client.invoke(complete("One two", max_tokens=0, logprobs=0, echo=True), stream=stream)).response
 
     assert response.text == "One two"
     assert response.token_ids == []
@@ -306,9 +308,9 @@ REFUSED = {
 
 @pytest.mark.parametrize(("request_", "message"), REFUSED.values(), ids=REFUSED.keys())
 async def test_what_cannot_be_done_is_refused(
-    client: Client, request_: ChatRequest | CompletionRequest, message: str
+    client: ExecutorClient, request_: ChatRequest | CompletionRequest, message: str
 ) -> None:
-    reply = await client.ask(request_)
+    reply = await client.invoke(request_)
 
     assert reply.code == "INVALID_ARGUMENT"
     assert re.search(message, reply.end.message)
@@ -316,13 +318,13 @@ async def test_what_cannot_be_done_is_refused(
 
 @pytest.mark.parametrize("request_", [ask("x" * 10_000_000), complete("x" * 10_000_000)], ids=["chat", "completion"])
 async def test_a_prompt_of_ten_megabytes_is_refused_without_being_looked_at(
-    client: Client, request_: ChatRequest | CompletionRequest
+    client: ExecutorClient, request_: ChatRequest | CompletionRequest
 ) -> None:
     neighbour = await client.start(ask(max_tokens=100, ignore_eos=True))
     await neighbour.first_chunk()
     started = time.perf_counter()
 
-    reply = await client.ask(request_)
+    reply = await client.invoke(request_)
 
     assert time.perf_counter() - started < 3
     assert reply.code == "INVALID_ARGUMENT"

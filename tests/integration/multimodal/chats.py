@@ -12,7 +12,7 @@ from cornserve.task import Tensor
 from cornserve_tasklib import ChatMessage, ChatRequest
 from cornserve_tasklib.image import ImagePart
 from cornserve_tasklib.messages import TextPart
-from tests.images import noise, sent
+from tests.images import as_image, noise
 
 Part = str | PIL.Image.Image
 
@@ -47,7 +47,7 @@ def chat(content: Sequence[Part], kind: str = "", **fields: Any) -> ChatRequest:
 
 
 def _image(picture: PIL.Image.Image, kind: str) -> ImagePart:
-    image = sent(picture)
+    image = as_image(picture)
     return (
         ImagePart(type="image", image=image)
         if kind == "r"

@@ -13,8 +13,8 @@ import PIL.Image
 from cornserve.transport import Production, TensorId, TensorView, Transport
 from cornserve.wire.listener import MessageListener
 from cornserve_tasklib.image import EncodedImage
-from tests.images import sent
-from tests.integration.encoder.engine import encoding
+from tests.images import as_image
+from tests.integration.encoder.engine import running_engine
 
 if TYPE_CHECKING:
     from cornserve_executors.encoder.engine import EncoderEngine
@@ -40,7 +40,7 @@ class Encoder:
         Args:
             rows: which the metadata says, if it lies.
         """
-        image = sent(picture)
+        image = as_image(picture)
         plan = await self._engine.plan(image)
         name = f"request-{next(self._numbers)}"
         production = self._transport.produce(name, 0, 1, arrived_us=1)
@@ -48,7 +48,7 @@ class Encoder:
         slot = await production.allocate("embeddings", self._engine.nbytes(plan))
         async with self._engine.encoded(image, plan, name) as made:
             await self._engine.write(made, slot.buffer)
-        encoded = EncodedImage(key=self._engine.key(image), rows=rows or plan.rows, fields=plan.fields)
+        encoded = EncodedImage(key=self._engine.cache_key(image), rows=rows or plan.rows, fields=plan.fields)
         slot.publish(self._engine.dtype, self._engine.shape(plan), encoded.model_dump_json().encode())
         source = TensorId(self._endpoint, name, 0, 1, "embeddings")
         return await self._held.enter_async_context(self._transport.consume(source)), production
@@ -57,7 +57,7 @@ class Encoder:
 @asynccontextmanager
 async def running_encoder(model: Path, folder: Path, dtype: str = "auto") -> AsyncIterator[Encoder]:
     async with AsyncExitStack() as stack:
-        engine = await stack.enter_async_context(encoding(model, dtype=dtype))
+        engine = await stack.enter_async_context(running_engine(model, dtype=dtype))
         transport = Transport(folder, slab_bytes=SLAB_BYTES, request_bytes=SLAB_BYTES // 4)
         stack.push_async_callback(transport.stop)
         reception = MessageListener(await transport.start("127.0.0.1"))

@@ -15,7 +15,7 @@ from cornserve_executors.base import InvalidRequestError
 from cornserve_executors.llm.engine import LLMEngine
 from cornserve_tasklib import ChatChunk, ChatMessage, ChatRequest
 from cornserve_tasklib.image import ImagePart
-from tests.images import noise, sent
+from tests.images import as_image, noise
 from tests.integration.multimodal.chats import CONTENTS, TOKENS, Part, chat, images_in, kinds
 from tests.integration.multimodal.encoder import Encoder, running_encoder
 
@@ -167,10 +167,10 @@ class RoleTests:
             await answer(language_only, CONTENTS["one image"])
 
     async def test_what_is_no_image_is_named(self, whole: LLMEngine) -> None:
-        image = sent(noise(1, 20, 20)).model_copy(update={"format": "JPEG"})
+        image = as_image(noise(1, 20, 20)).model_copy(update={"format": "JPEG"})
         request = ChatRequest(messages=[ChatMessage(role="user", content=[ImagePart(type="image", image=image)])])
 
-        with pytest.raises(InvalidRequestError, match=r"messages\[0\].content\[0\]: this is no JPEG image"):
+        with pytest.raises(InvalidRequestError, match=r"messages\[0\].content\[0\]: not a valid JPEG image"):
             await whole.generate(request, new_id())
 
 

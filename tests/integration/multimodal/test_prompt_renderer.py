@@ -78,7 +78,7 @@ async def test_of_several_large_images_the_one_that_is_broken_is_named(model: Pa
     broken = second.image.model_copy(update={"format": "JPEG", "where": "messages[0].content[1]"})
     message = ChatMessage(role="user", content=[first, ImagePart(type="image", image=broken)])
 
-    with pytest.raises(InvalidRequestError, match=r"messages\[0\].content\[1\]: this is no JPEG image"):
+    with pytest.raises(InvalidRequestError, match=r"messages\[0\].content\[1\]: not a valid JPEG image"):
         await generations(model).of(ChatRequest(messages=[message]), stream=False)
 
 

@@ -15,7 +15,7 @@ from cornserve.bench.load import Load
 from cornserve.bench.result import Result
 from cornserve.bench.run import WarmUpError, run
 from cornserve.bench.settings import Settings
-from cornserve.client.address import Address
+from cornserve.client.address import GatewayAddress
 from tests.unit.http_server import Answer, Server, json_answer, serving, sse_answer
 
 CHAT = "POST /v1/chat/completions"
@@ -43,7 +43,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 async def exchanges(server: Server) -> AsyncIterator[Exchanges]:
-    async with Exchanges(Address.of(server.url)) as exchanges:
+    async with Exchanges(GatewayAddress.resolve(server.url)) as exchanges:
         yield exchanges
 
 
@@ -141,5 +141,5 @@ async def test_an_app_that_does_not_answer_the_warm_up_is_left_alone(server: Ser
         raise AssertionError("there is no load")
 
     with pytest.raises(WarmUpError, match="a did not answer the warm-up: the app 'a' takes no chats"):
-        await run(Address.of(server.url), settings.work(), settings, unseen)
+        await run(GatewayAddress.resolve(server.url), settings.work(), settings, unseen)
     assert len(server.asked) == 1

@@ -14,28 +14,28 @@ def replica(state: ReplicaState, message: str = "", id_: str = "echo-1") -> Repl
     return ReplicaStatus(id=id_, state=state, message=message)
 
 
-def test_every_step_of_a_replica_is_said_once() -> None:
+def test_each_step_of_a_replica_is_reported_once() -> None:
     progress = Progress()
     loading = view(replica(ReplicaState.STARTING, "loading weights"))
-    assert list(progress.take(loading)) == ["echo-1: loading weights"]
-    assert list(progress.take(loading)) == []
-    assert list(progress.take(view(replica(ReplicaState.READY)))) == ["echo-1: ready"]
+    assert list(progress.update(loading)) == ["echo-1: loading weights"]
+    assert list(progress.update(loading)) == []
+    assert list(progress.update(view(replica(ReplicaState.READY)))) == ["echo-1: ready"]
 
 
-def test_a_replica_that_says_nothing_yet_is_not_mentioned() -> None:
-    assert list(Progress().take(view(replica(ReplicaState.STARTING)))) == []
+def test_a_replica_without_a_message_is_not_reported() -> None:
+    assert list(Progress().update(view(replica(ReplicaState.STARTING)))) == []
 
 
-def test_a_failure_has_its_reason_and_the_replacement_its_own_steps() -> None:
+def test_a_failure_and_the_steps_of_the_replacement_are_reported() -> None:
     progress = Progress()
     failed = replica(ReplicaState.FAILED, "exited with status 1")
-    assert list(progress.take(view(failed))) == ["echo-1: failed: exited with status 1"]
+    assert list(progress.update(view(failed))) == ["echo-1: failed: exited with status 1"]
     other = replica(ReplicaState.STARTING, "loading weights", "echo-2")
-    assert list(progress.take(view(failed, other))) == ["echo-2: loading weights"]
+    assert list(progress.update(view(failed, other))) == ["echo-2: loading weights"]
 
 
-def test_while_there_are_no_replicas_the_apps_message_is_said() -> None:
+def test_the_message_of_an_app_without_replicas_is_reported_once() -> None:
     progress = Progress()
-    assert list(progress.take(view(message="waiting for a GPU"))) == ["waiting for a GPU"]
-    assert list(progress.take(view(message="waiting for a GPU"))) == []
-    assert list(progress.take(view(message="out of memory", phase=Phase.FAILED))) == []
+    assert list(progress.update(view(message="waiting for a GPU"))) == ["waiting for a GPU"]
+    assert list(progress.update(view(message="waiting for a GPU"))) == []
+    assert list(progress.update(view(message="out of memory", phase=Phase.FAILED))) == []

@@ -8,97 +8,98 @@ from cornserve_executors.encoder.single_flight import SingleFlight
 from tests.waiting import until
 
 
-class Kitchen:
-    """Makes something when told to."""
+class Computation:
+    """Returns the result of `ready` when that is set, and counts its calls."""
 
     def __init__(self) -> None:
-        self.begun = 0
-        self.broken_off = 0
+        self.started = 0
+        self.cancelled = 0
         self.ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-    async def make(self) -> str:
-        self.begun += 1
+    async def run(self) -> str:
+        self.started += 1
         try:
             return await asyncio.shield(self.ready)
         except asyncio.CancelledError:
-            self.broken_off += 1
+            self.cancelled += 1
             raise
 
 
-async def board(flights: SingleFlight[str], kitchen: Kitchen, until_told: asyncio.Event | None = None) -> str:
-    async with flights.join("soup", kitchen.make) as soup:
-        if until_told is not None:
-            await until_told.wait()
-        return soup
+async def join(flight: SingleFlight[str], computation: Computation, leave: asyncio.Event | None = None) -> str:
+    """Returns the result, and uses it until `leave` is set."""
+    async with flight.join("key", computation.run) as result:
+        if leave is not None:
+            await leave.wait()
+        return result
 
 
-async def test_who_asks_at_the_same_time_shares_the_result() -> None:
-    flights, kitchen = SingleFlight[str](), Kitchen()
-    guests = [asyncio.create_task(board(flights, kitchen)) for _ in range(3)]
-    await until(lambda: kitchen.begun > 0)
-    kitchen.ready.set_result("hot")
+async def test_concurrent_callers_share_the_result() -> None:
+    flight, computation = SingleFlight[str](), Computation()
+    callers = [asyncio.create_task(join(flight, computation)) for _ in range(3)]
+    await until(lambda: computation.started > 0)
+    computation.ready.set_result("result")
 
-    assert await asyncio.gather(*guests) == ["hot"] * 3
-    assert kitchen.begun == 1
-
-
-async def test_what_is_still_used_is_shared_too() -> None:
-    flights, kitchen, told = SingleFlight[str](), Kitchen(), asyncio.Event()
-    kitchen.ready.set_result("hot")
-    slow = asyncio.create_task(board(flights, kitchen, told))
-    await until(lambda: kitchen.begun > 0)
-
-    assert await board(flights, kitchen) == "hot"
-    assert kitchen.begun == 1
-
-    told.set()
-    assert await slow == "hot"
-    assert "soup" not in flights
+    assert await asyncio.gather(*callers) == ["result"] * 3
+    assert computation.started == 1
 
 
-async def test_who_comes_later_begins_anew() -> None:
-    flights, kitchen = SingleFlight[str](), Kitchen()
-    kitchen.ready.set_result("hot")
+async def test_a_result_in_use_is_shared() -> None:
+    flight, computation, leave = SingleFlight[str](), Computation(), asyncio.Event()
+    computation.ready.set_result("result")
+    slow = asyncio.create_task(join(flight, computation, leave))
+    await until(lambda: computation.started > 0)
 
-    await board(flights, kitchen)
-    await board(flights, kitchen)
+    assert await join(flight, computation) == "result"
+    assert computation.started == 1
 
-    assert kitchen.begun == 2
+    leave.set()
+    assert await slow == "result"
+    assert "key" not in flight
 
 
-async def test_the_first_may_leave_without_harm_to_the_others() -> None:
-    flights, kitchen = SingleFlight[str](), Kitchen()
-    first = asyncio.create_task(board(flights, kitchen))
-    other = asyncio.create_task(board(flights, kitchen))
-    await until(lambda: kitchen.begun > 0)
+async def test_a_later_caller_starts_again() -> None:
+    flight, computation = SingleFlight[str](), Computation()
+    computation.ready.set_result("result")
+
+    await join(flight, computation)
+    await join(flight, computation)
+
+    assert computation.started == 2
+
+
+async def test_cancelling_the_first_caller_does_not_affect_the_others() -> None:
+    flight, computation = SingleFlight[str](), Computation()
+    first = asyncio.create_task(join(flight, computation))
+    other = asyncio.create_task(join(flight, computation))
+    await until(lambda: computation.started > 0)
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
-    kitchen.ready.set_result("hot")
+    computation.ready.set_result("result")
 
-    assert await other == "hot"
-
-
-async def test_what_nobody_waits_for_is_broken_off_and_can_be_asked_for_again() -> None:
-    flights, kitchen = SingleFlight[str](), Kitchen()
-    guests = [asyncio.create_task(board(flights, kitchen)) for _ in range(2)]
-    await until(lambda: kitchen.begun > 0)
-    for guest in guests:
-        guest.cancel()
-    await asyncio.gather(*guests, return_exceptions=True)
-    assert "soup" not in flights
-
-    kitchen.ready.set_result("hot")
-    assert await board(flights, kitchen) == "hot"
-    assert kitchen.begun == 2
-    assert kitchen.broken_off == 1
+    assert await other == "result"
 
 
-async def test_a_failure_is_everybodys() -> None:
-    flights, kitchen = SingleFlight[str](), Kitchen()
-    guests = [asyncio.create_task(board(flights, kitchen)) for _ in range(2)]
-    await until(lambda: kitchen.begun > 0)
-    kitchen.ready.set_exception(ValueError("burnt"))
+async def test_work_without_callers_is_cancelled_and_can_be_started_again() -> None:
+    flight, computation = SingleFlight[str](), Computation()
+    callers = [asyncio.create_task(join(flight, computation)) for _ in range(2)]
+    await until(lambda: computation.started > 0)
+    for caller in callers:
+        caller.cancel()
+    await asyncio.gather(*callers, return_exceptions=True)
+    assert "key" not in flight
 
-    for guest in guests:
-        with pytest.raises(ValueError, match="burnt"):
-            await guest
+    computation.ready.set_result("result")
+    assert await join(flight, computation) == "result"
+    assert computation.started == 2
+    assert computation.cancelled == 1
+
+
+async def test_all_callers_receive_an_error() -> None:
+    flight, computation = SingleFlight[str](), Computation()
+    callers = [asyncio.create_task(join(flight, computation)) for _ in range(2)]
+    await until(lambda: computation.started > 0)
+    computation.ready.set_exception(ValueError("failed"))
+
+    for caller in callers:
+        with pytest.raises(ValueError, match="failed"):
+            await caller

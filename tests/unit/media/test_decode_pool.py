@@ -15,25 +15,25 @@ SMALL = 100
 
 
 @pytest.fixture
-def lanes() -> Iterator[DecodePools]:
-    lanes = DecodePools(SMALL)
-    yield lanes
-    lanes.shutdown()
+def pools() -> Iterator[DecodePools]:
+    pools = DecodePools(SMALL)
+    yield pools
+    pools.shutdown()
 
 
-async def test_small_images_do_not_wait_for_large_ones(lanes: DecodePools) -> None:
+async def test_small_images_do_not_wait_for_large_ones(pools: DecodePools) -> None:
     async with AsyncExitStack() as stack, asyncio.timeout(60):
-        await stack.enter_async_context(lanes.pool_for(MAX_LARGE_PIXELS).enter(MAX_LARGE_PIXELS, "large"))
+        await stack.enter_async_context(pools.pool_for(MAX_LARGE_PIXELS).reserve(MAX_LARGE_PIXELS, "large"))
         for _ in range(MAX_SMALL_IMAGES):
-            await stack.enter_async_context(lanes.pool_for(SMALL).enter(SMALL, "small"))
+            await stack.enter_async_context(pools.pool_for(SMALL).reserve(SMALL, "small"))
 
 
-async def test_large_images_wait_until_there_is_room_for_their_pixels(lanes: DecodePools) -> None:
+async def test_large_images_wait_until_their_pixels_are_available(pools: DecodePools) -> None:
     order: list[str] = []
 
     async def use(pixels: int, owner: str) -> None:
-        async with lanes.pool_for(pixels).enter(pixels, owner) as lane:
-            await lane.run(lambda: order.append(f"{owner} begins"))
+        async with pools.pool_for(pixels).reserve(pixels, owner) as pool:
+            await pool.run(lambda: order.append(f"{owner} begins"))
             await asyncio.sleep(0)
             order.append(f"{owner} ends")
 
@@ -42,44 +42,44 @@ async def test_large_images_wait_until_there_is_room_for_their_pixels(lanes: Dec
     assert order == [f"{owner} {event}" for owner in "abc" for event in ("begins", "ends")]
 
 
-async def test_who_is_cancelled_keeps_the_room_until_the_work_ends(lanes: DecodePools) -> None:
-    begun, go_on = threading.Event(), threading.Event()
+async def test_a_cancelled_user_holds_its_pixels_until_its_work_ends(pools: DecodePools) -> None:
+    started, proceed = threading.Event(), threading.Event()
 
     def work() -> None:
-        begun.set()
-        assert go_on.wait(20)
+        started.set()
+        assert proceed.wait(20)
 
     async def use() -> None:
-        async with lanes.pool_for(MAX_LARGE_PIXELS).enter(MAX_LARGE_PIXELS, "a") as lane:
-            await lane.run(work)
+        async with pools.pool_for(MAX_LARGE_PIXELS).reserve(MAX_LARGE_PIXELS, "a") as pool:
+            await pool.run(work)
 
-    using = asyncio.create_task(use())
-    await until(begun.is_set)
-    using.cancel()
+    cancelled = asyncio.create_task(use())
+    await until(started.is_set)
+    cancelled.cancel()
     other = asyncio.create_task(use())
-    begun.clear()
+    started.clear()
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert not using.done()
-    assert not begun.is_set()
+    assert not cancelled.done()
+    assert not started.is_set()
 
-    go_on.set()
+    proceed.set()
 
     await other
-    assert using.cancelled()
+    assert cancelled.cancelled()
 
 
-async def test_what_has_not_begun_when_it_is_cancelled_never_begins(lanes: DecodePools) -> None:
-    go_on = threading.Event()
+async def test_work_that_is_cancelled_before_it_starts_never_runs(pools: DecodePools) -> None:
+    proceed = threading.Event()
     ran: list[int] = []
-    lane = lanes.pool_for(SMALL)
-    blocking = [asyncio.create_task(lane.run(lambda: go_on.wait(20))) for _ in os.sched_getaffinity(0)]
-    late = asyncio.create_task(lane.run(lambda: ran.append(1)))
+    pool = pools.pool_for(SMALL)
+    blocking = [asyncio.create_task(pool.run(lambda: proceed.wait(20))) for _ in os.sched_getaffinity(0)]
+    queued = asyncio.create_task(pool.run(lambda: ran.append(1)))
     await asyncio.sleep(0)
-    late.cancel()
-    await asyncio.gather(late, return_exceptions=True)
-    go_on.set()
+    queued.cancel()
+    await asyncio.gather(queued, return_exceptions=True)
+    proceed.set()
 
     assert all(await asyncio.gather(*blocking))
-    assert late.cancelled()
+    assert queued.cancelled()
     assert not ran

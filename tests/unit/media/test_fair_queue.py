@@ -3,55 +3,55 @@ from __future__ import annotations
 from cornserve_executors.media.fair_queue import FairQueue
 
 
-def order(turns: FairQueue[str]) -> str:
-    return "".join(turns.take() for _ in range(len(turns)))
+def drain(queue: FairQueue[str]) -> str:
+    return "".join(queue.pop() for _ in range(len(queue)))
 
 
-def waiting(items: str) -> FairQueue[str]:
-    """Each letter belongs to the owner of its name, whatever its case."""
-    turns = FairQueue[str]()
+def queue_of(items: str) -> FairQueue[str]:
+    """A queue of letters. The owner of a letter is its lower case."""
+    queue = FairQueue[str]()
     for item in items:
-        turns.add(item, item.lower())
-    return turns
+        queue.push(item, item.lower())
+    return queue
 
 
-def test_the_items_of_one_come_in_their_order() -> None:
-    assert order(waiting("aAaA")) == "aAaA"
+def test_items_of_one_owner_keep_their_order() -> None:
+    assert drain(queue_of("aAaA")) == "aAaA"
 
 
-def test_each_has_a_turn_in_each_round() -> None:
-    assert order(waiting("aaaabbc")) == "abcabaa"
+def test_each_round_serves_every_owner_once() -> None:
+    assert drain(queue_of("aaaabbc")) == "abcabaa"
 
 
-def test_who_comes_anew_has_a_turn_in_the_present_round() -> None:
-    turns = waiting("aaaa")
-    taken = turns.take()
+def test_a_new_owner_joins_the_current_round() -> None:
+    queue = queue_of("aaaa")
+    popped = queue.pop()
 
-    turns.add("b", "b")
+    queue.push("b", "b")
 
-    assert taken + order(turns) == "abaaa"
-
-
-def test_who_had_a_turn_in_this_round_and_waits_has_none_left_in_it() -> None:
-    turns = waiting("aaabbb")
-    taken = turns.take() + turns.take() + turns.take()
-
-    turns.add("A", "a")
-    turns.add("c", "c")
-
-    assert taken + order(turns) == "ababcabA"
+    assert popped + drain(queue) == "abaaa"
 
 
-def test_whose_turn_is_next_is_told_before_it_is_taken() -> None:
-    turns = waiting("ab")
-    assert (turns.next(), turns.take(), turns.next(), len(turns)) == ("a", "a", "b", 1)
+def test_an_owner_is_served_once_per_round_even_if_it_pushes_again() -> None:
+    queue = queue_of("aaabbb")
+    popped = queue.pop() + queue.pop() + queue.pop()
+
+    queue.push("A", "a")
+    queue.push("c", "c")
+
+    assert popped + drain(queue) == "ababcabA"
 
 
-def test_nothing_is_remembered_of_those_who_have_left() -> None:
-    turns = waiting("aaabbb")
-    order(turns)
-    turns.add("a", "a")
-    turns.add("b", "b")
-    turns.add("a", "a")
+def test_peek_returns_the_next_item_without_removing_it() -> None:
+    queue = queue_of("ab")
+    assert (queue.peek(), queue.pop(), queue.peek(), len(queue)) == ("a", "a", "b", 1)
 
-    assert order(turns) == "aba"
+
+def test_an_empty_queue_remembers_no_owners() -> None:
+    queue = queue_of("aaabbb")
+    drain(queue)
+    queue.push("a", "a")
+    queue.push("b", "b")
+    queue.push("a", "a")
+
+    assert drain(queue) == "aba"

@@ -1,4 +1,4 @@
-"""Files become the pixels that vLLM would make of them, or an error that names the image."""
+"""Image files are decoded to the pixels that vLLM produces. Errors name the image."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from cornserve_executors.base import InvalidRequestError
 from cornserve_executors.media.images import UnusableImageError, decode_image, image_size
 from cornserve_tasklib.image import Image
-from tests.images import file_of, image_of, noise, sent
+from tests.images import as_image, encode_file, image_from_file, noise
 
 PICTURE = noise(0, 30, 20)
 
@@ -21,27 +21,27 @@ PICTURE = noise(0, 30, 20)
 def upright(orientation: int) -> Image:
     exif = PIL.Image.Exif()
     exif[0x0112] = orientation
-    return sent(PICTURE, exif=exif)
+    return as_image(PICTURE, exif=exif)
 
 
-def test_an_image_comes_out_as_it_went_in() -> None:
-    assert decode_image(sent(PICTURE)).tobytes() == PICTURE.tobytes()
+def test_decoding_returns_the_original_pixels() -> None:
+    assert decode_image(as_image(PICTURE)).tobytes() == PICTURE.tobytes()
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "RGBA", "I;16"])
-def test_whatever_the_colours_the_result_is_rgb(mode: str) -> None:
+def test_every_colour_mode_is_converted_to_rgb(mode: str) -> None:
     grey = PICTURE.convert("L").convert("I").convert("I;16") if mode == "I;16" else PICTURE.convert(mode)
-    assert decode_image(sent(grey)).mode == "RGB"
+    assert decode_image(as_image(grey)).mode == "RGB"
 
 
-def test_what_is_transparent_lies_on_white() -> None:
+def test_transparent_pixels_become_white() -> None:
     clear = PIL.Image.new("RGBA", (2, 2), (200, 0, 0, 0))
-    assert decode_image(sent(clear)).getpixel((0, 0)) == (255, 255, 255)
+    assert decode_image(as_image(clear)).getpixel((0, 0)) == (255, 255, 255)
 
 
-def test_a_transparent_colour_of_a_palette_lies_on_white() -> None:
+def test_a_transparent_palette_colour_becomes_white() -> None:
     palette = PIL.Image.new("RGB", (2, 2), (200, 0, 0)).convert("P")
-    assert decode_image(sent(palette, transparency=palette.getpixel((0, 0)))).getpixel((0, 0)) == (255, 255, 255)
+    assert decode_image(as_image(palette, transparency=palette.getpixel((0, 0)))).getpixel((0, 0)) == (255, 255, 255)
 
 
 @pytest.mark.parametrize(
@@ -53,44 +53,46 @@ def test_a_transparent_colour_of_a_palette_lies_on_white() -> None:
         (8, PICTURE.transpose(PIL.Image.Transpose.ROTATE_90)),
     ],
 )
-def test_an_image_is_turned_upright(orientation: int, expected: PIL.Image.Image) -> None:
-    opened = decode_image(upright(orientation))
+def test_the_exif_orientation_is_applied(orientation: int, expected: PIL.Image.Image) -> None:
+    decoded = decode_image(upright(orientation))
 
-    assert opened.tobytes() == expected.tobytes()
-    assert image_size(upright(orientation)) == opened.size
+    assert decoded.tobytes() == expected.tobytes()
+    assert image_size(upright(orientation)) == decoded.size
 
 
-def behind_the_pixels(data: bytes) -> bytes:
-    """With the EXIF chunk moved there, which PNG allows."""
+def move_exif_behind_pixels(data: bytes) -> bytes:
+    """Moves the EXIF chunk of a PNG file behind its pixels, which the format allows."""
     start = data.index(b"eXIf") - 4
     end = start + 12 + int.from_bytes(data[start : start + 4])
     return data[:start] + data[end:-12] + data[start:end] + data[-12:]
 
 
-def test_an_orientation_that_stands_behind_the_pixels_counts() -> None:
+def test_an_orientation_behind_the_pixels_is_applied() -> None:
     image = upright(6)
     assert image.data is not None
-    image = image_of(behind_the_pixels(image.data.data), "PNG", 30, 20)
+    image = image_from_file(move_exif_behind_pixels(image.data.data), "PNG", 30, 20)
 
     assert image_size(image) == decode_image(image).size == (20, 30)
 
 
-def test_a_size_is_told_without_decoding() -> None:
-    image = image_of(wrong_checksum(PNG), "PNG", 30, 20)
+def test_the_size_is_read_without_decoding() -> None:
+    image = image_from_file(wrong_checksum(PNG), "PNG", 30, 20)
     assert image_size(image) == (30, 20)
     with pytest.raises(UnusableImageError):
         decode_image(image)
 
 
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
-def test_exif_data_that_is_broken_is_no_reason_to_refuse_an_image() -> None:
-    image = sent(PICTURE, "JPEG", exif=b"Exif\0\0MM\0*\0\0\0\x08\xff\xff")
+def test_broken_exif_data_is_ignored() -> None:
+    image = as_image(PICTURE, "JPEG", exif=b"Exif\0\0MM\0*\0\0\0\x08\xff\xff")
 
     assert image_size(image) == decode_image(image).size == PICTURE.size
 
 
-def test_a_phones_jpeg_with_further_pictures_is_its_first() -> None:
-    image = image_of(file_of(PICTURE, "MPO", save_all=True, append_images=[noise(1, 30, 20)]), "JPEG", 30, 20)
+def test_an_mpo_file_decodes_to_its_first_picture() -> None:
+    image = image_from_file(
+        encode_file(PICTURE, "MPO", save_all=True, append_images=[noise(1, 30, 20)]), "JPEG", 30, 20
+    )
 
     assert decode_image(image).size == (30, 20)
 
@@ -104,7 +106,7 @@ def wrong_checksum(data: bytes) -> bytes:
     return data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :]
 
 
-PNG, JPEG = file_of(PICTURE), file_of(PICTURE, "JPEG")
+PNG, JPEG = encode_file(PICTURE), encode_file(PICTURE, "JPEG")
 
 
 def with_rows(rows: int) -> bytes:
@@ -121,12 +123,12 @@ def with_chunk_behind(kind: bytes, content: bytes) -> bytes:
 
 
 def test_what_would_be_an_animation_before_the_pixels_is_none_behind_them() -> None:
-    image = image_of(with_chunk_behind(b"acTL", (2).to_bytes(4) + bytes(4)), "PNG", 30, 20)
+    image = image_from_file(with_chunk_behind(b"acTL", (2).to_bytes(4) + bytes(4)), "PNG", 30, 20)
     assert image_size(image) == decode_image(image).size == (30, 20)
 
 
-GIF = file_of(PICTURE.convert("P"), "GIF", save_all=True, append_images=[noise(1, 30, 20).convert("P")])
-WEBP = file_of(PICTURE, "WEBP", save_all=True, append_images=[noise(1, 30, 20)])
+GIF = encode_file(PICTURE.convert("P"), "GIF", save_all=True, append_images=[noise(1, 30, 20).convert("P")])
+WEBP = encode_file(PICTURE, "WEBP", save_all=True, append_images=[noise(1, 30, 20)])
 HEADER = b"IHDR" + (60_000).to_bytes(4) + (60_000).to_bytes(4) + bytes([8, 0, 0, 0, 0])
 BOMB = PNG[:12] + HEADER + zlib.crc32(HEADER).to_bytes(4) + PNG[33:]
 
@@ -134,24 +136,27 @@ BOMB = PNG[:12] + HEADER + zlib.crc32(HEADER).to_bytes(4) + PNG[33:]
 @pytest.mark.parametrize(
     ("image", "reason"),
     [
-        (image_of(truncated(PNG), "PNG", 30, 20), "the PNG image cannot be decoded: "),
-        (image_of(truncated(JPEG), "JPEG", 30, 20), "the JPEG image cannot be decoded: image file is truncated"),
-        (image_of(wrong_checksum(PNG), "PNG", 30, 20), "the PNG image cannot be decoded: "),
-        (image_of(with_rows(10), "PNG", 30, 20), "the PNG image cannot be decoded: it is truncated, rows are missing"),
-        (image_of(PNG[:20], "PNG", 30, 20), "the PNG image cannot be decoded: |this is no PNG image"),
-        (image_of(JPEG, "PNG", 30, 20), "this is no PNG image"),
-        (image_of(b"<html>", "JPEG", 30, 20), "this is no JPEG image"),
-        (image_of(b"", "JPEG", 30, 20), "this is no JPEG image"),
-        (image_of(PNG, "POSTSCRIPT", 30, 20), "the POSTSCRIPT image cannot be decoded: "),
-        (image_of(PNG, "PNG", 31, 20), "the image has 30×20 pixels, and was said to have 31×20"),
-        (image_of(GIF, "GIF", 30, 20), "the GIF image is animated; send one frame as a still image"),
-        (image_of(WEBP, "WEBP", 30, 20), "the WEBP image is animated"),
-        (sent(PICTURE.convert("CMYK"), "JPEG"), "the image's colours are CMYK; convert it to RGB"),
-        (image_of(BOMB, "PNG", 60_000, 60_000), "the PNG image cannot be decoded: .*decompression bomb"),
-        (sent(PICTURE).seen, "the image came without its bytes"),
+        (image_from_file(truncated(PNG), "PNG", 30, 20), "the PNG image cannot be decoded: "),
+        (image_from_file(truncated(JPEG), "JPEG", 30, 20), "the JPEG image cannot be decoded: image file is truncated"),
+        (image_from_file(wrong_checksum(PNG), "PNG", 30, 20), "the PNG image cannot be decoded: "),
+        (
+            image_from_file(with_rows(10), "PNG", 30, 20),
+            "the PNG image cannot be decoded: it is truncated, rows are missing",
+        ),
+        (image_from_file(PNG[:20], "PNG", 30, 20), "the PNG image cannot be decoded: |not a valid PNG image"),
+        (image_from_file(JPEG, "PNG", 30, 20), "not a valid PNG image"),
+        (image_from_file(b"<html>", "JPEG", 30, 20), "not a valid JPEG image"),
+        (image_from_file(b"", "JPEG", 30, 20), "not a valid JPEG image"),
+        (image_from_file(PNG, "POSTSCRIPT", 30, 20), "the POSTSCRIPT image cannot be decoded: "),
+        (image_from_file(PNG, "PNG", 31, 20), "the image has 30×20 pixels, but 31×20 were declared"),
+        (image_from_file(GIF, "GIF", 30, 20), "the GIF image is animated: send one frame as a still image"),
+        (image_from_file(WEBP, "WEBP", 30, 20), "the WEBP image is animated"),
+        (as_image(PICTURE.convert("CMYK"), "JPEG"), "unsupported colour mode CMYK: convert the image to RGB"),
+        (image_from_file(BOMB, "PNG", 60_000, 60_000), "the PNG image cannot be decoded: .*decompression bomb"),
+        (as_image(PICTURE).seen, "the image has no data"),
     ],
 )
-def test_what_cannot_be_used_is_refused_by_name(image: Image, reason: str) -> None:
+def test_an_unusable_image_is_rejected_with_its_position(image: Image, reason: str) -> None:
     with pytest.raises(UnusableImageError) as caught:
         decode_image(image)
 
@@ -162,9 +167,9 @@ def test_what_cannot_be_used_is_refused_by_name(image: Image, reason: str) -> No
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "RGB", "RGBA", "I;16"])
 @pytest.mark.parametrize("rows", [19, 20])
-def test_only_rows_that_are_missing_are_missed_whatever_the_colours(mode: str, rows: int) -> None:
+def test_missing_rows_are_detected_in_every_colour_mode(mode: str, rows: int) -> None:
     black = PIL.Image.new(mode, (30, 20))
-    data = file_of(black)
+    data = encode_file(black)
     start = data.index(b"IDAT")
     length = int.from_bytes(data[start - 4 : start])
     raw = zlib.decompress(data[start + 4 : start + 4 + length])
@@ -173,11 +178,11 @@ def test_only_rows_that_are_missing_are_missed_whatever_the_colours(mode: str, r
     cut = data[: start - 4] + len(packed).to_bytes(4) + chunk + zlib.crc32(chunk).to_bytes(4) + data[-12:]
 
     with pytest.raises(UnusableImageError, match="rows are missing") if rows < 20 else nullcontext():
-        decode_image(image_of(cut, "PNG", 30, 20))
+        decode_image(image_from_file(cut, "PNG", 30, 20))
 
 
 def interlaced(picture: PIL.Image.Image, passes: int) -> bytes:
-    """Pillow reads such files, and writes none."""
+    """Returns an interlaced PNG file with the first `passes` passes. Pillow can read such files but not write them."""
     pixels = np.asarray(picture)
     steps = [(0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1)]
     parts = [pixels[top::down, left::across] for top, left, down, across in steps[:passes]]
@@ -187,17 +192,17 @@ def interlaced(picture: PIL.Image.Image, passes: int) -> bytes:
     return PNG[:8] + b"".join((len(chunk) - 4).to_bytes(4) + chunk + zlib.crc32(chunk).to_bytes(4) for chunk in chunks)
 
 
-def test_an_interlaced_image_needs_all_of_its_passes() -> None:
-    assert decode_image(image_of(interlaced(PICTURE, 7), "PNG", 30, 20)).tobytes() == PICTURE.tobytes()
+def test_a_missing_pass_of_an_interlaced_image_is_detected() -> None:
+    assert decode_image(image_from_file(interlaced(PICTURE, 7), "PNG", 30, 20)).tobytes() == PICTURE.tobytes()
     with pytest.raises(UnusableImageError, match="rows are missing"):
-        decode_image(image_of(interlaced(PICTURE, 6), "PNG", 30, 20))
+        decode_image(image_from_file(interlaced(PICTURE, 6), "PNG", 30, 20))
 
 
-def test_a_text_that_unpacks_to_gigabytes_is_not_unpacked() -> None:
+def test_a_compressed_text_chunk_is_not_a_decompression_bomb() -> None:
     packed = zlib.compress(bytes(8 << 20))
     chunk = b"zTXt" + b"comment\0\0" + packed
     text = len(chunk[4:]).to_bytes(4) + chunk + zlib.crc32(chunk).to_bytes(4)
     data = PNG[:33] + text + PNG[33:]
 
     with pytest.raises(UnusableImageError):
-        decode_image(image_of(data, "PNG", 30, 20))
+        decode_image(image_from_file(data, "PNG", 30, 20))

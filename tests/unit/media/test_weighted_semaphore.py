@@ -7,94 +7,94 @@ from cornserve_executors.media.weighted_semaphore import WeightedSemaphore
 from tests.waiting import until
 
 
-class Visitor:
-    """Stays from `enters` until `leave`."""
+class Holder:
+    """Acquires a weight in a task, and holds it from `acquired` until `release`."""
 
-    def __init__(self, room: WeightedSemaphore, size: int, owner: str = "") -> None:
-        self.is_in = False
-        self._leave = asyncio.Event()
-        self.stay = asyncio.create_task(self._visit(room, size, owner))
+    def __init__(self, semaphore: WeightedSemaphore, weight: int, owner: str = "") -> None:
+        self.holds = False
+        self._release = asyncio.Event()
+        self.task = asyncio.create_task(self._hold(semaphore, weight, owner))
 
-    async def _visit(self, room: WeightedSemaphore, size: int, owner: str) -> None:
-        async with room.take(size, owner):
-            self.is_in = True
-            await self._leave.wait()
-        self.is_in = False
+    async def _hold(self, semaphore: WeightedSemaphore, weight: int, owner: str) -> None:
+        async with semaphore.acquire(weight, owner):
+            self.holds = True
+            await self._release.wait()
+        self.holds = False
 
-    async def enters(self) -> None:
-        await until(lambda: self.is_in)
+    async def acquired(self) -> None:
+        await until(lambda: self.holds)
 
-    async def leave(self) -> None:
-        self._leave.set()
-        await self.stay
+    async def release(self) -> None:
+        self._release.set()
+        await self.task
 
 
-async def test_what_fits_enters_together() -> None:
-    room = WeightedSemaphore(10)
+async def test_weights_that_fit_are_held_together() -> None:
+    semaphore = WeightedSemaphore(10)
     async with AsyncExitStack() as stack, asyncio.timeout(60):
-        for size in (3, 3, 4):
-            await stack.enter_async_context(room.take(size, ""))
+        for weight in (3, 3, 4):
+            await stack.enter_async_context(semaphore.acquire(weight, ""))
 
 
-async def test_the_small_do_not_overtake_the_large() -> None:
-    room = WeightedSemaphore(10)
-    first, large, small = Visitor(room, 6), Visitor(room, 8), Visitor(room, 1)
-    await first.enters()
-    assert not large.is_in
-    assert not small.is_in
+async def test_a_light_waiter_does_not_overtake_a_heavy_one() -> None:
+    semaphore = WeightedSemaphore(10)
+    first, heavy, light = Holder(semaphore, 6), Holder(semaphore, 8), Holder(semaphore, 1)
+    await first.acquired()
+    assert not heavy.holds
+    assert not light.holds
 
-    await first.leave()
-    await large.enters()
-    await small.enters()
-    await large.leave()
-    await small.leave()
-
-
-async def test_who_comes_anew_enters_before_the_rest_of_those_who_have_much() -> None:
-    room = WeightedSemaphore(10)
-    first, second, third = (Visitor(room, 10, "much") for _ in range(3))
-    await first.enters()
-    other = Visitor(room, 1, "little")
-    await first.leave()
-    await second.enters()
-    await second.leave()
-
-    await other.enters()
-    assert not third.is_in
-    await other.leave()
-    await third.enters()
-    await third.leave()
+    await first.release()
+    await heavy.acquired()
+    await light.acquired()
+    await heavy.release()
+    await light.release()
 
 
-async def test_what_is_larger_than_the_room_has_it_to_itself() -> None:
-    room = WeightedSemaphore(10)
-    huge, small = Visitor(room, 1000), Visitor(room, 1)
-    await huge.enters()
-    assert not small.is_in
+async def test_a_new_owner_is_admitted_before_the_remaining_waiters_of_another() -> None:
+    semaphore = WeightedSemaphore(10)
+    first, second, third = (Holder(semaphore, 10, "many") for _ in range(3))
+    await first.acquired()
+    other = Holder(semaphore, 1, "few")
+    await first.release()
+    await second.acquired()
+    await second.release()
 
-    await huge.leave()
-    await small.enters()
-    await small.leave()
-
-
-async def test_who_gives_up_waiting_is_in_nobodys_way() -> None:
-    room = WeightedSemaphore(10)
-    first, large, small = Visitor(room, 6), Visitor(room, 8), Visitor(room, 1)
-    await first.enters()
-    large.stay.cancel()
-
-    await small.enters()
-    await small.leave()
-    await first.leave()
+    await other.acquired()
+    assert not third.holds
+    await other.release()
+    await third.acquired()
+    await third.release()
 
 
-async def test_who_is_cancelled_while_entering_leaves_the_room_empty() -> None:
-    room = WeightedSemaphore(10)
-    first, second = Visitor(room, 10), Visitor(room, 10)
-    await first.enters()
-    await first.leave()  # Has let the second one in, which has not run since.
-    second.stay.cancel()
-    await asyncio.gather(second.stay, return_exceptions=True)
+async def test_a_weight_above_the_capacity_is_held_alone() -> None:
+    semaphore = WeightedSemaphore(10)
+    huge, light = Holder(semaphore, 1000), Holder(semaphore, 1)
+    await huge.acquired()
+    assert not light.holds
 
-    async with asyncio.timeout(60), room.take(10, ""):
+    await huge.release()
+    await light.acquired()
+    await light.release()
+
+
+async def test_a_cancelled_waiter_does_not_block_the_next() -> None:
+    semaphore = WeightedSemaphore(10)
+    first, heavy, light = Holder(semaphore, 6), Holder(semaphore, 8), Holder(semaphore, 1)
+    await first.acquired()
+    heavy.task.cancel()
+
+    await light.acquired()
+    await light.release()
+    await first.release()
+
+
+async def test_a_waiter_that_is_cancelled_as_it_is_admitted_releases_its_weight() -> None:
+    semaphore = WeightedSemaphore(10)
+    first, second = Holder(semaphore, 10), Holder(semaphore, 10)
+    await first.acquired()
+    await first.release()  # Admits the second one, which has not run since.
+    second.task.cancel()
+    await asyncio.gather(second.task, return_exceptions=True)
+
+    async with asyncio.timeout(60), semaphore.acquire(10, ""):
         pass

@@ -17,14 +17,14 @@ import numpy as np
 from hypothesis import strategies as st
 
 from cornserve_planner.graph import DeploymentOption
-from cornserve_planner.problem import GpuType, Problem, Route
+from cornserve_planner.problem import GpuType, PlanningProblem, RequestPath
 
 Array = Any  # numpy's types are not read: they take minutes
 CLOSE = 1e-7
 SECONDS = (0.125, 0.25, 0.3, 0.375, 0.5, 0.625, 0.7, 1.0, 1.1, 1.5, 2.5)
 
 
-def random_problem(seed: int) -> Problem:
+def random_problem(seed: int) -> PlanningProblem:
     """Up to four options on two GPU types, up to three request types with up to three routes each."""
     rng = Random(seed)
     options = tuple(
@@ -32,13 +32,13 @@ def random_problem(seed: int) -> Problem:
         for index in range(rng.randint(1, 4))
     )
     weights = [rng.randint(1, 4) for _ in range(rng.randint(1, 3 if len(options) < 4 else 2))]
-    routes = tuple(
-        Route(f"type{kind}", f"path{kind}.{index}", _seconds(rng, options))
+    paths = tuple(
+        RequestPath(f"type{kind}", f"path{kind}.{index}", _seconds(rng, options))
         for kind in range(len(weights))
         for index in range(rng.randint(1, 3 if len(weights) < 3 else 2))
     )
     shares = {f"type{kind}": weight / sum(weights) for kind, weight in enumerate(weights)}
-    return Problem(options, shares, routes, {"A": GpuType("A", price=2.0), "B": GpuType("B", price=0.9)})
+    return PlanningProblem(options, shares, paths, {"A": GpuType("A", price=2.0), "B": GpuType("B", price=0.9)})
 
 
 def _seconds(rng: Random, options: tuple[DeploymentOption, ...]) -> dict[str, float]:
@@ -54,7 +54,7 @@ problems = st.integers(0, 2**40).map(random_problem)
 class BruteForce:
     """All plans of at most `gpus` GPUs, and what each serves."""
 
-    problem: Problem
+    problem: PlanningProblem
     gpus: int
 
     @cached_property
@@ -88,13 +88,13 @@ class BruteForce:
 
     def _prices(self) -> Array:
         """The vertices: as many constraints hold with equality as there are variables."""
-        kinds, options, routes = list(self.problem.shares), self.problem.options, self.problem.routes
+        kinds, options, paths = list(self.problem.shares), self.problem.options, self.problem.paths
         size = len(options) + len(kinds)
-        rows = np.zeros((len(routes) + len(options), size))
-        for row, route in zip(rows, routes, strict=False):
-            row[: len(options)] = [route.seconds.get(option.name, 0.0) for option in options]
-            row[len(options) + kinds.index(route.type)] = -1
-        rows[len(routes) :, : len(options)] = np.eye(len(options))
+        rows = np.zeros((len(paths) + len(options), size))
+        for row, path in zip(rows, paths, strict=False):
+            row[: len(options)] = [path.seconds.get(option.name, 0.0) for option in options]
+            row[len(options) + kinds.index(path.type)] = -1
+        rows[len(paths) :, : len(options)] = np.eye(len(options))
         normal = np.array([0.0] * len(options) + [self.problem.shares[kind] for kind in kinds])
         tight = np.array(list(combinations(range(len(rows)), size - 1)))
         systems = np.concatenate([rows[tight], np.broadcast_to(normal, (len(tight), 1, size))], axis=1)

@@ -14,8 +14,8 @@ from typer.testing import CliRunner, Result
 from cornserve.cli.commands import app
 from cornserve_planner.__main__ import app as alone
 from cornserve_planner.command import model_names
+from cornserve_planner.deployment_plan import DeploymentPlan
 from cornserve_planner.models import shipped_models
-from cornserve_planner.proposal import Proposal
 
 MODEL = """
 format: cornserve-planner/model
@@ -67,12 +67,12 @@ def test_a_shipped_model_is_planned_without_any_file() -> None:
     assert result.exit_code == 0
     for part in (
         "8 request types",
-        "5 published and",
-        "8 GPUs serve 3.606 requests/s: 1 cell of 8",
+        "5 published, 2 predicted",
+        "8 GPUs serve 3.606 requests/s: 1 cell of 8 GPUs",
         "encoders+llm            5",
-        "Limited by the budget of 8 GPUs: all time of encoders+llm",
+        "Limited by the budget of 8 GPUs: encoders+llm is fully used",
         "Proven optimal by highs",
-        "If fractions of replicas could run",
+        "With fractional replicas",
         "encoders+llm / audio_generator (5, 3)",
         "100.0%",
     ):
@@ -84,7 +84,7 @@ def test_everything_is_told_when_asked_for() -> None:
 
     assert "monolith 3" in result.stdout
     assert "published  [C Table 1]" in result.stdout
-    assert "one more gives" in result.stdout
+    assert "gain of one more" in result.stdout
     assert "monolith (8)" in result.stdout
 
 
@@ -95,7 +95,9 @@ def test_files_of_ones_own_are_planned(files: list[str]) -> None:
     assert found["model"] == "tiny"
     assert found["rate"] == pytest.approx(4.0)
     assert (entry["count"], entry["plan"]["replicas"]) == (1, {"E": 1, "L": 4})
-    assert sum(it["rate"] for it in entry["plan"]["rates"] if it["type"] == "text") == pytest.approx(2.0)
+    assert sum(
+        path_rate["rate"] for path_rate in entry["plan"]["rates"] if path_rate["type"] == "text"
+    ) == pytest.approx(2.0)
     assert found["explanations"][0]["gain"] == pytest.approx(1.0)
 
 
@@ -149,7 +151,7 @@ def test_both_solvers_find_the_same(files: list[str]) -> None:
 def test_what_is_saved_can_be_read_again(files: list[str], tmp_path: Path) -> None:
     saved = tmp_path / "plan.json"
     found = document(*files, "--gpus", "6", "--save", str(saved))
-    proposal = Proposal.read(saved)
+    proposal = DeploymentPlan.read(saved)
 
     assert proposal.rate == pytest.approx(found["rate"])
     assert sum(entry.count * entry.plan.rate for entry in proposal.instances) == pytest.approx(proposal.rate)
@@ -177,27 +179,27 @@ def test_the_same_plan_gives_the_same_picture(files: list[str], tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("arguments", "error"),
     [
-        (["gpt-5", "--gpus", "8"], "error: model: 'gpt-5' is not known; known are internvl3-38b, "),
+        (["gpt-5", "--gpus", "8"], "error: model: unknown model 'gpt-5': use one of internvl3-38b, "),
         (["nowhere.yaml", "--gpus", "8"], "error: nowhere.yaml: cannot be read: No such file or directory"),
-        (["qwen2.5-omni-7b"], "error: --gpus, --rate: say one of them"),
-        (["qwen2.5-omni-7b", "--gpus", "8", "--rate", "2"], "error: --gpus, --rate: say one of them"),
-        (["qwen2.5-omni-7b", "--gpus", "8", "--objective", "dollars"], "error: --objective: dollars are for a --rate"),
-        (["qwen2.5-omni-7b", "--gpus", "8", "--factor", "monolith"], "error: --factor is OPTION=FACTOR"),
-        (["llava-1.5-7b", "--gpus-of", "L4"], "error: --gpus-of is TYPE=N"),
+        (["qwen2.5-omni-7b"], "error: --gpus, --rate: give exactly one"),
+        (["qwen2.5-omni-7b", "--gpus", "8", "--rate", "2"], "error: --gpus, --rate: give exactly one"),
+        (["qwen2.5-omni-7b", "--gpus", "8", "--objective", "dollars"], "error: --objective: dollars needs a --rate"),
+        (["qwen2.5-omni-7b", "--gpus", "8", "--factor", "monolith"], "error: --factor must be OPTION=FACTOR"),
+        (["llava-1.5-7b", "--gpus-of", "L4"], "error: --gpus-of must be TYPE=N"),
         *(
-            (["llava-1.5-7b", "--gpus-of", f"RTX-4090={count}"], "error: --gpus-of is TYPE=N, a type and a whole ")
+            (["llava-1.5-7b", "--gpus-of", f"RTX-4090={count}"], "error: --gpus-of must be TYPE=N, a type and a whole ")
             for count in ("1.7", "nan", "inf", "-1", "")
         ),
         (["llava-1.5-7b", "--gpus-of", "L4=1", "--gpus-of", "L4=2"], "error: --gpus-of: 'L4' is given twice"),
         (
             ["llava-1.5-7b", "--gpus-of", "RTX4090=2"],
-            "error: --gpus-of: nothing of llava-1.5-7b runs on 'RTX4090': it runs on A100-80GB, RTX-4090",
+            "error: --gpus-of: no option of llava-1.5-7b runs on 'RTX4090': its GPU types are A100-80GB, RTX-4090",
         ),
-        (["qwen-image", "--rate", "0"], "error: --rate: has to be a number above 0, not 0"),
-        (["qwen-image", "--rate", "inf"], "error: --rate: has to be a number above 0, not inf"),
-        (["qwen-image", "--gpus", "1", "--save", "a", "--plot", "./a"], "error: --save, --plot: both would write a"),
+        (["qwen-image", "--rate", "0"], "error: --rate: must be a number above 0, not 0"),
+        (["qwen-image", "--rate", "inf"], "error: --rate: must be a number above 0, not inf"),
+        (["qwen-image", "--gpus", "1", "--save", "a", "--plot", "./a"], "error: --save, --plot: both name a"),
         (["qwen2.5-omni-7b", "--gpus", "8", "--factor", "x=2"], "error: profile of qwen2.5-omni-7b: factors.x: "),
         (
             ["qwen3-omni-30b-a3b", "--gpus", "8"],
@@ -206,11 +208,11 @@ def test_the_same_plan_gives_the_same_picture(files: list[str], tmp_path: Path) 
         (["internvl3-38b", "--gpus", "1"], "error: infeasible: "),
     ],
 )
-def test_what_cannot_be_done_is_one_line(arguments: list[str], complaint: str) -> None:
+def test_what_cannot_be_done_is_one_line(arguments: list[str], error: str) -> None:
     result = run(*arguments)
 
     assert result.exit_code == 1
-    assert result.stderr.startswith(complaint)
+    assert result.stderr.startswith(error)
     assert len(result.stderr.splitlines()) == 1
     assert result.stdout == ""
 
@@ -232,18 +234,18 @@ def test_what_is_not_installed_is_told_with_what_to_install(
     result = CliRunner().invoke(program, arguments)
 
     assert result.exit_code == 1
-    assert result.stderr == 'error: highspy: not installed; the planner needs: pip install "cornserve[planner]"\n'
+    assert result.stderr == 'error: highspy: not installed: run pip install "cornserve[planner]"\n'
 
 
 @pytest.mark.parametrize(
-    ("option", "file", "complaint"),
+    ("option", "file", "error"),
     [("--save", "/nowhere/plan.json", "cannot be written: "), ("--plot", "plan.xyz", "cannot be drawn: ")],
 )
-def test_a_plan_that_cannot_be_written_down_is_printed_all_the_same(option: str, file: str, complaint: str) -> None:
+def test_a_plan_that_cannot_be_written_down_is_printed_all_the_same(option: str, file: str, error: str) -> None:
     result = run("qwen-image", "--gpus", "1", option, file)
 
     assert result.exit_code == 1
-    assert result.stderr.startswith(f"error: {file}: {complaint}")
+    assert result.stderr.startswith(f"error: {file}: {error}")
     assert "1 GPU serves 0.1975 requests/s" in result.stdout
 
 

@@ -6,13 +6,13 @@ import math
 
 import pytest
 
-from cornserve_planner.conversion import Measurement, convert
+from cornserve_planner.conversion import ThroughputMeasurement, convert
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.graph import Component, DeploymentOption, ExecutorGraph, Path, RequestType
-from cornserve_planner.problem import Problem
+from cornserve_planner.graph import DeploymentOption, ExecutorGraph, ModelComponent, Path, RequestType
+from cornserve_planner.problem import PlanningProblem
 
 GRAPH = ExecutorGraph(
-    components=(Component("encoder"), Component("llm", after=("encoder",))),
+    components=(ModelComponent("encoder"), ModelComponent("llm", after=("encoder",))),
     options=(
         DeploymentOption("E", ("encoder",)),
         DeploymentOption("L", ("llm",)),
@@ -23,30 +23,30 @@ GRAPH = ExecutorGraph(
 TEXT = RequestType("text", frozenset({"llm"}))
 IMAGE = RequestType("image", frozenset({"encoder", "llm"}))
 HALF = {"text": 0.5, "image": 0.5}
-ALONE = (Measurement("E", 4.0, HALF), Measurement("L", 2.0, HALF))
+ALONE = (ThroughputMeasurement("E", 4.0, HALF), ThroughputMeasurement("L", 2.0, HALF))
 """Half of the requests have an image, which takes 0.5 s; the language model takes 0.5 s of each."""
 
 
 def test_seconds_of_a_component_come_from_the_requests_that_need_it() -> None:
-    seconds = convert(GRAPH, [TEXT, IMAGE], [*ALONE, Measurement("EL", 1.0, HALF)]).seconds
+    seconds = convert(GRAPH, [TEXT, IMAGE], [*ALONE, ThroughputMeasurement("EL", 1.0, HALF)]).seconds
     assert seconds["E", "encoder"] == pytest.approx(0.5)
     assert seconds["L", "llm"] == pytest.approx(0.5)
 
 
 def test_the_factor_of_components_together_matches_the_measured_mix() -> None:
-    conversion = convert(GRAPH, [TEXT, IMAGE], [*ALONE, Measurement("EL", 1.0, HALF)])
+    conversion = convert(GRAPH, [TEXT, IMAGE], [*ALONE, ThroughputMeasurement("EL", 1.0, HALF)])
     assert conversion.factors == {"E": 1.0, "L": 1.0, "EL": pytest.approx(1 / 0.75)}
     assert conversion.checks == ()
-    problem = Problem.of(GRAPH, {TEXT: 0.5, IMAGE: 0.5}, conversion)
-    whole = {route.type: route.seconds["EL"] for route in problem.routes if route.path == "EL"}
+    problem = PlanningProblem.from_graph(GRAPH, {TEXT: 0.5, IMAGE: 0.5}, conversion)
+    whole = {path.type: path.seconds["EL"] for path in problem.paths if path.name == "EL"}
     assert 0.5 * whole["text"] + 0.5 * whole["image"] == pytest.approx(1.0)
-    hybrid = next(route for route in problem.routes if route.path == "E → EL")
+    hybrid = next(path for path in problem.paths if path.name == "E → EL")
     assert hybrid.seconds == {"E": pytest.approx(0.5), "EL": pytest.approx(0.5 / 0.75)}
 
 
 def test_a_second_mix_checks_the_factor_and_changes_nothing() -> None:
-    images = Measurement("EL", 0.6, {"image": 1.0})
-    conversion = convert(GRAPH, [TEXT, IMAGE], [*ALONE, Measurement("EL", 1.0, HALF), images])
+    images = ThroughputMeasurement("EL", 0.6, {"image": 1.0})
+    conversion = convert(GRAPH, [TEXT, IMAGE], [*ALONE, ThroughputMeasurement("EL", 1.0, HALF), images])
     assert conversion.factors["EL"] == pytest.approx(1 / 0.75)
     (check,) = conversion.checks
     assert (check.measurement, check.fitted) == (images, False)
@@ -65,14 +65,19 @@ def test_the_factor_is_relative_to_the_same_gpus() -> None:
         (*GRAPH.options, DeploymentOption("L2", ("llm",), gpus=2), DeploymentOption("EL2", ("encoder", "llm"), gpus=2)),
         (Path(("EL",)), Path(("E", "L")), Path(("E", "L2")), Path(("EL2",))),
     )
-    conversion = convert(graph, [TEXT, IMAGE], [*ALONE, Measurement("L2", 4.0, HALF)], factors={"EL": 1.0, "EL2": 1.0})
+    conversion = convert(
+        graph, [TEXT, IMAGE], [*ALONE, ThroughputMeasurement("L2", 4.0, HALF)], factors={"EL": 1.0, "EL2": 1.0}
+    )
     assert conversion.seconds["EL2", "llm"] == pytest.approx(0.25)
     assert conversion.seconds["EL2", "encoder"] == pytest.approx(0.5)
 
 
-def mixes(encoder: float, llm: float, *images: float) -> list[Measurement]:
+def mixes(encoder: float, llm: float, *images: float) -> list[ThroughputMeasurement]:
     """What a monolith that takes these seconds is measured to serve at these shares of images."""
-    return [Measurement("EL", 1 / (llm + share * encoder), {"text": 1 - share, "image": share}) for share in images]
+    return [
+        ThroughputMeasurement("EL", 1 / (llm + share * encoder), {"text": 1 - share, "image": share})
+        for share in images
+    ]
 
 
 def test_components_that_were_never_measured_alone_are_told_apart_by_two_mixes() -> None:
@@ -84,7 +89,7 @@ def test_components_that_were_never_measured_alone_are_told_apart_by_two_mixes()
 
 def test_one_unknown_component_takes_two_mixes_since_the_factor_is_unknown_too() -> None:
     graph = ExecutorGraph(GRAPH.components, GRAPH.options, (Path(("EL",)), Path(("E", "EL"))))
-    alone = Measurement("E", 4.0, HALF)
+    alone = ThroughputMeasurement("E", 4.0, HALF)
     conversion = convert(graph, [TEXT, IMAGE], [alone, *mixes(0.6, 0.7, 0.2, 0.9)])
     assert conversion.factors["EL"] == pytest.approx(1.2)
     assert conversion.seconds["EL", "llm"] == pytest.approx(0.7)
@@ -104,40 +109,56 @@ def test_more_mixes_than_needed_leave_residuals() -> None:
 
 def test_mixes_that_are_the_same_tell_nothing_apart() -> None:
     graph = ExecutorGraph(GRAPH.components, GRAPH.options, (Path(("EL",)),))
-    with pytest.raises(InvalidInputError, match=r"components\.encoder: .* measured at 3 mixes, does not tell it"):
+    with pytest.raises(InvalidInputError, match=r"components\.encoder: .* measured at 3 mixes, does not separate it"):
         convert(graph, [TEXT, IMAGE], mixes(0.3, 0.7, 0.5, 0.5, 0.5))
 
 
 def test_mixes_that_contradict_each_other_are_refused() -> None:
     graph = ExecutorGraph(GRAPH.components, GRAPH.options, (Path(("EL",)),))
-    with pytest.raises(InvalidInputError, match=r"EL: contradict each other: encoder would come to -0\.2"):
+    with pytest.raises(InvalidInputError, match=r"EL: contradict each other: encoder would be -0\.2"):
         convert(graph, [TEXT, IMAGE], mixes(-0.2, 0.7, 0.1, 0.9))
 
 
 @pytest.mark.parametrize(
     ("measurements", "factors", "error"),
     [
-        ([Measurement("X", 1.0, HALF)], {}, "measurements of X: is no option of the model"),
-        ([Measurement("E", -1.0, HALF)], {}, r"measurements of E\.rate: has to be a number above 0, not -1"),
-        ([Measurement("E", math.nan, HALF)], {}, r"measurements of E\.rate: has to be a number above 0, not nan"),
-        ([Measurement("E", 1.0, {"text": 0.5})], {}, r"measurements of E\.mix: its shares add up to 0\.5, not to 1"),
-        ([Measurement("E", 1.0, {})], {}, r"measurements of E\.mix: its shares add up to 0, not to 1"),
-        ([Measurement("E", 1.0, {"audio": 1.0})], {}, r"measurements of E\.mix: 'audio' is no request type"),
+        ([ThroughputMeasurement("X", 1.0, HALF)], {}, "measurements of X: is not an option of the model"),
+        ([ThroughputMeasurement("E", -1.0, HALF)], {}, r"measurements of E\.rate: must be a number above 0, not -1"),
         (
-            [Measurement("E", 1.0, {"text": -1, "image": 2})],
+            [ThroughputMeasurement("E", math.nan, HALF)],
             {},
-            r"E\.mix\.text: has to be a number of at least 0, not -1",
+            r"measurements of E\.rate: must be a number above 0, not nan",
         ),
-        ([Measurement("E", 1.0, {"text": 1.0})], {}, "measurements of E: no request of the mix needs encoder"),
+        (
+            [ThroughputMeasurement("E", 1.0, {"text": 0.5})],
+            {},
+            r"measurements of E\.mix: the shares add up to 0\.5, not to 1",
+        ),
+        ([ThroughputMeasurement("E", 1.0, {})], {}, r"measurements of E\.mix: the shares add up to 0, not to 1"),
+        (
+            [ThroughputMeasurement("E", 1.0, {"audio": 1.0})],
+            {},
+            r"measurements of E\.mix: 'audio' is not a request type",
+        ),
+        (
+            [ThroughputMeasurement("E", 1.0, {"text": -1, "image": 2})],
+            {},
+            r"E\.mix\.text: must be a number of at least 0, not -1",
+        ),
+        (
+            [ThroughputMeasurement("E", 1.0, {"text": 1.0})],
+            {},
+            "measurements of E: no request of the mix needs encoder",
+        ),
         ([ALONE[0]], {}, r"options\.L: was not measured"),
-        (ALONE, {}, r"options\.EL: was not measured; measure it or assume its factor"),
-        (ALONE, {"EL": 0.0}, r"factors\.EL: has to be a number above 0, not 0"),
-        (ALONE, {"X": 1.0}, r"factors\.X: is no option on any path"),
+        (ALONE, {}, r"options\.EL: was not measured: measure it or give its factor"),
+        (ALONE, {"EL": 0.0}, r"factors\.EL: must be a number above 0, not 0"),
+        (ALONE, {"X": 1.0}, r"factors\.X: is not an option on any path"),
         (ALONE, {"L": 1.0}, r"factors\.L: is assumed, but the option was measured"),
     ],
 )
 def test_measurements_that_make_no_sense_are_refused(
-    measurements: list[Measurement], factors: dict[str, float], error: str
+    measurements: list[ThroughputMeasurement], factors: dict[str, float], error: str
 ) -> None:
     with pytest.raises(InvalidInputError, match=error):
         convert(GRAPH, [TEXT, IMAGE], measurements, factors)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from cornserve_planner.cost import Latency, cost_ratio, cost_saving, throughput
+from cornserve_planner.cost import RequestLatency, cost_ratio, cost_saving, throughput
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.graph import RequestType
 from cornserve_planner.models import shipped_model
-from cornserve_planner.problem import GpuType, Problem
-from cornserve_planner.profiles.gpus import Gpus
+from cornserve_planner.problem import GpuType, PlanningProblem
+from cornserve_planner.profiles.gpus import GpuCatalog
 from cornserve_planner.solve.milp import min_dollars
 
 
 def test_the_papers_cluster_saves_31_4_percent() -> None:
     """[H Eq. 8]: ρ = 0.63, γ = 3,000 / 16,000 dollars."""
-    gpus = Gpus.shipped()
+    gpus = GpuCatalog.shipped()
     consumer, datacenter = gpus["RTX-4090"].purchase, gpus["A100-80GB"].purchase
     assert consumer is not None
     assert datacenter is not None
@@ -24,7 +24,7 @@ def test_the_papers_cluster_saves_31_4_percent() -> None:
 
 
 def test_the_latencies_of_table_6_have_the_papers_ratio() -> None:
-    latency = Latency(vision=6.82, transfer=0.45, prefill=1.24, decode=9.35)
+    latency = RequestLatency(vision=6.82, transfer=0.45, prefill=1.24, decode=9.35)
 
     assert latency.vision_to_language == pytest.approx(0.63, abs=0.02)
     assert latency.total == pytest.approx(17.86)
@@ -58,7 +58,7 @@ def test_the_solver_saves_what_the_closed_form_says() -> None:
     model = shipped_model("llava-1.5-7b")
     seconds = {"image_encoder": vision, "llm": language}
     kind = RequestType("image", frozenset(seconds))
-    found = Problem.of(
+    found = PlanningProblem.from_graph(
         model.graph(),
         {kind: 1.0},
         lambda _, step: sum(seconds[component] for component in step.role),
@@ -74,11 +74,11 @@ def test_the_solver_saves_what_the_closed_form_says() -> None:
 @pytest.mark.parametrize(
     ("make", "error"),
     [
-        (lambda: cost_ratio(-1, 0.5), "vision_to_language: has to be a number of at least 0, not -1"),
-        (lambda: cost_ratio(1, 0), "price_ratio: has to be a number above 0, not 0"),
-        (lambda: Latency(1, float("inf"), 1, 1), "transfer: has to be a number of at least 0, not inf"),
-        (lambda: Latency(1, 0, 0, 0).vision_to_language, "language: has to be a number above 0, not 0"),
-        (lambda: throughput(1, 0, 1, 1), "vision_seconds: has to be a number above 0, not 0"),
+        (lambda: cost_ratio(-1, 0.5), "vision_to_language: must be a number of at least 0, not -1"),
+        (lambda: cost_ratio(1, 0), "price_ratio: must be a number above 0, not 0"),
+        (lambda: RequestLatency(1, float("inf"), 1, 1), "transfer: must be a number of at least 0, not inf"),
+        (lambda: RequestLatency(1, 0, 0, 0).vision_to_language, "language: must be a number above 0, not 0"),
+        (lambda: throughput(1, 0, 1, 1), "vision_seconds: must be a number above 0, not 0"),
     ],
 )
 def test_what_makes_no_sense_is_refused(make: object, error: str) -> None:

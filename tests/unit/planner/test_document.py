@@ -31,29 +31,29 @@ paths:
     ("before", "after", "error"),
     [
         ("format: cornserve-planner/model\n", "", "m.yaml: format: is missing: write 'cornserve-planner/model'"),
-        ("/model\n", "/plan\n", "m.yaml: format: is 'cornserve-planner/plan', and has to be 'cornserve-planner/model'"),
+        ("/model\n", "/plan\n", "m.yaml: format: must be 'cornserve-planner/model', not 'cornserve-planner/plan'"),
         ("version: 1\n", "", "m.yaml: version: is missing: write 1"),
-        ("version: 1", "version: 2", "m.yaml: version: is 2, and this release reads only 1"),
-        ("version: 1", "version: true", "m.yaml: version: is True, and this release reads only 1"),
+        ("version: 1", "version: 2", "m.yaml: version: unsupported version 2: this release reads version 1"),
+        ("version: 1", "version: true", "m.yaml: version: unsupported version True: this release reads version 1"),
         ("name: tiny", "", "m.yaml: name: is missing"),
         ("name: tiny", "nmae: tiny", "m.yaml: name: is missing"),
-        ("name: tiny", "name: tiny\ncolour: red", "m.yaml: colour: is no field of cornserve-planner/model"),
-        ("gpus: 2}\n  EL", "gpus: 0}\n  EL", "m.yaml: options.L.gpus: has to be greater than or equal to 1, not 0"),
-        ("gpus: 2}\n  EL", 'gpus: "2"}\n  EL', "m.yaml: options.L.gpus: has to be a valid integer, not '2'"),
-        ("gpus: 2}\n  EL", "gpus: .nan}\n  EL", "m.yaml: options.L.gpus: has to be a valid integer, not nan"),
+        ("name: tiny", "name: tiny\ncolour: red", "m.yaml: colour: is not a field of cornserve-planner/model"),
+        ("gpus: 2}\n  EL", "gpus: 0}\n  EL", "m.yaml: options.L.gpus: must be greater than or equal to 1, not 0"),
+        ("gpus: 2}\n  EL", 'gpus: "2"}\n  EL', "m.yaml: options.L.gpus: must be a valid integer, not '2'"),
+        ("gpus: 2}\n  EL", "gpus: .nan}\n  EL", "m.yaml: options.L.gpus: must be a valid integer, not nan"),
         ("  EL: {", "  E: {", "m.yaml: line 11: 'E' is given twice"),
         ("components: [llm]", "components: [llm, llm]", "m.yaml: options.L.components: 'llm' is given twice"),
         (
             "components: [llm]",
             "components: [talker]",
-            "m.yaml: options.L.components: 'talker' is no component of the m",
+            "m.yaml: options.L.components: 'talker' is not a component of the m",
         ),
-        ("encoder: {}", "encoder: {after: [llm]}", "m.yaml: components: encoder, llm wait for each other in a cycle"),
-        ("encoder: {}", "encoder: {after: [eye]}", "m.yaml: components.encoder.after: 'eye' is no component"),
-        ("[E, L]", "[E, M]", "m.yaml: paths.1: 'M' is no option of the model"),
+        ("encoder: {}", "encoder: {after: [llm]}", "m.yaml: components: encoder, llm depend on each other in a cycle"),
+        ("encoder: {}", "encoder: {after: [eye]}", "m.yaml: components.encoder.after: 'eye' is not a component"),
+        ("[E, L]", "[E, M]", "m.yaml: paths.1: 'M' is not an option of the model"),
         ("[E, L]", "[EL]", "m.yaml: paths: 'EL' is given twice"),
         ("[E, L]", "[]", "m.yaml: paths.1: has no options"),
-        ("name: tiny", "name: {tiny", "m.yaml: line 5: is no YAML: expected ',' or '}', but got ':'"),
+        ("name: tiny", "name: {tiny", "m.yaml: line 5: invalid YAML: expected ',' or '}', but got ':'"),
     ],
 )
 def test_a_mistake_is_refused_with_the_field_and_the_reason(before: str, after: str, error: str) -> None:
@@ -75,9 +75,9 @@ def test_a_document_is_the_same_in_yaml_and_json(tmp_path: Path) -> None:
     ("text", "error"),
     [
         ('{"name": 1, "name": 2}', "m.json: name: is given twice"),
-        ('{"name": NaN}', "m.json: document: NaN is no number"),
-        ("{", "m.json: line 1: is no JSON"),
-        ("[]", "m.json: document: has to be a mapping of fields, not []"),
+        ('{"name": NaN}', "m.json: document: NaN is not a number"),
+        ("{", "m.json: line 1: invalid JSON"),
+        ("[]", "m.json: document: must be a mapping of fields, not []"),
     ],
 )
 def test_json_is_read_as_strictly(text: str, error: str) -> None:
@@ -90,5 +90,5 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"none\.yaml: cannot be read: No such file"):
         ModelDocument.read(tmp_path / "none.yaml")
     (tmp_path / "image.yaml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InvalidInputError, match=r"image\.yaml: is no text"):
+    with pytest.raises(InvalidInputError, match=r"image\.yaml: is not UTF-8 text"):
         ModelDocument.read(tmp_path / "image.yaml")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.graph import Component, DeploymentOption, ExecutorGraph, Path, RequestType, Step
+from cornserve_planner.graph import DeploymentOption, ExecutorGraph, ModelComponent, Path, PathStep, RequestType
 
 OMNI = ExecutorGraph(
     components=(
-        Component("image"),
-        Component("audio"),
-        Component("llm", after=("image", "audio")),
-        Component("vocoder", after=("llm",)),
+        ModelComponent("image"),
+        ModelComponent("audio"),
+        ModelComponent("llm", after=("image", "audio")),
+        ModelComponent("vocoder", after=("llm",)),
     ),
     options=(
         DeploymentOption("I", ("image",)),
@@ -67,15 +67,15 @@ def test_a_component_waits_for_its_input_even_on_an_executor_that_has_it() -> No
 
 def test_data_passes_components_that_a_type_does_not_need() -> None:
     path = next(path for path in OMNI.valid_paths(of("image", "vocoder")) if len(path.steps) == 2)
-    assert path.steps == (Step("I", ("image",)), Step("V", ("vocoder",)))
+    assert path.steps == (PathStep("I", ("image",)), PathStep("V", ("vocoder",)))
     assert OMNI.transfers(path.steps) == (("I", "V"),)
 
 
 @pytest.mark.parametrize(
     ("request_type", "error"),
     [
-        (of("audio", "eye"), r"types\.audio\+eye: needs eye, of audio, image, llm, vocoder"),
-        (RequestType("empty", frozenset()), r"types\.empty: needs no component"),
+        (of("audio", "eye"), r"types\.audio\+eye: unknown components eye: use audio, image, llm, vocoder"),
+        (RequestType("empty", frozenset()), r"types\.empty: must need at least one component"),
     ],
 )
 def test_a_type_that_the_model_cannot_serve_is_refused(request_type: RequestType, error: str) -> None:
@@ -85,7 +85,9 @@ def test_a_type_that_the_model_cannot_serve_is_refused(request_type: RequestType
 
 def test_a_type_without_a_path_is_told_what_the_best_path_leaves() -> None:
     graph = ExecutorGraph(OMNI.components, OMNI.options, (Path(("I", "L")),))
-    with pytest.raises(InvalidInputError, match=r"types\.image\+llm\+vocoder: has no path: .* best leaves vocoder"):
+    with pytest.raises(
+        InvalidInputError, match=r"types\.image\+llm\+vocoder: has no path: .* closest one omits vocoder"
+    ):
         graph.valid_paths(of("image", "llm", "vocoder"))
 
 

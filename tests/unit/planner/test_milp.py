@@ -10,14 +10,14 @@ from random import Random
 import pytest
 
 from cornserve_planner.errors import InfeasibleError, InvalidInputError, NoPlanFoundError
-from cornserve_planner.explain import utilisation
+from cornserve_planner.explanation import utilisation
 from cornserve_planner.graph import DeploymentOption
 from cornserve_planner.plan import Plan
-from cornserve_planner.problem import GpuType, Problem, Route
+from cornserve_planner.problem import GpuType, PlanningProblem, RequestPath
 from cornserve_planner.solve.budget import Budget
-from cornserve_planner.solve.engine import Engine, Solver
 from cornserve_planner.solve.milp import max_rate, min_dollars, min_gpus
-from cornserve_planner.strategies import costs_reached, rates_reached
+from cornserve_planner.solve.solver import SolverEngine, SolverSettings
+from cornserve_planner.strategies import strategy_costs, strategy_rates
 
 E = DeploymentOption("E", ("encoder",), gpus=1, gpu="small")
 L = DeploymentOption("L", ("llm",), gpus=1, gpu="large")
@@ -25,27 +25,27 @@ EL = DeploymentOption("EL", ("encoder", "llm"), gpus=1, gpu="large")
 GPUS = {"small": GpuType("small", memory=24e9, price=0.5), "large": GpuType("large", memory=80e9, price=2.0)}
 
 
-def problem(memory: dict[str, float] | None = None) -> Problem:
+def problem(memory: dict[str, float] | None = None) -> PlanningProblem:
     """Images take 1 s of encoder and 1 s of language model, and 3 s of an executor that runs both; text, a little more
     there than on a language model alone."""
-    return Problem(
+    return PlanningProblem(
         options=(E, L, EL),
         shares={"text": 0.5, "image": 0.5},
-        routes=(
-            Route("text", "L", {"L": 1.0}),
-            Route("text", "EL", {"EL": 1.2}),
-            Route("image", "E → L", {"E": 1.0, "L": 1.0}),
-            Route("image", "E → EL", {"E": 1.0, "EL": 1.2}),
-            Route("image", "EL", {"EL": 3.0}),
+        paths=(
+            RequestPath("text", "L", {"L": 1.0}),
+            RequestPath("text", "EL", {"EL": 1.2}),
+            RequestPath("image", "E → L", {"E": 1.0, "L": 1.0}),
+            RequestPath("image", "E → EL", {"E": 1.0, "EL": 1.2}),
+            RequestPath("image", "EL", {"EL": 3.0}),
         ),
         gpus=GPUS,
         memory=memory or {},
     )
 
 
-@pytest.mark.parametrize("engine", Engine)
-def test_encoders_apart_are_taken_where_they_pay(engine: Engine) -> None:
-    plan = max_rate(problem(), Budget(gpus=3), Solver(engine))
+@pytest.mark.parametrize("engine", SolverEngine)
+def test_encoders_apart_are_taken_where_they_pay(engine: SolverEngine) -> None:
+    plan = max_rate(problem(), Budget(gpus=3), SolverSettings(engine))
     assert plan.replicas == {"E": 1, "L": 2}
     assert plan.rate == plan.bound == plan.value == pytest.approx(2.0)
     assert plan.relaxation == pytest.approx(2.0)
@@ -54,26 +54,26 @@ def test_encoders_apart_are_taken_where_they_pay(engine: Engine) -> None:
     assert sum(entry.rate for entry in plan.rates if entry.type == "image") == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("engine", Engine)
-def test_one_gpu_runs_the_monolith(engine: Engine) -> None:
-    plan = max_rate(problem(), Budget(gpus=1), Solver(engine))
+@pytest.mark.parametrize("engine", SolverEngine)
+def test_one_gpu_runs_the_monolith(engine: SolverEngine) -> None:
+    plan = max_rate(problem(), Budget(gpus=1), SolverSettings(engine))
     assert plan.replicas == {"EL": 1}
     assert plan.rate == pytest.approx(1 / 2.1)
 
 
-@pytest.mark.parametrize("engine", Engine)
-def test_a_rate_is_served_with_the_fewest_gpus(engine: Engine) -> None:
-    plan = min_gpus(problem(), 2.0, solver=Solver(engine))
+@pytest.mark.parametrize("engine", SolverEngine)
+def test_a_rate_is_served_with_the_fewest_gpus(engine: SolverEngine) -> None:
+    plan = min_gpus(problem(), 2.0, solver=SolverSettings(engine))
     assert (plan.gpus, plan.value, plan.bound, plan.replicas) == (3, 3, 3, {"E": 1, "L": 2})
     assert plan.rate == 2.0
     assert plan.shares_of("image") == {"E → L": 1.0}
 
 
-@pytest.mark.parametrize("engine", Engine)
+@pytest.mark.parametrize("engine", SolverEngine)
 @pytest.mark.parametrize("excess", [1e-9, 1e-7, 1e-6, 3e-6])
-def test_a_plan_does_not_promise_what_its_replicas_cannot_serve(engine: Engine, excess: float) -> None:
+def test_a_plan_does_not_promise_what_its_replicas_cannot_serve(engine: SolverEngine, excess: float) -> None:
     asked = 2.0 * (1 + excess)
-    plan = min_gpus(problem(), asked, solver=Solver(engine))
+    plan = min_gpus(problem(), asked, solver=SolverSettings(engine))
     assert sum(entry.rate for entry in plan.rates) == pytest.approx(plan.rate, rel=1e-12)
     assert plan.rate <= plan.capacity
     assert plan.rate == pytest.approx(asked, rel=1e-5)
@@ -82,30 +82,30 @@ def test_a_plan_does_not_promise_what_its_replicas_cannot_serve(engine: Engine, 
 
 def test_types_that_no_request_is_of_need_nothing() -> None:
     kinds = {"text": 1.0, "image": 0.0}
-    without_images = replace(problem(), shares=kinds, routes=tuple(r for r in problem().routes if r.type == "text"))
+    without_images = replace(problem(), shares=kinds, paths=tuple(r for r in problem().paths if r.type == "text"))
     for unused in (replace(problem(), shares=kinds), without_images):
         assert max_rate(unused, Budget(gpus=3)).replicas == {"L": 3}
         assert min_gpus(unused, 2.5).replicas == {"L": 3}
         assert min_gpus(unused, 2.5).shares_of("image") == {}
 
 
-@pytest.mark.parametrize("engine", Engine)
+@pytest.mark.parametrize("engine", SolverEngine)
 @pytest.mark.parametrize("exponent", [4, 5, 6, 7, 9, 12])
-def test_a_type_is_served_however_rare_it_is(engine: Engine, exponent: int) -> None:
+def test_a_type_is_served_however_rare_it_is(engine: SolverEngine, exponent: int) -> None:
     rare = 10.0**-exponent
     options = tuple(DeploymentOption(name, tuple(name.lower())) for name in ("A", "B", "AB"))
-    few = Problem(
+    few = PlanningProblem(
         options,
         {"common": 1 - rare, "rare": rare},
         (
-            Route("common", "A", {"A": 1 / 12}),
-            Route("common", "AB", {"AB": 2.5}),
-            Route("rare", "AB", {"AB": 2.6}),
-            Route("rare", "A → AB", {"A": 1 / 12, "AB": 0.1}),
-            Route("rare", "A → B", {"A": 1 / 12, "B": 0.3}),
+            RequestPath("common", "A", {"A": 1 / 12}),
+            RequestPath("common", "AB", {"AB": 2.5}),
+            RequestPath("rare", "AB", {"AB": 2.6}),
+            RequestPath("rare", "A → AB", {"A": 1 / 12, "AB": 0.1}),
+            RequestPath("rare", "A → B", {"A": 1 / 12, "B": 0.3}),
         ),
     )
-    solver = Solver(engine)
+    solver = SolverSettings(engine)
     assert max_rate(few, Budget(gpus=1), solver).replicas == {"AB": 1}
     two = max_rate(few, Budget(gpus=2), solver)
     assert (two.replicas, two.proven) == ({"A": 1, "AB": 1}, True)
@@ -128,24 +128,24 @@ def test_budgets_may_be_of_single_gpu_types_and_dollars() -> None:
 
 
 def test_a_budget_that_leaves_gpus_without_a_limit_has_no_best_plan() -> None:
-    with pytest.raises(InvalidInputError, match="budget: 2 small, and others without a limit"):
+    with pytest.raises(InvalidInputError, match="budget: 2 small leaves some options without a limit"):
         max_rate(problem(), Budget(gpus_of={"small": 2}))
 
 
 @pytest.mark.parametrize("gpus", [True, 2.5, float("nan")])
 def test_gpus_are_whole(gpus: int) -> None:
-    with pytest.raises(InvalidInputError, match=r"budget\.gpus: has to be a"):
+    with pytest.raises(InvalidInputError, match=r"budget\.gpus: must be a"):
         Budget(gpus=gpus)
-    with pytest.raises(InvalidInputError, match=r"budget\.gpus\.large: has to be a"):
+    with pytest.raises(InvalidInputError, match=r"budget\.gpus\.large: must be a"):
         Budget(gpus_of={"large": gpus})
 
 
 def test_ties_go_to_fewer_gpus_and_then_to_fewer_kinds() -> None:
     assert max_rate(problem(), Budget(gpus=4, dollars=4.6)).replicas == {"E": 1, "L": 2}
-    same = Problem(
+    same = PlanningProblem(
         options=tuple(DeploymentOption(name, ("llm",)) for name in "ABC"),
         shares={"text": 1.0},
-        routes=tuple(Route("text", name, {name: 1.0}) for name in "ABC"),
+        paths=tuple(RequestPath("text", name, {name: 1.0}) for name in "ABC"),
     )
     assert len(max_rate(same, Budget(gpus=8)).replicas) == 1
     assert len(min_gpus(same, 7.5).replicas) == 1
@@ -172,12 +172,12 @@ def test_what_makes_it_infeasible_is_said_with_numbers() -> None:
         InfeasibleError, match=r"budget of 5 GPUs, 0 large: .* at least 1 large: one replica each of EL"
     ):
         max_rate(problem(), Budget(gpus=5, gpus_of={"large": 0}))
-    with pytest.raises(InfeasibleError, match=r"budget of 3 GPUs: 5 requests/s are asked for, and at most 2 can"):
+    with pytest.raises(InfeasibleError, match=r"budget of 3 GPUs: 5 requests/s are requested, but at most 2 can"):
         min_gpus(problem(), 5.0, Budget(gpus=3))
 
 
-@pytest.mark.parametrize("engine", Engine)
-def test_a_search_that_is_stopped_tells_how_far_from_the_best_its_plan_may_be(engine: Engine) -> None:
+@pytest.mark.parametrize("engine", SolverEngine)
+def test_a_search_that_is_stopped_tells_how_far_from_the_best_its_plan_may_be(engine: SolverEngine) -> None:
     plan = first_plan(engine)
     assert plan.rate == plan.value <= plan.bound <= plan.relaxation * (1 + 1e-6)
     assert plan.proven == (plan.gap == 0)
@@ -185,20 +185,20 @@ def test_a_search_that_is_stopped_tells_how_far_from_the_best_its_plan_may_be(en
         assert fraction <= 1 + 1e-9, name
 
 
-def first_plan(engine: Engine) -> Plan:
+def first_plan(engine: SolverEngine) -> Plan:
     """Of a search that is stopped as soon as there is one, on however slow a machine."""
     for limit in (0.1 * 2**doubled for doubled in range(10)):
         with suppress(NoPlanFoundError):
-            return max_rate(large(), Budget(gpus=64), Solver(engine, limit))
+            return max_rate(large(), Budget(gpus=64), SolverSettings(engine, limit))
     raise AssertionError("there is no plan")
 
 
-def large() -> Problem:
+def large() -> PlanningProblem:
     """Types that share options, each of which serves some well: it takes a search of seconds."""
     draw = Random(4)
     options = tuple(DeploymentOption(f"option{index}", ("part",), draw.choice([1, 1, 2])) for index in range(28))
-    routes = tuple(
-        Route(
+    paths = tuple(
+        RequestPath(
             f"type{kind}",
             f"path{kind}.{index}",
             {options[i].name: draw.uniform(0.1, 3.0) for i in draw.sample(range(28), draw.randint(1, 3))},
@@ -206,28 +206,28 @@ def large() -> Problem:
         for kind in range(16)
         for index in range(5)
     )
-    return Problem(options, {f"type{kind}": 1 / 16 for kind in range(16)}, routes)
+    return PlanningProblem(options, {f"type{kind}": 1 / 16 for kind in range(16)}, paths)
 
 
 def test_a_search_without_time_gives_the_best_fixed_strategy() -> None:
-    plan = max_rate(problem(), Budget(gpus=8), Solver(time_limit=0.0))
-    assert plan.value == pytest.approx(rates_reached(problem(), Budget(gpus=8))[0].rate)
+    plan = max_rate(problem(), Budget(gpus=8), SolverSettings(time_limit=0.0))
+    assert plan.value == pytest.approx(strategy_rates(problem(), Budget(gpus=8))[0].rate)
     assert plan.value <= plan.bound <= plan.relaxation
-    least = min_gpus(problem(), 5.0, solver=Solver(time_limit=0.0))
-    assert least.value == costs_reached(problem(), 5.0)[0].gpus
+    least = min_gpus(problem(), 5.0, solver=SolverSettings(time_limit=0.0))
+    assert least.value == strategy_costs(problem(), 5.0)[0].gpus
     assert least.value >= least.bound >= least.relaxation
 
 
 def test_a_search_without_time_finds_no_plan() -> None:
-    with pytest.raises(NoPlanFoundError, match=r"highs found no plan in 0\.0 s; give it more time"):
-        max_rate(large(), Budget(gpus=64), Solver(time_limit=0.0))
+    with pytest.raises(NoPlanFoundError, match=r"highs found no plan in 0\.0 s: raise the time limit"):
+        max_rate(large(), Budget(gpus=64), SolverSettings(time_limit=0.0))
     with pytest.raises(NoPlanFoundError, match="highs found no plan"):
-        min_gpus(large(), 10.0, solver=Solver(time_limit=0.0))
+        min_gpus(large(), 10.0, solver=SolverSettings(time_limit=0.0))
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_rate_has_to_be_positive(rate: float) -> None:
-    with pytest.raises(InvalidInputError, match="rate: has to be a number above 0"):
+    with pytest.raises(InvalidInputError, match="rate: must be a number above 0"):
         min_gpus(problem(), rate)
 
 
@@ -236,22 +236,24 @@ def test_a_plan_is_saved_and_read_again(tmp_path: File) -> None:
     plan.write(tmp_path / "plan.json")
     assert Plan.read(tmp_path / "plan.json") == plan
     (tmp_path / "plan.json").write_text(plan.dump().replace('"version": 1', '"version": 7'))
-    with pytest.raises(InvalidInputError, match=r"plan\.json: version: is 7, and this release reads only 1"):
+    with pytest.raises(
+        InvalidInputError, match=r"plan\.json: version: unsupported version 7: this release reads version 1"
+    ):
         Plan.read(tmp_path / "plan.json")
 
 
 @pytest.mark.parametrize(
     ("shares", "seconds", "error"),
     [
-        ({"text": 0.9}, 1.0, "types: their shares add up to 0.9, not to 1"),
-        ({"text": -0.1, "image": 1.1}, 1.0, r"types\.text\.share: has to be a number of at least 0, not -0\.1"),
-        ({"text": float("nan")}, 1.0, r"types\.text\.share: has to be a number of at least 0, not nan"),
-        ({}, 1.0, "types: there are none"),
-        ({"text": 1.0}, -1.0, "seconds of L for text on L: has to be a number above 0, not -1"),
-        ({"text": 1.0}, float("inf"), "seconds of L for text on L: has to be a number above 0, not inf"),
-        ({"image": 1.0}, 1.0, "'text' is no type of the workload"),
+        ({"text": 0.9}, 1.0, "types: the shares add up to 0.9, not to 1"),
+        ({"text": -0.1, "image": 1.1}, 1.0, r"types\.text\.share: must be a number of at least 0, not -0\.1"),
+        ({"text": float("nan")}, 1.0, r"types\.text\.share: must be a number of at least 0, not nan"),
+        ({}, 1.0, "types: must not be empty"),
+        ({"text": 1.0}, -1.0, "seconds of L for text on L: must be a number above 0, not -1"),
+        ({"text": 1.0}, float("inf"), "seconds of L for text on L: must be a number above 0, not inf"),
+        ({"image": 1.0}, 1.0, "'text' is not a request type of the workload"),
     ],
 )
 def test_a_problem_that_makes_no_sense_is_refused(shares: dict[str, float], seconds: float, error: str) -> None:
     with pytest.raises(InvalidInputError, match=error):
-        Problem(options=(L,), shares=shares, routes=(Route("text", "L", {"L": seconds}),))
+        PlanningProblem(options=(L,), shares=shares, paths=(RequestPath("text", "L", {"L": seconds}),))

@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
-from cornserve_planner.adapt import adapt
-from cornserve_planner.cells import Cell, efficient
+from cornserve_planner.adaptation import adapt_mixture
+from cornserve_planner.cells import Cell, efficient_cells
 from cornserve_planner.errors import InfeasibleError, InvalidInputError
 from cornserve_planner.mixture import fewest_gpus, most_requests
 
@@ -60,11 +60,11 @@ def test_a_cell_on_which_the_model_does_not_fit_is_not_used() -> None:
 
 def test_only_cells_that_beat_smaller_ones_are_efficient() -> None:
     cells = (Cell(1, 1.0), Cell(2, 2.0), Cell(4, 4.1), Cell(8, 8.1), Cell(16, 17.0))
-    assert [cell.gpus for cell in efficient(reversed(cells))] == [1, 4, 16]
+    assert [cell.gpus for cell in efficient_cells(reversed(cells))] == [1, 4, 16]
 
 
 def test_a_cell_that_serves_more_by_rounding_only_is_not_efficient() -> None:
-    assert [cell.gpus for cell in efficient((Cell(8, 0.7), Cell(16, 1.4 * (1 + 1e-12))))] == [8]
+    assert [cell.gpus for cell in efficient_cells((Cell(8, 0.7), Cell(16, 1.4 * (1 + 1e-12))))] == [8]
 
 
 def test_rounding_does_not_cost_a_cell() -> None:
@@ -76,19 +76,19 @@ def test_nothing_is_served_by_nothing() -> None:
 
 
 def test_what_no_mixture_serves_is_infeasible() -> None:
-    with pytest.raises(InfeasibleError, match=r"none of them serves anything, and 1 requests/s"):
+    with pytest.raises(InfeasibleError, match=r"all cells have rate 0, but 1 requests/s"):
         fewest_gpus([Cell(1, 0.0)], 1.0)
-    with pytest.raises(InfeasibleError, match=r"budget of 3 GPUs: no cell fits: the smallest that .* takes 8"):
+    with pytest.raises(InfeasibleError, match=r"budget of 3 GPUs: no cell fits: the smallest .* needs 8"):
         most_requests(QWEN_3_OMNI, 3)
 
 
 @pytest.mark.parametrize(
     ("gpus", "rate", "error"),
     [
-        (3, 1.0, "has to be a power of two, not 3"),
-        (0, 1.0, "has to be a power of two, not 0"),
-        (2, -1.0, "its rate has to be at least 0, not -1"),
-        (2, math.nan, "its rate has to be at least 0, not nan"),
+        (3, 1.0, "must be a power of two, not 3"),
+        (0, 1.0, "must be a power of two, not 0"),
+        (2, -1.0, "the rate must be at least 0, not -1"),
+        (2, math.nan, "the rate must be at least 0, not nan"),
     ],
 )
 def test_a_cell_that_makes_no_sense_is_refused(gpus: int, rate: float, error: str) -> None:
@@ -97,13 +97,13 @@ def test_a_cell_that_makes_no_sense_is_refused(gpus: int, rate: float, error: st
 
 
 def test_two_cells_of_a_size_are_refused() -> None:
-    with pytest.raises(InvalidInputError, match="there are two of 2 GPUs"):
+    with pytest.raises(InvalidInputError, match="two cells have 2 GPUs"):
         fewest_gpus([*TWO, Cell(2, 3.0)], 1.0)
 
 
 @pytest.mark.parametrize("rate", [-1.0, math.nan, math.inf])
 def test_a_target_that_makes_no_sense_is_refused(rate: float) -> None:
-    with pytest.raises(InvalidInputError, match="rate: has to be a number of at least 0"):
+    with pytest.raises(InvalidInputError, match="rate: must be a number of at least 0"):
         fewest_gpus(TWO, rate)
 
 
@@ -133,7 +133,7 @@ def test_a_new_target_costs_the_fewest_gpus_and_then_the_fewest_starts_and_stops
     rng = Random(seed)
     cells, rate = random_cells(rng, [4, 8, 16, 32]), rng.randint(0, 1500)
     running = {cell.gpus: rng.randint(0, 4) for cell in cells}
-    way = adapt(cells, running, float(rate))
+    way = adapt_mixture(cells, running, float(rate))
     fewest = fewest_gpus(cells, float(rate)).gpus
     assert way.mixture.gpus == fewest
     assert way.mixture.rate >= rate
@@ -151,14 +151,14 @@ def test_a_new_target_costs_the_fewest_gpus_and_then_the_fewest_starts_and_stops
 
 def test_what_runs_is_kept_where_it_can_be() -> None:
     cells = (Cell(1, 1.0), Cell(2, 2.0), Cell(4, 4.0))
-    way = adapt(cells, {1: 4}, 6.0)
+    way = adapt_mixture(cells, {1: 4}, 6.0)
     assert (way.starts, way.stops, way.mixture.gpus) == ({2: 1}, {}, 6)
-    assert adapt(cells, {4: 1, 1: 2}, 6.0).changes == 0
-    assert adapt(cells, {4: 1, 1: 2}, 0.0).stops == {1: 2, 4: 1}
+    assert adapt_mixture(cells, {4: 1, 1: 2}, 6.0).changes == 0
+    assert adapt_mixture(cells, {4: 1, 1: 2}, 0.0).stops == {1: 2, 4: 1}
 
 
 def test_what_runs_has_to_be_of_known_cells() -> None:
-    with pytest.raises(InvalidInputError, match=r"running\.8: is the size of no cell"):
-        adapt(TWO, {8: 1}, 1.0)
-    with pytest.raises(InvalidInputError, match=r"running\.2: has to be at least 0, not -1"):
-        adapt(TWO, {2: -1}, 1.0)
+    with pytest.raises(InvalidInputError, match=r"running\.8: no cell has this size"):
+        adapt_mixture(TWO, {8: 1}, 1.0)
+    with pytest.raises(InvalidInputError, match=r"running\.2: must be at least 0, not -1"):
+        adapt_mixture(TWO, {2: -1}, 1.0)

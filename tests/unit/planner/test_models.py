@@ -28,5 +28,5 @@ def test_modalities_of_components_that_the_model_lacks_are_refused() -> None:
     fields = shipped_model("qwen-image").dump().replace('"image_generator"\n      ]\n    }\n  }', '"painter"]}}')
     assert "painter" in fields
 
-    with pytest.raises(InvalidInputError, match="modalities: painter: no component of the model"):
+    with pytest.raises(InvalidInputError, match="modalities: painter: not a component of the model"):
         ModelDocument.parse(fields, "m.json")

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from cornserve_planner.errors import InfeasibleError
 from cornserve_planner.plan import Objective
-from cornserve_planner.problem import Problem
+from cornserve_planner.problem import PlanningProblem
 from cornserve_planner.solve.budget import Budget
-from cornserve_planner.solve.engine import Engine, Solver
 from cornserve_planner.solve.milp import max_rate, min_dollars, min_gpus
-from cornserve_planner.strategies import costs_reached, rates_reached
+from cornserve_planner.solve.solver import SolverEngine, SolverSettings
+from cornserve_planner.strategies import strategy_costs, strategy_rates
 from tests.unit.planner.brute_force import CLOSE, Array, BruteForce, problems
 
 quickly = settings(derandomize=True, deadline=None, max_examples=800)
@@ -27,7 +27,7 @@ def least(values: Array, among: Array) -> Array:
 
 @given(problems, st.integers(1, GPUS))
 @quickly
-def test_no_plan_within_a_budget_serves_more(problem: Problem, gpus: int) -> None:
+def test_no_plan_within_a_budget_serves_more(problem: PlanningProblem, gpus: int) -> None:
     every = BruteForce(problem, gpus)
     if every.rates.max() == 0:
         with pytest.raises(InfeasibleError, match="the budget of"):
@@ -41,13 +41,13 @@ def test_no_plan_within_a_budget_serves_more(problem: Problem, gpus: int) -> Non
     best = least(every.gpus_of, every.serving(every.rates.max()))
     assert plan.gpus == every.gpus_of[best].min()
     assert len(plan.replicas) == every.kinds_of[best].min()
-    for reached in rates_reached(problem, Budget(gpus=gpus)):
+    for reached in strategy_rates(problem, Budget(gpus=gpus)):
         assert reached.rate <= plan.rate * (1 + CLOSE)
 
 
 @given(problems, st.integers(1, 64))
 @quickly
-def test_no_plan_serves_a_rate_with_fewer_gpus_or_dollars(problem: Problem, percent: int) -> None:
+def test_no_plan_serves_a_rate_with_fewer_gpus_or_dollars(problem: PlanningProblem, percent: int) -> None:
     every = BruteForce(problem, GPUS)
     rate = every.rates.max() * percent / 64
     if rate == 0:
@@ -64,13 +64,15 @@ def test_no_plan_serves_a_rate_with_fewer_gpus_or_dollars(problem: Problem, perc
     best = least(every.dollars_of, serving)
     assert cheap.value == pytest.approx(every.dollars_of[best].min())
     assert cheap.gpus == every.gpus_of[best].min()
-    for reached in costs_reached(problem, rate):
+    for reached in strategy_costs(problem, rate):
         assert reached.value(Objective.GPUS) >= plan.gpus
 
 
 @given(problems, st.integers(0, GPUS), st.integers(0, GPUS), st.sampled_from([None, 3.0, 6.5]))
 @settings(derandomize=True, deadline=None, max_examples=400)
-def test_budgets_of_gpu_types_and_dollars_are_kept(problem: Problem, a: int, b: int, dollars: float | None) -> None:
+def test_budgets_of_gpu_types_and_dollars_are_kept(
+    problem: PlanningProblem, a: int, b: int, dollars: float | None
+) -> None:
     every = BruteForce(problem, a + b)
     within: Array = np.ones(len(every.rates), dtype=bool)
     for name, limit in (("A", a), ("B", b)):
@@ -88,11 +90,11 @@ def test_budgets_of_gpu_types_and_dollars_are_kept(problem: Problem, a: int, b: 
 
 @given(problems, st.integers(2, 24))
 @settings(derandomize=True, deadline=None, max_examples=25)
-def test_highs_and_cbc_agree(problem: Problem, gpus: int) -> None:
-    plans = [max_rate(problem, Budget(gpus=gpus + 6), Solver(engine)) for engine in Engine]
+def test_highs_and_cbc_agree(problem: PlanningProblem, gpus: int) -> None:
+    plans = [max_rate(problem, Budget(gpus=gpus + 6), SolverSettings(engine)) for engine in SolverEngine]
     assert plans[0].rate == pytest.approx(plans[1].rate, rel=CLOSE)
     assert plans[0].gpus == plans[1].gpus
     assert len(plans[0].replicas) == len(plans[1].replicas)
-    fewest = [min_gpus(problem, plans[0].rate * 0.9, solver=Solver(engine)) for engine in Engine]
+    fewest = [min_gpus(problem, plans[0].rate * 0.9, solver=SolverSettings(engine)) for engine in SolverEngine]
     assert fewest[0].gpus == fewest[1].gpus
     assert len(fewest[0].replicas) == len(fewest[1].replicas)

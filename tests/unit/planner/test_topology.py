@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from cornserve_planner.errors import InfeasibleError, InvalidInputError
 from cornserve_planner.graph import DeploymentOption
-from cornserve_planner.problem import Problem, Route
+from cornserve_planner.problem import PlanningProblem, RequestPath
 from cornserve_planner.solve import milp, topology
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.cluster import Cluster
-from cornserve_planner.solve.engine import Engine, Solver
+from cornserve_planner.solve.solver import SolverEngine, SolverSettings
 from cornserve_planner.solve.topology import PlacedPlan
 
 MB = 1e6
@@ -22,25 +22,25 @@ ENCODER = DeploymentOption("E", ("encoder",))
 LLM = DeploymentOption("L", ("llm",))
 BOTH = DeploymentOption("EL", ("encoder", "llm"))
 
-APART = Problem((ENCODER, LLM), {"image": 1.0}, (Route("image", "E → L", {"E": 1.0, "L": 3.0}),))
+APART = PlanningProblem((ENCODER, LLM), {"image": 1.0}, (RequestPath("image", "E → L", {"E": 1.0, "L": 3.0}),))
 """One encoder keeps three language models busy, at one request per second."""
 
 
-def one_megabyte(route: Route) -> Mapping[tuple[str, str], float]:
-    return dict.fromkeys(itertools.pairwise(route.seconds), MB)
+def one_megabyte(path: RequestPath) -> Mapping[tuple[str, str], float]:
+    return dict.fromkeys(itertools.pairwise(path.seconds), MB)
 
 
-def problem(encode: float, generate: float, together: float, images: float) -> Problem:
+def problem(encode: float, generate: float, together: float, images: float) -> PlanningProblem:
     """Seconds of a request with an image in E, L and EL, and the share of those with one."""
-    return Problem(
+    return PlanningProblem(
         (ENCODER, LLM, BOTH),
         {"image": images, "text": 1 - images},
         (
-            Route("image", "E → L", {"E": encode, "L": generate}),
-            Route("image", "E → EL", {"E": encode, "EL": generate}),
-            Route("image", "EL", {"EL": together}),
-            Route("text", "L", {"L": generate}),
-            Route("text", "EL", {"EL": generate}),
+            RequestPath("image", "E → L", {"E": encode, "L": generate}),
+            RequestPath("image", "E → EL", {"E": encode, "EL": generate}),
+            RequestPath("image", "EL", {"EL": together}),
+            RequestPath("text", "L", {"L": generate}),
+            RequestPath("text", "EL", {"EL": generate}),
         ),
     )
 
@@ -64,9 +64,9 @@ problems = st.builds(
         (0.0, 2 / 3),
     ],
 )
-@pytest.mark.parametrize("engine", Engine)
-def test_bandwidth_binds_as_by_hand(bandwidth: float, rate: float, engine: Engine) -> None:
-    placed = topology.max_rate(APART, Cluster.uniform(2, 2, bandwidth), one_megabyte, Solver(engine))
+@pytest.mark.parametrize("engine", SolverEngine)
+def test_bandwidth_binds_as_by_hand(bandwidth: float, rate: float, engine: SolverEngine) -> None:
+    placed = topology.max_rate(APART, Cluster.uniform(2, 2, bandwidth), one_megabyte, SolverSettings(engine))
 
     assert placed.plan.rate == pytest.approx(rate)
     assert placed.plan.bound == pytest.approx(rate)
@@ -77,21 +77,21 @@ def test_bandwidth_binds_as_by_hand(bandwidth: float, rate: float, engine: Engin
 
 
 def test_a_link_binds_in_its_direction_only() -> None:
-    wide = Problem(
+    wide = PlanningProblem(
         (ENCODER, DeploymentOption("L", ("llm",), gpus=3)),
         {"image": 1.0},
-        (Route("image", "E → L", {"E": 1.0, "L": 1.0}),),
+        (RequestPath("image", "E → L", {"E": 1.0, "L": 1.0}),),
     )
     to_the_language_model = Cluster((1, 3), ((0.0, MB), (0.0, 0.0)))
     from_it = Cluster((1, 3), ((0.0, 0.0), (MB, 0.0)))
 
     assert topology.max_rate(wide, to_the_language_model, one_megabyte).plan.rate == pytest.approx(1.0)
-    with pytest.raises(InfeasibleError, match="some type cannot be served at all"):
+    with pytest.raises(InfeasibleError, match="some request type cannot be served over"):
         topology.max_rate(wide, from_it, one_megabyte)
 
 
 def test_traffic_that_is_none_needs_no_link() -> None:
-    placed = topology.max_rate(APART, Cluster.uniform(2, 2, 0.0), lambda route: {})
+    placed = topology.max_rate(APART, Cluster.uniform(2, 2, 0.0), lambda path: {})
 
     assert placed.plan.rate == pytest.approx(1.0)
     assert placed.flows == ()
@@ -99,7 +99,7 @@ def test_traffic_that_is_none_needs_no_link() -> None:
 
 @settings(derandomize=True, deadline=None, max_examples=25)
 @given(problems, st.sampled_from([1, 2, 3]))
-def test_with_bandwidth_enough_nodes_are_as_good_as_one(instance: Problem, gpus: int) -> None:
+def test_with_bandwidth_enough_nodes_are_as_good_as_one(instance: PlanningProblem, gpus: int) -> None:
     free = milp.max_rate(instance, Budget(gpus=2 * gpus))
     placed = topology.max_rate(instance, Cluster.uniform(2, gpus, math.inf), one_megabyte)
 
@@ -109,36 +109,39 @@ def test_with_bandwidth_enough_nodes_are_as_good_as_one(instance: Problem, gpus:
 
 @settings(derandomize=True, deadline=None, max_examples=25)
 @given(problems)
-def test_without_a_network_the_best_placement_is_that_of_brute_force(instance: Problem) -> None:
+def test_without_a_network_the_best_placement_is_that_of_brute_force(instance: PlanningProblem) -> None:
     placed = topology.max_rate(instance, Cluster.uniform(2, 2, 0.0), one_megabyte)
 
     assert placed.plan.rate == pytest.approx(max(_rates_of_all_placements(instance, nodes=2, gpus=2)), rel=1e-6)
 
 
-def _rates_of_all_placements(instance: Problem, nodes: int, gpus: int) -> Iterator[float]:
+def _rates_of_all_placements(instance: PlanningProblem, nodes: int, gpus: int) -> Iterator[float]:
     """As if the same option were another one on another node, and routes stayed on theirs."""
     options = [(option.name, node) for node in range(nodes) for option in instance.options]
-    apart = Problem(
+    apart = PlanningProblem(
         tuple(DeploymentOption(f"{name}@{node}", ("any",)) for name, node in options),
         instance.shares,
         tuple(
-            Route(route.type, f"{route.path}@{node}", {f"{name}@{node}": it for name, it in route.seconds.items()})
-            for route in instance.routes
+            RequestPath(
+                path.type, f"{path.name}@{node}", {f"{name}@{node}": seconds for name, seconds in path.seconds.items()}
+            )
+            for path in instance.paths
             for node in range(nodes)
         ),
     )
     for counts in itertools.product(range(gpus + 1), repeat=len(options)):
         used = [
-            sum(count for count, (_, node) in zip(counts, options, strict=True) if node == it) for it in range(nodes)
+            sum(count for count, (_, node) in zip(counts, options, strict=True) if node == wanted)
+            for wanted in range(nodes)
         ]
         if used == [gpus] * nodes:
-            replicas = {f"{name}@{node}": it for it, (name, node) in zip(counts, options, strict=True) if it}
+            replicas = {f"{name}@{node}": count for count, (name, node) in zip(counts, options, strict=True) if count}
             yield milp.capacity(apart, replicas)[0]
 
 
 @settings(derandomize=True, deadline=None, max_examples=25)
 @given(problems, st.lists(st.sampled_from([0.0, 0.1, 0.3, 1.0]), min_size=2, max_size=2))
-def test_no_replica_and_no_link_has_more_than_it_can(instance: Problem, bandwidths: list[float]) -> None:
+def test_no_replica_and_no_link_has_more_than_it_can(instance: PlanningProblem, bandwidths: list[float]) -> None:
     there, back = (bandwidth * MB for bandwidth in bandwidths)
     cluster = Cluster((2, 1), ((0.0, there), (back, 0.0)))
     placed = topology.max_rate(instance, cluster, one_megabyte)
@@ -152,9 +155,9 @@ def test_no_replica_and_no_link_has_more_than_it_can(instance: Problem, bandwidt
     _check_shares(placed, instance)
 
 
-def _check_shares(placed: PlacedPlan, instance: Problem) -> None:
+def _check_shares(placed: PlacedPlan, instance: PlanningProblem) -> None:
     for name, share in instance.shares.items():
-        rate = sum(it.rate for it in placed.plan.rates if it.type == name)
+        rate = sum(entry.rate for entry in placed.plan.rates if entry.type == name)
         assert rate == pytest.approx(share * placed.plan.rate, abs=1e-7)
 
 
@@ -172,7 +175,7 @@ def test_fewest_gpus_are_found_for_a_rate() -> None:
 
 def test_a_rate_that_only_the_network_forbids_is_infeasible_with_what_it_allows() -> None:
     with pytest.raises(
-        InfeasibleError, match=r"bandwidth: 0.9 requests/s are wanted.* 0.6667 are the most.* network 1$"
+        InfeasibleError, match=r"bandwidth: 0.9 requests/s are requested.* at most 0.6667 .*limits: 1\)$"
     ):
         topology.min_gpus(APART, Cluster.uniform(2, 2, 0.0), one_megabyte, 0.9)
 
@@ -183,13 +186,15 @@ def test_a_rate_that_no_cluster_serves_is_infeasible_as_without_a_network() -> N
 
 
 def test_nodes_too_small_for_what_has_to_stay_together_are_infeasible() -> None:
-    with pytest.raises(InfeasibleError, match="some type cannot be served at all"):
+    with pytest.raises(InfeasibleError, match="some request type cannot be served over"):
         topology.max_rate(APART, Cluster.uniform(2, 1, 0.0), one_megabyte)
 
 
 def test_replicas_do_not_span_nodes() -> None:
-    wide = Problem(
-        (DeploymentOption("EL", ("encoder", "llm"), gpus=2),), {"image": 1.0}, (Route("image", "EL", {"EL": 1.0}),)
+    wide = PlanningProblem(
+        (DeploymentOption("EL", ("encoder", "llm"), gpus=2),),
+        {"image": 1.0},
+        (RequestPath("image", "EL", {"EL": 1.0}),),
     )
 
     assert topology.max_rate(wide, Cluster.uniform(2, 3, math.inf), one_megabyte).replicas == {"EL": (1, 1)}
@@ -197,7 +202,7 @@ def test_replicas_do_not_span_nodes() -> None:
 
 def test_a_gap_that_is_good_enough_is_reported() -> None:
     instance = problem(0.2, 1.0, 1.6, 0.5)
-    placed = topology.max_rate(instance, Cluster.uniform(3, 3, 0.1 * MB), one_megabyte, Solver(gap=0.9))
+    placed = topology.max_rate(instance, Cluster.uniform(3, 3, 0.1 * MB), one_megabyte, SolverSettings(gap=0.9))
 
     assert placed.plan.rate <= placed.plan.bound
     assert placed.plan.proven == (placed.plan.gap < 1e-6)

@@ -7,7 +7,7 @@ import pytest
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.graph import RequestType
 from cornserve_planner.models import shipped_model
-from cornserve_planner.problem import Route
+from cornserve_planner.problem import RequestPath
 from cornserve_planner.profiles.architecture import Architectures
 from cornserve_planner.traffic import CORNSERVE_TABLE_1, EdgeBytes
 
@@ -21,7 +21,7 @@ def _bytes(model: str, components: set[str], others: dict[str, float] | None = N
     return {
         valid.path.name: {
             f"{start} > {end}": round(size / 1e6, 1)
-            for (start, end), size in traffic(Route(valid.type.name, valid.path.name, {}, valid.steps)).items()
+            for (start, end), size in traffic(RequestPath(valid.type.name, valid.path.name, {}, valid.steps)).items()
         }
         for valid in graph.valid_paths(RequestType("t", frozenset(components)))
     }
@@ -53,7 +53,9 @@ def test_a_thinker_sends_its_hidden_states_and_encoders_their_embeddings_togethe
 def test_what_another_component_hands_on_has_to_be_said() -> None:
     components = {"llm", "talker", "vocoder"}
 
-    with pytest.raises(InvalidInputError, match=r"components\.talker: hands on nobody knows what: say how many bytes"):
+    with pytest.raises(
+        InvalidInputError, match=r"components\.talker: the size of its output is unknown: give its bytes in `others`"
+    ):
         _bytes("qwen3-omni-30b-a3b", components)
     found = _bytes("qwen3-omni-30b-a3b", components, {"talker": 1e6})
     assert found["encoders+llm → talker → vocoder"]["talker > vocoder"] == 1.0

@@ -10,12 +10,12 @@ from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.profiles.architecture import Architectures
 from cornserve_planner.transfer import (
     PCIE_4,
-    Link,
+    NetworkLink,
     TransferRatio,
     embedding_bytes,
-    feasibility,
     hidden_state_bytes,
     kv_cache_bytes,
+    transfer_feasibility,
 )
 
 MIB = 2**20
@@ -72,32 +72,35 @@ def test_pcie_carries_embeddings_and_not_keys_and_values() -> None:
     """[H Eq. 4], with 53 ms of encoding an image: 6.82 s for a batch of 128 [H Table 6]."""
     ratio = TransferRatio(MODELS["llava-1.5-7b"].decoder(), 576, 128)
 
-    embeddings = feasibility(PCIE_4, ratio.embedding_bytes, 6.82 / 128, most=0.01)
-    keys_and_values = feasibility(PCIE_4, ratio.kv_bytes, 6.82 / 128, most=0.01)
+    embeddings = transfer_feasibility(PCIE_4, ratio.embedding_bytes, 6.82 / 128, most=0.01)
+    keys_and_values = transfer_feasibility(PCIE_4, ratio.kv_bytes, 6.82 / 128, most=0.01)
 
     assert embeddings.feasible
     assert embeddings.seconds == pytest.approx(0.19e-3, rel=0.01)
     assert not keys_and_values.feasible
-    assert feasibility(
-        Link("just enough", keys_and_values.needed * 1.001), ratio.kv_bytes, 6.82 / 128, most=0.01
+    assert transfer_feasibility(
+        NetworkLink("just enough", keys_and_values.needed * 1.001), ratio.kv_bytes, 6.82 / 128, most=0.01
     ).feasible
 
 
 def test_a_link_with_too_long_a_latency_is_never_fast_enough() -> None:
-    assert feasibility(Link("moon", 1e12, latency=1.3), 1e6, 1.0).needed == math.inf
+    assert transfer_feasibility(NetworkLink("moon", 1e12, latency=1.3), 1e6, 1.0).needed == math.inf
 
 
 @pytest.mark.parametrize(
     ("make", "error"),
     [
-        (lambda: Link("l", -1), "bandwidth: has to be a number above 0, not -1"),
-        (lambda: Link("l", 1, latency=float("nan")), "latency: has to be a number of at least 0 seconds, not nan"),
-        (lambda: embedding_bytes(0, 5), "hidden: has to be a number above 0, not 0"),
-        (lambda: TransferRatio(MODELS["llava-1.5-7b"].decoder(), 576, -1), "text_tokens: has to be at least 0, not -1"),
-        (lambda: TransferRatio(MODELS["llava-1.5-7b"].decoder(), 0), "vision_tokens: has to be a number above 0"),
-        (lambda: feasibility(PCIE_4, 1, 0), "producer_seconds: has to be a number above 0, not 0"),
-        (lambda: MODELS["gpt-2"], "model: 'gpt-2' is not known; known are"),
-        (lambda: MODELS["flux.1-dev"].decoder("llm"), "component: 'llm' is no Decoder of dit"),
+        (lambda: NetworkLink("l", -1), "bandwidth: must be a number above 0, not -1"),
+        (
+            lambda: NetworkLink("l", 1, latency=float("nan")),
+            "latency: must be a number of at least 0 seconds, not nan",
+        ),
+        (lambda: embedding_bytes(0, 5), "hidden: must be a number above 0, not 0"),
+        (lambda: TransferRatio(MODELS["llava-1.5-7b"].decoder(), 576, -1), "text_tokens: must be at least 0, not -1"),
+        (lambda: TransferRatio(MODELS["llava-1.5-7b"].decoder(), 0), "vision_tokens: must be a number above 0"),
+        (lambda: transfer_feasibility(PCIE_4, 1, 0), "producer_seconds: must be a number above 0, not 0"),
+        (lambda: MODELS["gpt-2"], "model: unknown model 'gpt-2': use one of"),
+        (lambda: MODELS["flux.1-dev"].decoder("llm"), "component: 'llm' is not a DecoderShape; the components are dit"),
     ],
 )
 def test_what_makes_no_sense_is_refused(make: object, error: str) -> None:

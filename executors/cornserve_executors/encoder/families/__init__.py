@@ -1,1 +1,1 @@
-"""What tells one family of multimodal models from another, a file for each."""
+"""The families of multimodal models whose encoders can be loaded: one module for each."""

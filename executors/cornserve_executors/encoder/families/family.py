@@ -1,4 +1,4 @@
-"""What the encoder has to know of a family of multimodal models."""
+"""The interface of an encoder family."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from cornserve_executors.media.images import ImageSize
 
 @dataclass(frozen=True, slots=True)
 class EncodingPlan:
-    """What an image will become."""
+    """The result of encoding an image, computed from its size alone."""
 
     patches: int
-    """What the vision tower sees of it, after preprocessing: how much work it is."""
+    """Patches that the vision tower processes: a measure of the work."""
     rows: int
-    """Embeddings, and so places that it takes in a prompt."""
+    """Number of embeddings, and of placeholder tokens in a prompt."""
     fields: dict[str, list[int]]
-    """What the language model has to know besides, by vLLM's names."""
+    """Further inputs of the language model, under vLLM's names."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedImage:
-    """An image as the vision tower takes it."""
+    """The input of the vision tower for one image."""
 
     pixels: torch.Tensor
-    """On the host; patches or tiles, as the family has it, in the first dimension."""
+    """A tensor on the host. Its first dimension counts patches or tiles, depending on the family."""
     plan: EncodingPlan
 
 
 class EncoderFamily(ABC):
-    """Prepares and encodes images for one model, just as transformers does.
+    """Preprocesses and encodes images for one model, exactly as transformers does.
 
     Args:
-        model: transformers' model, of which nothing but `submodules` is there.
-        processor: transformers' image processor.
+        model: a transformers model that contains only `submodules`.
+        processor: its image processor.
     """
 
     submodules: ClassVar[frozenset[str]]
-    """The vision tower and the projector, as transformers' model names them."""
+    """transformers' names of the vision tower and the projector."""
 
     def __init__(self, model: Any, processor: Any) -> None:
         self.model = model
@@ -51,38 +51,39 @@ class EncoderFamily(ABC):
 
     @property
     def hidden_size(self) -> int:
-        """Of the language model."""
+        """The hidden size of the language model."""
         return int(self.model.config.text_config.hidden_size)
 
     @abstractmethod
     def plan(self, size: ImageSize) -> EncodingPlan:
-        """What an image of so many pixels becomes.
+        """Returns the plan for an image of this size.
 
         Raises:
-            ValueError: the model takes no image of this shape.
+            ValueError: the model does not accept images of this shape.
         """
 
     @abstractmethod
     def prepare(self, image: PIL.Image.Image) -> torch.Tensor:
-        """Its pixels, as the model's own processor makes them, on the host. Blocks; several threads do this at once.
+        """Returns the pixels that the model's processor produces, on the host. Blocks. Called in several threads.
 
         Args:
-            image: in RGB, upright.
+            image: an upright RGB image.
         """
 
     @abstractmethod
     def encode(self, images: Sequence[PreparedImage]) -> Sequence[torch.Tensor]:
-        """The embeddings of each, as transformers' `get_image_features` makes them. Blocks; a GPU may still be
-        computing when this returns.
+        """Returns the embeddings of each image, equal to those of transformers' `get_image_features`.
+
+        Blocks, except that a GPU may still be computing when this returns.
 
         Returns:
-            for each image a tensor of shape `(plan.rows, hidden_size)`, on the model's device, in its dtype.
+            For each image, a tensor of shape `(plan.rows, hidden_size)` on the model's device, in its dtype.
 
         Raises:
-            torch.OutOfMemoryError: the device has no memory for the batch.
+            torch.OutOfMemoryError: the batch does not fit into the device's memory.
         """
 
-    def on_device(self, images: Sequence[PreparedImage]) -> torch.Tensor:
-        """The pixels of all of them, one after the other in the first dimension."""
+    def concatenate_on_device(self, images: Sequence[PreparedImage]) -> torch.Tensor:
+        """Concatenates the pixels of all images along the first dimension, on the model's device."""
         pixels = torch.cat([image.pixels for image in images])
         return pixels.to(self.model.device, non_blocking=True)

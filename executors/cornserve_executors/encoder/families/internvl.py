@@ -1,4 +1,4 @@
-"""InternVL 3, as it is in transformers: an image is cut into square tiles, with a small one of the whole."""
+"""InternVL 3 in transformers' format. An image is split into square tiles, plus a thumbnail of the whole image."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cornserve_executors.encoder.families.family import EncoderFamily, EncodingP
 from cornserve_executors.media.images import ImageSize
 
 _CROPPING = {"crop_to_patches": True}
-"""What InternVL's processor tells its image processor, whatever that one's own settings say."""
+"""InternVL's processor passes this to its image processor, and so overrides the image processor's own settings."""
 
 
 class InternVL(EncoderFamily):
@@ -31,6 +31,6 @@ class InternVL(EncoderFamily):
         return pixels
 
     def encode(self, images: Sequence[PreparedImage]) -> Sequence[torch.Tensor]:
-        tiles: torch.Tensor = self.model.get_image_features(self.on_device(images)).pooler_output
+        tiles: torch.Tensor = self.model.get_image_features(self.concatenate_on_device(images)).pooler_output
         rows: Sequence[torch.Tensor] = tiles.flatten(0, 1).split([image.plan.rows for image in images])
         return rows

@@ -1,4 +1,4 @@
-"""Qwen2.5-VL: an image keeps its shape, and is as many patches as it has room for."""
+"""Qwen2.5-VL. An image keeps its aspect ratio; the number of patches depends on its size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cornserve_executors.media.images import ImageSize
 
 
 class Qwen25VL(EncoderFamily):
-    submodules = frozenset({"visual"})  # The projector, Qwen's merger, is its last module.
+    submodules = frozenset({"visual"})  # Includes the projector, Qwen's merger.
 
     def plan(self, size: ImageSize) -> EncodingPlan:
         patch, merge = self.processor.patch_size, self.processor.merge_size
@@ -34,5 +34,7 @@ class Qwen25VL(EncoderFamily):
 
     def encode(self, images: Sequence[PreparedImage]) -> Sequence[torch.Tensor]:
         grids = torch.tensor([image.plan.fields["image_grid_thw"] for image in images], device=self.model.device)
-        rows: Sequence[torch.Tensor] = self.model.get_image_features(self.on_device(images), grids).pooler_output
+        rows: Sequence[torch.Tensor] = self.model.get_image_features(
+            self.concatenate_on_device(images), grids
+        ).pooler_output
         return rows

@@ -1,4 +1,4 @@
-"""The families whose encoders can be loaded, by transformers' name for their models."""
+"""Maps transformers' model types to encoder families."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from cornserve_executors.encoder.families.family import EncoderFamily
 from cornserve_executors.encoder.families.internvl import InternVL
 from cornserve_executors.encoder.families.qwen2_5_vl import Qwen25VL
 
-FAMILIES: dict[str, type[EncoderFamily]] = {"internvl": InternVL, "qwen2_5_vl": Qwen25VL}
+ENCODER_FAMILIES: dict[str, type[EncoderFamily]] = {"internvl": InternVL, "qwen2_5_vl": Qwen25VL}

@@ -15,5 +15,5 @@ def shipped_workload(model: ModelDocument) -> Workload:
     """Raises `InvalidInputError` if there is none for the model."""
     file = _HERE / f"{model.name}.yaml"
     if not file.is_file():
-        raise InvalidInputError("workload", f"none is shipped for {model.name!r}: give a file")
+        raise InvalidInputError("workload", f"no shipped workload for {model.name!r}: give a file")
     return WorkloadDocument.read_shipped(file).of_types()

@@ -6,17 +6,17 @@ import pytest
 
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.models import shipped_model, shipped_models
-from cornserve_planner.profiles.gpus import Gpus
-from cornserve_planner.profiles.profile import BatchLatency, Profile, shipped_profiles
+from cornserve_planner.profiles.gpus import GpuCatalog
+from cornserve_planner.profiles.profile import BatchLatency, ModelProfile, shipped_profiles
 from cornserve_planner.profiles.published import PublishedFigures
 
 
 @pytest.mark.parametrize("name", shipped_models())
 def test_a_shipped_profile_is_about_options_of_the_shipped_model(name: str) -> None:
-    model, profile = shipped_model(name), Profile.shipped(name)
+    model, profile = shipped_model(name), ModelProfile.shipped(name)
 
     assert {entry.option for entry in profile.options} <= model.options.keys()
-    assert {entry.gpu for entry in profile.options} <= Gpus.shipped().gpus.keys()
+    assert {entry.gpu for entry in profile.options} <= GpuCatalog.shipped().gpus.keys()
     for entry in profile.options:
         for throughput in entry.throughput:
             for part in throughput.mix:
@@ -25,14 +25,16 @@ def test_a_shipped_profile_is_about_options_of_the_shipped_model(name: str) -> N
 
 @pytest.mark.parametrize("name", sorted(set(shipped_models()) - {"qwen3-omni-30b-a3b"}))
 def test_every_option_of_a_model_with_published_rates_has_a_rate(name: str) -> None:
-    model, profile = shipped_model(name), Profile.shipped(name)
+    model, profile = shipped_model(name), ModelProfile.shipped(name)
 
     for option, entry in model.options.items():
-        assert any(found.throughput for found in profile.of(option, entry.gpu) if found.gpus == entry.gpus), option
+        assert any(found.throughput for found in profile.for_option(option, entry.gpu) if found.gpus == entry.gpus), (
+            option
+        )
 
 
 def test_rates_are_those_of_table_1() -> None:
-    omni = Profile.shipped("qwen2.5-omni-7b")
+    omni = ModelProfile.shipped("qwen2.5-omni-7b")
 
     published = {
         entry.option: entry.throughput[0].rate.value
@@ -49,7 +51,7 @@ def test_rates_are_those_of_table_1() -> None:
 
 
 def test_what_was_not_published_is_tagged_as_predicted_and_says_how() -> None:
-    (monolith,) = Profile.shipped("qwen2.5-omni-7b").of("monolith")
+    (monolith,) = ModelProfile.shipped("qwen2.5-omni-7b").for_option("monolith")
 
     rate = monolith.throughput[0].rate
     assert rate.tag == "predicted"
@@ -58,7 +60,7 @@ def test_what_was_not_published_is_tagged_as_predicted_and_says_how() -> None:
 
 
 def test_start_up_is_that_of_table_4() -> None:
-    (language,) = (it for it in Profile.shipped("qwen2.5-omni-7b").of("llm") if it.startup)
+    (language,) = (entry for entry in ModelProfile.shipped("qwen2.5-omni-7b").for_option("llm") if entry.startup)
 
     assert language.startup is not None
     assert language.startup_cached is not None
@@ -66,20 +68,20 @@ def test_start_up_is_that_of_table_4() -> None:
 
 
 def test_figure_2_is_as_printed() -> None:
-    figures = PublishedFigures.shipped().of("C", "Figure 2")
+    figures = PublishedFigures.shipped().from_paper("C", "Figure 2")
 
     assert len(figures) == 4 * 8
-    assert [it.figure.value for it in figures][:8] == [4.4, 3.5, 2.8, 3.2, 4.4, 2.5, 2.4, 4.2]
-    assert all(it.gpus == {"A100-80GB": 8} for it in figures)
+    assert [entry.figure.value for entry in figures][:8] == [4.4, 3.5, 2.8, 3.2, 4.4, 2.5, 2.4, 4.2]
+    assert all(entry.gpus == {"A100-80GB": 8} for entry in figures)
 
 
 def test_gpu_types_are_given_to_the_solver_with_memory_and_price() -> None:
-    types = {gpu.name: gpu for gpu in Gpus.shipped().types()}
+    types = {gpu.name: gpu for gpu in GpuCatalog.shipped().types()}
 
     assert types.keys() >= {"A100-80GB", "H100", "H200", "RTX-4090", "L4", "B200"}
     assert types["A100-80GB"].memory == 80e9
     assert types["A100-80GB"].price is not None
-    assert Gpus.shipped()["H100"].peak("fp8") == 1979e12
+    assert GpuCatalog.shipped()["H100"].peak("fp8") == 1979e12
 
 
 def test_a_batch_latency_curve_goes_on_between_and_beyond_its_points() -> None:
@@ -106,34 +108,34 @@ options:
 
 
 def test_a_profile_that_is_written_is_read_again() -> None:
-    profile = Profile.parse(PROFILE, "p.yaml")
+    profile = ModelProfile.parse(PROFILE, "p.yaml")
 
-    assert Profile.parse(profile.dump(), "p.json") == profile
+    assert ModelProfile.parse(profile.dump(), "p.json") == profile
 
 
 @pytest.mark.parametrize(
     ("before", "after", "error"),
     [
-        ("value: 12", "value: -12", "options.0.throughput.0.rate.value: has to be greater than 0, not -12"),
-        ("value: 12", "value: 0", "options.0.throughput.0.rate.value: has to be greater than 0, not 0"),
-        ("value: 12", "value: .nan", "options.0.throughput.0.rate.value: has to be a"),
-        ("requests/s", "seconds", "options.0.throughput.0.rate: has to be in requests/s, not in seconds"),
-        ("requests/s", "tokens/s", "options.0.throughput.0.rate: has to be in requests/s, not in tokens/s"),
-        ("requests/s", "requests/min", "options.0.throughput.0.rate.unit: has to be 'requests/s', 'tokens/s'"),
-        ("unit: bytes", "unit: GB", "options.0.weights.unit: has to be"),
-        ("unit: seconds", "unit: bytes", "options.0.startup: has to be in seconds, not in bytes"),
+        ("value: 12", "value: -12", "options.0.throughput.0.rate.value: must be greater than 0, not -12"),
+        ("value: 12", "value: 0", "options.0.throughput.0.rate.value: must be greater than 0, not 0"),
+        ("value: 12", "value: .nan", "options.0.throughput.0.rate.value: must be a"),
+        ("requests/s", "seconds", "options.0.throughput.0.rate: must be in requests/s, not in seconds"),
+        ("requests/s", "tokens/s", "options.0.throughput.0.rate: must be in requests/s, not in tokens/s"),
+        ("requests/s", "requests/min", "options.0.throughput.0.rate.unit: must be 'requests/s', 'tokens/s'"),
+        ("unit: bytes", "unit: GB", "options.0.weights.unit: must be"),
+        ("unit: seconds", "unit: bytes", "options.0.startup: must be in seconds, not in bytes"),
         (
             "tag: measured, source: here}\n        mix",
             "tag: guessed, source: here}\n        mix",
-            "rate.tag: has to be",
+            "rate.tag: must be",
         ),
         ("source: counted", "source: ''", "options.0.weights.source"),
         ("share: 0.5}]", "share: 0.6}]", "options.0.throughput.0: mix: the shares add up to 1.1, not to 1"),
         ("[0.1, 0.2]", "[0.1]", "options.0.latency.0: has 2 batch sizes and 1 durations"),
         ("[1, 2]", "[2, 1]", "options.0.latency.0: batch: the sizes do not ascend"),
-        ("gpu: L4", "gpu: L4\n    colour: red", "options.0.colour: is no field of cornserve-planner/profile"),
-        ("version: 1", "version: 7", "version: is 7, and this release reads only 1"),
-        ("/profile", "/plan", "format: is 'cornserve-planner/plan', and has to be 'cornserve-planner/profile'"),
+        ("gpu: L4", "gpu: L4\n    colour: red", "options.0.colour: is not a field of cornserve-planner/profile"),
+        ("version: 1", "version: 7", "version: unsupported version 7: this release reads version 1"),
+        ("/profile", "/plan", "format: must be 'cornserve-planner/profile', not 'cornserve-planner/plan'"),
         ("\noptions:", "\noptions:\n  - {option: E, gpu: L4}", "options: E on 1 L4 is given twice"),
     ],
 )
@@ -141,7 +143,7 @@ def test_a_wrong_profile_is_refused_with_the_field_and_the_reason(before: str, a
     assert before in PROFILE
 
     with pytest.raises(InvalidInputError) as caught:
-        Profile.parse(PROFILE.replace(before, after, 1), "p.yaml")
+        ModelProfile.parse(PROFILE.replace(before, after, 1), "p.yaml")
     assert "p.yaml: " in str(caught.value)
     assert error in str(caught.value)
 
@@ -149,13 +151,13 @@ def test_a_wrong_profile_is_refused_with_the_field_and_the_reason(before: str, a
 @pytest.mark.parametrize(
     ("make", "error"),
     [
-        (lambda: Profile.shipped("gpt-2"), "model: no profile of 'gpt-2' is shipped; there are"),
-        (lambda: shipped_model("gpt-2"), "model: 'gpt-2' is not known; known are internvl3-38b"),
-        (lambda: Gpus.shipped()["TPU"], "gpu: 'TPU' is not known; known are A100-80GB"),
-        (lambda: Gpus.shipped()["A100-80GB"].peak("fp8"), "dtype: the GPU computes in bf16, not in fp8"),
+        (lambda: ModelProfile.shipped("gpt-2"), "model: no shipped profile for 'gpt-2'"),
+        (lambda: shipped_model("gpt-2"), "model: unknown model 'gpt-2': use one of internvl3-38b"),
+        (lambda: GpuCatalog.shipped()["TPU"], "gpu: unknown GPU type 'TPU': use one of A100-80GB"),
+        (lambda: GpuCatalog.shipped()["A100-80GB"].peak("fp8"), "dtype: the GPU does not support fp8: use one of bf16"),
         (
             lambda: BatchLatency(batch=(2, 4), seconds=(1.0, 2.0), tag="measured", source="here").at(1),
-            r"batch: 1 is outside of the curve, which has \(2, 4\)",
+            r"batch: 1 is outside the measured batch sizes \(2, 4\)",
         ),
     ],
 )

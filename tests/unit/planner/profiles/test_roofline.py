@@ -6,12 +6,12 @@ import pytest
 
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.profiles.accuracy import accuracy, calibrated, comparisons
-from cornserve_planner.profiles.architecture import Architectures, Decoder
-from cornserve_planner.profiles.gpus import Gpus
+from cornserve_planner.profiles.architecture import Architectures, DecoderShape
+from cornserve_planner.profiles.gpus import GpuCatalog
 from cornserve_planner.profiles.roofline import (
-    Efficiency,
-    Machine,
-    Work,
+    ComputeWork,
+    GpuMachine,
+    RooflineEfficiency,
     batch_limit,
     decode_seconds,
     decode_step,
@@ -22,8 +22,8 @@ from cornserve_planner.profiles.roofline import (
     prefill,
 )
 
-MODELS, GPUS = Architectures.shipped(), Gpus.shipped()
-A100 = Machine(GPUS["A100-80GB"])
+MODELS, GPUS = Architectures.shipped(), GpuCatalog.shipped()
+A100 = GpuMachine(GPUS["A100-80GB"])
 
 
 @pytest.mark.parametrize(
@@ -54,18 +54,21 @@ def test_a_sparse_model_computes_with_a_tenth_of_its_parameters() -> None:
 
 
 def test_work_takes_as_long_as_the_slower_of_arithmetic_and_traffic() -> None:
-    machine = Machine(GPUS["A100-80GB"], efficiency=Efficiency(1, 1))
+    machine = GpuMachine(GPUS["A100-80GB"], efficiency=RooflineEfficiency(1, 1))
 
-    assert machine.seconds(Work(312e12, 1)) == pytest.approx(1)
-    assert machine.seconds(Work(1, 2.039e12)) == pytest.approx(1)
-    assert Machine(GPUS["A100-80GB"], count=2, efficiency=Efficiency(1, 1)).seconds(Work(312e12, 1)) == 0.5
-    assert machine.utilisation(Work(156e12, 0), 1.0) == 0.5
+    assert machine.seconds(ComputeWork(312e12, 1)) == pytest.approx(1)
+    assert machine.seconds(ComputeWork(1, 2.039e12)) == pytest.approx(1)
+    assert (
+        GpuMachine(GPUS["A100-80GB"], count=2, efficiency=RooflineEfficiency(1, 1)).seconds(ComputeWork(312e12, 1))
+        == 0.5
+    )
+    assert machine.utilisation(ComputeWork(156e12, 0), 1.0) == 0.5
 
 
 def test_prefill_is_bound_by_arithmetic_and_decode_by_memory() -> None:
     llm = MODELS["qwen2.5-vl-7b"].decoder()
 
-    def arithmetic(work: Work) -> bool:
+    def arithmetic(work: ComputeWork) -> bool:
         return work.flops / A100.gpu.peak() > work.bytes / A100.gpu.bandwidth.value
 
     assert arithmetic(prefill(llm, 1000))
@@ -83,16 +86,16 @@ def test_a_batch_is_as_large_as_the_cache_allows() -> None:
     llm = MODELS["qwen2.5-vl-32b"].decoder()
 
     assert batch_limit(llm, 11_700, A100) == 2
-    assert batch_limit(llm, 11_700, Machine(GPUS["A100-80GB"], count=2)) == 25
-    assert batch_limit(llm, 100, Machine(GPUS["H200"])) == 256
+    assert batch_limit(llm, 11_700, GpuMachine(GPUS["A100-80GB"], count=2)) == 25
+    assert batch_limit(llm, 100, GpuMachine(GPUS["H200"])) == 256
     with pytest.raises(InvalidInputError, match=r"gpu: weights of 65.5 GB and a cache of 0.0 GB exceed 21.6 GB on 1"):
-        batch_limit(llm, 100, Machine(GPUS["L4"]))
+        batch_limit(llm, 100, GpuMachine(GPUS["L4"]))
 
 
 def test_a_second_gpu_helps_decoding_more_than_twice_when_memory_was_short() -> None:
     llm = MODELS["qwen2.5-vl-32b"].decoder()
 
-    one, two = (decode_seconds(llm, 11_600, 100, Machine(GPUS["A100-80GB"], count)) for count in (1, 2))
+    one, two = (decode_seconds(llm, 11_600, 100, GpuMachine(GPUS["A100-80GB"], count)) for count in (1, 2))
 
     assert one > 10 * two
 
@@ -100,7 +103,7 @@ def test_a_second_gpu_helps_decoding_more_than_twice_when_memory_was_short() -> 
 def test_fewer_bits_are_faster() -> None:
     llm = MODELS["qwen2.5-vl-7b"].decoder()
 
-    seconds = [generate_seconds(llm, 1000, 100, Machine(GPUS["H100"], dtype=dtype)) for dtype in ("bf16", "fp8")]
+    seconds = [generate_seconds(llm, 1000, 100, GpuMachine(GPUS["H100"], dtype=dtype)) for dtype in ("bf16", "fp8")]
 
     assert seconds[0] == pytest.approx(2 * seconds[1], rel=0.2)
 
@@ -124,9 +127,14 @@ def test_steps_and_passes_multiply() -> None:
 def test_every_published_figure_that_can_be_is_predicted() -> None:
     found = comparisons()
 
-    table_1 = [it for it in found if it.source == "[C Table 1]"]
+    table_1 = [comparison for comparison in found if comparison.source == "[C Table 1]"]
     assert len(table_1) == 12
-    assert {it.kind for it in found} == {"encoder", "language model", "diffusion", "diffusion on several GPUs"}
+    assert {comparison.kind for comparison in found} == {
+        "encoder",
+        "language model",
+        "diffusion",
+        "diffusion on several GPUs",
+    }
     for comparison in found:
         assert comparison.published > 0
         assert comparison.predicted > 0
@@ -156,7 +164,11 @@ def test_calibration_on_the_others_helps_on_average() -> None:
 
 
 def test_internvls_video_rate_is_above_what_an_a100_can_compute() -> None:
-    (video,) = (it for it in comparisons() if it.model == "internvl3-38b" and "video encoder" in it.what)
+    (video,) = (
+        comparison
+        for comparison in comparisons()
+        if comparison.model == "internvl3-38b" and "video encoder" in comparison.what
+    )
 
     assert video.utilisation > 1
 
@@ -164,9 +176,9 @@ def test_internvls_video_rate_is_above_what_an_a100_can_compute() -> None:
 @pytest.mark.parametrize(
     ("make", "error"),
     [
-        (lambda: Efficiency(compute=1.5), "efficiency.compute: has to be above 0 and at most 1, not 1.5"),
-        (lambda: Efficiency(bandwidth=0), "efficiency.bandwidth: has to be above 0 and at most 1, not 0"),
-        (lambda: predicted_rate(0, A100, "nothing"), "seconds: has to be a number above 0, not 0"),
+        (lambda: RooflineEfficiency(compute=1.5), "efficiency.compute: must be above 0 and at most 1, not 1.5"),
+        (lambda: RooflineEfficiency(bandwidth=0), "efficiency.bandwidth: must be above 0 and at most 1, not 0"),
+        (lambda: predicted_rate(0, A100, "nothing"), "seconds: must be a number above 0, not 0"),
     ],
 )
 def test_impossible_assumptions_are_refused(make: object, error: str) -> None:
@@ -179,4 +191,4 @@ def test_heads_that_cannot_share_keys_are_refused() -> None:
     fields = MODELS["llava-34b"].decoder().model_dump() | {"kv_heads": 5}
 
     with pytest.raises(ValueError, match="56 heads cannot share 5 key-value heads evenly"):
-        Decoder(**fields)
+        DecoderShape(**fields)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.workload.azure import azure_lmm_2024
-from cornserve_planner.workload.curve import RateCurve
-from cornserve_planner.workload.gaps import Family, Gaps, arrivals, weibull_cv, weibull_shape
+from cornserve_planner.workload.azure_trace import azure_lmm_2024
+from cornserve_planner.workload.interarrival import Family, InterarrivalGaps, draw_arrivals, weibull_cv, weibull_shape
+from cornserve_planner.workload.rate_curve import RateCurve
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from cornserve_planner.workload.gaps import Family, Gaps, arrivals, weibull_cv, 
     [("poisson", 1.0), ("gamma", 0.3), ("gamma", 2.5), ("weibull", 0.4), ("weibull", 1.0), ("weibull", 2.0)],
 )
 def test_the_gaps_have_the_rate_and_the_variation_that_were_asked_for(family: Family, cv: float) -> None:
-    times = arrivals(RateCurve(40_000, (2.0,)), Gaps(family, cv), np.random.default_rng(1))
+    times = draw_arrivals(RateCurve(40_000, (2.0,)), InterarrivalGaps(family, cv), np.random.default_rng(1))
 
     gaps = np.diff(times)
     assert len(times) == pytest.approx(80_000, rel=0.03)
@@ -28,7 +28,7 @@ def test_the_rate_follows_a_curve_however_bursty_it_is() -> None:
 
     counts = np.zeros(4)
     for seed in range(40):
-        times = arrivals(curve, Gaps("gamma", 2.0), np.random.default_rng(seed))
+        times = draw_arrivals(curve, InterarrivalGaps("gamma", 2.0), np.random.default_rng(seed))
         assert (np.diff(times) >= 0).all()
         counts += np.histogram(times, bins=[0, 1000, 2000, 3000, 4000])[0]
 
@@ -39,7 +39,9 @@ def test_the_rate_follows_a_curve_however_bursty_it_is() -> None:
 def test_a_process_does_not_begin_with_an_arrival() -> None:
     curve = RateCurve(0.5, (1.0,))
 
-    first = [len(arrivals(curve, Gaps("gamma", 0.5), np.random.default_rng(seed))) for seed in range(2000)]
+    first = [
+        len(draw_arrivals(curve, InterarrivalGaps("gamma", 0.5), np.random.default_rng(seed))) for seed in range(2000)
+    ]
 
     assert np.mean(first) == pytest.approx(0.5, abs=0.05)
 
@@ -47,7 +49,7 @@ def test_a_process_does_not_begin_with_an_arrival() -> None:
 def test_the_same_seed_gives_the_same_arrivals() -> None:
     curve = RateCurve(10, (5.0, 1.0))
 
-    once, again = (arrivals(curve, Gaps("weibull", 1.7), np.random.default_rng(3)) for _ in range(2))
+    once, again = (draw_arrivals(curve, InterarrivalGaps("weibull", 1.7), np.random.default_rng(3)) for _ in range(2))
 
     assert once.tolist() == again.tolist()
 
@@ -79,18 +81,21 @@ def test_the_azure_week_is_a_curve_of_a_million_requests() -> None:
 @pytest.mark.parametrize(
     ("make", "error"),
     [
-        (lambda: RateCurve(0, (1.0,)), "step: must be a positive number of seconds, is 0"),
-        (lambda: RateCurve(1, ()), "rates: has no rate"),
-        (lambda: RateCurve(1, (1.0, -2.0)), r"rates\[1\]: must be a rate of at least 0 requests/s, is -2.0"),
-        (lambda: RateCurve(1, (float("nan"),)), r"rates\[0\]: must be a rate .* is nan"),
-        (lambda: RateCurve(1, (0.0,)).scaled(1), "rates: are all 0: there is nothing to scale"),
-        (lambda: RateCurve(1, (1.0,)).scaled(-1), "mean: must be a rate of at least 0 requests/s, is -1"),
-        (lambda: RateCurve(1, (1.0,)).between(0, 2), "start, end: 0 to 2 s is not within the curve's 1 s"),
-        (lambda: RateCurve(1, (1.0,)).faster(0), "factor: must be positive, is 0"),
-        (lambda: Gaps("gamma", 0), "cv: must be positive, is 0"),
-        (lambda: Gaps("poisson", 2), "cv: is 1 in a Poisson process, not 2"),
-        (lambda: Gaps("cauchy", 1), "family: 'cauchy' is none of poisson, gamma, weibull"),  # type: ignore[arg-type]
-        (lambda: Gaps("weibull", 1e9).draw(1, None), "cv: no Weibull distribution of a practical shape has"),
+        (lambda: RateCurve(0, (1.0,)), "step: must be a positive number of seconds, not 0"),
+        (lambda: RateCurve(1, ()), "rates: must not be empty"),
+        (lambda: RateCurve(1, (1.0, -2.0)), r"rates\[1\]: must be a rate of at least 0 requests/s, not -2.0"),
+        (lambda: RateCurve(1, (float("nan"),)), r"rates\[0\]: must be a rate .* not nan"),
+        (lambda: RateCurve(1, (0.0,)).scaled(1), "rates: are all 0 and cannot be scaled"),
+        (lambda: RateCurve(1, (1.0,)).scaled(-1), "mean: must be a rate of at least 0 requests/s, not -1"),
+        (lambda: RateCurve(1, (1.0,)).between(0, 2), "start, end: 0 to 2 s is outside the curve's 1 s"),
+        (lambda: RateCurve(1, (1.0,)).faster(0), "factor: must be positive, not 0"),
+        (lambda: InterarrivalGaps("gamma", 0), "cv: must be positive, not 0"),
+        (lambda: InterarrivalGaps("poisson", 2), "cv: must be 1 for a Poisson process, not 2"),
+        (lambda: InterarrivalGaps("cauchy", 1), "family: must be one of poisson, gamma, weibull, not 'cauchy'"),  # type: ignore[arg-type]
+        (
+            lambda: InterarrivalGaps("weibull", 1e9).draw(1, None),
+            "cv: must be within the range of Weibull shapes",
+        ),
     ],
 )
 def test_what_is_no_rate_or_no_variation_is_refused(make: object, error: str) -> None:

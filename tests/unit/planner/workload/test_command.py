@@ -7,7 +7,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from cornserve_planner.__main__ import app
-from cornserve_planner.workload import files
+from cornserve_planner.workload.request_files import read_requests, write_requests
 
 
 def _run(*arguments: object) -> tuple[int, str]:
@@ -24,7 +24,7 @@ def test_what_is_generated_passes_the_check(tmp_path: Path) -> None:
     assert (made, checked) == (0, 0)
     assert said == told
     assert "audio out" in told
-    assert all(request.images for request in files.read(path))
+    assert all(request.images for request in read_requests(path))
 
 
 def test_mistakes_are_shown_and_end_with_an_error(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_an_impossible_workload_is_refused_in_a_line(tmp_path: Path) -> None:
     status, said = _run("generate", tmp_path / "r.csv", "--seconds", 0)
 
     assert status == 1
-    assert said == "error: seconds: must be a positive number, is 0.0\n"
+    assert said == "error: seconds: must be a positive number, not 0.0\n"
 
 
 def test_a_file_that_cannot_be_written_is_refused_in_a_line() -> None:
@@ -52,6 +52,6 @@ def test_a_file_that_cannot_be_written_is_refused_in_a_line() -> None:
 
 
 def test_an_empty_file_has_no_requests(tmp_path: Path) -> None:
-    files.write(tmp_path / "r.csv", [])
+    write_requests(tmp_path / "r.csv", [])
 
     assert _run("check", tmp_path / "r.csv") == (0, "no requests\n")

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.workload.azure import azure_lmm_2024
-from cornserve_planner.workload.clients import ClientPool, means
-from cornserve_planner.workload.controlled import CORNSERVE_TABLE_3, Controlled
-from cornserve_planner.workload.modalities import AddedModalities, LogNormal, with_modalities
-from cornserve_planner.workload.request import Request
-from cornserve_planner.workload.servegen import generate
+from cornserve_planner.workload.added_modalities import AddedModalities, LogNormal, add_modalities
+from cornserve_planner.workload.azure_trace import azure_lmm_2024
+from cornserve_planner.workload.clients import ClientPool, mean_sizes
+from cornserve_planner.workload.controlled import CORNSERVE_TABLE_3, ControlledWorkload
+from cornserve_planner.workload.request import WorkloadRequest
+from cornserve_planner.workload.servegen import generate_requests
 
 
 @pytest.fixture(scope="module")
@@ -23,14 +23,14 @@ def pool() -> ClientPool:
 
 
 @pytest.fixture(scope="module")
-def morning(pool: ClientPool) -> list[Request]:
-    return generate(pool, 1200, rate=10, start=9 * 3600, seed=1)
+def morning(pool: ClientPool) -> list[WorkloadRequest]:
+    return generate_requests(pool, 1200, rate=10, start=9 * 3600, seed=1)
 
 
 def test_the_fit_keeps_what_servegen_recorded(pool: ClientPool) -> None:
     """Of the published files, weighted with each client's rate: 9.4746 requests/s, 572.1 text tokens, 1.586 images,
     548.5 tokens an image, 129.7 output tokens."""
-    fitted = means(pool)
+    fitted = mean_sizes(pool)
 
     assert len(pool.clients) == 35
     assert pool.rate.mean == pytest.approx(9.4746, rel=1e-3)
@@ -41,17 +41,19 @@ def test_the_fit_keeps_what_servegen_recorded(pool: ClientPool) -> None:
 
 
 def test_a_sample_of_a_day_has_the_fitted_means(pool: ClientPool) -> None:
-    hours = [generate(pool, 40, rate=10, start=hour * 3600, seed=hour) for hour in range(24)]
+    hours = [generate_requests(pool, 40, rate=10, start=hour * 3600, seed=hour) for hour in range(24)]
     requests = [request for hour in hours for request in hour]
-    fitted = means(pool)
+    fitted = mean_sizes(pool)
 
     assert len(requests) == pytest.approx(24 * 400, rel=0.05)
-    assert np.mean([it.text_tokens for it in requests]) == pytest.approx(fitted.text, rel=0.15)
-    assert np.mean([len(it.images) for it in requests]) == pytest.approx(fitted.images, rel=0.15)
-    assert np.mean([it.output_tokens for it in requests]) == pytest.approx(fitted.output, rel=0.15)
+    assert np.mean([request.text_tokens for request in requests]) == pytest.approx(fitted.text, rel=0.15)
+    assert np.mean([len(request.images) for request in requests]) == pytest.approx(fitted.images, rel=0.15)
+    assert np.mean([request.output_tokens for request in requests]) == pytest.approx(fitted.output, rel=0.15)
 
 
-def test_each_client_keeps_its_share_of_a_rate_that_is_asked_for(pool: ClientPool, morning: list[Request]) -> None:
+def test_each_client_keeps_its_share_of_a_rate_that_is_asked_for(
+    pool: ClientPool, morning: list[WorkloadRequest]
+) -> None:
     recorded = {client.name: float(np.mean(client.rates[54:56])) for client in pool.clients}
     whole = sum(recorded.values())
 
@@ -62,7 +64,7 @@ def test_each_client_keeps_its_share_of_a_rate_that_is_asked_for(pool: ClientPoo
             assert counts[name] / len(morning) == pytest.approx(rate / whole, rel=0.15)
 
 
-def test_requests_come_in_order_and_within_the_time(morning: list[Request]) -> None:
+def test_requests_come_in_order_and_within_the_time(morning: list[WorkloadRequest]) -> None:
     arrivals = [request.arrival for request in morning]
 
     assert arrivals == sorted(arrivals)
@@ -71,7 +73,7 @@ def test_requests_come_in_order_and_within_the_time(morning: list[Request]) -> N
 
 
 def test_without_a_rate_it_is_as_recorded(pool: ClientPool) -> None:
-    evening = generate(pool, 600, start=20 * 3600, seed=1)
+    evening = generate_requests(pool, 600, start=20 * 3600, seed=1)
 
     assert len(evening) == pytest.approx(600 * pool.rate.at(20 * 3600), rel=0.15)
 
@@ -79,32 +81,36 @@ def test_without_a_rate_it_is_as_recorded(pool: ClientPool) -> None:
 def test_a_curve_gives_the_rate_of_all_clients_together(pool: ClientPool) -> None:
     curve = azure_lmm_2024().curve.between(0, 1200).scaled(6)
 
-    requests = generate(pool, 1200, rate=curve, seed=2)
+    requests = generate_requests(pool, 1200, rate=curve, seed=2)
 
     assert len(requests) == pytest.approx(7200, rel=0.05)
 
 
 def test_the_same_seed_gives_the_same_workload_and_another_another(pool: ClientPool) -> None:
-    once, again, other = (generate(pool, 60, rate=5, seed=seed) for seed in (7, 7, 8))
+    once, again, other = (generate_requests(pool, 60, rate=5, seed=seed) for seed in (7, 7, 8))
 
     assert once == again != other
 
 
-def test_half_of_the_requests_get_video_and_audio_and_a_fifth_speak(morning: list[Request]) -> None:
-    requests = list(with_modalities(morning, AddedModalities(), seed=3))
+def test_half_of_the_requests_get_video_and_audio_and_a_fifth_speak(morning: list[WorkloadRequest]) -> None:
+    requests = list(add_modalities(morning, AddedModalities(), seed=3))
     total = len(requests)
 
     assert all(request.images for request in requests)
-    assert sum(bool(it.videos) for it in requests) / total == pytest.approx(0.5, abs=0.02)
-    assert sum(bool(it.audios) for it in requests) / total == pytest.approx(0.5, abs=0.02)
-    assert sum(bool(it.videos and it.audios) for it in requests) / total == pytest.approx(0.25, abs=0.02)
-    assert sum("audio" in it.output_modalities for it in requests) / total == pytest.approx(0.2, abs=0.02)
-    assert np.mean([it.videos[0].tokens for it in requests if it.videos]) == pytest.approx(10_000, rel=0.05)
-    assert np.mean([it.audios[0].tokens for it in requests if it.audios]) == pytest.approx(200, rel=0.05)
+    assert sum(bool(request.videos) for request in requests) / total == pytest.approx(0.5, abs=0.02)
+    assert sum(bool(request.audios) for request in requests) / total == pytest.approx(0.5, abs=0.02)
+    assert sum(bool(request.videos and request.audios) for request in requests) / total == pytest.approx(0.25, abs=0.02)
+    assert sum("audio" in request.output_modalities for request in requests) / total == pytest.approx(0.2, abs=0.02)
+    assert np.mean([request.videos[0].tokens for request in requests if request.videos]) == pytest.approx(
+        10_000, rel=0.05
+    )
+    assert np.mean([request.audios[0].tokens for request in requests if request.audios]) == pytest.approx(200, rel=0.05)
 
 
 def test_a_request_without_an_image_gets_one() -> None:
-    (request,) = with_modalities([Request(arrival=0, text_tokens=5)], AddedModalities(image_tokens=LogNormal(600, 0)))
+    (request,) = add_modalities(
+        [WorkloadRequest(arrival=0, text_tokens=5)], AddedModalities(image_tokens=LogNormal(600, 0))
+    )
 
     assert request.images[0].tokens == 600
 
@@ -113,21 +119,24 @@ def test_a_controlled_workload_has_requests_of_one_size() -> None:
     requests = CORNSERVE_TABLE_3["fewer images"].generate(10, 500, seed=1)
 
     assert len(requests) == pytest.approx(5000, rel=0.05)
-    assert {(it.text_tokens, it.output_tokens) for it in requests} == {(100, 100)}
-    assert np.mean([len(it.images) for it in requests]) == pytest.approx(0.6, abs=0.02)
-    assert {(image.width, image.height) for it in requests for image in it.images} == {(1920, 1080)}
+    assert {(request.text_tokens, request.output_tokens) for request in requests} == {(100, 100)}
+    assert np.mean([len(request.images) for request in requests]) == pytest.approx(0.6, abs=0.02)
+    assert {(image.width, image.height) for request in requests for image in request.images} == {(1920, 1080)}
 
 
 @pytest.mark.parametrize(
     ("make", "error"),
     [
-        (lambda: generate(ClientPool.servegen_images(), -1), "seconds: must be a positive number, is -1"),
-        (lambda: generate(ClientPool.servegen_images(), 1, rate=-1), r"rates\[0\]: must be a rate"),
-        (lambda: AddedModalities(video=1.5), "video: must be a probability, is 1.5"),
-        (lambda: LogNormal(0), "mean: must be at least 1, is 0"),
-        (lambda: LogNormal(1, -1), "cv: must be at least 0, is -1"),
-        (lambda: Controlled(-0.1, 1, 1), "images: must be at least 0, is -0.1"),
-        (lambda: CORNSERVE_TABLE_3["standard"].generate(1, float("nan")), "seconds: must be a positive number, is nan"),
+        (lambda: generate_requests(ClientPool.servegen_images(), -1), "seconds: must be a positive number, not -1"),
+        (lambda: generate_requests(ClientPool.servegen_images(), 1, rate=-1), r"rates\[0\]: must be a rate"),
+        (lambda: AddedModalities(video=1.5), "video: must be a probability, not 1.5"),
+        (lambda: LogNormal(0), "mean: must be at least 1, not 0"),
+        (lambda: LogNormal(1, -1), "cv: must be at least 0, not -1"),
+        (lambda: ControlledWorkload(-0.1, 1, 1), "images: must be at least 0, not -0.1"),
+        (
+            lambda: CORNSERVE_TABLE_3["standard"].generate(1, float("nan")),
+            "seconds: must be a positive number, not nan",
+        ),
     ],
 )
 def test_impossible_workloads_are_refused(make: object, error: str) -> None:
@@ -140,5 +149,5 @@ def test_clients_whose_columns_differ_in_length_are_refused() -> None:
     fields = json.loads(ClientPool.servegen_images().dump())
     fields["clients"][0]["cvs"].pop()
 
-    with pytest.raises(InvalidInputError, match=r"clients.0: has 144 rates, 143 cvs and 144 families; every step"):
+    with pytest.raises(InvalidInputError, match=r"clients.0: has 144 rates, 143 cvs and 144 families; the numbers"):
         ClientPool.parse(json.dumps(fields), "clients.json")

@@ -1,0 +1,121 @@
+"""Watches an app across broken connections, gateway restarts and new generations."""
+
+from __future__ import annotations
+
+from cornserve.app.record import AppView, Phase
+from cornserve.client import calls
+from cornserve.client.arguments import check_timeout
+from cornserve.client.calls import ApiCall
+from cornserve.client.deadline import ADMIN_SECONDS, Deadline
+from cornserve.client.errors import (
+    ApiStatusError,
+    AppDeletedError,
+    ClientError,
+    DeploymentError,
+    DisconnectedError,
+    ResponseTimeoutError,
+    UnreachableError,
+    WaitTimeoutError,
+)
+from cornserve.client.responses import LoadedModel
+from cornserve.client.sse import ServerSentEvent
+
+SILENCE_SECONDS = 5.0
+"""An event stream without any data for this time is opened again: its connection may have been lost silently."""
+
+PAUSE_SECONDS = 0.05
+
+RESTART_SECONDS = 20.0
+"""Longest time for which the gateway may be unreachable. A restart takes less."""
+
+LOAD_SECONDS = ADMIN_SECONDS
+"""Longest time for which the gateway may load an app: the timeout of the deployment, which loads the same code."""
+
+
+class AppWatch:
+    """The state of one watch of an app's events. The client opens the event streams and calls the methods."""
+
+    def __init__(self, app: str, timeout: float | None) -> None:
+        check_timeout(timeout)
+        self.deadline = Deadline(timeout)
+        self.is_over = False
+        """Whether the app was deleted."""
+        self._app = app
+        self._seen_version = -1
+        self._unreachable: Deadline | None = None
+        """When an unreachable gateway is given up. None: it is reachable."""
+
+    def call(self) -> ApiCall:
+        """Returns the call that opens an event stream. Raises `WaitTimeoutError`."""
+        self._check_deadline()
+        return calls.events(self._app, max(PAUSE_SECONDS, min(SILENCE_SECONDS, self.deadline.left)))
+
+    def new_view(self, event: ServerSentEvent) -> AppView | None:
+        """Returns the app if the event has a new version of it. The caller must then call `mark_seen`."""
+        self._unreachable = None
+        self.is_over = event.name == "deleted"
+        view = None if self.is_over or event.is_comment else AppView.model_validate_json(event.data)
+        if view is not None and view.version > self._seen_version:
+            return view
+        self._check_deadline()
+        return None
+
+    def mark_seen(self, view: AppView) -> None:
+        self._seen_version = view.version
+
+    def handle_error(self, error: ClientError) -> None:
+        """Raises the error unless opening another event stream may succeed."""
+        if isinstance(error, ApiStatusError) and error.status == 404 and self._seen_version >= 0:
+            self.is_over = True
+        elif not (isinstance(error, ResponseTimeoutError | DisconnectedError) or self._may_be_restarting(error)):
+            raise error
+
+    def _may_be_restarting(self, error: ClientError) -> bool:
+        """Returns whether the gateway was reachable before, and not too long ago."""
+        if self._unreachable is None:
+            self._unreachable = Deadline(RESTART_SECONDS)
+        return isinstance(error, UnreachableError) and self._seen_version >= 0 and not self._unreachable.is_over
+
+    def _check_deadline(self) -> None:
+        if self.deadline.is_over:
+            raise WaitTimeoutError(f"the watch of app {self._app!r} ended after {self.deadline.seconds:g} seconds")
+
+
+class AppLoadWait:
+    """Waits until the gateway has loaded a serving app, which it does shortly after the app's phase has changed."""
+
+    def __init__(self, view: AppView, deadline: Deadline) -> None:
+        self._view = view
+        self._deadline = Deadline(max(0.0, min(LOAD_SECONDS, deadline.left)))
+        self.is_needed = view.phase is Phase.SERVING
+
+    def is_over(self, models: list[LoadedModel]) -> bool:
+        """Returns whether `models` contains the app. Raises `WaitTimeoutError` if loading takes too long."""
+        if any(self._is_loaded_in(model) for model in models):
+            return True
+        if self._deadline.is_over:
+            raise WaitTimeoutError(
+                f"the gateway has not loaded generation {self._view.generation} of {self._view.name}: see its log"
+            )
+        return False
+
+    def _is_loaded_in(self, model: LoadedModel) -> bool:
+        same_app = (model.id, model.uid) == (self._view.name, self._view.uid)
+        return same_app and model.generation >= self._view.generation
+
+
+def is_deployed_generation(view: AppView, deployed: AppView) -> bool:
+    """Returns whether `view` shows the deployed generation or a later one.
+
+    Raises `AppDeletedError` if the app was deleted and its name belongs to another app.
+    """
+    if view.uid != deployed.uid:
+        raise AppDeletedError(deployed.name)
+    return view.generation >= deployed.generation
+
+
+def require_serving(view: AppView) -> AppView:
+    """Returns the app. Raises `DeploymentError` if it has failed."""
+    if view.phase is Phase.FAILED:
+        raise DeploymentError(view)
+    return view

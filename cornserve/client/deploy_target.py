@@ -1,0 +1,133 @@
+"""Deploy targets: an app, a Python file or its text, a model directory, or a Hugging Face id."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from cornserve.app.app import App, check_name
+from cornserve.app.record import AppSpec, Balance
+from cornserve.app.source import SourceError, load_app_source, unload_app
+from cornserve.client.errors import DeployTargetError
+from cornserve.task.errors import DefinitionError
+from cornserve_tasklib import ChatRequest
+from cornserve_tasklib.families import default_paths
+from cornserve_tasklib.hub import is_hub_id
+
+MakeSpec = Callable[..., AppSpec]
+
+
+class DeployTarget(NamedTuple):
+    name: str
+    spec: AppSpec
+    takes_chats: bool
+
+    @property
+    def example_command(self) -> str:
+        """The command that sends the app a request."""
+        return f"cornserve chat {self.name}" if self.takes_chats else f"cornserve invoke {self.name} JSON"
+
+
+def resolve_target(
+    what: App | AppSpec | DeployTarget | Path | str,
+    *,
+    name: str | None,
+    replicas: int | None = None,
+    balance: Balance = "least-loaded",
+    shares: Mapping[str, float] | None = None,
+) -> DeployTarget:
+    """Raises `DeployTargetError` if `what` cannot be deployed. May import the app, which is slow."""
+    # A redeployment keeps the number of replicas unless one is given.
+    given: dict[str, Any] = {} if replicas is None else {"replicas": replicas}
+    make_spec = partial(AppSpec, balance=balance, shares=None if shares is None else dict(shares), **given)
+    try:
+        match what:
+            case DeployTarget():
+                return what
+            case AppSpec():
+                return _spec(what, "the source", name)
+            case App():
+                from cornserve.client.source_capture import capture_source
+
+                return _spec(make_spec(source=capture_source(what)), "the source", name)
+            case str() if "\n" in what:
+                return _spec(make_spec(source=what), "the source", name)
+            case _:
+                return _path_or_hub_id(str(what), name, make_spec)
+    except ValidationError as error:
+        raise DeployTargetError(
+            "; ".join(detail["msg"].removeprefix("Value error, ") for detail in error.errors())
+        ) from error
+    except DefinitionError as error:
+        raise DeployTargetError(str(error)) from error
+
+
+def _path_or_hub_id(what: str, name: str | None, make_spec: MakeSpec) -> DeployTarget:
+    try:
+        path = Path(what).expanduser()
+        is_directory, exists = path.is_dir(), path.exists()
+    except (OSError, RuntimeError) as error:  # the latter: "~" of an unknown user
+        raise DeployTargetError(f"cannot access {what}: {getattr(error, 'strerror', None) or error}") from error
+    if what.endswith(".py"):
+        return _spec(make_spec(source=_text(path)), path, name)
+    if is_directory:
+        return _spec(make_spec(model=_model_directory(path)), path, name)
+    if exists or not is_hub_id(what) or "/" not in what:  # a name without "/" is more likely a missing file
+        raise DeployTargetError(
+            f"cannot deploy {what}: give a Python file (.py), a model directory or a Hugging Face id (OWNER/NAME)"
+        )
+    return _spec(make_spec(model=what), path, name)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, ValueError) as error:  # the latter: not text, or an invalid path
+        raise DeployTargetError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _model_directory(path: Path) -> str:
+    if not (path / "config.json").is_file():
+        raise DeployTargetError(f"{path} is not a model directory: it contains no config.json")
+    return str(path.resolve())
+
+
+def _spec(spec: AppSpec, origin: Path | str, name: str | None) -> DeployTarget:
+    """`origin` names the source in error messages."""
+    if spec.model is not None:
+        name = name or default_app_name(spec.model)
+        check_name(name)
+        return DeployTarget(name, spec, _takes_chats(spec.model))
+    assert spec.source is not None
+    module = f"cornserve_deploy_{uuid.uuid4().hex}"
+    try:
+        app = load_app_source(spec.source, module, filename=origin.name if isinstance(origin, Path) else "app.py")
+    except SourceError as error:
+        if name is not None and isinstance(error.__cause__, ModuleNotFoundError):
+            return DeployTarget(name, spec, takes_chats=False)  # the module may be installed where the gateway runs
+        raise
+    unload_app(module)
+    if name not in (None, app.name):
+        raise DeployTargetError(
+            f"{origin} defines the app {app.name!r}, not {name!r}: change the name there, or omit the name"
+        )
+    return DeployTarget(app.name, spec, ChatRequest in app.request_types)
+
+
+def _takes_chats(model: str) -> bool:
+    try:
+        return any(ChatRequest in path.request_types() for path in default_paths(model).values())
+    except DefinitionError:
+        return True  # like most models; the gateway may support the model
+
+
+def default_app_name(model: str) -> str:
+    """Returns an app name from the last part of a directory or Hugging Face id."""
+    last = model.rstrip("/").rpartition("/")[2].lower()
+    return re.sub(r"[^a-z0-9._-]+", "-", last)[:63].strip("._-")

@@ -1,0 +1,122 @@
+"""Parses responses of the gateway into the values that clients return."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from pydantic import BaseModel, TypeAdapter
+from pydantic_core import from_json
+
+from cornserve.app.record import AppView, ReplicaLog
+from cornserve.client.errors import error_from_json, unexpected_response
+from cornserve.client.sse import ServerSentEvent
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+ResponseParser = Callable[[Any], T_co]
+"""Converts a JSON document. Its exceptions mean that the server is not a Cornserve gateway."""
+
+
+class LoadedModel(BaseModel):
+    """An entry of `/v1/models`: the generation of an app that the gateway has loaded."""
+
+    id: str
+    uid: str
+    generation: int
+
+
+class StreamItem(NamedTuple):
+    """The next item of one of a response's streams."""
+
+    stream: str
+    item: Any
+
+
+class StreamResult(NamedTuple):
+    """The response, after all items of its streams."""
+
+    response: Any
+
+
+class EventDecoder(Protocol[T_co]):
+    """Decodes a stream of server-sent events."""
+
+    is_complete: bool
+    """Whether the last event has arrived. A stream that ends before was cut off."""
+
+    def decode(self, event: ServerSentEvent) -> Iterator[T_co]:
+        """Yields the values in the event. Raises `ApiStatusError` for an error event."""
+        ...
+
+
+class InvocationDecoder:
+    """Decodes the response of a native invocation."""
+
+    is_complete = False
+
+    def decode(self, event: ServerSentEvent) -> Iterator[StreamItem | StreamResult]:
+        match event.name, from_json(event.data or "null"):
+            case "item", {"stream": stream, "item": item}:
+                yield StreamItem(stream, item)
+            case "result", response:
+                self.is_complete = True
+                yield StreamResult(response)
+            case "error", document:
+                raise error_from_json(200, document, event.data)
+
+
+class ChatDecoder:
+    """Decodes a chat completion into chunks of text."""
+
+    is_complete = False
+
+    def decode(self, event: ServerSentEvent) -> Iterator[str]:
+        if event.data == "[DONE]":
+            self.is_complete = True
+            return
+        match from_json(event.data or "null"):
+            case {"error": _} as document:
+                raise error_from_json(200, document, event.data)
+            case {"choices": [{"delta": {"content": str(text)}}, *_]} if text:
+                yield text
+
+
+def parse_response(url: str, content: bytes, parser: ResponseParser[T]) -> T:
+    with unexpected_response(url):
+        return parser(from_json(content or b"null"))
+
+
+def decode_event(url: str, decoder: EventDecoder[T], event: ServerSentEvent) -> list[T]:
+    with unexpected_response(url):
+        return list(decoder.decode(event))
+
+
+def json_document(document: Any) -> Any:
+    return document
+
+
+def app_view(document: Any) -> AppView:
+    return AppView.model_validate(document)
+
+
+def app_views(document: Any) -> list[AppView]:
+    return _APP_VIEWS.validate_python(document["apps"])
+
+
+def replica_logs(document: Any) -> list[ReplicaLog]:
+    return _REPLICA_LOGS.validate_python(document["replicas"])
+
+
+def model_ids(document: Any) -> list[str]:
+    return [model["id"] for model in document["data"]]
+
+
+def loaded_models(document: Any) -> list[LoadedModel]:
+    return _LOADED_MODELS.validate_python(document["data"])
+
+
+_APP_VIEWS = TypeAdapter(list[AppView])
+_REPLICA_LOGS = TypeAdapter(list[ReplicaLog])
+_LOADED_MODELS = TypeAdapter(list[LoadedModel])

@@ -1,0 +1,77 @@
+"""From the mixture that runs to one for a new target [C §4.3]."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import pulp
+
+from cornserve_planner.cells import Cell
+from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.mixture import RATE_TOLERANCE, Mixture, fewest_gpus, minimum_rate, total_rate
+from cornserve_planner.solve.solver import SolverSettings, solve_program
+
+
+@dataclass(frozen=True, slots=True)
+class Adaptation:
+    """What to start and what to stop, by GPUs of a cell; everything else goes on running."""
+
+    mixture: Mixture
+    starts: Mapping[int, int]
+    stops: Mapping[int, int]
+
+    @property
+    def changes(self) -> int:
+        return sum(self.starts.values()) + sum(self.stops.values())
+
+
+def adapt_mixture(cells: Iterable[Cell], running: Mapping[int, int], rate: float) -> Adaptation:
+    """The way from `running` (counts by GPUs of a cell) to a mixture for `rate`: fewest GPUs, then fewest changes.
+
+    Cells that are not efficient are kept where they do no harm.
+    """
+    cells = tuple(cells)
+    for gpus, count in running.items():
+        if count < 0:
+            raise InvalidInputError(f"running.{gpus}", f"must be at least 0, not {count}")
+        if gpus not in {cell.gpus for cell in cells}:
+            raise InvalidInputError(f"running.{gpus}", "no cell has this size")
+    best = fewest_gpus(cells, rate)
+    candidates = [best.counts]
+    if total_rate(cells, found := _closest(cells, running, rate, best.gpus)) >= minimum_rate(rate):
+        candidates.append(found)
+    return min((_difference(cells, running, counts) for counts in candidates), key=lambda way: way.changes)
+
+
+def _closest(cells: tuple[Cell, ...], running: Mapping[int, int], rate: float, gpus: int) -> dict[int, int]:
+    """The mixture for `rate` in exactly `gpus` GPUs that has most in common with what runs."""
+    lp = pulp.LpProblem("adapt", pulp.LpMinimize)
+    counts = {
+        cell.gpus: lp.add_variable(f"n{cell.gpus}", 0, gpus // cell.gpus, pulp.LpInteger) for cell in cells if cell.rate
+    }
+    changes = {size: lp.add_variable(f"d{size}", 0) for size in counts}
+    lp.setObjective(pulp.lpSum(changes.values()))
+    for size, count in counts.items():
+        lp += count - changes[size] <= running.get(size, 0)
+        lp += count + changes[size] >= running.get(size, 0)
+    lp += pulp.lpSum(size * count for size, count in counts.items()) == gpus
+    if rate:
+        scale = 1e4 / rate  # solvers' tolerances are absolute: 1e-6
+        lp += pulp.lpSum(cell.rate * scale * counts[cell.gpus] for cell in cells if cell.rate) >= 1e4 * float(
+            1 - RATE_TOLERANCE / 2
+        )
+    solve_program(lp, SolverSettings())
+    return {size: round(count.varValue or 0) for size, count in counts.items()}
+
+
+def _difference(cells: tuple[Cell, ...], running: Mapping[int, int], counts: Mapping[int, int]) -> Adaptation:
+    sizes = sorted(running.keys() | counts.keys())
+    changes = {size: counts.get(size, 0) - running.get(size, 0) for size in sizes}
+    used = {size: counts[size] for size in sizes if counts.get(size)}
+    mixture = Mixture(used, sum(size * count for size, count in used.items()), float(total_rate(cells, used)))
+    return Adaptation(
+        mixture,
+        starts={size: change for size, change in changes.items() if change > 0},
+        stops={size: -change for size, change in changes.items() if change < 0},
+    )

@@ -1,0 +1,83 @@
+"""What is to be seen of a plan: its executor graphs, and how the rate grows with the GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from cornserve_planner.cells import Cell
+from cornserve_planner.diagram_layout import DiagramEdge
+from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.explanation import utilisation
+from cornserve_planner.graph import ExecutorGraph
+from cornserve_planner.mixture import most_requests
+from cornserve_planner.plan import Plan
+from cornserve_planner.planning import PlanResult
+from cornserve_planner.plot import ChartCurve, DiagramBox, GraphDiagram, RateChart, draw
+from cornserve_planner.problem import PlanningProblem
+from cornserve_planner.solve.budget import Budget
+from cornserve_planner.strategies import strategy_rates
+
+REQUESTS = "requests"
+GRAPHS = 2
+"""Of so many kinds of cells at most, the largest ones, is the graph drawn."""
+WIDEST = 128
+"""GPUs."""
+
+
+def draw_plan(result: PlanResult, file: Path) -> None:
+    """Raises `InvalidInputError` if nothing draws that format, `OSError` if the file cannot be written."""
+    graphs = [
+        graph_diagram(result.inputs.graph, result.inputs.problem, entry.plan, entry.count)
+        for entry in result.deployment.instances[:GRAPHS]
+    ]
+    try:
+        draw(file, graphs, rate_chart(result.inputs.problem, result.cells) if result.cells else None)
+    except ValueError as error:
+        raise InvalidInputError(str(file), f"cannot be drawn: {error}") from error
+
+
+def graph_diagram(graph: ExecutorGraph, problem: PlanningProblem, plan: Plan, count: int = 1) -> GraphDiagram:
+    """The options that a plan uses, and what passes between them; not what one option hands on to itself."""
+    busy = utilisation(problem, plan)
+    boxes = {REQUESTS: DiagramBox(REQUESTS, [f"{plan.rate:.3g}/s"], 0.0)}
+    for name, replicas in plan.replicas.items():
+        gpus = problem.option[name].gpus
+        boxes[name] = DiagramBox(
+            name, [f"{replicas} × {gpus} GPU{'s' * (gpus != 1)}", f"{busy[name]:.0%} busy"], busy[name]
+        )
+    rates: dict[DiagramEdge, float] = {}
+    for edge, rate in _edges(graph, problem, plan):
+        rates[edge] = rates.get(edge, 0.0) + rate
+    times = f"{count:,} × " if count > 1 else ""
+    return GraphDiagram(f"{times}{plan.gpus} GPUs: {plan.capacity:.3g} requests/s", boxes, rates)
+
+
+def rate_chart(problem: PlanningProblem, cells: tuple[Cell, ...]) -> RateChart:
+    """Cells, their mixtures, and monoliths."""
+    most = min(WIDEST, 2 * cells[-1].gpus)
+    smallest = min(cell.gpus for cell in cells if cell.rate)
+    mixtures = [(float(gpus), most_requests(cells, gpus).rate) for gpus in range(smallest, most + 1)]
+    curves = [
+        ChartCurve("cells", [(float(cell.gpus), cell.rate) for cell in cells if cell.rate], marks_only=True),
+        ChartCurve("best mixture of cells", mixtures),
+    ]
+    monoliths = [(float(gpus), _monoliths(problem, gpus)) for gpus in range(smallest, most + 1)]
+    curves += [ChartCurve("monoliths", monoliths)] if any(rate for _, rate in monoliths) else []
+    return RateChart("Throughput against GPUs", curves)
+
+
+def _monoliths(problem: PlanningProblem, gpus: int) -> float:
+    """Requests per second."""
+    reached = strategy_rates(problem, Budget(gpus=gpus))
+    return max((result.rate for result in reached if result.strategy.monolithic), default=0.0)
+
+
+def _edges(graph: ExecutorGraph, problem: PlanningProblem, plan: Plan) -> Iterator[tuple[DiagramEdge, float]]:
+    steps = {(path.type, path.name): path.steps for path in problem.paths}
+    for entry in plan.rates:
+        walked = steps[entry.type, entry.path]
+        for upto, step in enumerate(walked, 1):
+            if all(consumer != step.option for _, consumer in graph.transfers(walked[:upto])):
+                yield (REQUESTS, step.option), entry.rate
+        yield from ((edge, entry.rate) for edge in graph.transfers(walked) if edge[0] != edge[1])

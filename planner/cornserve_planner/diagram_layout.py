@@ -1,0 +1,129 @@
+"""Where the boxes and arrows of a graph go: in layers from left to right, with few crossings.
+
+The classical way (Sugiyama, Tagawa and Toda, 1981): a node stands one layer after the last of those it depends on, an
+edge over several layers gets a place of its own in each, and layers are sorted by where their neighbours stand. Edges
+that close a cycle are left out of that, and lead back.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean
+
+SWEEPS = 8
+
+DiagramEdge = tuple[str, str]
+Point = tuple[float, float]
+_Slot = str | tuple[DiagramEdge, int]
+"""A node, or the place of an edge in a layer that it passes."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiagramLayout:
+    """In units of layers (x, from 0) and of rows (y, upwards, around 0)."""
+
+    positions: Mapping[str, Point]
+    routes: Mapping[DiagramEdge, Sequence[Point]]
+    """Of each edge: from its node to its node, by way of the layers between them."""
+    backward: frozenset[DiagramEdge] = frozenset()
+    """The edges that close a cycle, and so lead to the left."""
+
+    @property
+    def layers(self) -> int:
+        return 1 + int(max(x for x, _ in self.positions.values()))
+
+    @property
+    def rows(self) -> float:
+        """How far apart the highest and the lowest place are, in rows."""
+        heights = [y for route in (*self.routes.values(), self.positions.values()) for _, y in route]
+        return 1 + max(heights) - min(heights)
+
+
+def layout_graph(nodes: Sequence[str], edges: Sequence[DiagramEdge]) -> DiagramLayout:
+    """Raises `ValueError` if an edge leads to its own node, or to what is no node."""
+    backward = _backward_edges(nodes, edges)
+    forward = {edge: edge[::-1] if edge in backward else edge for edge in edges}
+    layer_of = _assign_layers(nodes, [*forward.values()])
+    chains = {edge: _chain(edge, forward[edge], layer_of) for edge in edges}
+    layers: list[list[_Slot]] = [[] for _ in range(1 + max(layer_of.values(), default=0))]
+    for node in nodes:
+        layers[layer_of[node]].append(node)
+    neighbours: dict[_Slot, list[_Slot]] = {}
+    for edge, chain in chains.items():
+        start, _ = forward[edge]
+        for offset, (before, after) in enumerate(itertools.pairwise(chain), layer_of[start] + 1):
+            neighbours.setdefault(before, []).append(after)
+            neighbours.setdefault(after, []).append(before)
+            if not isinstance(after, str):
+                layers[offset].append(after)
+    _sort_layers(layers, neighbours)
+    position_of = {slot: (float(x), y) for x, layer in enumerate(layers) for slot, y in _slot_heights(layer)}
+    return DiagramLayout(
+        positions={node: position_of[node] for node in nodes},
+        routes={
+            edge: [position_of[slot] for slot in (reversed(chain) if edge in backward else chain)]
+            for edge, chain in chains.items()
+        },
+        backward=backward,
+    )
+
+
+def _backward_edges(nodes: Sequence[str], edges: Sequence[DiagramEdge]) -> frozenset[DiagramEdge]:
+    """The edges that lead back to where a walk along the others has come from, from the first node on."""
+    successors: dict[str, list[str]] = {node: [] for node in nodes}
+    for start, end in edges:
+        if start not in successors or end not in successors or start == end:
+            raise ValueError(f"the edge {start} → {end} {'is a loop' if start == end else 'names an unknown node'}")
+        successors[start].append(end)
+    found: set[DiagramEdge] = set()
+    done: set[str] = set()
+
+    def walk(node: str, ancestors: frozenset[str]) -> None:
+        for after in successors[node]:
+            if after in ancestors:
+                found.add((node, after))
+            elif after not in done:
+                walk(after, ancestors | {after})
+        done.add(node)
+
+    for node in nodes:
+        if node not in done:
+            walk(node, frozenset({node}))
+    return frozenset(found)
+
+
+def _assign_layers(nodes: Sequence[str], edges: Sequence[DiagramEdge]) -> dict[str, int]:
+    """Of edges without a cycle."""
+    layer_of = dict.fromkeys(nodes, 0)
+    for _ in nodes:
+        for start, end in edges:
+            layer_of[end] = max(layer_of[end], layer_of[start] + 1)
+    return layer_of
+
+
+def _chain(edge: DiagramEdge, forward: DiagramEdge, layer_of: Mapping[str, int]) -> list[_Slot]:
+    start, end = forward
+    return [start, *((edge, layer) for layer in range(layer_of[start] + 1, layer_of[end])), end]
+
+
+def _sort_layers(layers: list[list[_Slot]], neighbours: Mapping[_Slot, Sequence[_Slot]]) -> None:
+    """Sorts each layer, in place, by the mean height of its neighbours in the layers that stand already."""
+    for sweep in range(SWEEPS):
+        forward = sweep % 2 == 0
+        order = layers if forward else layers[::-1]
+        for fixed, moved in itertools.pairwise(order):
+            height = dict(_slot_heights(fixed))
+            own = dict(_slot_heights(moved))
+            moved.sort(key=lambda slot: -_mean_height(neighbours.get(slot, ()), height, own[slot]))
+
+
+def _mean_height(neighbours: Sequence[_Slot], height: Mapping[_Slot, float], otherwise: float) -> float:
+    found = [height[slot] for slot in neighbours if slot in height]
+    return mean(found) if found else otherwise
+
+
+def _slot_heights(layer: Sequence[_Slot]) -> Iterator[tuple[_Slot, float]]:
+    for index, slot in enumerate(layer):
+        yield slot, (len(layer) - 1) / 2 - index

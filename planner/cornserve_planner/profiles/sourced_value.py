@@ -1,0 +1,41 @@
+"""A number that can be traced: what it is in, how it was come by, and where it is from."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from cornserve_planner.document import DocumentPart
+
+Tag = Literal["measured", "published", "predicted"]
+"""Measured here; printed by others; computed from a model of the hardware."""
+
+Unit = Literal["requests/s", "tokens/s", "seconds", "bytes", "bytes/s", "flops/s", "dollars", "dollars/hour"]
+"""Without prefixes: a figure in GB or ms would sooner or later be read as bytes or seconds."""
+
+
+class SourcedValue(DocumentPart):
+    value: Annotated[float, Field(gt=0)]
+    unit: Unit
+    tag: Tag
+    source: Annotated[str, Field(min_length=1)]
+    """Paper and table, the command and the machine that measured it, or the predictor and its assumptions."""
+
+
+def _in(unit: Unit) -> AfterValidator:
+    def check(figure: SourcedValue) -> SourcedValue:
+        if figure.unit != unit:
+            raise ValueError(f"must be in {unit}, not in {figure.unit}")
+        return figure
+
+    return AfterValidator(check)
+
+
+Rate = Annotated[SourcedValue, _in("requests/s")]
+Duration = Annotated[SourcedValue, _in("seconds")]
+Size = Annotated[SourcedValue, _in("bytes")]
+Bandwidth = Annotated[SourcedValue, _in("bytes/s")]
+Compute = Annotated[SourcedValue, _in("flops/s")]
+HourlyPrice = Annotated[SourcedValue, _in("dollars/hour")]
+PurchasePrice = Annotated[SourcedValue, _in("dollars")]

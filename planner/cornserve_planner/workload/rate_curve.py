@@ -1,0 +1,58 @@
+"""A rate that changes over time: a step function."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from cornserve_planner.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True)
+class RateCurve:
+    step: float
+    """Seconds for which each of the rates holds."""
+    rates: tuple[float, ...]
+    """Requests per second."""
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.step) and self.step > 0):
+            raise InvalidInputError("step", f"must be a positive number of seconds, not {self.step}")
+        if not self.rates:
+            raise InvalidInputError("rates", "must not be empty")
+        for index, rate in enumerate(self.rates):
+            if not (math.isfinite(rate) and rate >= 0):
+                raise InvalidInputError(f"rates[{index}]", f"must be a rate of at least 0 requests/s, not {rate}")
+
+    @property
+    def seconds(self) -> float:
+        return self.step * len(self.rates)
+
+    @property
+    def mean(self) -> float:
+        return math.fsum(self.rates) / len(self.rates)
+
+    def at(self, second: float) -> float:
+        """Begins anew after its end, so that a day can go on for a week."""
+        return self.rates[int(second % self.seconds / self.step)]
+
+    def scaled(self, mean: float) -> RateCurve:
+        """The same shape with another mean rate."""
+        if not self.mean:
+            raise InvalidInputError("rates", "are all 0 and cannot be scaled")
+        if not (math.isfinite(mean) and mean >= 0):
+            raise InvalidInputError("mean", f"must be a rate of at least 0 requests/s, not {mean}")
+        return RateCurve(self.step, tuple(rate * mean / self.mean for rate in self.rates))
+
+    def between(self, start: float, end: float) -> RateCurve:
+        """Whole steps: from the one that `start` is in to the one before `end`."""
+        first, last = int(start / self.step), math.ceil(end / self.step)
+        if not 0 <= first < last <= len(self.rates):
+            raise InvalidInputError("start, end", f"{start} to {end} s is outside the curve's {self.seconds:g} s")
+        return RateCurve(self.step, self.rates[first:last])
+
+    def faster(self, factor: float) -> RateCurve:
+        """The same rates in less time: a day's swings in an hour, say."""
+        if not (math.isfinite(factor) and factor > 0):
+            raise InvalidInputError("factor", f"must be positive, not {factor}")
+        return RateCurve(self.step / factor, self.rates)

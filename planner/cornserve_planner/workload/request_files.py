@@ -1,0 +1,184 @@
+"""Files of requests: JSON lines, or CSV. docs/reference/workloads.md describes both.
+
+The first line says that it is one, and of which version; a file of another version is refused, not guessed at.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from cornserve_planner.document import FAMILY, Document, input_error_from, reject_duplicates
+from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.workload.csv_media import format_media, parse_media
+from cornserve_planner.workload.request import WorkloadRequest
+
+_MEDIA = ("images", "videos", "audios", "output_images")
+_LISTS = ("output_modalities",)
+_WHOLE = ("text_tokens", "output_tokens")
+_REAL = ("arrival", "output_audio_seconds")
+
+Outcome = WorkloadRequest | InvalidInputError
+
+
+class RequestFileHeader(Document):
+    """`format: cornserve-planner/requests`: a file's first line."""
+
+    kind = "requests"
+
+
+def read_requests(path: Path) -> Iterator[WorkloadRequest]:
+    """In order of arrival. Raises `InvalidInputError` naming file, line, field and reason, when it gets there."""
+    for outcome in _outcomes(path):
+        if isinstance(outcome, InvalidInputError):
+            raise outcome
+        yield outcome
+
+
+def check_requests(path: Path, most: int = 100) -> list[InvalidInputError]:
+    """What is wrong with a file, at most `most` of it."""
+    try:
+        wrong = (outcome for outcome in _outcomes(path) if isinstance(outcome, InvalidInputError))
+        return list(islice(wrong, most))
+    except InvalidInputError as error:
+        return [error]
+
+
+def write_requests(path: Path, requests: Iterable[WorkloadRequest]) -> None:
+    """Raises `InvalidInputError` if the file cannot be written, or is of neither kind."""
+    write_to = {".jsonl": _write_json_lines, ".csv": _write_csv}.get(path.suffix)
+    if write_to is None:
+        raise _unknown(path)
+    try:
+        write_to(path, requests)
+    except OSError as error:
+        raise InvalidInputError(str(path), f"cannot be written: {error.strerror}") from error
+
+
+def _outcomes(path: Path) -> Iterator[Outcome]:
+    """Raises what makes it senseless to read on."""
+    lines = {".jsonl": _of_json_lines, ".csv": _of_csv}.get(path.suffix)
+    if lines is None:
+        raise _unknown(path)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            yield from _located(path.name, lines(file, path.name))
+    except OSError as error:
+        raise InvalidInputError(str(path), f"cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(path.name, "is not UTF-8 text") from error
+
+
+def _located(name: str, outcomes: Iterable[tuple[int, Outcome]]) -> Iterator[Outcome]:
+    last = 0.0
+    for line, outcome in outcomes:
+        if isinstance(outcome, InvalidInputError):
+            yield outcome.within(f"{name} line {line}")
+        elif outcome.arrival < last:
+            reason = f"is {outcome.arrival:g} s, before the previous request ({last:g} s)"
+            yield InvalidInputError(f"{name} line {line}: arrival", reason)
+        else:
+            last = outcome.arrival
+            yield outcome
+
+
+def _of_json_lines(file: Iterable[str], name: str) -> Iterator[tuple[int, Outcome]]:
+    lines = iter(file)
+    RequestFileHeader.parse(next(lines, ""), f"{name} line 1")
+    for number, line in enumerate(lines, 2):
+        if line.strip():
+            yield number, _repeated(line) or _request(line)
+
+
+def _repeated(line: str) -> InvalidInputError | None:
+    try:
+        json.loads(line, object_pairs_hook=reject_duplicates)
+    except InvalidInputError as error:
+        return error
+    except ValueError:  # It is no JSON, of which more is said elsewhere.
+        pass
+    return None
+
+
+def _of_csv(file: Iterable[str], name: str) -> Iterator[tuple[int, Outcome]]:
+    lines = iter(file)
+    first = next(lines, "").strip()
+    RequestFileHeader.parse(f"{{{first.removeprefix('#')}}}" if first.startswith("#") else first, f"{name} line 1")
+    rows = csv.DictReader(lines)
+    for unknown in set(rows.fieldnames or ()) - set(WorkloadRequest.model_fields):
+        raise InvalidInputError(f"{name} line 2: {unknown}", f"is not a field of {FAMILY}/requests")
+    for twice, count in Counter(rows.fieldnames).items():
+        if count > 1:
+            raise InvalidInputError(f"{name} line 2: {twice}", "is given twice")
+    for row in rows:
+        try:
+            outcome: Outcome = _request(json.dumps(_fields(row)))
+        except InvalidInputError as error:
+            outcome = error
+        yield rows.line_num + 1, outcome
+
+
+def _request(line: str) -> Outcome:
+    try:
+        return WorkloadRequest.model_validate_json(line)
+    except ValidationError as error:
+        return input_error_from(error, f"{FAMILY}/requests")
+
+
+def _fields(row: dict[str | None, Any]) -> dict[str, object]:
+    fields: dict[str, object] = {}
+    for name, cell in row.items():
+        if name is None or cell is None:
+            raise InvalidInputError("line", "the number of cells differs from the number of columns")
+        if cell.strip():
+            try:
+                fields[name] = _value(name, cell.strip())
+            except InvalidInputError as error:
+                raise error.within(name) from error
+    return fields
+
+
+def _value(name: str, cell: str) -> object:
+    try:
+        if name in _WHOLE:
+            return int(cell)
+        if name in _REAL:
+            return float(cell)
+    except ValueError:
+        raise InvalidInputError(cell, f"must be a {'whole ' if name in _WHOLE else ''}number") from None
+    if name in _MEDIA:
+        return parse_media(cell)
+    return [item.strip() for item in cell.split(";")] if name in _LISTS else cell
+
+
+def _write_json_lines(path: Path, requests: Iterable[WorkloadRequest]) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        print(json.dumps({"format": f"{FAMILY}/requests", "version": RequestFileHeader.version}), file=file)
+        for request in requests:
+            print(request.model_dump_json(exclude_defaults=True), file=file)
+
+
+def _write_csv(path: Path, requests: Iterable[WorkloadRequest]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        print(f"# format: {FAMILY}/requests, version: {RequestFileHeader.version}", file=file)
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(WorkloadRequest.model_fields)
+        for request in requests:
+            rows.writerow([_cell(name, getattr(request, name)) for name in WorkloadRequest.model_fields])
+
+
+def _cell(name: str, value: Any) -> object:
+    if name in _MEDIA:
+        return format_media(value)
+    return ";".join(value) if name in _LISTS else value
+
+
+def _unknown(path: Path) -> InvalidInputError:
+    return InvalidInputError(str(path), "must be a .jsonl or a .csv file")

@@ -1,0 +1,59 @@
+"""Types of requests: those that need the same components are one [C §4.1]."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from pydantic import Field
+
+from cornserve_planner.document import DocumentPart
+from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.graph import RequestType
+from cornserve_planner.workload.request import Modality, WorkloadRequest
+
+
+class Modalities(DocumentPart):
+    """Which components a request needs for what it has and what it wants. Text needs none but those that run always."""
+
+    always: tuple[str, ...] = ()
+    inputs: dict[Modality, tuple[str, ...]] = Field(default={})
+    outputs: dict[Modality, tuple[str, ...]] = Field(default={})
+
+    @property
+    def components(self) -> frozenset[str]:
+        """All that are named."""
+        return frozenset(self.always).union(*self.inputs.values(), *self.outputs.values())
+
+    def needed_by(self, request: WorkloadRequest) -> frozenset[str]:
+        """Raises `InvalidInputError` if the model does not know one of the request's modalities."""
+        needed = set(self.always)
+        for kind, known, wanted in (
+            ("input", self.inputs, request.input_modalities),
+            ("output", self.outputs, request.output_modalities),
+        ):
+            for modality in wanted:
+                if modality not in known and modality != "text":
+                    raise InvalidInputError(
+                        f"request at {request.arrival:g} s", f"has {modality} {kind}, which the model does not support"
+                    )
+                needed.update(known.get(modality, ()))
+        return frozenset(needed)
+
+    def request_type(self, components: frozenset[str]) -> RequestType:
+        """Named after its components, in the order in which they are declared here."""
+        order = [*self.always, *_flat(self.inputs), *_flat(self.outputs)]
+        return RequestType("+".join(sorted(components, key=order.index)), components)
+
+
+def type_shares(requests: Iterable[WorkloadRequest], modalities: Modalities) -> dict[RequestType, float]:
+    """Of each type, the largest first; they add up to 1."""
+    counts = Counter(modalities.needed_by(request) for request in requests)
+    total = counts.total()
+    if not total:
+        raise InvalidInputError("requests", "must not be empty")
+    return {modalities.request_type(components): count / total for components, count in counts.most_common()}
+
+
+def _flat(groups: dict[Modality, tuple[str, ...]]) -> Iterable[str]:
+    return (component for components in groups.values() for component in components)

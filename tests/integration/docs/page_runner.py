@@ -1,0 +1,153 @@
+"""Runs the commands of documentation pages as a new user would, in a directory that looks like a fresh clone."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from tests.integration.docs.pages import ROOT, CodeBlock, with_outputs
+
+_MARK = "\x1e"
+_END = "END_OF_THE_BLOCK"
+
+_NOT_INHERITED = re.compile("CORNSERVE_|MAKE|MFLAGS|XDG_|VIRTUAL_ENV|ONCE")
+"""Environment variables that a new user does not have."""
+
+
+class PageRunner:
+    """Has a home directory, two free ports, and a directory that looks like a clone after `make setup`."""
+
+    def __init__(self, directory: Path, *, model: Path | None = None) -> None:
+        self.home = directory / "home"
+        self.clone = directory / "clone"
+        self.ports = _free_ports(2)
+        self.clone.mkdir(parents=True)
+        (self.clone / "examples").symlink_to(ROOT / "examples")
+        _make_venv(self.clone / ".venv")
+        self.cornserve_home = self.home / ".local/share/cornserve"
+        self.cornserve_home.mkdir(parents=True)
+        if model is not None:  # as `make run` leaves it
+            shutil.copytree(model, self.cornserve_home / "models" / "smollm2")
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        inherited = {name: value for name, value in os.environ.items() if not _NOT_INHERITED.match(name)}
+        return inherited | {
+            "HOME": str(self.home),
+            "PATH": f"{self.clone / '.venv/bin'}:{os.environ['PATH']}",
+            "CORNSERVE_PORT": str(self.ports[0]),
+            "COLUMNS": "200",
+            "NO_COLOR": "1",
+            # All locked packages are installed, so pip fetches nothing.
+            "PIP_NO_INDEX": "1",
+            "PIP_NO_BUILD_ISOLATION": "0",
+            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+            "PIP_ROOT_USER_ACTION": "ignore",
+        }
+
+    def run_page(self, page: list[CodeBlock], *, seconds: float, up: bool = False) -> None:
+        """Runs the blocks in one shell and checks their outputs. `up`: starts an instance first."""
+        steps = [step for step in with_outputs(page) if _has_program_of(step[0])]
+        assert steps
+        opening = "cornserve up --detach\n" if up else ""
+        script = "set -euo pipefail\n" + opening + "".join(_command(*step) for step in steps)
+        try:
+            outputs, status = self._run(self._with_ports(script), seconds)
+        finally:
+            self._down()
+        done = [step for step, _ in zip(steps, outputs, strict=False)]
+        for (block, expected), output in zip(done, outputs, strict=True):
+            print(f"--- {block}\n{output}")
+            if expected is not None and (status == 0 or block is not done[-1][0]):
+                assert _matches(expected.code, output), f"{expected} does not match the output of {block}:\n{output}"
+        assert status == 0, f"{done[-1][0]} failed:\n{outputs[-1]}" if done else "cornserve up failed"
+        assert len(done) == len(steps)
+
+    def _run(self, script: str, seconds: float) -> tuple[list[str], int]:
+        """Returns the output of each block, and the exit status."""
+        with ExitStack() as stack:
+            shell = subprocess.Popen(
+                ["bash", "-c", script],
+                cwd=self.clone,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
+            stack.callback(_kill_process_group, shell.pid)
+            output, _ = shell.communicate(timeout=seconds)
+        return [self._without_ports(part) for part in output.split(_MARK)[1:]], shell.returncode
+
+    def _down(self) -> None:
+        """Stops the instances of a page, also after a failure."""
+        for home in (self.cornserve_home, self.clone / "other"):
+            if home.exists():
+                command = [sys.executable, "-m", "cornserve.cli", "down", "--home", str(home)]
+                subprocess.run(command, check=True, capture_output=True, timeout=100)
+
+    def _with_ports(self, text: str) -> str:
+        """Replaces the ports 8000 and 8001 (second instance) of the pages by free ports."""
+        first, second = self.ports
+        return re.sub(r"127\.0\.0\.1:8000\b", f"127.0.0.1:{first}", re.sub(r"\b8001\b", str(second), text))
+
+    def _without_ports(self, text: str) -> str:
+        first, second = self.ports
+        return text.replace(f"127.0.0.1:{first}", "127.0.0.1:8000").replace(f"127.0.0.1:{second}", "127.0.0.1:8001")
+
+
+def _has_program_of(block: CodeBlock) -> bool:
+    """Skips curl commands on a machine without curl, which Cornserve does not require."""
+    return shutil.which("curl") is not None or not (block.runs and "curl " in block.code)
+
+
+def _command(block: CodeBlock, expected: CodeBlock | None) -> str:
+    mark = f"printf '{_MARK}'\n"
+    if block.title is not None:
+        return f"{mark}cat > '{block.title}' <<'{_END}'\n{block.code}{_END}\n"
+    code = block.code if block.language == "bash" else f"python - <<'{_END}'\n{block.code}{_END}\n"
+    if expected is not None and expected.must_fail:
+        return f"{mark}if (\n{code}); then echo 'This should have failed.'; exit 1; fi\n"
+    return mark + code
+
+
+def _matches(expected: str, output: str) -> bool:
+    pattern = ".*?".join(re.escape(part) for part in _stripped(expected).split("…"))
+    return re.search(pattern, _stripped(output), re.DOTALL) is not None
+
+
+def _stripped(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.strip().splitlines())
+
+
+def _make_venv(path: Path) -> None:
+    """Creates a virtual environment that sees this one's packages; pages install into the new one."""
+    venv.create(path, with_pip=False, symlinks=True)
+    (site_packages,) = path.glob("lib/python*/site-packages")
+    purelib = sysconfig.get_path("purelib")
+    (site_packages / "checkout.pth").write_text(f"import site; site.addsitedir({purelib!r})\n")
+    command = path / "bin/cornserve"
+    command.write_text(f"#!{path}/bin/python\nfrom cornserve.cli import main\n\nmain()\n")
+    command.chmod(0o755)
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as held:
+        listeners = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [listener.getsockname()[1] for listener in listeners]
+
+
+def _kill_process_group(leader: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)

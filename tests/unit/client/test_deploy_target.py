@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cornserve.client import DeployTargetError
+from cornserve.client.deploy_target import default_app_name, resolve_target
+
+CHAT = """
+from cornserve import App
+from cornserve_tasklib import Chat
+app = App(name="mine", paths=[Chat(model_id="x")])
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    directory = tmp_path / "SmolLM2-135M Instruct"
+    directory.mkdir()
+    (directory / "config.json").write_text("{}")
+    return directory
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "app.py"
+    path.write_text(CHAT)
+    return path
+
+
+def test_a_file_contains_the_name_of_its_app(file: Path) -> None:
+    target = resolve_target(str(file), name=None, replicas=2)
+    assert (target.name, target.spec.source, target.spec.replicas) == ("mine", CHAT, 2)
+    assert target.example_command == "cornserve chat mine"
+
+
+def test_a_name_other_than_the_one_in_the_file_is_rejected(file: Path) -> None:
+    with pytest.raises(DeployTargetError, match="defines the app 'mine'"):
+        resolve_target(str(file), name="yours", replicas=1)
+
+
+def test_an_error_in_the_file_names_its_line(file: Path) -> None:
+    file.write_text("x = 1\ny = 1 / 0\n")
+    with pytest.raises(DeployTargetError, match=r"app.py:2: ZeroDivisionError: division by zero"):
+        resolve_target(str(file), name=None, replicas=1)
+
+
+def test_a_model_directory_gives_the_app_its_name(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(model.parent)
+    target = resolve_target(model.name, name=None, replicas=1)
+    assert (target.name, target.spec.model) == ("smollm2-135m-instruct", str(model))
+
+
+def test_a_hugging_face_id_is_sent_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    target = resolve_target("Qwen/Qwen3-0.6B", name=None, replicas=1)
+    assert (target.name, target.spec.model) == ("qwen3-0.6b", "Qwen/Qwen3-0.6B")
+
+
+@pytest.mark.parametrize(
+    ("architecture", "command"),
+    [
+        ("LlamaForCausalLM", "cornserve chat smollm2-135m-instruct"),
+        ("BertModel", "cornserve invoke smollm2-135m-instruct JSON"),
+        ("Novel", "cornserve chat smollm2-135m-instruct"),
+    ],
+)
+def test_the_example_command_fits_the_request_type_of_the_model(model: Path, architecture: str, command: str) -> None:
+    (model / "config.json").write_text(json.dumps({"architectures": [architecture]}))
+    assert resolve_target(str(model), name=None).example_command == command
+
+
+def test_a_given_name_replaces_the_default(model: Path) -> None:
+    assert resolve_target(str(model), name="small", replicas=1).name == "small"
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("nowhere.py", "cannot read nowhere.py: No such file or directory"),
+        ("nowhere", "cannot deploy .*: give a Python file"),
+        ("./no/where", "cannot deploy .*: give a Python file"),
+        ("/no/where", "cannot deploy .*: give a Python file"),
+        ("-no/where", "cannot deploy .*: give a Python file"),
+        (".", "contains no config.json"),
+        ("nul\0.py", "cannot read nul"),
+        ("x" * 300, "xxx"),
+        ("~nobody-of-this-name/x", "cannot access ~nobody-of-this-name/x"),
+    ],
+)
+def test_an_invalid_target_is_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DeployTargetError, match=message):
+        resolve_target(target, name=None, replicas=1)
+
+
+def test_an_invalid_app_name_is_rejected(model: Path) -> None:
+    with pytest.raises(DeployTargetError, match="invalid app name"):
+        resolve_target(str(model), name="My App", replicas=1)
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [("/a/B c/", "b-c"), ("o/_X.y_", "x.y"), ("o/" + "x" * 80, "x" * 63)],
+)
+def test_default_app_names_are_valid(model: str, name: str) -> None:
+    assert default_app_name(model) == name

@@ -1,0 +1,47 @@
+"""Models, workloads, profiles and GPU types that do not belong together are told apart from those that do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.inputs import PlanInputs, build_inputs, load_inputs
+from cornserve_planner.model import ModelDocument
+from cornserve_planner.models import shipped_model
+from cornserve_planner.profiles.gpus import GpuCatalog
+from cornserve_planner.profiles.profile import ModelProfile
+from cornserve_planner.workload.shipped import shipped_workload
+
+
+def _built(model: ModelDocument, profile: str) -> PlanInputs:
+    return build_inputs(model, shipped_workload(model), ModelProfile.shipped(profile), GpuCatalog.shipped())
+
+
+def test_the_profile_of_another_model_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="the profile is for 'internvl3-38b', but the model is 'qwen2"):
+        _built(shipped_model("qwen2.5-vl-32b"), "internvl3-38b")
+
+
+def test_what_a_profile_knows_on_other_gpus_is_not_used_and_told() -> None:
+    found = load_inputs("internvl3-38b")
+
+    assert [(entry.option, entry.gpus) for entry in found.unused] == [("llm", 1)]
+
+
+def test_a_model_that_leaves_options_out_is_planned_with_the_shipped_profile(tmp_path: Path) -> None:
+    model = shipped_model("qwen-image")
+    kept = {name: entry for name, entry in model.options.items() if name != "monolith"}
+    reduced = model.model_copy(update={"options": kept, "paths": (("llm", "image_generator"),)})
+    reduced.write(tmp_path / "mine.json")
+
+    assert [name for name, _ in load_inputs(str(tmp_path / "mine.json")).rates] == ["llm", "image_generator"]
+
+
+def test_gpus_of_which_nothing_is_known_are_refused_even_if_the_model_has_no_others() -> None:
+    model = shipped_model("qwen-image")
+    options = {name: entry.model_copy(update={"gpu": "TPU"}) for name, entry in model.options.items()}
+
+    with pytest.raises(InvalidInputError, match=r"options\.llm\.gpu: unknown GPU type 'TPU': .*H100.*--gpu-types"):
+        _built(model.model_copy(update={"options": options}), model.name)

@@ -1,0 +1,116 @@
+"""Requests that need the same components are of one type; a workload is its types and their shares."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.graph import RequestType
+from cornserve_planner.workload.document import read_workload
+from cornserve_planner.workload.request import WorkloadAudio, WorkloadImage, WorkloadRequest, WorkloadVideo
+from cornserve_planner.workload.request_files import write_requests
+from cornserve_planner.workload.request_types import Modalities, type_shares
+
+OMNI = Modalities(
+    always=("llm",),
+    inputs={"image": ("vision",), "video": ("vision",), "audio": ("ears",)},
+    outputs={"audio": ("talker", "vocoder")},
+)
+REQUESTS = [
+    WorkloadRequest(arrival=0, text_tokens=3),
+    WorkloadRequest(arrival=1, images=(WorkloadImage(tokens=9),)),
+    WorkloadRequest(arrival=2, videos=(WorkloadVideo(tokens=9),)),
+    WorkloadRequest(arrival=4, text_tokens=1, audios=(WorkloadAudio(tokens=9),), output_modalities=("text", "audio")),
+]
+
+
+def test_what_goes_through_the_same_components_is_one_type() -> None:
+    assert type_shares(REQUESTS, OMNI) == {
+        RequestType("llm+vision", frozenset({"llm", "vision"})): 0.5,
+        RequestType("llm", frozenset({"llm"})): 0.25,
+        RequestType("llm+ears+talker+vocoder", frozenset({"llm", "ears", "talker", "vocoder"})): 0.25,
+    }
+
+
+def test_a_modality_that_the_model_does_not_know_is_refused() -> None:
+    deaf = Modalities(always=("llm",), inputs={"image": ("vision",), "video": ("vision",)})
+
+    with pytest.raises(InvalidInputError, match="request at 4 s: has audio input, which the model does not support"):
+        type_shares(REQUESTS, deaf)
+    with pytest.raises(InvalidInputError, match="request at 0 s: has image output, which the model does not support"):
+        type_shares([WorkloadRequest(arrival=0, text_tokens=1, output_modalities=("image",))], deaf)
+
+
+def test_no_requests_are_no_workload() -> None:
+    with pytest.raises(InvalidInputError, match="requests: must not be empty"):
+        type_shares([], OMNI)
+
+
+def test_a_file_of_requests_has_shares_and_a_rate(tmp_path: Path) -> None:
+    write_requests(tmp_path / "r.jsonl", REQUESTS)
+
+    workload = read_workload(tmp_path / "r.jsonl", OMNI)
+
+    assert workload.rate == pytest.approx(3 / 4)
+    assert workload.shares == type_shares(REQUESTS, OMNI)
+
+
+HEADER = "format: cornserve-planner/workload\nversion: 1\n"
+
+
+def test_a_document_names_its_types(tmp_path: Path) -> None:
+    path = tmp_path / "w.yaml"
+    path.write_text(
+        HEADER + "rate: 8\ntypes:\n  text: {components: [llm], share: 0.25}\n"
+        "  image: {components: [llm, vision], share: 0.75}\n"
+    )
+
+    workload = read_workload(path)
+
+    assert workload.rate == 8
+    assert workload.shares == {
+        RequestType("text", frozenset({"llm"})): 0.25,
+        RequestType("image", frozenset({"llm", "vision"})): 0.75,
+    }
+
+
+def test_a_document_names_a_file_beside_it(tmp_path: Path) -> None:
+    write_requests(tmp_path / "r.csv", REQUESTS)
+    path = tmp_path / "w.yaml"
+    path.write_text(HEADER + "rate: 100\nrequests: r.csv\n")
+
+    workload = read_workload(path, OMNI)
+
+    assert workload.rate == 100
+    assert workload.shares == type_shares(REQUESTS, OMNI)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("", "w.yaml: document: give either types or requests"),
+        ("requests: r.csv\ntypes: {t: {components: [llm], share: 1}}", "give either types or requests"),
+        ("types: {t: {components: [llm], share: 0.5}}", "types: the shares add up to 0.5, not to 1"),
+        ("types: {t: {components: [llm], share: -1}}", "types.t.share: must be greater than or equal to 0, not -1"),
+        ("types: {t: {components: [llm], share: .nan}}", "types.t.share: must be a"),
+        ("types: {t: {components: [], share: 1}}", "types.t.components"),
+        ("rate: -2\ntypes: {t: {components: [llm], share: 1}}", "rate: must be greater than 0, not -2"),
+        ("requests: r.csv", "r.csv: the model has no `modalities`: add them to read a file of requests"),
+    ],
+)
+def test_a_wrong_document_is_refused(tmp_path: Path, text: str, error: str) -> None:
+    path = tmp_path / "w.yaml"
+    path.write_text(HEADER + text)
+
+    with pytest.raises(InvalidInputError) as caught:
+        read_workload(path)
+    assert error in str(caught.value)
+
+
+def test_too_few_requests_are_no_workload(tmp_path: Path) -> None:
+    write_requests(tmp_path / "r.csv", REQUESTS[:1])
+
+    with pytest.raises(InvalidInputError, match=r"r.csv: has 1 requests: at least 2"):
+        read_workload(tmp_path / "r.csv", OMNI)
