@@ -9,7 +9,7 @@ from cornserve.cli.console import Problem
 from cornserve.control.managed_process import ProcessSpec
 from cornserve.control.supervisor import InstanceOptions, check_not_running
 from cornserve.instance import Instance
-from cornserve.observe.log_file import set_aside
+from cornserve.observe.log_file import rotate
 
 
 def start(options: InstanceOptions) -> Instance:
@@ -27,7 +27,7 @@ def start(options: InstanceOptions) -> Instance:
         program.log.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise Problem(f"{program.log.parent} cannot be used: {error.strerror}") from error
-    set_aside(program.log)
+    rotate(program.log)
     with program.log.open("ab") as log:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, start_new_session=True

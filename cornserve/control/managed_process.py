@@ -14,7 +14,7 @@ from typing import IO
 
 from cornserve.backoff import backoff_seconds
 from cornserve.control.launcher.local.bounded_log import keep_bounded
-from cornserve.observe.logs import said
+from cornserve.observe.logs import parse_messages
 
 EXIT_NO_RESTART = 2
 """Exit status of a process that would fail again after a restart, for example because its port is in use."""
@@ -49,7 +49,7 @@ class ProcessSpec:
     def last_log_line(self) -> str:
         with contextlib.suppress(OSError):
             lines = self.log.read_text(errors="replace").split("\n")
-            return next((said(line.strip())[-1] for line in reversed(lines) if line.strip()), "")
+            return next((parse_messages(line.strip())[-1] for line in reversed(lines) if line.strip()), "")
         return ""
 
 

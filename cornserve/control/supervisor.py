@@ -26,9 +26,8 @@ from cornserve.home import HOME_VARIABLE, Home
 from cornserve.instance import HomeInUseError, Instance, lock_home
 from cornserve.limits import Limits
 from cornserve.media_allowlist import MediaAllowlist
-from cornserve.observe.log_file import set_aside
-from cornserve.observe.log_format import VARIABLE as LOG_FORMAT_VARIABLE
-from cornserve.observe.log_format import LogFormat
+from cornserve.observe.log_file import rotate
+from cornserve.observe.log_format import LOG_FORMAT_VARIABLE, LogFormat
 
 READY_SECONDS = 60.0
 
@@ -106,7 +105,7 @@ async def supervise(options: InstanceOptions, *, on_ready: Callable[[Instance], 
             for spec in _process_specs(options, port)
         ]
         for process in processes:
-            set_aside(process.spec.log)
+            rotate(process.spec.log)
         instance.write(home)
         try:
             await _run_processes(instance, processes, signals, on_ready, report)

@@ -77,7 +77,7 @@ def main() -> int:
     except BaseException:
         logging.getLogger(__name__).exception("the gateway failed")
         os._exit(1)  # Threads of libraries would keep a process that serves nobody.
-    tracing.finish()
+    tracing.shutdown()
     return 0
 
 

@@ -1,1 +1,1 @@
-"""Logs, metrics and traces, as all processes have them. They hold nothing of what clients send or get."""
+"""Logs, metrics and traces of all processes. They never contain the content of requests or responses."""

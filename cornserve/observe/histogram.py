@@ -1,7 +1,7 @@
 """A histogram for code that counts every request and every token.
 
-prometheus_client's takes six times as long to observe a value: it locks, and looks at one bound after the other. This
-one is for one thread; others may read it.
+prometheus_client's histogram takes six times as long to observe a value, because it locks and compares with one bound
+after the other. Only one thread may observe values here; other threads may read them.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.utils import floatToGoString
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
-"""Bounds for whatever takes time: from one step of a small engine to a request's deadline."""
+"""Bounds of durations, from one step of a small engine to a request's deadline."""
 
 TOKENS = tuple(1 << power for power in range(21))
-"""Bounds for numbers of tokens."""
+"""Bounds of numbers of tokens."""
 
 
 class Histogram:

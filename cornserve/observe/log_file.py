@@ -1,7 +1,7 @@
-"""A file that processes write to as their standard output.
+"""Limits the size of a log file that processes write as their standard output.
 
-A library's rotating handler would not do: engines write there too, from processes and threads of their own, and go on
-doing so when the file has another name. All of them append, so the file itself can be emptied under them.
+A rotating logging handler does not suffice: engines write to the file from processes and threads of their own, and keep
+the open file when it is renamed. All writers append, so the file can be truncated while they write.
 """
 
 from __future__ import annotations
@@ -11,41 +11,41 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-MAX_BYTES = 16 << 20
-"""What was written before that is kept once more, in a file beside it."""
+MAX_LOG_BYTES = 16 << 20
+"""A larger log is truncated. The previous content is kept in one rotated file."""
 
 
-def older(log: Path) -> Path:
-    """Where the part of the log is that was set aside last."""
+def rotated_path(log: Path) -> Path:
+    """Returns the path of the log's rotated file."""
     return log.with_name(f"{log.name}.1")
 
 
-def set_aside(log: Path) -> None:
-    """For a log that nobody writes to; what was set aside before is gone."""
+def rotate(log: Path) -> None:
+    """Renames a log that no process writes to. Replaces an earlier rotated file."""
     with suppress(FileNotFoundError):
-        log.replace(older(log))
+        log.replace(rotated_path(log))
 
 
-def bound(log: Path) -> None:
-    """Sets the log aside if it has grown too large, while it is written to. May lose what is written in the very
-    moment between copy and cut."""
+def copy_truncate(log: Path) -> None:
+    """Rotates a log that is too large while processes write to it. Lines that are written between the copy and the
+    truncation are lost."""
     with suppress(FileNotFoundError):
-        if log.stat().st_size > MAX_BYTES:
-            with suppress(OSError):  # on a full disk, it is cut all the same
-                shutil.copyfile(log, older(log))
+        if log.stat().st_size > MAX_LOG_BYTES:
+            with suppress(OSError):  # truncate also when the disk is full
+                shutil.copyfile(log, rotated_path(log))
             os.truncate(log, 0)
 
 
-def end_of(log: Path, max_bytes: int) -> bytes:
-    """The last bytes of the log, also of the part that was set aside. Raises FileNotFoundError if there is no log."""
-    end = _end(log, max_bytes)
+def read_end(log: Path, max_bytes: int) -> bytes:
+    """Returns the last bytes of the log, including its rotated file. Raises `FileNotFoundError` without a log."""
+    end = _read_end(log, max_bytes)
     with suppress(FileNotFoundError):
-        end = _end(older(log), max_bytes - len(end)) + end
+        end = _read_end(rotated_path(log), max_bytes - len(end)) + end
     return end
 
 
-def _end(file: Path, max_bytes: int) -> bytes:
-    with file.open("rb") as opened:
-        size = opened.seek(0, os.SEEK_END)
-        opened.seek(max(0, size - max_bytes))
-        return opened.read(max_bytes)
+def _read_end(path: Path, max_bytes: int) -> bytes:
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - max_bytes))
+        return file.read(max_bytes)

@@ -1,12 +1,12 @@
-"""How logs are written."""
+"""The format of logs."""
 
 from __future__ import annotations
 
 import os
 from enum import StrEnum
 
-VARIABLE = "CORNSERVE_LOG_FORMAT"
-"""Inherited by the processes that a process starts, so that all of an instance write alike."""
+LOG_FORMAT_VARIABLE = "CORNSERVE_LOG_FORMAT"
+"""Child processes inherit it, so that all processes of an instance use one format."""
 
 
 class LogFormat(StrEnum):
@@ -14,10 +14,11 @@ class LogFormat(StrEnum):
     JSON = "json"
 
     @classmethod
-    def chosen(cls) -> LogFormat:
-        """Ends the process if the environment says something else."""
-        name = os.environ.get(VARIABLE) or cls.TEXT
+    def from_environment(cls) -> LogFormat:
+        """Exits the process if the environment variable is invalid."""
+        name = os.environ.get(LOG_FORMAT_VARIABLE) or cls.TEXT
         try:
             return cls(name)
         except ValueError:
-            raise SystemExit(f"{VARIABLE} is {name!r}: it can be 'text' or 'json'") from None
+            message = f"unknown log format {name!r}: set {LOG_FORMAT_VARIABLE} to 'text' or 'json'"
+            raise SystemExit(message) from None

@@ -1,4 +1,4 @@
-"""Logs of Cornserve's processes: text or JSON lines that name the request they are about and quote nothing of it."""
+"""Configures logging: text or JSON lines with the request's id and without its content."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from pydantic_core import from_json
 from pythonjsonlogger.json import JsonFormatter
 
 from cornserve.observe.log_format import LogFormat
-from cornserve.observe.redaction import Discretion
+from cornserve.observe.redaction import RedactionFilter
 
 REPLICA_VARIABLE = "CORNSERVE_REPLICA"
-"""Tells an executor, and the processes of its engine, who they are."""
+"""The replica's id, in the environment of an executor and of its engine processes."""
 
-_of_process = {"replica": os.environ[REPLICA_VARIABLE]} if REPLICA_VARIABLE in os.environ else {}
-_of_request: ContextVar[Mapping[str, object]] = ContextVar("log fields", default=MappingProxyType({}))
+_process_fields = {"replica": os.environ[REPLICA_VARIABLE]} if REPLICA_VARIABLE in os.environ else {}
+_task_fields: ContextVar[Mapping[str, object]] = ContextVar("log fields", default=MappingProxyType({}))
 
 
 def configure(format: LogFormat | None = None) -> None:
-    """Sets up the logs of this process, by default as the environment says."""
+    """Configures logging of this process. The default format is the environment's."""
     root = logging.getLogger()
     root.setLevel(logging.INFO)
     root.handlers = [handler(format)]
@@ -40,25 +40,27 @@ def _log_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Without the message, which may quote a value: pydantic's do."""
+    """Logs the warning without its message: pydantic's messages quote values."""
     logging.getLogger("py.warnings").warning("%s:%d: %s", filename, lineno, category.__name__)
 
 
 def handler(format: LogFormat | None = None) -> logging.Handler:
-    """Writes to standard error; also named in the configuration of libraries that have handlers of their own."""
+    """Creates a handler that writes to standard error. Logging configurations of libraries also refer to it."""
     handler = logging.StreamHandler()
-    handler.setFormatter(_Json() if (format or LogFormat.chosen()) is LogFormat.JSON else _Text())
-    handler.addFilter(Discretion())
+    handler.setFormatter(
+        _JsonLogFormatter() if (format or LogFormat.from_environment()) is LogFormat.JSON else _TextLogFormatter()
+    )
+    handler.addFilter(RedactionFilter())
     return handler
 
 
 def bind(**fields: object) -> None:
-    """Adds fields to all further lines of this asyncio task, and of the tasks that it starts."""
-    _of_request.set({**_of_request.get(), **fields})
+    """Adds fields to all further lines of this asyncio task and of the tasks that it creates."""
+    _task_fields.set({**_task_fields.get(), **fields})
 
 
-def said(line: str) -> list[str]:
-    """What a line of a log says: of JSON, also if its end is missing, the message and the error."""
+def parse_messages(line: str) -> list[str]:
+    """Returns the message and the error of a JSON line, which may be truncated, and any other line as it is."""
     if not line.startswith("{"):
         return [line]
     try:
@@ -69,11 +71,11 @@ def said(line: str) -> list[str]:
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:
-    own: Mapping[str, object] = getattr(record, "fields", {})
-    return {**_of_request.get(), **own}
+    record_fields: Mapping[str, object] = getattr(record, "fields", {})
+    return {**_task_fields.get(), **record_fields}
 
 
-class _Text(logging.Formatter):
+class _TextLogFormatter(logging.Formatter):
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
 
@@ -81,12 +83,12 @@ class _Text(logging.Formatter):
         return " ".join([super().formatMessage(record), *(f"{key}={value}" for key, value in _fields(record).items())])
 
 
-class _Json(JsonFormatter):
+class _JsonLogFormatter(JsonFormatter):
     def add_fields(self, log_data: dict[str, Any], record: logging.LogRecord, message_dict: dict[str, Any]) -> None:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         log_data |= {"time": time, "level": record.levelname, "logger": record.name, "message": record.getMessage()}
-        log_data |= {**_of_process, **_fields(record)}
+        log_data |= {**_process_fields, **_fields(record)}
         if record.exc_info and record.exc_info[1] is not None:
-            # Before the traceback, which may be cut off.
+            # before the traceback, because the line may be truncated
             log_data["error"] = f"{type(record.exc_info[1]).__name__}: {record.exc_info[1]}"
             log_data["traceback"] = self.formatException(record.exc_info)

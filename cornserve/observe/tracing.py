@@ -1,7 +1,7 @@
 """OpenTelemetry traces of this process, if the environment names a collector (`OTEL_EXPORTER_OTLP_ENDPOINT`).
 
-Otherwise there is no tracer, nothing of OpenTelemetry is loaded, and callers do nothing at all. Spans leave from a
-thread of their own, in batches; a collector that is slow or gone costs spans, never requests.
+Otherwise, `tracer` is None, OpenTelemetry is not imported, and callers skip tracing. A thread exports spans in batches:
+a collector that is slow or unreachable loses spans and does not delay requests.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ if TYPE_CHECKING:
 
 Attributes = Mapping[str, str | int | float | bool]
 
-FLUSH_SECONDS = 2.0
-"""How long the end of a process may wait for a collector."""
+FLUSH_TIMEOUT_SECONDS = 2.0
+"""How long the exit of a process waits for the collector."""
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 
 tracer: Tracer | None = None
-"""None: nothing is traced."""
+"""None: tracing is off."""
 _provider: TracerProvider | None = None
-current: ContextVar[Span | None] = ContextVar("span", default=None)
-"""Of the invocation that this asyncio task runs."""
+current_span: ContextVar[Span | None] = ContextVar("span", default=None)
+"""The span of the invocation that this asyncio task runs."""
 
 
-def is_wanted() -> bool:
+def is_configured() -> bool:
     if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return False
     return os.environ.get("OTEL_TRACES_EXPORTER", "otlp") == "otlp" and any(map(os.environ.get, _ENDPOINTS))
 
 
 def setup(service: str, instance: str | None = None) -> None:
-    """Traces from now on, if that is wanted. The standard OTEL_* variables say where to and how much.
+    """Starts tracing if the environment configures it. The standard OTEL_* variables define exporter and sampling.
 
     Args:
-        service: what the process is called, if the environment says nothing else.
-        instance: its id among others of the service.
+        service: the default service name.
+        instance: the id of this process within the service.
     """
     global tracer, _provider
-    if not is_wanted():
+    if not is_configured():
         return
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource
@@ -61,43 +61,43 @@ def setup(service: str, instance: str | None = None) -> None:
     tracer = _provider.get_tracer("cornserve")
 
 
-def finish() -> None:
-    """Sends what is left, if that is quickly done."""
+def shutdown() -> None:
+    """Exports the remaining spans, within `FLUSH_TIMEOUT_SECONDS`."""
     global tracer, _provider
     if _provider is not None:
-        sending = threading.Thread(target=_provider.shutdown, daemon=True)
-        sending.start()
-        sending.join(FLUSH_SECONDS)
+        flushing = threading.Thread(target=_provider.shutdown, daemon=True)
+        flushing.start()
+        flushing.join(FLUSH_TIMEOUT_SECONDS)
     tracer = _provider = None
 
 
-def begin(name: str, kind: SpanKind, parent: Context | None, attributes: Attributes) -> Span:
-    """Only while there is a tracer."""
+def start_span(name: str, kind: SpanKind, parent: Context | None, attributes: Attributes) -> Span:
+    """Requires that tracing is on."""
     assert tracer is not None
     return tracer.start_span(name, parent, kind, attributes)
 
 
-def annotate(attributes: Attributes) -> None:
-    """Adds to what is told of the invocation that this asyncio task runs, if it is traced."""
-    span = current.get()
+def set_attributes(attributes: Attributes) -> None:
+    """Sets attributes of the current span, if any."""
+    span = current_span.get()
     if span is not None:
         span.set_attributes(attributes)
 
 
-def step(name: str, start: float, end: float) -> None:
-    """Tells of a part of it that has ended, by times of the monotonic clock."""
-    span = current.get()
+def record_child_span(name: str, start: float, end: float) -> None:
+    """Records a finished child of the current span, if any. Times are of the monotonic clock."""
+    span = current_span.get()
     if span is None or tracer is None:
         return
     from opentelemetry.trace import set_span_in_context
 
     epoch = time.time() - time.monotonic()
-    part = tracer.start_span(name, set_span_in_context(span), start_time=int((epoch + start) * 1e9))
-    part.end(int((epoch + end) * 1e9))
+    child = tracer.start_span(name, set_span_in_context(span), start_time=int((epoch + start) * 1e9))
+    child.end(int((epoch + end) * 1e9))
 
 
-def from_headers(headers: Mapping[str, str]) -> Context:
-    """What the caller's W3C trace context says; empty where it says nothing that is one."""
+def extract_context(headers: Mapping[str, str]) -> Context:
+    """Returns the W3C trace context of the headers; empty if it is missing or invalid."""
     from opentelemetry.context import Context
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -105,7 +105,8 @@ def from_headers(headers: Mapping[str, str]) -> Context:
     return TraceContextTextMapPropagator().extract(carrier, Context())
 
 
-def to_headers(span: Span) -> dict[str, str]:
+def trace_headers(span: Span) -> dict[str, str]:
+    """Returns the W3C trace context of the span as headers."""
     from opentelemetry.trace import set_span_in_context
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 

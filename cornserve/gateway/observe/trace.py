@@ -28,10 +28,10 @@ class Trace:
 
     def __init__(self, request: Request, request_id: str, app: str) -> None:
         route = getattr(request.scope.get("route"), "path", request.url.path)
-        self._span = tracing.begin(
+        self._span = tracing.start_span(
             f"{request.method} {route}",
             SpanKind.SERVER,
-            tracing.from_headers(request.headers),
+            tracing.extract_context(request.headers),
             {
                 "http.request.method": request.method,
                 "http.route": route,
@@ -45,7 +45,7 @@ class Trace:
 
     @contextmanager
     def play(self, task: str) -> Iterator[None]:
-        span = tracing.begin(f"play {task}", SpanKind.INTERNAL, self._context, {"cornserve.task": task})
+        span = tracing.start_span(f"play {task}", SpanKind.INTERNAL, self._context, {"cornserve.task": task})
         try:
             yield
         finally:
@@ -54,7 +54,7 @@ class Trace:
     def begin_attempt(self, invocation: Invocation, endpoint: str, start: pb.Start) -> Span:
         """Whose executor is told of the span by `start`."""
         host, _, port = endpoint.rpartition(":")
-        span = tracing.begin(
+        span = tracing.start_span(
             f"invoke {invocation.task.name}",
             SpanKind.CLIENT,
             self._context,
@@ -67,7 +67,7 @@ class Trace:
                 "cornserve.attempt": start.attempt,
             },
         )
-        headers = tracing.to_headers(span)
+        headers = tracing.trace_headers(span)
         start.traceparent = headers["traceparent"]
         start.tracestate = headers.get("tracestate", "")
         return span

@@ -55,7 +55,7 @@ def main() -> int:
         log.error("the executor failed", exc_info=_without_base_frames(error))
         return 1
     finally:
-        tracing.finish()
+        tracing.shutdown()
     return 0
 
 

@@ -18,17 +18,17 @@ def invocation_span(executor: str, start: pb.Start, outcome: InvocationOutcome) 
         return
     from opentelemetry.trace import SpanKind, StatusCode
 
-    span = tracing.begin(
+    span = tracing.start_span(
         f"run {executor}",
         SpanKind.SERVER,
-        tracing.from_headers({"traceparent": start.traceparent, "tracestate": start.tracestate}),
+        tracing.extract_context({"traceparent": start.traceparent, "tracestate": start.tracestate}),
         {
             "cornserve.request_id": start.request_id,
             "cornserve.invocation": start.invocation,
             "cornserve.attempt": start.attempt,
         },
     )
-    tracing.current.set(span)
+    tracing.current_span.set(span)
     try:
         yield
     finally:

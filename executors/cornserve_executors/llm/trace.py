@@ -10,12 +10,12 @@ from cornserve.observe import tracing
 def tell(output: RequestOutput) -> None:
     """Of a request's last output; of several choices, the one that ended last."""
     times = output.metrics
-    if tracing.current.get() is None or times is None:
+    if tracing.current_span.get() is None or times is None:
         return
-    tracing.step("queue", times.queued_ts, times.scheduled_ts)
-    tracing.step("prefill", times.scheduled_ts, times.first_token_ts)
-    tracing.step("decode", times.first_token_ts, times.last_token_ts)
-    tracing.annotate(
+    tracing.record_child_span("queue", times.queued_ts, times.scheduled_ts)
+    tracing.record_child_span("prefill", times.scheduled_ts, times.first_token_ts)
+    tracing.record_child_span("decode", times.first_token_ts, times.last_token_ts)
+    tracing.set_attributes(
         {
             "gen_ai.usage.input_tokens": len(output.prompt_token_ids or ()),
             "gen_ai.usage.output_tokens": times.num_generation_tokens,

@@ -1,4 +1,4 @@
-"""Lines of logs: text or JSON, with the request's id, without its contents."""
+"""Log lines are text or JSON, with the request's id and without its content."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SECRET = "the patient is called Smith"
 
 @pytest.fixture
 def write_as(request: pytest.FixtureRequest) -> Iterator[Callable[[LogFormat], Written]]:
-    """Configures a logger, and gives what is written from then on."""
+    """Adds a handler of the given format; returns a function that returns its output."""
     handlers: list[logging.Handler] = []
 
     def start(format: LogFormat) -> Written:
@@ -43,16 +43,16 @@ def write_as(request: pytest.FixtureRequest) -> Iterator[Callable[[LogFormat], W
         logging.getLogger().removeHandler(handler)
 
 
-def in_a_request(say: Callable[[], None]) -> None:
+def in_a_request(log: Callable[[], None]) -> None:
     def request() -> None:
         logs.bind(request_id="abc", app="echo")
         logs.bind(invocation=2)
-        say()
+        log()
 
     copy_context().run(request)
 
 
-def test_json_lines_name_the_request(write_as: Callable[[LogFormat], Written]) -> None:
+def test_json_lines_contain_the_fields_of_the_request(write_as: Callable[[LogFormat], Written]) -> None:
     written = write_as(LogFormat.JSON)
 
     in_a_request(lambda: logging.getLogger("a.b").warning("hello %s", "world", extra={"fields": {"status": 200}}))
@@ -71,7 +71,7 @@ def test_json_lines_name_the_request(write_as: Callable[[LogFormat], Written]) -
     }
 
 
-def test_text_lines_name_the_request_too(write_as: Callable[[LogFormat], Written]) -> None:
+def test_text_lines_contain_the_fields_of_the_request(write_as: Callable[[LogFormat], Written]) -> None:
     written = write_as(LogFormat.TEXT)
 
     in_a_request(lambda: logging.getLogger("a.b").warning("hello"))
@@ -92,17 +92,17 @@ def failure() -> Exception:
         return error
 
 
-def test_an_outline_tells_what_and_where_but_quotes_nothing() -> None:
-    told = redacted_traceback(failure())
+def test_a_redacted_traceback_has_types_and_frames_and_no_messages() -> None:
+    redacted = redacted_traceback(failure())
 
-    assert SECRET not in told
-    assert told.splitlines()[-1] == "builtins.ValueError"
-    assert "builtins.KeyError\nled to\n" in told
-    assert "in failure" in told
+    assert SECRET not in redacted
+    assert redacted.splitlines()[-1] == "builtins.ValueError"
+    assert "builtins.KeyError\nled to\n" in redacted
+    assert "in failure" in redacted
 
 
 @pytest.mark.parametrize("format", LogFormat)
-async def test_what_libraries_log_of_errors_quotes_nothing(
+async def test_errors_that_libraries_log_are_redacted(
     write_as: Callable[[LogFormat], Written], format: LogFormat
 ) -> None:
     written = write_as(format)
@@ -110,7 +110,7 @@ async def test_what_libraries_log_of_errors_quotes_nothing(
     logging.getLogger("uvicorn.error").error("Exception in ASGI application\n", exc_info=failure())
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     future.set_exception(failure())
-    del future  # nobody has looked at it, and asyncio says so
+    del future  # asyncio logs an exception that was never retrieved
 
     assert SECRET not in written()
     assert "Exception in ASGI application" in written()
@@ -118,7 +118,7 @@ async def test_what_libraries_log_of_errors_quotes_nothing(
     assert "builtins.ValueError" in written()
 
 
-def test_the_reason_for_an_end_is_found_in_json_also_if_the_line_is_cut(
+def test_the_exit_reason_is_found_in_a_truncated_json_line(
     write_as: Callable[[LogFormat], Written],
 ) -> None:
     written = write_as(LogFormat.JSON)
@@ -133,7 +133,7 @@ def test_the_reason_for_an_end_is_found_in_json_also_if_the_line_is_cut(
     assert line.index('"traceback"') < MAX_LINE_CHARACTERS
 
 
-def test_a_wrong_format_is_refused_in_one_line() -> None:
+def test_an_unknown_format_exits_with_one_line() -> None:
     code = "from cornserve.observe import logs; logs.configure()"
     environment = {"CORNSERVE_LOG_FORMAT": "xml"}
 
@@ -141,10 +141,13 @@ def test_a_wrong_format_is_refused_in_one_line() -> None:
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False
     )
 
-    assert (done.returncode, done.stderr) == (1, "CORNSERVE_LOG_FORMAT is 'xml': it can be 'text' or 'json'\n")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "unknown log format 'xml': set CORNSERVE_LOG_FORMAT to 'text' or 'json'\n",
+    )
 
 
-def test_warnings_are_lines_like_others_and_quote_nothing() -> None:
+def test_warnings_are_logged_without_their_message() -> None:
     program = f"import warnings; from cornserve.observe import logs; logs.configure(); warnings.warn({SECRET!r})"
     environment = os.environ | {"CORNSERVE_LOG_FORMAT": "json"}
 

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from cornserve.control.launcher.local.threads import finish_in_thread
-from cornserve.observe.log_file import bound
+from cornserve.observe.log_file import copy_truncate
 
 CHECK_SECONDS = 5.0
 
@@ -14,5 +14,5 @@ CHECK_SECONDS = 5.0
 async def keep_bounded(log: Path) -> None:
     """Checks the size of a log periodically. Runs until cancelled."""
     while True:
-        await finish_in_thread(bound, log)
+        await finish_in_thread(copy_truncate, log)
         await asyncio.sleep(CHECK_SECONDS)

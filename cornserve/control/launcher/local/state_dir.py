@@ -21,7 +21,7 @@ from cornserve.control.launcher.base import ReplicaId
 from cornserve.control.launcher.local.process_group import ProcessGroup
 from cornserve.control.launcher.local.shared_memory import SHARED_MEMORY, SharedMemoryRecord
 from cornserve.control.launcher.local.tail import tail
-from cornserve.observe.log_file import older
+from cornserve.observe.log_file import rotated_path
 from cornserve.task.spec import ExecutorSpec
 from cornserve.transport import reap
 
@@ -143,14 +143,14 @@ class StateDir:
         self._reap_segments()
         self._ended.mkdir(exist_ok=True)
         kept = self._ended / f"{replica_dir.id}.log"
-        for source, target in ((replica_dir.log, kept), (older(replica_dir.log), older(kept))):
+        for source, target in ((replica_dir.log, kept), (rotated_path(replica_dir.log), rotated_path(kept))):
             with suppress(FileNotFoundError):
                 source.rename(target)
         shutil.rmtree(replica_dir.path)
         with suppress(FileNotFoundError):  # Another thread archives a replica at the same time.
             logs = sorted(self._ended.glob("*.log"), key=lambda log: log.stat().st_mtime)
             for expired in logs[:-KEPT_LOGS]:
-                older(expired).unlink(missing_ok=True)
+                rotated_path(expired).unlink(missing_ok=True)
                 expired.unlink()
 
     def logs(self, replica: ReplicaId, lines: int) -> list[str]:

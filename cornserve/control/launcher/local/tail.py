@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from cornserve.observe.log_file import end_of
-from cornserve.observe.logs import said
+from cornserve.observe.log_file import read_end
+from cornserve.observe.logs import parse_messages
 
 MAX_BYTES = 1 << 20
 MAX_LINE_CHARACTERS = 2000
@@ -16,7 +16,7 @@ _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Exi
 
 def tail(log: Path, lines: int) -> list[str]:
     """Returns the last lines within the last MiB of a log. Long lines are cut."""
-    text = end_of(log, MAX_BYTES).decode(errors="replace")
+    text = read_end(log, MAX_BYTES).decode(errors="replace")
     return [_cut(line) for line in text.splitlines()[-lines:]] if lines > 0 else []
 
 
@@ -26,6 +26,6 @@ def _cut(line: str) -> str:
 
 def find_error(lines: list[str]) -> str:
     """Returns the last line of the last traceback, or the last line that is not empty."""
-    messages = [part.strip() for line in lines for part in said(line) if part.strip()]
+    messages = [part.strip() for line in lines for part in parse_messages(line) if part.strip()]
     exceptions = [line for line in messages if _EXCEPTION.match(line)]
     return (exceptions or messages or [""])[-1]
