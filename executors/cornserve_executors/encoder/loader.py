@@ -60,7 +60,9 @@ def _family_type(model_id: str, config: Any) -> type[EncoderFamily]:
     family_type = ENCODER_FAMILIES.get(config.model_type)
     if family_type is None:
         supported = ", ".join(sorted(ENCODER_FAMILIES))
-        raise ExecutorStartError(f"unsupported model type {config.model_type!r} of {model_id}: encoders exist for {supported}")
+        raise ExecutorStartError(
+            f"unsupported model type {config.model_type!r} of {model_id}: encoders exist for {supported}"
+        )
     return family_type
 
 
