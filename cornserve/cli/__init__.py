@@ -1,6 +1,6 @@
-"""The command line: one command per file.
+"""The command line, with one module per command.
 
-What a command needs is imported when it runs, so that `cornserve --help` and shell completion answer at once.
+Commands import their dependencies when they run, so that `cornserve --help` and shell completion are fast.
 """
 
 from cornserve.cli.commands import main

@@ -1,4 +1,4 @@
-"""`python -m cornserve.cli`: the command line where the script `cornserve` is not on the path."""
+"""`python -m cornserve.cli`: the command line without the script `cornserve`."""
 
 from cornserve.cli.commands import main
 

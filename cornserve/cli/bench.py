@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cornserve.cli.console import Problem, emit, stderr, stdout
+from cornserve.cli.console import CliError, print_json, stderr, stdout
 from cornserve.cli.options import AppName, Json, Url
 
 if TYPE_CHECKING:
@@ -19,61 +19,70 @@ def bench(
     app: AppName,
     concurrency: Annotated[
         int | None,
-        typer.Option("--concurrency", "-c", min=1, help="Requests in flight. By default 8, or a --rate."),
+        typer.Option("--concurrency", "-c", min=1, help="Concurrent requests. By default 8, unless --rate is given."),
     ] = None,
     rate: Annotated[
         float | None,
-        typer.Option("--rate", min=0.001, max=1_000_000, help="Requests per second, however many are in flight."),
+        typer.Option(
+            "--rate", min=0.001, max=1_000_000, help="Requests per second, without a limit on concurrent requests."
+        ),
     ] = None,
     burstiness: Annotated[
         float,
         typer.Option(
-            "--burstiness", min=0.01, max=1_000_000, help="With --rate. 1: Poisson; less: in bursts; more: evenly."
+            "--burstiness",
+            min=0.01,
+            max=1_000_000,
+            help="With --rate. 1: Poisson arrivals; lower: bursts; higher: even arrivals.",
         ),
     ] = 1.0,
     requests: Annotated[
-        int | None, typer.Option("--requests", "-n", min=1, help="By default 100, or a --duration.")
+        int | None,
+        typer.Option("--requests", "-n", min=1, help="Number of requests. By default 100, unless --duration is given."),
     ] = None,
     duration: Annotated[
-        float | None, typer.Option("--duration", min=0.1, max=1_000_000, help="Seconds in which requests are sent.")
+        float | None, typer.Option("--duration", min=0.1, max=1_000_000, help="Seconds for which requests are sent.")
     ] = None,
-    prompt: Annotated[str | None, typer.Option("--prompt", help="Chats with this question, always the same.")] = None,
+    prompt: Annotated[str | None, typer.Option("--prompt", help="Send chats with this prompt.")] = None,
     prompt_words: Annotated[
         int | None,
-        typer.Option("--prompt-words", min=1, help="Chats with so many random words; by default 50."),
+        typer.Option("--prompt-words", min=1, help="Send chats with this number of random words. By default 50."),
     ] = None,
     dataset: Annotated[
         Path | None,
-        typer.Option("--dataset", help='Chats of a file, a line each: {"prompt": "…"} or {"messages": […]}, options.'),
+        typer.Option(
+            "--dataset", help='Send chats from a JSON Lines file: {"prompt": "…"} or {"messages": […]}, and options.'
+        ),
     ] = None,
     request: Annotated[
         Path | None,
-        typer.Option("--request", help="The app's own request, a JSON file; or several, a line each (.jsonl)."),
+        typer.Option("--request", help="Send native requests: a JSON file, or a JSON Lines file (.jsonl)."),
     ] = None,
     max_tokens: Annotated[
-        int, typer.Option("--max-tokens", min=0, help="Of one answer to a chat; 0: as the app likes.")
+        int, typer.Option("--max-tokens", min=0, help="Most tokens of a chat response. 0: the default of the app.")
     ] = 64,
     ignore_eos: Annotated[
-        bool, typer.Option("--ignore-eos", help="Chats whose answers are as long as --max-tokens says.")
+        bool, typer.Option("--ignore-eos", help="Generate exactly --max-tokens tokens per chat.")
     ] = False,
-    stream: Annotated[bool, typer.Option("--stream/--no-stream", help="Whether answers come in pieces.")] = True,
-    warmup: Annotated[int, typer.Option("--warmup", min=0, help="Requests before those that count.")] = 1,
-    seed: Annotated[int, typer.Option("--seed", help="Of random words and arrivals.")] = 0,
+    stream: Annotated[bool, typer.Option("--stream/--no-stream", help="Stream the responses.")] = True,
+    warmup: Annotated[int, typer.Option("--warmup", min=0, help="Number of unmeasured requests at the start.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of random words and arrivals.")] = 0,
     slo: Annotated[
-        str | None, typer.Option("--slo", help="What counts as good: ttft=200ms,tbt=100ms,tpot=50ms,e2e=2s.")
+        str | None, typer.Option("--slo", help="Objectives for the goodput: ttft=200ms,tbt=100ms,tpot=50ms,e2e=2s.")
     ] = None,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0.1, max=1_000_000, help="Seconds until a request has failed.")
+        float, typer.Option("--timeout", min=0.1, max=1_000_000, help="Timeout of a request in seconds.")
     ] = 120.0,
     save: Annotated[
-        Path | None, typer.Option("--save", dir_okay=False, help="Write the result, with every request, as JSON.")
+        Path | None,
+        typer.Option("--save", dir_okay=False, help="Write the result, including each request, to a JSON file."),
     ] = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Measure an app under load: latencies, throughput, and how much of it is good.
+    """Measure the latencies, throughput and goodput of an app under load.
 
-    Ctrl-C ends it, and shows what there is by then.
+    Ctrl-C stops the measurement and shows the results so far.
     """
     from cornserve.bench.requests import RequestError
     from cornserve.bench.run import WarmUpError
@@ -101,14 +110,14 @@ def bench(
         )
         result = _measure(settings, url)
     except (RequestError, SettingsError, WarmUpError) as error:
-        raise Problem(str(error)) from error
+        raise CliError(str(error)) from error
     if save is not None:
         _write(result, save)
     _show(result, json)
     if result.interrupted:
         raise typer.Exit(130)
     if not result.requests.answered:
-        raise Problem("no request was answered")
+        raise CliError("no request was answered")
 
 
 def _measure(settings: Settings, url: str | None) -> Result:
@@ -136,20 +145,22 @@ def _check_served(app: str, url: str) -> None:
     with Client(url) as client:
         models = client.models()
     if app not in models:
-        raise Problem(f"{app!r} is not served at {url}; served: {', '.join(sorted(models)) or 'nothing'}")
+        raise CliError(
+            f"unknown app {app!r} at {url}: deploy it, or give one of: {', '.join(sorted(models)) or 'no apps'}"
+        )
 
 
 def _write(result: Result, path: Path) -> None:
     try:
         path.expanduser().write_text(result.model_dump_json(indent=2) + "\n")
     except OSError as error:
-        raise Problem(f"cannot write {path}: {error.strerror}") from error
+        raise CliError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _show(result: Result, json: bool) -> None:
     from cornserve.bench.report import report
 
     if json:
-        emit(result)
+        print_json(result)
     else:
         stdout().print(report(result))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cornserve.cli.console import Problem, emit, stderr, stdout
+from cornserve.cli.console import CliError, print_json, stderr, stdout
 from cornserve.cli.options import AppName, Json, Url
 
 if TYPE_CHECKING:
@@ -17,49 +17,50 @@ if TYPE_CHECKING:
 
 Message = Mapping[str, Any]
 
-HELP = "/reset forgets the conversation, /quit or Ctrl-D leaves; Ctrl-C stops an answer."
+HELP = "/reset: clear the conversation; /quit or Ctrl-D: exit; Ctrl-C: stop a response."
 
 
 def chat(
     app: AppName,
     question: Annotated[
-        str | None, typer.Argument(metavar="[QUESTION]", help="Answer this and return. By default, a conversation.")
+        str | None,
+        typer.Argument(metavar="[QUESTION]", help="Answer this question and exit. By default, start a conversation."),
     ] = None,
-    system: Annotated[str | None, typer.Option("--system", help="A system message at the start.")] = None,
-    max_tokens: Annotated[int | None, typer.Option("--max-tokens", min=1, help="Of one answer.")] = None,
+    system: Annotated[str | None, typer.Option("--system", help="System message.")] = None,
+    max_tokens: Annotated[int | None, typer.Option("--max-tokens", min=1, help="Most tokens of a response.")] = None,
     temperature: Annotated[
-        float | None, typer.Option("--temperature", min=0, max=2, help="0: always the likeliest word.")
+        float | None, typer.Option("--temperature", min=0, max=2, help="Sampling temperature. 0: greedy.")
     ] = None,
     image: Annotated[
         list[str] | None,
-        typer.Option("--image", metavar="FILE | URL", help="An image for the first question; may be repeated."),
+        typer.Option("--image", metavar="FILE | URL", help="Image for the first question. Can be repeated."),
     ] = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Talk to an app. A question on standard input is answered, too."""
+    """Chat with an app. Without a terminal, the question is read from standard input."""
     from cornserve.client import Client
 
     if question is None and not sys.stdin.isatty():
         question = sys.stdin.read().strip()
-    images = [_image(one) for one in image or []]
+    images = [_image_part(argument) for argument in image or []]
     options = {"max_tokens": max_tokens, "temperature": temperature}
     with Client(url) as client:
-        conversation = Conversation(client, app, system, {k: v for k, v in options.items() if v is not None}, images)
+        session = ChatSession(client, app, system, {k: v for k, v in options.items() if v is not None}, images)
         if question:
-            conversation.answer(question, json)
+            session.answer(question, json)
         elif question is None and not json:
-            client.app(app)  # says at once if there is none
-            conversation.go_on()
+            client.app(app)  # raises if the app does not exist
+            session.run()
         else:
-            raise Problem("there is no question: give it as an argument or on standard input")
+            raise CliError("the question is missing: give it as an argument or on standard input")
 
 
-class Conversation:
-    """The messages so far, and how to go on.
+class ChatSession:
+    """A conversation with an app.
 
     Args:
-        images: parts that go with the first question.
+        images: image parts of the first question.
     """
 
     def __init__(
@@ -78,23 +79,23 @@ class Conversation:
         self._messages = list(self._start)
 
     def answer(self, question: str, json: bool) -> None:
-        """One question, without more ado."""
-        messages = [*self._messages, self._question(question)]
+        """Prints the response to a single question."""
+        messages = [*self._messages, self._user_message(question)]
         if json:
-            emit(self._client.complete(self._app, messages, **self._options))
+            print_json(self._client.complete(self._app, messages, **self._options))
             return
         for text in self._client.chat(self._app, messages, **self._options):
             _write(text)
         _write("\n")
 
-    def go_on(self) -> None:
-        """Until the user leaves."""
-        import readline  # noqa: F401  gives `input` editing and history
+    def run(self) -> None:
+        """Answers questions until the user exits."""
+        import readline  # noqa: F401  adds editing and history to `input`
 
         from cornserve.client import ApiStatusError
 
-        stderr().print(f"Talking to {self._app}. {HELP}", style="dim", markup=False)
-        while (question := _ask()) is not None:
+        stderr().print(f"Chat with {self._app}. {HELP}", style="dim", markup=False)
+        while (question := _read_question()) is not None:
             match question.strip():
                 case "":
                     continue
@@ -106,29 +107,29 @@ class Conversation:
                     stderr().print(HELP, style="dim", markup=False)
                 case _:
                     try:
-                        self._turn(question)
+                        self._answer_in_context(question)
                     except ApiStatusError as error:
                         stderr().print(f"error: {error}", style="red", markup=False)
 
-    def _turn(self, question: str) -> None:
-        """A question and its answer, of which a Ctrl-C keeps what there was; one that failed was never asked."""
-        messages = [*self._messages, self._question(question)]
-        pieces = []
+    def _answer_in_context(self, question: str) -> None:
+        """Adds a question and its response to the conversation, unless the request fails. Ctrl-C cuts the response."""
+        messages = [*self._messages, self._user_message(question)]
+        chunks = []
         try:
             for text in self._client.chat(self._app, messages, **self._options):
-                pieces.append(text)
+                chunks.append(text)
                 _write(text)
         except KeyboardInterrupt:
             _write(" …")
         _write("\n\n")
-        self._messages = [*messages, _message("assistant", "".join(pieces))]
-        self._images = []  # they are among the messages
+        self._messages = [*messages, _message("assistant", "".join(chunks))]
+        self._images = []  # already part of the messages
 
-    def _question(self, text: str) -> Message:
+    def _user_message(self, text: str) -> Message:
         return _message("user", [*self._images, {"type": "text", "text": text}] if self._images else text)
 
 
-def _ask() -> str | None:
+def _read_question() -> str | None:
     try:
         return input("> ")
     except (EOFError, KeyboardInterrupt):
@@ -136,17 +137,17 @@ def _ask() -> str | None:
         return None
 
 
-def _image(named: str) -> Mapping[str, Any]:
+def _image_part(argument: str) -> Mapping[str, Any]:
     from cornserve.client import image_part
 
     try:
-        return image_part(named if _is_url(named) else Path(named).expanduser())
+        return image_part(argument if _is_url(argument) else Path(argument).expanduser())
     except (OSError, ValueError) as error:
-        raise Problem(f"cannot send {named}: {error}") from error
+        raise CliError(f"cannot send {argument}: {error}") from error
 
 
-def _is_url(named: str) -> bool:
-    return named.startswith(("http://", "https://", "data:"))
+def _is_url(argument: str) -> bool:
+    return argument.startswith(("http://", "https://", "data:"))
 
 
 def _message(role: str, content: str | list[Mapping[str, Any]]) -> Message:

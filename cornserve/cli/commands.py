@@ -1,4 +1,4 @@
-"""The commands as one program, and what it says when one fails."""
+"""The `cornserve` program: its commands, and how it reports their errors."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typer.core import TyperGroup
 from cornserve import __version__
 from cornserve.cli.bench import bench
 from cornserve.cli.chat import chat
-from cornserve.cli.console import Problem, complain
+from cornserve.cli.console import CliError, print_error
 from cornserve.cli.delete import delete
 from cornserve.cli.deploy import deploy
 from cornserve.cli.doctor import doctor
 from cornserve.cli.down import down
-from cornserve.cli.examples import examples
+from cornserve.cli.help_examples import examples
 from cornserve.cli.invoke import invoke
 from cornserve.cli.logs import logs
 from cornserve.cli.scale import scale
@@ -31,8 +31,8 @@ APPS = "Apps"
 PLANNING = "Planning"
 
 
-class Commands(TyperGroup):
-    """Turns the errors that a user can do something about into one line."""
+class CommandGroup(TyperGroup):
+    """Prints errors that a user can fix as one line, without a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -40,20 +40,20 @@ class Commands(TyperGroup):
         except Exception as error:
             if not _is_expected(error):
                 raise
-            complain(str(error))
+            print_error(str(error))
             raise typer.Exit(1) from error
 
 
 def _is_expected(error: Exception) -> bool:
-    from cornserve.client import ClientError  # only now: it takes long to import
+    from cornserve.client import ClientError  # a slow import
 
-    return isinstance(error, Problem | PlannerError | ClientError)
+    return isinstance(error, CliError | PlannerError | ClientError)
 
 
 app = typer.Typer(
-    cls=Commands,
+    cls=CommandGroup,
     name="cornserve",
-    help="Serves any-to-any models: deploy a model or a Python file, talk to it through an OpenAI-compatible API.",
+    help="Serve any-to-any models: deploy a model or a Python file, and call it through an OpenAI-compatible API.",
     epilog=examples("cornserve up", "cornserve deploy ./my-model", 'cornserve chat my-model "Hello!"'),
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -62,8 +62,8 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"cornserve {__version__}")
         raise typer.Exit
 
@@ -71,7 +71,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     pass

@@ -1,4 +1,4 @@
-"""What commands print: results on standard output, progress and errors on standard error."""
+"""Output of commands: results on standard output, progress and errors on standard error."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-class Problem(Exception):
-    """Ends a command with exit status 1; the message is all that the user sees."""
+class CliError(Exception):
+    """Ends a command with exit status 1 after its message is printed."""
 
 
 @cache
@@ -30,14 +30,14 @@ def stdout() -> Console:
     return Console(highlight=False, soft_wrap=True)
 
 
-def complain(message: str) -> None:
+def print_error(message: str) -> None:
     from rich.text import Text
 
     stderr().print(Text.assemble(("error: ", "bold red"), message))
 
 
-def emit(document: Any, *, lines: bool = False) -> None:
-    """Prints JSON: one indented document, or one line of many."""
+def print_json(document: Any, *, lines: bool = False) -> None:
+    """Prints a JSON document: indented, or as one of several lines."""
     from pydantic_core import to_json
 
     typer.echo(to_json(document, indent=None if lines else 2).decode())

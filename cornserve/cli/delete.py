@@ -6,22 +6,24 @@ from typing import Annotated
 
 import typer
 
-from cornserve.cli.console import emit, stdout
-from cornserve.cli.options import Json, Url, app_names
+from cornserve.cli.console import print_json, stdout
+from cornserve.cli.options import Json, Url, complete_app_names
 
 
 def delete(
-    apps: Annotated[list[str], typer.Argument(metavar="APP...", help="The apps' names.", autocompletion=app_names)],
+    apps: Annotated[
+        list[str], typer.Argument(metavar="APP...", help="Names of the apps.", autocompletion=complete_app_names)
+    ],
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Stop serving apps. Executors that no other app uses finish their requests and end."""
+    """Stop serving apps. Executors that no other app uses finish their requests and stop."""
     from cornserve.client import Client
 
     with Client(url) as client:
         for app in apps:
             client.delete(app)
             if not json:
-                stdout().print(f"{app} is deleted")
+                stdout().print(f"{app} deleted")
     if json:
-        emit({"deleted": apps})
+        print_json({"deleted": apps})

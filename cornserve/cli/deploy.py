@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from cornserve.cli.console import Problem, emit, stderr
+from cornserve.cli.console import CliError, print_json, stderr
 from cornserve.cli.options import Json, Url
 
 if TYPE_CHECKING:
@@ -18,58 +18,66 @@ if TYPE_CHECKING:
 
 
 def deploy(
-    what: Annotated[
+    target: Annotated[
         str,
         typer.Argument(
-            metavar="FILE.py | MODEL", help="Python with an App in it; a model directory; or a Hugging Face id."
+            metavar="FILE.py | MODEL", help="A Python file with an App, a model directory, or a Hugging Face id."
         ),
     ],
     name: Annotated[
-        str | None, typer.Option("--name", help="The app's name. By default, the model's; a file has it in itself.")
+        str | None,
+        typer.Option(
+            "--name", help="Name of the app. By default, the name of the model. A Python file contains the name."
+        ),
     ] = None,
     replicas: Annotated[
         int | None,
         typer.Option(
-            "--replicas", min=1, max=64, help="Replicas of each executor. By default, as many as there are; at first 1."
+            "--replicas",
+            min=1,
+            max=64,
+            help="Replicas of each executor. By default, 1 for a new app, else the current number.",
         ),
     ] = None,
     balance: Annotated[
         Literal["least-loaded", "static"],
-        typer.Option("--balance", help="How requests are divided among an executor's replicas."),
+        typer.Option("--balance", help="How requests are distributed among the replicas of an executor."),
     ] = "least-loaded",
     share: Annotated[
         list[str] | None,
         typer.Option(
             "--share",
             metavar="PATH=WEIGHT",
-            help="Of the requests, by path of the model's family: --share monolith=1 --share e-el=3.",
+            help="Share of the requests for a path of the model's family: --share monolith=1 --share e-el=3.",
         ),
     ] = None,
     timeout: Annotated[
         float | None,
-        typer.Option("--timeout", min=0, max=1_000_000, help="Seconds to wait until it serves. By default, for ever."),
+        typer.Option(
+            "--timeout", min=0, max=1_000_000, help="Seconds to wait until the app serves. By default, no limit."
+        ),
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Whether to wait until it serves.")] = True,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the app serves.")] = True,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Serve a model, or an app of your own, and show how it starts.
+    """Serve a model or an app, and show its progress while it starts.
 
-    Deploying under the name of an app that runs replaces it, once the new version is ready.
+    If an app with this name exists, the new generation replaces the current one as soon as it is ready.
     """
     from cornserve.client import Client
     from cornserve.client.deploy_target import resolve_target
 
-    target = resolve_target(what, name=name, replicas=replicas, balance=balance, shares=_shares(share or []))
-    with Client(url) as client, _saying_that_it_goes_on(target.name):
-        view = _deploy_and_wait(client, target, timeout) if wait else client.deploy(target, wait=False)
+    resolved = resolve_target(target, name=name, replicas=replicas, balance=balance, shares=_shares(share or []))
+    with Client(url) as client, _hint_on_interrupt(resolved.name):
+        view = _deploy_and_wait(client, resolved, timeout) if wait else client.deploy(resolved, wait=False)
     if json:
-        emit(view)
+        print_json(view)
     if view.phase == "failed":
-        _explain(view)
+        _print_failure(view)
         raise typer.Exit(1)
     if not wait:
-        stderr().print(f"{view.name} is being deployed: `cornserve status {view.name}` shows how far it is")
+        stderr().print(f"{view.name} is being deployed: see `cornserve status {view.name}`")
 
 
 def _shares(settings: list[str]) -> dict[str, float] | None:
@@ -79,28 +87,28 @@ def _shares(settings: list[str]) -> dict[str, float] | None:
         try:
             shares[path] = float(weight or 1)
         except ValueError:
-            raise Problem(f"a share is PATH=WEIGHT, a name and a number: not {setting!r}") from None
+            raise CliError(f"{setting!r} is not a valid share: give PATH=WEIGHT, such as e-el=3") from None
     return shares or None
 
 
 def _deploy_and_wait(client: Client, target: DeployTarget, timeout: float | None) -> AppView:
-    """The app, once it serves or has failed. Raises `Problem` if it comes to neither."""
-    from cornserve.cli.deployment import Display
+    """Returns the app when it serves or has failed. Raises `CliError` after the timeout."""
+    from cornserve.cli.progress_display import ProgressDisplay
     from cornserve.client import WaitTimeoutError
     from cornserve.client.progress import Progress
 
     progress = Progress()
-    display = Display(progress)
+    display = ProgressDisplay(progress)
     with display.shown():
         view = deployed = client.deploy(target, wait=False)
-        display.show(f"{deployed.name} is accepted, as generation {deployed.generation}")
+        display.show(f"{deployed.name} accepted as generation {deployed.generation}")
         try:
             for view in client.follow(deployed, timeout=timeout):
                 for line in progress.update(view):
                     display.show(line)
         except WaitTimeoutError as error:
-            raise Problem(
-                f"{deployed.name} does not serve after {timeout:g} s. It is still being deployed: "
+            raise CliError(
+                f"{deployed.name} does not serve after {timeout:g} s, and is still being deployed: "
                 f"see `cornserve status {deployed.name}` and `cornserve logs {deployed.name}`"
             ) from error
         if view.phase == "serving":
@@ -109,24 +117,24 @@ def _deploy_and_wait(client: Client, target: DeployTarget, timeout: float | None
 
 
 @contextmanager
-def _saying_that_it_goes_on(name: str) -> Iterator[None]:
+def _hint_on_interrupt(name: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
         stderr().print(
-            f"\n{name} is still being deployed: `cornserve status {name}` shows how far it is, "
-            f"`cornserve delete {name}` gives it up"
+            f"\n{name} is still being deployed: see `cornserve status {name}`, or cancel it with "
+            f"`cornserve delete {name}`"
         )
         raise typer.Exit(130) from None
 
 
-def _explain(view: AppView) -> None:
+def _print_failure(view: AppView) -> None:
     from rich.text import Text
 
     console = stderr()
     for line in view.status.logs:
         console.print(Text.assemble(("  | ", "dim"), line))
-    console.print(Text.assemble(("error: ", "bold red"), f"{view.name} does not serve: {view.status.message}"))
+    console.print(Text.assemble(("error: ", "bold red"), f"{view.name} failed to start: {view.status.message}"))
     route = view.status.route
     if route is not None:
-        console.print(f"Generation {route.generation} serves on.")
+        console.print(f"Generation {route.generation} continues to serve.")

@@ -1,19 +1,19 @@
-"""Starts an instance that goes on when the command that started it has returned."""
+"""Starts an instance in the background."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
-from cornserve.cli.console import Problem
+from cornserve.cli.console import CliError
 from cornserve.control.managed_process import ProcessSpec
 from cornserve.control.supervisor import InstanceOptions, check_not_running
 from cornserve.instance import Instance
 from cornserve.observe.log_file import rotate
 
 
-def start(options: InstanceOptions) -> Instance:
-    """Returns once it is ready. Raises `Problem` or `InstanceStartError` if it cannot run."""
+def start_detached(options: InstanceOptions) -> Instance:
+    """Returns the instance when it is ready. Raises `CliError` or `InstanceStartError` if it cannot start."""
     check_not_running(options.home)
     options.read_access()
     command = [sys.executable, "-m", "cornserve.cli", "up", "--json"]
@@ -26,16 +26,16 @@ def start(options: InstanceOptions) -> Instance:
     try:
         program.log.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise Problem(f"{program.log.parent} cannot be used: {error.strerror}") from error
+        raise CliError(f"cannot write to {program.log.parent}: {error.strerror}") from error
     rotate(program.log)
     with program.log.open("ab") as log:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, start_new_session=True
         )
-    return _ready(process, program)
+    return _wait_until_ready(process, program)
 
 
-def _ready(process: subprocess.Popen[bytes], program: ProcessSpec) -> Instance:
+def _wait_until_ready(process: subprocess.Popen[bytes], program: ProcessSpec) -> Instance:
     assert process.stdout is not None
     try:
         document = process.stdout.readline()
@@ -45,5 +45,7 @@ def _ready(process: subprocess.Popen[bytes], program: ProcessSpec) -> Instance:
         raise
     if not document:
         process.wait()
-        raise Problem(program.last_log_line().removeprefix("error: ") or f"it ended with status {process.returncode}")
+        raise CliError(
+            program.last_log_line().removeprefix("error: ") or f"the supervisor exited with status {process.returncode}"
+        )
     return Instance.model_validate_json(document)

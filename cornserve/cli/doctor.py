@@ -6,35 +6,38 @@ from typing import Annotated
 
 import typer
 
-from cornserve.cli.console import emit, stdout
-from cornserve.cli.options import HomePath, Json, home_at
+from cornserve.cli.console import print_json, stdout
+from cornserve.cli.options import HomePath, Json, home_directory
 
 
 def doctor(
     home: HomePath = None,
-    host: Annotated[str, typer.Option("--host", help="The address that `cornserve up` would listen on.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option("--host", help="Address on which `cornserve up` would listen.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option("--port", envvar="CORNSERVE_PORT", min=1, max=65535, help="And the port.")
+        int,
+        typer.Option(
+            "--port", envvar="CORNSERVE_PORT", min=1, max=65535, help="Port on which `cornserve up` would listen."
+        ),
     ] = 8000,
     json: Json = False,
 ) -> None:
-    """Look whether this machine has what Cornserve needs, and say what to do where it has not."""
+    """Check whether this machine meets the requirements of Cornserve, and suggest fixes."""
     from rich.text import Text
 
-    from cornserve.cli.checks import examine
+    from cornserve.cli.doctor_checks import run_checks
 
-    findings = []
-    for finding in examine(home_at(home), host, port):
-        findings.append(finding)
+    results = []
+    for result in run_checks(home_directory(home), host, port):
+        results.append(result)
         if not json:
-            mark = ("✓", "green") if finding.ok else ("✗", "red" if finding.is_essential else "yellow")
-            stdout().print(Text.assemble(mark, f" {finding.name:<10} ", (finding.found, "dim")))
-            if not finding.ok:
-                stdout().print(Text.assemble("  → ", finding.remedy))
-    broken = [finding.name for finding in findings if finding.is_essential and not finding.ok]
+            mark = ("✓", "green") if result.ok else ("✗", "red" if result.is_essential else "yellow")
+            stdout().print(Text.assemble(mark, f" {result.name:<10} ", (result.found, "dim")))
+            if not result.ok:
+                stdout().print(Text.assemble("  → ", result.remedy))
+    failed = [result.name for result in results if result.is_essential and not result.ok]
     if json:
-        emit({"ok": not broken, "checks": [finding._asdict() for finding in findings]})
-    elif broken:
-        stdout().print(f"\nCornserve cannot work here yet: {', '.join(broken)}")
-    if broken:
+        print_json({"ok": not failed, "checks": [result._asdict() for result in results]})
+    elif failed:
+        stdout().print(f"\nCornserve cannot run on this machine until these are fixed: {', '.join(failed)}")
+    if failed:
         raise typer.Exit(1)

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from cornserve.cli.console import Problem, emit, stderr, stdout
-from cornserve.cli.options import HomePath, Json, home_at
+from cornserve.cli.console import CliError, print_json, stderr, stdout
+from cornserve.cli.options import HomePath, Json, home_directory
 
 
 def down(
@@ -16,23 +16,22 @@ def down(
     keep_apps: Annotated[bool, typer.Option("--keep-apps", help="Keep the apps for the next `cornserve up`.")] = False,
     json: Json = False,
 ) -> None:
-    """Delete all apps and stop Cornserve on this machine; also cleans up if it was killed."""
+    """Delete all apps and stop Cornserve on this machine. Also cleans up after a killed instance."""
     from cornserve.control.shutdown import shut_down
     from cornserve.instance import HomeInUseError
 
-    where = home_at(home)
+    directory = home_directory(home)
     console = stderr()
     try:
         with console.status("Stopping Cornserve"):
-            ended = shut_down(where, keep_apps=keep_apps, report=lambda line: console.print(line, style="dim"))
+            ended = shut_down(directory, keep_apps=keep_apps, report=lambda line: console.print(line, style="dim"))
     except HomeInUseError as error:
-        raise Problem(str(error)) from error
+        raise CliError(str(error)) from error
     except PermissionError as error:
-        raise Problem(f"the instance belongs to another user: {error.strerror}") from error
+        raise CliError(f"cannot stop an instance of another user: {error.strerror}") from error
     if json:
-        emit(asdict(ended))
+        print_json(asdict(ended))
         return
-    say = stdout().print
-    say("Cornserve is stopped" if ended.instance else f"No Cornserve runs for {where.path}")
+    stdout().print("Cornserve stopped" if ended.instance else f"No instance of Cornserve runs for {directory.path}")
     if ended.apps:
-        say(f"Deleted: {', '.join(ended.apps)}")
+        stdout().print(f"Deleted: {', '.join(ended.apps)}")

@@ -8,29 +8,31 @@ from typing import Annotated, Any
 
 import typer
 
-from cornserve.cli.console import Problem, emit
+from cornserve.cli.console import CliError, print_json
 from cornserve.cli.options import AppName, Json, Url
 
 
 def invoke(
     app: AppName,
-    request: Annotated[str, typer.Argument(metavar="JSON | @FILE | -", help="The app's request; -: standard input.")],
+    request: Annotated[
+        str, typer.Argument(metavar="JSON | @FILE | -", help="The request, a file with it, or - for standard input.")
+    ],
     stream: Annotated[
-        bool, typer.Option("--stream", help="Print the items of its streams as they arrive, as JSON lines.")
+        bool, typer.Option("--stream", help="Print the items of the response's streams as JSON lines, as they arrive.")
     ] = False,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Call an app with its own request, and print its response as JSON."""
+    """Call an app with a request of its own type, and print the response as JSON."""
     from cornserve.client import Client, StreamItem
 
     body = _read(request)
     with Client(url) as client:
         if not stream:
-            emit(client.invoke(app, body))
+            print_json(client.invoke(app, body))
             return
         for event in client.stream(app, body):
-            emit(event._asdict() if isinstance(event, StreamItem) else {"response": event.response}, lines=True)
+            print_json(event._asdict() if isinstance(event, StreamItem) else {"response": event.response}, lines=True)
 
 
 def _read(request: str) -> Any:
@@ -44,8 +46,8 @@ def _read(request: str) -> Any:
                 text = sys.stdin.read()
             case _:
                 text = request
-        return from_json(text.encode(errors="surrogateescape"))  # which is how bytes that are no UTF-8 come here
+        return from_json(text.encode(errors="surrogateescape"))  # Python decodes arguments that way
     except (OSError, UnicodeDecodeError) as error:
-        raise Problem(f"cannot read the request: {error}") from error
+        raise CliError(f"cannot read the request: {error}") from error
     except ValueError as error:
-        raise Problem(f"the request is no JSON: {error}") from error
+        raise CliError(f"the request is not valid JSON: {error}") from error

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cornserve.cli.console import emit
+from cornserve.cli.console import print_json
 from cornserve.cli.options import AppName, Json, Url
 
 if TYPE_CHECKING:
@@ -16,32 +16,34 @@ if TYPE_CHECKING:
 
 FOLLOW_SECONDS = 0.5
 FOLLOW_LINES = 1000
-"""A replica that writes more between two looks has lines that are not shown."""
+"""Lines fetched per poll. If a replica writes more between two polls, the rest is not shown."""
 
 
 def logs(
     app: AppName,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is written, until Ctrl-C.")] = False,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=1, max=10_000, help="Lines of each executor.")] = 100,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print new lines as they are written, until Ctrl-C.")
+    ] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, max=10_000, help="Number of lines per replica.")] = 100,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Show what the executors of an app wrote last."""
+    """Show the last log lines of the executors of an app."""
     from cornserve.client import Client
 
     with Client(url) as client:
         if json and not follow:
-            emit({"replicas": _of(client, app, lines)})
+            print_json({"replicas": _fetch(client, app, lines)})
             return
         try:
-            for new in _news(client, app, lines) if follow else [_of(client, app, lines)]:
-                _print(new, json)
+            for replicas in _follow(client, app, lines) if follow else [_fetch(client, app, lines)]:
+                _print(replicas, json)
         except KeyboardInterrupt:
             raise typer.Exit(0) from None
 
 
-def _of(client: Client, app: str, lines: int) -> list[ReplicaLog]:
-    """Of a failed app, which has no executors any more, what its status keeps."""
+def _fetch(client: Client, app: str, lines: int) -> list[ReplicaLog]:
+    """Returns the logs of the replicas. A failed app has no replicas: returns the lines in its status."""
     from cornserve.client import ReplicaLog
 
     replicas = client.logs(app, lines)
@@ -54,29 +56,29 @@ def _print(replicas: list[ReplicaLog], json: bool) -> None:
     for replica in replicas:
         for line in replica.lines:
             if json:
-                emit({"replica": replica.id, "line": line}, lines=True)
+                print_json({"replica": replica.id, "line": line}, lines=True)
             else:
                 typer.echo(f"{replica.id} | {line}")
 
 
-def _news(client: Client, app: str, lines: int) -> Iterator[list[ReplicaLog]]:
-    """First the last lines, then what is new of every replica."""
-    now = _of(client, app, max(lines, FOLLOW_LINES))
-    yield [_with_lines(replica, replica.lines[-lines:]) for replica in now]
+def _follow(client: Client, app: str, lines: int) -> Iterator[list[ReplicaLog]]:
+    """Yields the last lines of each replica, then its new lines."""
+    current = _fetch(client, app, max(lines, FOLLOW_LINES))
+    yield [_with_lines(replica, replica.lines[-lines:]) for replica in current]
     while True:
-        seen = {replica.id: replica.lines for replica in now}
+        seen = {replica.id: replica.lines for replica in current}
         time.sleep(FOLLOW_SECONDS)
-        now = _of(client, app, FOLLOW_LINES)
-        yield [_with_lines(replica, added(seen.get(replica.id, []), replica.lines)) for replica in now]
+        current = _fetch(client, app, FOLLOW_LINES)
+        yield [_with_lines(replica, new_lines(seen.get(replica.id, []), replica.lines)) for replica in current]
 
 
 def _with_lines(replica: ReplicaLog, lines: Sequence[str]) -> ReplicaLog:
     return replica.model_copy(update={"lines": lines})
 
 
-def added(before: Sequence[str], now: Sequence[str]) -> Sequence[str]:
-    """The lines of `now` behind those of `before`; both are the last lines of one growing log."""
-    for overlap in range(min(len(before), len(now)), 0, -1):
-        if before[-overlap:] == now[:overlap]:
-            return now[overlap:]
-    return now
+def new_lines(before: Sequence[str], current: Sequence[str]) -> Sequence[str]:
+    """Returns the lines of `current` after those of `before`. Both are the last lines of the same log."""
+    for overlap in range(min(len(before), len(current)), 0, -1):
+        if before[-overlap:] == current[:overlap]:
+            return current[overlap:]
+    return current

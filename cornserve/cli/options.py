@@ -1,4 +1,4 @@
-"""Arguments and options that several commands have."""
+"""Arguments and options of several commands."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from cornserve.home import Home
 
 
-def app_names(incomplete: str) -> list[str]:
-    """For shell completion, which stays silent when there is nothing to say."""
+def complete_app_names(incomplete: str) -> list[str]:
+    """Completes the names of apps in a shell. Ignores errors."""
     from cornserve.client import Client, ClientError
 
     try:
@@ -22,19 +22,19 @@ def app_names(incomplete: str) -> list[str]:
         return []
 
 
-AppName = Annotated[str, typer.Argument(metavar="APP", help="The app's name.", autocompletion=app_names)]
+AppName = Annotated[str, typer.Argument(metavar="APP", help="Name of the app.", autocompletion=complete_app_names)]
 
 Url = Annotated[
     str | None,
     typer.Option(
         "--url",
         envvar="CORNSERVE_URL",
-        help="The gateway. By default, the one that runs on this machine.",
+        help="URL of the gateway. By default, the gateway on this machine.",
         show_default=False,
     ),
 ]
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 HomePath = Annotated[
     Path | None,
@@ -42,13 +42,13 @@ HomePath = Annotated[
         "--home",
         envvar="CORNSERVE_HOME",
         file_okay=False,
-        help="Where state, logs and models are kept. By default, your data directory.",
+        help="Directory for state, logs and models. By default, your data directory.",
         show_default=False,
     ),
 ]
 
 
-def home_at(path: Path | None) -> Home:
+def home_directory(path: Path | None) -> Home:
     from cornserve.home import Home
 
     return Home.default() if path is None else Home(path.expanduser().absolute())

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cornserve.cli.console import Problem, emit, stderr
-from cornserve.cli.options import Json, Url, app_names
+from cornserve.cli.console import CliError, print_json, stderr
+from cornserve.cli.options import Json, Url, complete_app_names
 
 if TYPE_CHECKING:
     from cornserve.app.record import AppView
@@ -15,17 +15,22 @@ if TYPE_CHECKING:
 
 
 def scale(
-    app: Annotated[str, typer.Argument(metavar="APP", help="The app's name.", autocompletion=app_names)],
-    replicas: Annotated[int, typer.Argument(metavar="REPLICAS", min=1, max=64, help="Of each executor.")],
+    app: Annotated[str, typer.Argument(metavar="APP", help="Name of the app.", autocompletion=complete_app_names)],
+    replicas: Annotated[int, typer.Argument(metavar="REPLICAS", min=1, max=64, help="Replicas of each executor.")],
     timeout: Annotated[
         float | None,
-        typer.Option("--timeout", min=0, max=1_000_000, help="Seconds to wait until it is done. By default, for ever."),
+        typer.Option(
+            "--timeout",
+            min=0,
+            max=1_000_000,
+            help="Seconds to wait until the replicas are ready. By default, no limit.",
+        ),
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Whether to wait until it is done.")] = True,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the replicas are ready.")] = True,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Set how many replicas of each executor an app has. What runs and is wanted stays; what is too much drains."""
+    """Set the number of replicas of each executor of an app. Surplus replicas finish their requests and stop."""
     from cornserve.client import Client
 
     with Client(url) as client:
@@ -33,18 +38,18 @@ def scale(
         if wait:
             view = _until_scaled(client, view, timeout)
     if json:
-        emit(view)
+        print_json(view)
     elif not wait:
-        stderr().print(f"{app} is being scaled: `cornserve status {app}` shows how far it is")
+        stderr().print(f"{app} is being scaled: see `cornserve status {app}`")
 
 
 def _until_scaled(client: Client, scaled: AppView, timeout: float | None) -> AppView:
-    from cornserve.cli.deployment import Display
+    from cornserve.cli.progress_display import ProgressDisplay
     from cornserve.client import WaitTimeoutError
     from cornserve.client.progress import Progress
 
     progress = Progress()
-    display = Display(progress)
+    display = ProgressDisplay(progress)
     try:
         with display.shown():
             for view in client.events(scaled.name, timeout=timeout):
@@ -53,10 +58,10 @@ def _until_scaled(client: Client, scaled: AppView, timeout: float | None) -> App
                 if view.uid != scaled.uid:
                     break
                 if view.generation >= scaled.generation and view.is_scaled:
-                    display.show(f"{view.name} has {view.spec.replicas} of each executor")
+                    display.show(f"{view.name} has {view.spec.replicas} replicas of each executor")
                     return view
     except WaitTimeoutError as error:
-        raise Problem(
-            f"{scaled.name} is not scaled after {timeout:g} s: see `cornserve status {scaled.name}`"
+        raise CliError(
+            f"{scaled.name} is still being scaled after {timeout:g} s: see `cornserve status {scaled.name}`"
         ) from error
-    raise Problem(f"{scaled.name} was deleted while it was being scaled")
+    raise CliError(f"{scaled.name} was deleted while it was being scaled")

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cornserve.cli.console import emit, stdout
-from cornserve.cli.options import Json, Url, app_names
+from cornserve.cli.console import print_json, stdout
+from cornserve.cli.options import Json, Url, complete_app_names
 
 if TYPE_CHECKING:
     from cornserve.app.record import AppView
@@ -18,32 +18,35 @@ STYLES = {"pending": "yellow", "starting": "yellow", "serving": "green", "failed
 
 def status(
     app: Annotated[
-        str | None, typer.Argument(metavar="[APP]", help="By default, all apps.", autocompletion=app_names)
+        str | None,
+        typer.Argument(
+            metavar="[APP]", help="Name of the app. By default, all apps.", autocompletion=complete_app_names
+        ),
     ] = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Show the apps and how far they are; of one app, also its replicas."""
+    """Show all apps and their phases, or one app with its replicas."""
     from cornserve.client import Client
 
     with Client(url) as client:
         if app is None:
-            _all(client, json)
+            _show_all(client, json)
         else:
-            _one(client.app(app), json)
+            _show_app(client.app(app), json)
 
 
-def _all(client: Client, json: bool) -> None:
+def _show_all(client: Client, json: bool) -> None:
     apps = client.apps()
     if json:
-        emit({"url": client.url, "apps": apps})
+        print_json({"url": client.url, "apps": apps})
         return
-    say = stdout().print
-    say(f"Cornserve at {client.url}")
+    print_line = stdout().print
+    print_line(f"Cornserve at {client.url}")
     if not apps:
-        say("No apps: deploy one with `cornserve deploy MODEL-DIRECTORY | FILE.py`")
+        print_line("No apps: deploy one with `cornserve deploy MODEL-DIRECTORY | FILE.py`")
         return
-    say(_table(apps))
+    print_line(_table(apps))
 
 
 def _table(apps: list[AppView]) -> object:
@@ -68,29 +71,29 @@ def _table(apps: list[AppView]) -> object:
 
 def _message(app: AppView) -> str:
     route = app.status.route
-    meanwhile = (
-        f"generation {route.generation} is served meanwhile; " if route and route.generation != app.generation else ""
-    )
-    return (meanwhile + app.status.message).removesuffix("; ")
+    serving = f"generation {route.generation} serves; " if route and route.generation != app.generation else ""
+    return (serving + app.status.message).removesuffix("; ")
 
 
-def _one(app: AppView, json: bool) -> None:
+def _show_app(app: AppView, json: bool) -> None:
     from rich.text import Text
 
     if json:
-        emit(app)
+        print_json(app)
         return
-    say = stdout().print
-    say(Text.assemble((app.name, "bold"), "  ", (app.phase, STYLES[app.phase]), f"  generation {app.generation}"))
+    print_line = stdout().print
+    print_line(
+        Text.assemble((app.name, "bold"), "  ", (app.phase, STYLES[app.phase]), f"  generation {app.generation}")
+    )
     if app.status.message:
-        say(Text(app.status.message))
+        print_line(Text(app.status.message))
     route = app.status.route
     if route is not None and route.generation != app.generation:
-        say(f"generation {route.generation} is served meanwhile")
-    say(Text(f"model: {app.spec.model}" if app.spec.model else "from Python source"))
+        print_line(f"generation {route.generation} serves until then")
+    print_line(Text(f"model: {app.spec.model}" if app.spec.model else "from Python source"))
     for group in app.status.groups:
-        say(Text.assemble("\n", (group.key, "bold"), f"  {group.ready} of {group.wanted} ready"))
+        print_line(Text.assemble("\n", (group.key, "bold"), f"  {group.ready} of {group.wanted} ready"))
         for replica in group.replicas:
-            say(Text(f"  {replica.id}  {replica.state}  {replica.endpoint or ''}  {replica.message}".rstrip()))
+            print_line(Text(f"  {replica.id}  {replica.state}  {replica.endpoint or ''}  {replica.message}".rstrip()))
     for line in app.status.logs:
-        say(Text.assemble(("  | ", "dim"), line))
+        print_line(Text.assemble(("  | ", "dim"), line))

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cornserve.access import ADMIN_TOKEN
-from cornserve.cli.console import Problem, emit, stderr, stdout
-from cornserve.cli.options import HomePath, Json, home_at
+from cornserve.cli.console import CliError, print_json, stderr, stdout
+from cornserve.cli.options import HomePath, Json, home_directory
 from cornserve.limits import LimitError, Limits
 from cornserve.media_allowlist import MediaAllowlist, MediaAllowlistError
 from cornserve.observe.log_format import LogFormat
@@ -28,50 +28,53 @@ if TYPE_CHECKING:
 
 def up(
     home: HomePath = None,
-    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option("--port", envvar="CORNSERVE_PORT", min=0, max=65535, help="The port; 0: any free one.")
+        int,
+        typer.Option("--port", envvar="CORNSERVE_PORT", min=0, max=65535, help="Port to listen on. 0: any free port."),
     ] = 8000,
-    gpus: Annotated[int | None, typer.Option("--gpus", min=0, help="GPUs to use. By default, all.")] = None,
+    gpus: Annotated[int | None, typer.Option("--gpus", min=0, help="Number of GPUs to use. By default, all.")] = None,
     cpu_slots: Annotated[
-        int | None, typer.Option("--cpu-slots", min=1, help="Executors that may run on the CPU at once.")
+        int | None, typer.Option("--cpu-slots", min=1, help="Number of executors that can run on the CPU.")
     ] = None,
     log_format: Annotated[
         LogFormat,
-        typer.Option("--log-format", envvar="CORNSERVE_LOG_FORMAT", help="How all processes write their logs."),
+        typer.Option("--log-format", envvar="CORNSERVE_LOG_FORMAT", help="Log format of all processes."),
     ] = LogFormat.TEXT,
     access_log: Annotated[
-        bool, typer.Option("--access-log", envvar="CORNSERVE_ACCESS_LOG", help="Log every request that is served.")
+        bool, typer.Option("--access-log", envvar="CORNSERVE_ACCESS_LOG", help="Log each request.")
     ] = False,
     api_keys: Annotated[
-        Path | None, typer.Option("--api-keys", help="A file with the API keys for /v1, one per line.")
+        Path | None, typer.Option("--api-keys", help="File with the API keys for /v1, one per line.")
     ] = None,
     admin_token: Annotated[
-        Path | None, typer.Option("--admin-token", help="A file with the token for /admin/v1 in its only line.")
+        Path | None, typer.Option("--admin-token", help="File with the token for /admin/v1 in its only line.")
     ] = None,
     limit: Annotated[
-        list[str] | None, typer.Option("--limit", metavar="NAME=VALUE", help="Change a limit; may be repeated.")
+        list[str] | None, typer.Option("--limit", metavar="NAME=VALUE", help="Change a limit. Can be repeated.")
     ] = None,
     media_from: Annotated[
         list[str] | None,
         typer.Option(
             "--media-from",
             metavar="SOURCE",
-            help="From where images are fetched: public, none, a host or a network; may be repeated. "
-            "By default, from the public internet.",
+            help="Source from which images can be fetched: public, none, a host or a network. Can be repeated. "
+            "By default, public.",
         ),
     ] = None,
-    detach: Annotated[bool, typer.Option("--detach", "-d", help="Return once it runs.")] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Run in the background, and return when the gateway is ready.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Run Cornserve on this machine.
 
-    It stays in the foreground until Ctrl-C, which stops everything; the apps come back with the next `cornserve up`.
+    The command runs in the foreground. Ctrl-C stops all processes. The next `cornserve up` starts the apps again.
     """
     from cornserve.control.supervisor import InstanceOptions, InstanceStartError
 
     options = InstanceOptions(
-        home_at(home),
+        home_directory(home),
         host,
         port,
         gpus,
@@ -85,18 +88,18 @@ def up(
     )
     try:
         if detach:
-            _show_ready(_start(options), options, json, "`cornserve down` stops it.")
+            _show_ready(_start(options), options, json, "Stop it with `cornserve down`.")
         else:
             _run(options, json)
     except InstanceStartError as error:
-        raise Problem(str(error)) from error
+        raise CliError(str(error)) from error
 
 
 def _start(options: InstanceOptions) -> Instance:
-    from cornserve.cli.detached import start
+    from cornserve.cli.detached import start_detached
 
     with stderr().status("Starting Cornserve"):
-        return start(options)
+        return start_detached(options)
 
 
 def _run(options: InstanceOptions, json: bool) -> None:
@@ -104,7 +107,7 @@ def _run(options: InstanceOptions, json: bool) -> None:
 
     from cornserve.control.supervisor import supervise
 
-    ending = "Ctrl-C stops it; the apps come back with the next `cornserve up`."
+    ending = "Stop it with Ctrl-C. The next `cornserve up` starts the apps again."
     ready = partial(_show_ready, options=options, json=json, ending=ending)
     asyncio.run(supervise(options, on_ready=ready, report=_reporter(options.log_format)))
 
@@ -119,28 +122,28 @@ def _reporter(log_format: LogFormat) -> Callable[[str], None]:
 
 
 def _report(message: str) -> None:
-    with suppress(OSError):  # the terminal may be gone, and then most of all everything has to be ended
+    with suppress(OSError):  # the terminal may be closed; the shutdown must continue
         stderr().print(message, markup=False, style="dim")
 
 
 def _show_ready(instance: Instance, options: InstanceOptions, json: bool, ending: str) -> None:
     home = options.home
     if json:
-        emit(instance.model_dump() | {"home": str(home.path)}, lines=True)
+        print_json(instance.model_dump() | {"home": str(home.path)}, lines=True)
         return
-    say = stdout().print
-    say(f"[bold green]Cornserve[/bold green] listens on [bold]{instance.url}[/bold]   [dim]{home.path}[/dim]")
+    print_line = stdout().print
+    print_line(f"[bold green]Cornserve[/bold green] listens on [bold]{instance.url}[/bold]   [dim]{home.path}[/dim]")
     apps = _apps(instance, options.read_access())
     if apps:
-        say(f"Apps from before start again: {', '.join(apps)}")
+        print_line(f"Restarting apps: {', '.join(apps)}")
     if options.read_access().admin_token and not os.environ.get(ADMIN_TOKEN):
-        say(f"The other commands need the admin token: [cyan]{ADMIN_TOKEN}[/cyan]")
+        print_line(f"Set the admin token for other commands: [cyan]{ADMIN_TOKEN}[/cyan]")
     if not _is_found_by_default(instance, home):
-        say(f"Tell the other commands: [cyan]export CORNSERVE_URL={instance.url}[/cyan]")
-    say("\nNext, in another terminal:")
-    say("  [cyan]cornserve deploy[/cyan] MODEL-DIRECTORY | FILE.py   serve a model, or an app of your own")
-    say("  [cyan]cornserve status[/cyan]                             see what runs")
-    say(f"\n{ending}")
+        print_line(f"Set the URL for other commands: [cyan]export CORNSERVE_URL={instance.url}[/cyan]")
+    print_line("\nNext, in another terminal:")
+    print_line("  [cyan]cornserve deploy[/cyan] MODEL-DIRECTORY | FILE.py   serve a model or an app")
+    print_line("  [cyan]cornserve status[/cyan]                             show all apps")
+    print_line(f"\n{ending}")
 
 
 def _limits(settings: list[str]) -> Limits:
@@ -166,6 +169,6 @@ def _apps(instance: Instance, access: Access) -> list[str]:
 
 def _is_found_by_default(instance: Instance, home: Home) -> bool:
     from cornserve.client import DEFAULT_URL
-    from cornserve.home import Home as Homes
+    from cornserve.home import Home as HomeClass
 
-    return home == Homes.default() or instance.url == DEFAULT_URL
+    return home == HomeClass.default() or instance.url == DEFAULT_URL

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cornserve.home import Home
-from tests.integration.cli.machine import Machine
+from tests.integration.cli.cli_instance import CliInstance
 from tests.models.cache import cached_model
 
 ROOT = Path(__file__).parents[2]
@@ -14,9 +14,9 @@ MODELS = ROOT / "tests" / "models"
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
+def machine(tmp_path: Path) -> Iterator[CliInstance]:
     """One on which Cornserve runs."""
-    machine = Machine(Home(tmp_path / "home"))
+    machine = CliInstance(Home(tmp_path / "home"))
     machine.up()
     yield machine
     machine.run("down")

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from tests.chaos.judge import Kill, Victim
-from tests.integration.cli.machine import Machine
+from tests.integration.cli.cli_instance import CliInstance
 
 MODULES = {
     Victim.GATEWAY: "cornserve.gateway",
@@ -21,7 +21,7 @@ MODULES = {
 
 
 class Killer:
-    def __init__(self, machine: Machine, seed: int) -> None:
+    def __init__(self, machine: CliInstance, seed: int) -> None:
         self.kills: list[Kill] = []
         self._machine = machine
         self._random = random.Random(seed)

@@ -13,7 +13,7 @@ import pytest
 from tests.chaos.apps import echo, requests, twice
 from tests.chaos.judge import verdicts
 from tests.chaos.load import Load
-from tests.integration.cli.machine import Machine, write_app
+from tests.integration.cli.cli_instance import CliInstance, write_app
 
 CLIENTS = 16
 SECONDS = 2.0
@@ -23,7 +23,7 @@ SECONDS = 2.0
 class Site:
     """An instance that serves both apps."""
 
-    def __init__(self, machine: Machine, folder: Path) -> None:
+    def __init__(self, machine: CliInstance, folder: Path) -> None:
         self.machine = machine
         self._folder = folder
 
@@ -59,7 +59,7 @@ async def answered(load: Load) -> None:
 
 
 @pytest.fixture
-async def site(machine: Machine, tmp_path: Path) -> Site:
+async def site(machine: CliInstance, tmp_path: Path) -> Site:
     site = Site(machine, tmp_path)
     await site.deploy(echo("a "), twice("a "))
     return site

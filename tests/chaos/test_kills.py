@@ -12,7 +12,7 @@ from tests.chaos.apps import echo, requests, twice
 from tests.chaos.judge import Victim, verdicts
 from tests.chaos.killer import Killer
 from tests.chaos.load import Load, Request
-from tests.integration.cli.machine import Machine
+from tests.integration.cli.cli_instance import CliInstance
 
 KILLS = 100
 REPLICAS = 6
@@ -21,7 +21,7 @@ WEIGHTS = {Victim.EXECUTOR: 55, Victim.ENGINE: 20, Victim.GATEWAY: 12, Victim.CO
 
 
 @pytest.mark.timeout(420)
-async def test_kills_under_load_are_seen_by_clients_only_as_promised(machine: Machine, tmp_path: Path) -> None:
+async def test_kills_under_load_are_seen_by_clients_only_as_promised(machine: CliInstance, tmp_path: Path) -> None:
     for source in (echo(engine=True), twice(engine=True)):
         file = tmp_path / "app.py"
         file.write_text(source)
@@ -40,7 +40,7 @@ async def test_kills_under_load_are_seen_by_clients_only_as_promised(machine: Ma
 
 
 @pytest.mark.timeout(600)
-async def test_kills_of_a_language_model(machine: Machine, tiny_llama: Path, tmp_path: Path) -> None:
+async def test_kills_of_a_language_model(machine: CliInstance, tiny_llama: Path, tmp_path: Path) -> None:
     file = tmp_path / "app.py"
     file.write_text(LLM.format(model=str(tiny_llama)))
     await asyncio.to_thread(machine.do, "deploy", str(file))

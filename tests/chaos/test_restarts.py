@@ -11,22 +11,22 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.integration.cli.machine import Machine, write_app
+from tests.integration.cli.cli_instance import CliInstance, write_app
 from tests.waiting import until
 
 EXECUTOR = "cornserve_executors.base"
 
 
-def pids(machine: Machine, module: str) -> set[int]:
+def pids(machine: CliInstance, module: str) -> set[int]:
     return {process.pid for process in machine.processes(module)}
 
 
-async def answers(machine: Machine) -> bool:
+async def answers(machine: CliInstance) -> bool:
     done = await asyncio.to_thread(machine.run, "invoke", "echo", json.dumps({"text": "hello"}))
     return done.returncode == 0
 
 
-async def assert_controls(machine: Machine, executors: set[int]) -> None:
+async def assert_controls(machine: CliInstance, executors: set[int]) -> None:
     """The executors are there, and whoever controls now knows them: it starts one more, no other, and ends it."""
     await until(lambda: answers(machine), seconds=60)
     machine.do("scale", "echo", "2")
@@ -36,20 +36,22 @@ async def assert_controls(machine: Machine, executors: set[int]) -> None:
 
 
 @pytest.fixture
-def executors(machine: Machine, tmp_path: Path) -> set[int]:
+def executors(machine: CliInstance, tmp_path: Path) -> set[int]:
     machine.do("deploy", write_app(tmp_path, "echo"))
     return pids(machine, EXECUTOR)
 
 
 @pytest.mark.parametrize("module", ["cornserve.gateway", "cornserve.control"])
-async def test_another_takes_over_from_a_killed_one(machine: Machine, executors: set[int], module: str) -> None:
+async def test_another_takes_over_from_a_killed_one(machine: CliInstance, executors: set[int], module: str) -> None:
     [killed] = machine.processes(module)
     killed.kill()
     await until(lambda: bool(pids(machine, module) - {killed.pid}), seconds=60)
     await assert_controls(machine, executors)
 
 
-async def test_another_instance_goes_on_with_what_a_killed_one_has_left(machine: Machine, executors: set[int]) -> None:
+async def test_another_instance_goes_on_with_what_a_killed_one_has_left(
+    machine: CliInstance, executors: set[int]
+) -> None:
     supervisor = psutil.Process(machine.pid)
     os.kill(supervisor.pid, signal.SIGKILL)
     await until(lambda: not pids(machine, "cornserve.control") and not pids(machine, "cornserve.gateway"))
@@ -59,7 +61,7 @@ async def test_another_instance_goes_on_with_what_a_killed_one_has_left(machine:
 
 
 async def test_what_is_left_of_an_executor_that_died_while_nobody_looked_is_removed(
-    machine: Machine, tmp_path: Path
+    machine: CliInstance, tmp_path: Path
 ) -> None:
     file = tmp_path / "echo.py"
     file.write_text(

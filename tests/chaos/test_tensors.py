@@ -19,7 +19,7 @@ from tests.chaos.apps import POST, letters
 from tests.chaos.judge import Victim, verdicts
 from tests.chaos.killer import MODULES, Killer
 from tests.chaos.load import Load
-from tests.integration.cli.machine import Machine
+from tests.integration.cli.cli_instance import CliInstance
 from tests.waiting import until
 
 KILLS = 25
@@ -34,7 +34,7 @@ NBYTES = 2 * 1024 * 1024
 
 
 @pytest.fixture
-def machine(machine: Machine, tmp_path: Path) -> Iterator[Machine]:
+def machine(machine: CliInstance, tmp_path: Path) -> Iterator[CliInstance]:
     machine.do("down")
     machine.up("--limit", f"slab-mib={SLAB_MIB}", cpu_slots=16)
     file = tmp_path / "post.py"
@@ -46,7 +46,7 @@ def machine(machine: Machine, tmp_path: Path) -> Iterator[Machine]:
 
 
 @pytest.mark.timeout(300)
-async def test_kills_cost_no_request_and_leave_nothing_behind(machine: Machine) -> None:
+async def test_kills_cost_no_request_and_leave_nothing_behind(machine: CliInstance) -> None:
     killer = Killer(machine, seed=5)
     load = Load(machine.url, letters(seconds=0.1, nbytes=NBYTES), clients=CLIENTS)
 
@@ -59,7 +59,7 @@ async def test_kills_cost_no_request_and_leave_nothing_behind(machine: Machine) 
 
 
 @pytest.mark.timeout(300)
-async def test_two_hundred_clients_that_leave_give_everything_back(machine: Machine) -> None:
+async def test_two_hundred_clients_that_leave_give_everything_back(machine: CliInstance) -> None:
     chance = random.Random(3)
     request = letters(seconds=0.2, nbytes=NBYTES // 8)
 
@@ -77,7 +77,7 @@ async def test_two_hundred_clients_that_leave_give_everything_back(machine: Mach
 
 
 @pytest.mark.timeout(300)
-async def test_a_consumer_that_hangs_keeps_nobody_elses_place(machine: Machine) -> None:
+async def test_a_consumer_that_hangs_keeps_nobody_elses_place(machine: CliInstance) -> None:
     """Its requests end by their deadline; the rest goes on, over the other replicas."""
     readers = [it for it in machine.processes(MODULES[Victim.EXECUTOR]) if "echo-reader" in " ".join(it.cmdline())]
     hung = psutil.Process(readers[0].pid)
@@ -96,7 +96,7 @@ async def test_a_consumer_that_hangs_keeps_nobody_elses_place(machine: Machine) 
 
 
 @pytest.mark.timeout(300)
-async def test_nothing_is_left_after_everything_was_killed(machine: Machine) -> None:
+async def test_nothing_is_left_after_everything_was_killed(machine: CliInstance) -> None:
     load = Load(machine.url, letters(seconds=0.1, nbytes=NBYTES), clients=8)
     async with load.running():
         await until(lambda: _segments(machine) != [], seconds=60)
@@ -112,7 +112,7 @@ async def _ask(session: aiohttp.ClientSession, url: str, body: dict[str, object]
         await response.read()
 
 
-async def _is_zero(machine: Machine, metric: str) -> bool:
+async def _is_zero(machine: CliInstance, metric: str) -> bool:
     """Of all executors; not known while the gateway is away."""
     try:
         return await asyncio.to_thread(_total, machine, metric) == 0
@@ -120,7 +120,7 @@ async def _is_zero(machine: Machine, metric: str) -> bool:
         return False
 
 
-def _total(machine: Machine, metric: str) -> float:
+def _total(machine: CliInstance, metric: str) -> float:
     total = 0.0
     for target in httpx.get(f"{machine.url}/admin/v1/metrics/targets").json():
         if target["labels"]["process"] == "executor":
@@ -129,6 +129,6 @@ def _total(machine: Machine, metric: str) -> float:
     return total
 
 
-def _segments(machine: Machine) -> list[Path]:
+def _segments(machine: CliInstance) -> list[Path]:
     """What the executors of this home have in shared memory."""
     return [*StateDir(machine.home.replicas).segments.glob("*")]

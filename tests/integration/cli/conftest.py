@@ -6,24 +6,24 @@ from pathlib import Path
 import pytest
 
 from cornserve.home import Home
-from tests.integration.cli.machine import Machine
+from tests.integration.cli.cli_instance import CliInstance
 
 
 @pytest.fixture
-def new_machine(tmp_path: Path) -> Iterator[Callable[[], Machine]]:
-    """Machines with nothing on them, and nothing left of them in the end."""
-    machines: list[Machine] = []
+def new_instance(tmp_path: Path) -> Iterator[Callable[[], CliInstance]]:
+    """Returns a function that creates instances with empty homes, which are stopped at the end."""
+    instances: list[CliInstance] = []
 
-    def new() -> Machine:
-        machines.append(Machine(Home(tmp_path / f"home-{len(machines)}")))
-        return machines[-1]
+    def new() -> CliInstance:
+        instances.append(CliInstance(Home(tmp_path / f"home-{len(instances)}")))
+        return instances[-1]
 
     yield new
-    for machine in machines:
-        machine.run("down")
-        machine.kill_everything()
+    for instance in instances:
+        instance.run("down")
+        instance.kill_everything()
 
 
 @pytest.fixture
-def machine(new_machine: Callable[[], Machine]) -> Machine:
-    return new_machine()
+def instance(new_instance: Callable[[], CliInstance]) -> CliInstance:
+    return new_instance()

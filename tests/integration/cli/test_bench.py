@@ -1,4 +1,4 @@
-"""What `cornserve bench` measures of an app that takes 0.2 s for four words."""
+"""`cornserve bench` with the echo app."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import httpx2 as httpx
 import pytest
 
 from cornserve.home import Home
-from tests.integration.cli.machine import Machine, write_app
+from tests.integration.cli.cli_instance import CliInstance, write_app
 from tests.waiting import until
 
 
 @pytest.fixture(scope="module")
-def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    machine = Machine(Home(tmp_path_factory.mktemp("home")))
+def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliInstance]:
+    instance = CliInstance(Home(tmp_path_factory.mktemp("home")))
     try:
-        machine.up()
-        machine.do("deploy", write_app(tmp_path_factory.mktemp("apps"), "echo"))
-        yield machine
+        instance.up()
+        instance.do("deploy", write_app(tmp_path_factory.mktemp("apps"), "echo"))
+        yield instance
     finally:
-        machine.run("down")
-        machine.kill_everything()
+        instance.run("down")
+        instance.kill_everything()
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def request_file(tmp_path: Path) -> Callable[..., str]:
 
 
 def test_latencies_and_throughput_are_those_of_the_app(
-    serving: Machine, request_file: Callable[..., str], tmp_path: Path
+    serving: CliInstance, request_file: Callable[..., str], tmp_path: Path
 ) -> None:
     saved = tmp_path / "result.json"
     load = ("--request", request_file(seconds=0.2), "-c", "4", "-n", "12", "--slo", "tbt=10s", "--save", str(saved))
@@ -51,15 +51,17 @@ def test_latencies_and_throughput_are_those_of_the_app(
     assert json.loads(saved.read_text()) == result
 
 
-def test_an_open_loop_sends_whatever_is_in_flight(serving: Machine, request_file: Callable[..., str]) -> None:
+def test_an_open_loop_sends_at_its_rate_regardless_of_responses(
+    serving: CliInstance, request_file: Callable[..., str]
+) -> None:
     load = ("--request", request_file(seconds=0.5), "--rate", "40", "--duration", "1")
     result = serving.json("bench", "echo", *load)
     due = [sample["due"] for sample in result["samples"]]
     assert max(due) < 1
-    assert sum(due < 0.5 for due in due) > 5  # sent before the first answer
+    assert sum(due < 0.5 for due in due) > 5  # sent before the first response
 
 
-def test_errors_are_counted_and_are_no_answers(serving: Machine, request_file: Callable[..., str]) -> None:
+def test_errors_are_counted_separately_from_responses(serving: CliInstance, request_file: Callable[..., str]) -> None:
     load = ("--request", request_file(fail="out of paper"), "--no-stream", "-n", "5", "--warmup", "0")
     done = serving.run("bench", "echo", *load)
     assert done.returncode == 1
@@ -67,17 +69,17 @@ def test_errors_are_counted_and_are_no_answers(serving: Machine, request_file: C
     assert "5 × 500 internal" in done.stdout
 
 
-def test_what_does_not_fit_the_app_is_said_before_there_is_load(
-    serving: Machine, request_file: Callable[..., str]
+def test_an_unsuitable_request_is_rejected_before_the_load(
+    serving: CliInstance, request_file: Callable[..., str]
 ) -> None:
     done = serving.run("bench", "echo")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("error: echo did not answer the warm-up: the app 'echo' takes no chats")
     done = serving.run("bench", "another")
-    assert done.stderr == f"error: 'another' is not served at {serving.url}; served: echo\n"
+    assert done.stderr == f"error: unknown app 'another' at {serving.url}: deploy it, or give one of: echo\n"
 
 
-async def test_ctrl_c_shows_what_there_is(serving: Machine, request_file: Callable[..., str]) -> None:
+async def test_ctrl_c_shows_the_results_so_far(serving: CliInstance, request_file: Callable[..., str]) -> None:
     before = answered(serving)
     with serving.start("bench", "echo", "--request", request_file(), "-n", "1000000") as running:
         await until(lambda: answered(serving) > before + 20)
@@ -87,8 +89,8 @@ async def test_ctrl_c_shows_what_there_is(serving: Machine, request_file: Callab
     assert "Interrupted" in out
 
 
-def answered(machine: Machine) -> float:
-    """Requests, as the gateway counts them."""
-    metrics = httpx.get(f"{machine.url}/metrics").text
+def answered(instance: CliInstance) -> float:
+    """Returns the number of successful requests in the gateway's metrics."""
+    metrics = httpx.get(f"{instance.url}/metrics").text
     match = re.search(r'^cornserve_gateway_requests_total{app="echo",status="200"} (.+)$', metrics, re.MULTILINE)
     return float(match[1]) if match else 0.0

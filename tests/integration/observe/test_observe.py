@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from cornserve.home import Home
-from tests.integration.cli.machine import Machine
+from tests.integration.cli.cli_instance import CliInstance
 from tests.integration.observe.collector import Collector, Span, collecting
 from tests.waiting import until
 
@@ -60,7 +60,7 @@ class Instance:
 def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
     """Has logs as JSON, and lines for each request."""
     folder = tmp_path_factory.mktemp("observe")
-    machine = Machine(Home(folder / "home"))
+    machine = CliInstance(Home(folder / "home"))
     (folder / "echo.py").write_text(SOURCE)
     with pytest.MonkeyPatch.context() as patch, collecting() as collector:
         patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)

@@ -17,9 +17,9 @@ from tests.unit.http_server import Server, json_answer, serving
 
 COMMANDS = ["up", "down", "doctor", "deploy", "status", "chat", "invoke", "bench", "logs", "delete", "plan"]
 
-NOWHERE = "http://127.0.0.1:9"
-HEAVY = {"pydantic", "httpx", "httpx2", "grpc", "fastapi", "asyncio", "psutil", "aiohttp", "uvloop", "rich"}
-HEAVY |= {"numpy", "pulp", "highspy", "matplotlib", "yaml"}
+UNREACHABLE = "http://127.0.0.1:9"
+SLOW_IMPORTS = {"pydantic", "httpx", "httpx2", "grpc", "fastapi", "asyncio", "psutil", "aiohttp", "uvloop", "rich"}
+SLOW_IMPORTS |= {"numpy", "pulp", "highspy", "matplotlib", "yaml"}
 
 
 @pytest.fixture
@@ -33,24 +33,24 @@ def server() -> Iterator[Server]:
         yield server
 
 
-def test_the_version_is_said(cli: CliRunner) -> None:
+def test_the_version_is_printed(cli: CliRunner) -> None:
     assert cli.invoke(app, ["--version"]).stdout == f"cornserve {__version__}\n"
 
 
-def test_the_help_names_every_command(cli: CliRunner) -> None:
+def test_the_help_lists_all_commands(cli: CliRunner) -> None:
     text = cli.invoke(app, ["--help"]).stdout
     assert all(command in text for command in COMMANDS)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_examples_and_prints_json(cli: CliRunner, command: str) -> None:
+def test_every_command_has_examples_and_the_option_json(cli: CliRunner, command: str) -> None:
     text = cli.invoke(app, [command, "--help"]).stdout
     assert f"$ cornserve {command}" in text
     assert "--json" in text
 
 
-def test_the_commands_take_what_specs_and_clients_take(cli: CliRunner) -> None:
-    """They tell it themselves, so as to load nothing heavy."""
+def test_options_have_the_same_bounds_as_specs_and_clients(cli: CliRunner) -> None:
+    """The commands repeat the bounds, so that they need no slow imports."""
     deploy, scale = (cli.invoke(app, [command, "--help"]).stdout for command in ("deploy", "scale"))
     assert f"[1<=x<={MAX_REPLICAS}]" in deploy
     assert f"[1<=x<={MAX_REPLICAS}]" in scale
@@ -58,10 +58,10 @@ def test_the_commands_take_what_specs_and_clients_take(cli: CliRunner) -> None:
     assert all(f"[0<=x<={MAX_SECONDS:.0f}]" in text for text in (deploy, scale))
 
 
-def test_the_help_loads_nothing_heavy() -> None:
+def test_the_help_needs_no_slow_imports() -> None:
     code = "import cornserve.cli, sys; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert HEAVY.isdisjoint(loaded)
+    assert SLOW_IMPORTS.isdisjoint(loaded)
 
 
 @pytest.mark.parametrize(
@@ -76,32 +76,38 @@ def test_the_help_loads_nothing_heavy() -> None:
         ["bench", "a"],
     ],
 )
-def test_without_a_gateway_one_line_says_what_to_do(cli: CliRunner, arguments: list[str]) -> None:
-    result = cli.invoke(app, [*arguments, "--url", NOWHERE])
+def test_an_unreachable_gateway_is_reported_in_one_line(cli: CliRunner, arguments: list[str]) -> None:
+    result = cli.invoke(app, [*arguments, "--url", UNREACHABLE])
     assert result.exit_code == 1
-    assert result.stderr == f"error: no Cornserve at {NOWHERE}: start one with `cornserve up`\n"
+    assert result.stderr == (
+        f"error: cannot connect to Cornserve at {UNREACHABLE}: start it with `cornserve up`, or set CORNSERVE_URL\n"
+    )
 
 
 @pytest.mark.parametrize("arguments", [["status"], ["invoke", "a", "{}"], ["chat", "a", "Hello!"], ["bench", "a"]])
 @pytest.mark.parametrize(
-    ("variable", "value", "complaint"),
+    ("variable", "value", "message"),
     [
-        ("CORNSERVE_URL", "http://[::1", "error: url: 'http://[::1' is no address of a gateway: "),
-        ("CORNSERVE_API_KEY", "schlüssel", "error: CORNSERVE_API_KEY: has other characters than printable ASCII "),
-        ("CORNSERVE_ADMIN_TOKEN", "a\nb", "error: CORNSERVE_ADMIN_TOKEN: has other characters than printable ASCII "),
+        ("CORNSERVE_URL", "http://[::1", "error: url: 'http://[::1' is not a valid URL: "),
+        ("CORNSERVE_API_KEY", "schlüssel", "error: CORNSERVE_API_KEY: contains characters other than printable ASCII "),
+        (
+            "CORNSERVE_ADMIN_TOKEN",
+            "a\nb",
+            "error: CORNSERVE_ADMIN_TOKEN: contains characters other than printable ASCII ",
+        ),
     ],
 )
-def test_what_is_wrong_with_the_environment_is_one_line(
-    cli: CliRunner, arguments: list[str], variable: str, value: str, complaint: str
+def test_an_invalid_environment_is_reported_in_one_line(
+    cli: CliRunner, arguments: list[str], variable: str, value: str, message: str
 ) -> None:
-    result = cli.invoke(app, arguments, env={"CORNSERVE_URL": NOWHERE, variable: value})
+    result = cli.invoke(app, arguments, env={"CORNSERVE_URL": UNREACHABLE, variable: value})
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
-    assert result.stderr.startswith(complaint)
+    assert result.stderr.startswith(message)
 
 
 @pytest.mark.parametrize("arguments", [["status", "\udcff"], ["chat", "a", "\udcff"], ["invoke", "\udcff", "{}"]])
-def test_what_cannot_be_sent_is_one_line(cli: CliRunner, arguments: list[str]) -> None:
-    result = cli.invoke(app, [*arguments, "--url", NOWHERE])
+def test_an_argument_that_cannot_be_sent_is_reported_in_one_line(cli: CliRunner, arguments: list[str]) -> None:
+    result = cli.invoke(app, [*arguments, "--url", UNREACHABLE])
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
 
 
@@ -117,22 +123,20 @@ def test_what_cannot_be_sent_is_one_line(cli: CliRunner, arguments: list[str]) -
         (["scale", "a", "1"], "--timeout"),
     ],
 )
-def test_a_number_that_is_beyond_all_measure_is_refused_with_its_option(
-    cli: CliRunner, command: list[str], option: str, value: str
-) -> None:
-    result = cli.invoke(app, [*command, option, value, "--url", NOWHERE])
+def test_a_number_out_of_range_is_rejected(cli: CliRunner, command: list[str], option: str, value: str) -> None:
+    result = cli.invoke(app, [*command, option, value, "--url", UNREACHABLE])
     assert result.exit_code == 2
     assert f"Invalid value for '{option}'" in result.stderr
 
 
-def test_a_refusal_of_the_gateway_is_one_line(cli: CliRunner, server: Server) -> None:
-    server.on("GET /admin/v1/apps/a", json_answer({"error": {"message": "there is no app 'a'"}}, 404))
+def test_an_error_of_the_gateway_is_reported_in_one_line(cli: CliRunner, server: Server) -> None:
+    server.on("GET /admin/v1/apps/a", json_answer({"error": {"message": "unknown app 'a'"}}, 404))
     result = cli.invoke(app, ["status", "a", "--url", server.url])
-    assert (result.exit_code, result.stderr) == (1, "error: there is no app 'a'\n")
+    assert (result.exit_code, result.stderr) == (1, "error: unknown app 'a'\n")
 
 
 @pytest.mark.parametrize("request_argument", ['{"text": "x"}', "@request.json", "-"])
-def test_a_request_is_given_in_three_ways(
+def test_a_request_is_an_argument_a_file_or_standard_input(
     cli: CliRunner, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request_argument: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -145,17 +149,17 @@ def test_a_request_is_given_in_three_ways(
 
 
 @pytest.mark.parametrize(
-    ("argument", "complaint"),
+    ("argument", "message"),
     [
-        ("{", "error: the request is no JSON"),
+        ("{", "error: the request is not valid JSON"),
         ("@nowhere.json", "error: cannot read the request: "),
-        ('"\udcff"', "error: the request is no JSON"),
+        ('"\udcff"', "error: the request is not valid JSON"),
     ],
 )
-def test_a_request_that_is_none_is_not_sent(cli: CliRunner, argument: str, complaint: str) -> None:
-    result = cli.invoke(app, ["invoke", "a", argument, "--url", NOWHERE])
+def test_an_invalid_request_is_not_sent(cli: CliRunner, argument: str, message: str) -> None:
+    result = cli.invoke(app, ["invoke", "a", argument, "--url", UNREACHABLE])
     assert result.exit_code == 1
-    assert result.stderr.startswith(complaint)
+    assert result.stderr.startswith(message)
 
 
 def test_a_question_on_standard_input_is_answered(cli: CliRunner, server: Server) -> None:
@@ -166,7 +170,7 @@ def test_a_question_on_standard_input_is_answered(cli: CliRunner, server: Server
     assert server.asked[0][1] == {"model": "a", "messages": messages, "max_tokens": 5}
 
 
-def test_images_go_with_a_question(cli: CliRunner, server: Server, tmp_path: Path) -> None:
+def test_images_are_sent_with_the_question(cli: CliRunner, server: Server, tmp_path: Path) -> None:
     file = tmp_path / "photo"
     file.write_bytes(b"\x89PNG")
     server.on("POST /v1/chat/completions", json_answer({"choices": []}))
@@ -182,20 +186,23 @@ def test_images_go_with_a_question(cli: CliRunner, server: Server, tmp_path: Pat
     assert server.asked[0][1]["messages"] == [{"role": "user", "content": parts}]
 
 
-@pytest.mark.parametrize(("content", "reason"), [(None, "No such file"), (b"<svg>", "it is no PNG, JPEG, WebP or GIF")])
-def test_an_image_that_is_none_is_not_sent(cli: CliRunner, tmp_path: Path, content: bytes | None, reason: str) -> None:
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(None, "No such file"), (b"<svg>", "unsupported image format: give a PNG, JPEG, WebP or GIF")],
+)
+def test_an_invalid_image_is_not_sent(cli: CliRunner, tmp_path: Path, content: bytes | None, reason: str) -> None:
     file = tmp_path / "photo.png"
     if content is not None:
         file.write_bytes(content)
 
-    result = cli.invoke(app, ["chat", "a", "Why?", "--image", str(file), "--url", NOWHERE])
+    result = cli.invoke(app, ["chat", "a", "Why?", "--image", str(file), "--url", UNREACHABLE])
 
     assert result.exit_code == 1
     assert result.stderr.startswith(f"error: cannot send {file}: ")
     assert reason in result.stderr
 
 
-def test_a_failed_app_shows_what_its_executor_wrote(cli: CliRunner, server: Server) -> None:
+def test_the_logs_of_a_failed_app_come_from_its_status(cli: CliRunner, server: Server) -> None:
     status = {"phase": "failed", "generation": 1, "message": "no", "logs": ["out of words"]}
     view = {"name": "a", "uid": "u", "generation": 1, "version": 1, "spec": {"model": "/m"}, "status": status}
     server.on("GET /admin/v1/apps/a/logs?lines=100", json_answer({"replicas": []}))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cornserve.cli import checks
+from cornserve.cli import doctor_checks
 from cornserve.cli.commands import app
 from cornserve.home import Home
 from cornserve.instance import Instance
@@ -23,7 +23,12 @@ def free_port() -> str:
         return str(listener.getsockname()[1])
 
 
-def test_all_that_matters_is_looked_at(cli: CliRunner, tmp_path: Path) -> None:
+def check(home: Home, name: str) -> doctor_checks.CheckResult:
+    results = doctor_checks.run_checks(home, "127.0.0.1", int(free_port()))
+    return next(result for result in results if result.name == name)
+
+
+def test_doctor_runs_all_checks(cli: CliRunner, tmp_path: Path) -> None:
     result = cli.invoke(app, ["doctor", "--port", free_port(), "--json"])
     names = [check["name"] for check in json.loads(result.stdout)["checks"]]
     assert names == [
@@ -31,7 +36,7 @@ def test_all_that_matters_is_looked_at(cli: CliRunner, tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_a_taken_port_is_essential_and_has_a_remedy(cli: CliRunner) -> None:
+def test_a_port_in_use_is_an_essential_failure_with_a_remedy(cli: CliRunner) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         result = cli.invoke(app, ["doctor", "--port", str(listener.getsockname()[1])])
     assert result.exit_code == 1
@@ -39,7 +44,7 @@ def test_a_taken_port_is_essential_and_has_a_remedy(cli: CliRunner) -> None:
     assert "cornserve up --port" in result.stdout
 
 
-def test_the_port_of_a_running_instance_is_its_own(cli: CliRunner, tmp_path: Path) -> None:
+def test_the_port_of_a_running_instance_is_not_checked(cli: CliRunner, tmp_path: Path) -> None:
     Instance.of_current_process("http://127.0.0.1:1").write(Home(tmp_path))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         result = cli.invoke(app, ["doctor", "--port", str(listener.getsockname()[1])])
@@ -47,16 +52,16 @@ def test_the_port_of_a_running_instance_is_its_own(cli: CliRunner, tmp_path: Pat
     assert "✗ port" not in result.stdout
 
 
-def test_an_instance_that_was_killed_is_no_reason_to_fail(tmp_path: Path) -> None:
+def test_a_killed_instance_is_not_an_essential_failure(tmp_path: Path) -> None:
     home = Home(tmp_path)
     Instance(pid=1, started=-100.0, boot="another", url="http://127.0.0.1:1").write(home)
-    finding = next(it for it in checks.examine(home, "127.0.0.1", int(free_port())) if it.name == "instance")
-    assert (finding.ok, finding.is_essential) == (False, False)
-    assert "cornserve up" in finding.remedy
+    result = check(home, "instance")
+    assert (result.ok, result.is_essential) == (False, False)
+    assert "cornserve up" in result.remedy
 
 
-def test_a_home_that_cannot_be_written_is_essential(tmp_path: Path) -> None:
+def test_a_read_only_home_is_an_essential_failure(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     home = Home(tmp_path / "file" / "home")
-    finding = next(it for it in checks.examine(home, "127.0.0.1", int(free_port())) if it.name == "home")
-    assert (finding.ok, finding.is_essential) == (False, True)
+    result = check(home, "home")
+    assert (result.ok, result.is_essential) == (False, True)

@@ -1,4 +1,4 @@
-"""A deployment as it happens, on the screen."""
+"""Shows the progress of a deployment in the terminal."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-class Display:
-    """Lines on standard error; on a terminal, below them, what every replica is busy with now."""
+class ProgressDisplay:
+    """Prints lines to standard error. On a terminal, shows the current step of each starting replica below them."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -34,7 +34,7 @@ class Display:
         if not console.is_terminal:
             yield
             return
-        with Live(get_renderable=self._now, console=console, transient=True, refresh_per_second=8):
+        with Live(get_renderable=self._render, console=console, transient=True, refresh_per_second=8):
             yield
 
     def show(self, line: str) -> None:
@@ -44,10 +44,11 @@ class Display:
     def _seconds(self) -> float:
         return time.monotonic() - self._started
 
-    def _now(self) -> RenderableType:
-        busy = [it for it in self._progress.replicas.values() if it.state is ReplicaState.STARTING]
+    def _render(self) -> RenderableType:
+        starting = [replica for replica in self._progress.replicas.values() if replica.state is ReplicaState.STARTING]
+        labels = [f"{replica.id}: {replica.message or 'starting'}" for replica in starting]
         table = Table.grid(padding=(0, 1))
         seconds = Text(f"{self._seconds:5.0f} s", style="dim")
-        for label in [f"{it.id}: {it.message or 'starting'}" for it in busy] or ["waiting"]:
+        for label in labels or ["waiting"]:
             table.add_row(seconds, self._spinner, Text(label, style="cyan"))
         return table

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from cornserve.cli.logs import added
+from cornserve.cli.logs import new_lines
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "new"),
+    ("before", "current", "new"),
     [
         ("", "", ""),
         ("", "ab", "ab"),
@@ -17,5 +17,5 @@ from cornserve.cli.logs import added
         ("ab", "xy", "xy"),
     ],
 )
-def test_only_new_lines_are_shown(before: str, now: str, new: str) -> None:
-    assert added(list(before), list(now)) == list(new)
+def test_lines_after_the_overlap_are_new(before: str, current: str, new: str) -> None:
+    assert new_lines(list(before), list(current)) == list(new)

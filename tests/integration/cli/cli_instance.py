@@ -1,4 +1,4 @@
-"""Cornserve as a user has it on a machine: a home, the command line, and what may be left behind."""
+"""An instance of Cornserve that tests start and control through the command line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMMAND_SECONDS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class CliInstance:
     home: Home
 
     @property
@@ -31,13 +31,13 @@ class Machine:
 
     @property
     def pid(self) -> int:
-        """Of the supervisor."""
+        """The process id of the supervisor."""
         pid: int = json.loads(self.home.instance.read_text())["pid"]
         return pid
 
     @contextmanager
     def start(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-        """Output and errors come through pipes. At the end of the block it is killed, if it still runs."""
+        """Starts a command with piped output. Kills it at the end of the block if it still runs."""
         with subprocess.Popen(
             [sys.executable, "-m", "cornserve.cli", *arguments],
             env=_environment(self.home),
@@ -56,10 +56,10 @@ class Machine:
             return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def do(self, *arguments: str) -> str:
-        """Standard output of a command that must succeed."""
-        done = self.run(*arguments)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        """Runs a command that must succeed. Returns its standard output."""
+        completed = self.run(*arguments)
+        assert completed.returncode == 0, completed.stderr
+        return completed.stdout
 
     def json(self, *arguments: str) -> Any:
         return json.loads(self.do(*arguments, "--json"))
@@ -68,10 +68,10 @@ class Machine:
         self.do("up", "--detach", "--port", "0", "--cpu-slots", str(cpu_slots), *options)
 
     def processes(self, module: str | None = None) -> list[psutil.Process]:
-        """What runs for this home, all of it or of one module: all of it has the home among its arguments."""
+        """Returns the processes of this instance, or those that run `module`. All have the home in their arguments."""
         found = []
         for process in psutil.process_iter():
-            with suppress(psutil.NoSuchProcess, psutil.AccessDenied):  # a zombie is none to psutil
+            with suppress(psutil.NoSuchProcess, psutil.AccessDenied):  # raised for zombies
                 arguments = process.cmdline()
                 ours = any(
                     argument == str(self.home.path) or argument.startswith(f"{self.home.path}/")
@@ -82,24 +82,24 @@ class Machine:
         return found
 
     def kill_everything(self) -> None:
-        """As if the power had failed."""
+        """Kills all processes at once, like a power failure."""
         for process in self.processes():
-            process.send_signal(signal.SIGSTOP)  # so that none sees another die
+            process.send_signal(signal.SIGSTOP)  # so that no process can react to the exit of another
         for process in self.processes():
             process.kill()
         psutil.wait_procs(self.processes(), timeout=20)
 
 
 def _environment(home: Home) -> dict[str, str]:
-    chosen = {"CORNSERVE_HOME": str(home.path), "COLUMNS": "200", "NO_COLOR": "1"}
-    return {name: value for name, value in os.environ.items() if not name.startswith("CORNSERVE_")} | chosen
+    variables = {"CORNSERVE_HOME": str(home.path), "COLUMNS": "200", "NO_COLOR": "1"}
+    return {name: value for name, value in os.environ.items() if not name.startswith("CORNSERVE_")} | variables
 
 
 def write_app(
-    folder: Path, name: str, *, prefix: str = "", start_seconds: float = 0, fail_start: str | None = None
+    directory: Path, name: str, *, prefix: str = "", start_seconds: float = 0, fail_start: str | None = None
 ) -> str:
-    """The file of an app that repeats what it is told."""
-    file = folder / f"{name}.py"
+    """Writes the file of an app that echoes its requests. Returns its path."""
+    file = directory / f"{name}.py"
     file.write_text(f"""\
 from cornserve import App
 from cornserve_echo import EchoTask

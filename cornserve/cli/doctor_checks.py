@@ -1,0 +1,176 @@
+"""Checks of `cornserve doctor`. Each reports its finding and, if it fails, a remedy."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from cornserve.home import Home
+from cornserve.instance import Instance
+
+GIB = 1024**3
+
+
+class CheckResult(NamedTuple):
+    name: str
+    ok: bool
+    found: str
+    remedy: str = ""
+    is_essential: bool = False
+    """Whether Cornserve cannot run if the check fails."""
+
+
+def run_checks(home: Home, host: str, port: int) -> Iterator[CheckResult]:
+    yield _python()
+    yield _engine()
+    gpus = _gpus()
+    yield _gpus_found(gpus)
+    yield _libnuma(needed=not gpus)
+    yield _memory()
+    yield _shared_memory()
+    yield _home(home)
+    yield _disk(home)
+    instance = Instance.find_running(home)
+    yield _instance(home, instance)
+    if instance is None:
+        yield _port(host, port)
+
+
+def _python() -> CheckResult:
+    version = ".".join(map(str, sys.version_info[:3]))
+    return CheckResult(
+        "Python", sys.version_info >= (3, 11), version, "install Python 3.11 or newer", is_essential=True
+    )
+
+
+def _engine() -> CheckResult:
+    found = find_spec("vllm") is not None
+    return CheckResult(
+        "vLLM",
+        found,
+        "installed" if found else "not installed",
+        "language models require vLLM: install cornserve[cpu] or cornserve[gpu]",
+    )
+
+
+def _gpus() -> list[str]:
+    try:
+        output = subprocess.run(
+            ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [line.strip() for line in output.stdout.splitlines() if line.strip()]
+
+
+def _gpus_found(gpus: list[str]) -> CheckResult:
+    return CheckResult("GPUs", True, "; ".join(gpus) or "none: models run on the CPU")
+
+
+def _libnuma(*, needed: bool) -> CheckResult:
+    try:
+        ctypes.CDLL("libnuma.so.1")
+    except OSError:
+        found = False
+    else:
+        found = True
+    return CheckResult(
+        "libnuma",
+        found or not needed,
+        "found" if found else "not found",
+        "vLLM requires libnuma on CPUs: apt-get install libnuma1 (Debian, Ubuntu), dnf install numactl-libs (Fedora)",
+        is_essential=True,
+    )
+
+
+def _memory() -> CheckResult:
+    import psutil
+
+    memory = psutil.virtual_memory()
+    return CheckResult(
+        "memory",
+        memory.available >= 4 * GIB,
+        f"{_gib(memory.available)} of {_gib(memory.total)} available",
+        "even a small model needs 4 GiB: stop other programs",
+    )
+
+
+def _shared_memory() -> CheckResult:
+    path = Path("/dev/shm")
+    if not path.is_dir() or not os.access(path, os.W_OK):
+        return CheckResult("/dev/shm", False, "not writable", "mount a tmpfs at /dev/shm", is_essential=True)
+    free = shutil.disk_usage(path).free
+    return CheckResult(
+        "/dev/shm",
+        free >= GIB,
+        f"{_gib(free)} free",
+        "executors exchange tensors there: start a container with --shm-size=2g",
+    )
+
+
+def _home(home: Home) -> CheckResult:
+    try:
+        home.path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=home.path):
+            pass
+    except OSError as error:
+        return CheckResult(
+            "home",
+            False,
+            f"{home.path}: {error.strerror}",
+            "set CORNSERVE_HOME to another directory",
+            is_essential=True,
+        )
+    return CheckResult("home", True, str(home.path))
+
+
+def _disk(home: Home) -> CheckResult:
+    existing = next(path for path in (home.path, *home.path.parents) if path.exists())
+    free = shutil.disk_usage(existing).free
+    return CheckResult(
+        "disk", free >= 5 * GIB, f"{_gib(free)} free", "models need disk space: set CORNSERVE_HOME to another directory"
+    )
+
+
+def _instance(home: Home, instance: Instance | None) -> CheckResult:
+    if instance is not None:
+        return CheckResult("instance", True, f"runs at {instance.url} (process {instance.pid})")
+    if Instance.read(home) is not None:
+        return CheckResult(
+            "instance",
+            False,
+            "was killed",
+            "start it again with `cornserve up`, or clean up with `cornserve down --keep-apps`",
+        )
+    return CheckResult("instance", True, "not running: start one with `cornserve up`")
+
+
+def _port(host: str, port: int) -> CheckResult:
+    try:
+        socket.create_server((host, port)).close()
+    except OSError as error:
+        return CheckResult(
+            "port",
+            False,
+            f"{host}:{port}: {error.strerror}",
+            "use another port: `cornserve up --port 8001`",
+            is_essential=True,
+        )
+    return CheckResult("port", True, f"{host}:{port} is free")
+
+
+def _gib(size: int) -> str:
+    return f"{size / GIB:.1f} GiB"
