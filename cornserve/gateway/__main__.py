@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import uvloop
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from cornserve import file_limit
 from cornserve.access import ADMIN_TOKEN, API_KEYS, Access, AccessError
@@ -21,10 +21,10 @@ from cornserve.control.launcher.local.logs import LocalReplicaLogs
 from cornserve.control.managed_process import EXIT_NO_RESTART
 from cornserve.control.store.base import Store
 from cornserve.control.store.sqlite import SqliteStore
-from cornserve.gateway.api import create_api
-from cornserve.gateway.http.server import BACKLOG, Server, server_config
-from cornserve.gateway.media.fetch import Fetcher
-from cornserve.gateway.media.media import Media
+from cornserve.gateway.api import create_gateway
+from cornserve.gateway.http.server import BACKLOG, HttpServer, server_config
+from cornserve.gateway.media.fetch import ImageFetcher
+from cornserve.gateway.media.images import ImageLoader
 from cornserve.gateway.memory import collect_less_garbage, give_back_large_blocks
 from cornserve.gateway.observe import access_log
 from cornserve.gateway.replica_logs import Logs
@@ -40,10 +40,12 @@ def main() -> int:
     parser.add_argument("--home", type=Path, default=Home.default().path)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
-    parser.add_argument("--controller-metrics", metavar="HOST:PORT", help="where the controller serves its metrics")
+    parser.add_argument("--controller-metrics", metavar="HOST:PORT", help="the address of the controller's metrics")
     parser.add_argument("--access-log", action="store_true", help="log every request")
     parser.add_argument("--api-keys", type=Path, metavar="FILE", help=f"one key per line (default: {API_KEYS})")
-    parser.add_argument("--admin-token", type=Path, metavar="FILE", help=f"its only line (default: {ADMIN_TOKEN})")
+    parser.add_argument(
+        "--admin-token", type=Path, metavar="FILE", help=f"a file with one line (default: {ADMIN_TOKEN})"
+    )
     parser.add_argument("--limit", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--media-from", action="append", default=[], metavar="SOURCE")
     options = parser.parse_args()
@@ -66,26 +68,26 @@ def main() -> int:
     tracing.setup("cornserve-gateway")
     try:
         create = partial(
-            create_api,
+            create_gateway,
             limits=limits,
             access=access,
-            media=Media(Fetcher(limits, sources)),
+            images=ImageLoader(ImageFetcher(limits, sources)),
             host=options.host,
             controller_metrics=options.controller_metrics,
         )
         uvloop.run(serve(Home(options.home), listener, limits, create))
     except BaseException:
         logging.getLogger(__name__).exception("the gateway failed")
-        os._exit(1)  # Threads of libraries would keep a process that serves nobody.
+        os._exit(1)  # Threads of libraries would keep the process running.
     tracing.shutdown()
     return 0
 
 
-async def serve(home: Home, listener: socket.socket, limits: Limits, create: Callable[[Store, Logs], FastAPI]) -> None:
-    """Serves until told to stop, then finishes what is in flight."""
+async def serve(home: Home, listener: socket.socket, limits: Limits, create: Callable[[Store, Logs], ASGIApp]) -> None:
+    """Serves until a stop signal, then finishes the requests in flight."""
     store = await SqliteStore.open(home.store)
     try:
-        server = Server(server_config(create(store, LocalReplicaLogs(home)), limits))
+        server = HttpServer(server_config(create(store, LocalReplicaLogs(home)), limits))
         collect_less_garbage()
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         stopping = asyncio.create_task(stop_signals().wait())

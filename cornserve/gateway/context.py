@@ -1,4 +1,4 @@
-"""What the HTTP handlers share."""
+"""The services that the HTTP handlers share."""
 
 from __future__ import annotations
 
@@ -9,29 +9,30 @@ from fastapi import Depends, Request
 
 from cornserve.control.store.base import Store
 from cornserve.gateway.apps import Apps
-from cornserve.gateway.http.admission import Admission
-from cornserve.gateway.media.media import Media
+from cornserve.gateway.http.admission import RequestAdmission
+from cornserve.gateway.media.images import ImageLoader
 from cornserve.gateway.observe.metrics import Metrics
 from cornserve.gateway.replica_logs import Logs
 from cornserve.gateway.request.replicas import Replicas
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class GatewayContext:
     store: Store
     apps: Apps
     replicas: Replicas
     metrics: Metrics
     logs: Logs
-    admission: Admission
-    media: Media
+    admission: RequestAdmission
+    images: ImageLoader
     controller_metrics: str | None = None
-    """`host:port` where Prometheus finds the controller's metrics."""
+    """The `host:port` of the controller's metrics, for Prometheus."""
 
 
-async def _shared(request: Request) -> Shared:
-    shared: Shared = request.app.state.shared
-    return shared
+async def _context(request: Request) -> GatewayContext:
+    context: GatewayContext = request.app.state.context
+    return context
 
 
-Context = Annotated[Shared, Depends(_shared)]
+Context = Annotated[GatewayContext, Depends(_context)]
+"""A handler parameter that FastAPI sets to the gateway's context."""

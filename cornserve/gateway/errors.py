@@ -1,4 +1,4 @@
-"""Errors as clients see them: OpenAI's shape, a status that tells whose fault it is, and what to do."""
+"""Errors in OpenAI's format: a status, a code, and a message with the remedy."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pydantic_core import ErrorDetails
 
 from cornserve.task.errors import InvocationError
 
-MAX_TEXT = 4000
-"""Characters of a message: it may quote what was sent."""
+MAX_MESSAGE_CHARACTERS = 4000
+"""Longer messages, which may quote the request, are cut."""
 
 
 class ErrorDetail(BaseModel):
@@ -25,7 +25,7 @@ class ErrorBody(BaseModel):
 
 
 class ApiError(Exception):
-    """Becomes the response."""
+    """An error that becomes the response."""
 
     def __init__(
         self, status: int, message: str, *, type: str | None = None, param: str | None = None, code: str | None = None
@@ -35,79 +35,80 @@ class ApiError(Exception):
         self.headers = dict(_HEADERS.get(status, {}))
         self.body = ErrorBody(
             error=ErrorDetail(
-                message=_writable(message), type=type or _type_of(status), param=param and _writable(param), code=code
+                message=_sanitized(message),
+                type=type or _default_type(status),
+                param=param and _sanitized(param),
+                code=code,
             )
         )
 
     @property
     def content(self) -> bytes:
-        """The response's body."""
+        """The response body."""
         return self.body.model_dump_json().encode()
+
+    @classmethod
+    def from_exception(cls, error: Exception) -> ApiError:
+        """Returns the error for an exception that a request to an app raised."""
+        match error:
+            case ApiError():
+                return error
+            case InvocationError(code="INVALID_ARGUMENT"):
+                return cls(400, error.message)
+            case InvocationError(code="ABORTED"):
+                aborted = cls(500, str(error), code="executor_died")
+                # OpenAI's clients would retry, and the request may have caused the executors to die.
+                aborted.headers["x-should-retry"] = "false"
+                return aborted
+            case InvocationError():
+                return cls(_STATUS_BY_CODE.get(error.code, 500), str(error), code=error.code.lower())
+            case _:
+                return cls(500, f"{error.__class__.__name__}: {error}", code="task_error")
+
+    @classmethod
+    def from_validation_error(cls, error: ValidationError) -> ApiError:
+        """Returns a 400 that names the first invalid field and the number of further ones."""
+        problems = error.errors(include_url=False, include_context=False)
+        first = problems[0]
+        # A tag of a union, which is not part of the body, has a colon.
+        param = ".".join(part for part in map(str, first["loc"]) if ":" not in part)
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        code = _CODE_BY_PROBLEM.get(first["type"], "invalid_value")
+        return cls(400, f"{_describe(first, param)}{more}", param=param or None, code=code)
 
 
 _HEADERS = {401: {"www-authenticate": "Bearer"}, 429: {"retry-after": "1"}, 503: {"retry-after": "1"}}
 
-
-def _type_of(status: int) -> str:
-    if status == 429:
-        return "rate_limit_error"
-    return "server_error" if status >= 500 else "invalid_request_error"
-
-
-def _writable(text: str) -> str:
-    """What a request or an app said may be long, and may be no Unicode."""
-    cut = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
-    return cut.encode(errors="replace").decode()
-
-
-_STATUS_OF_CODE = {
+_STATUS_BY_CODE = {
     "INVALID_ARGUMENT": 400,
     "RESOURCE_EXHAUSTED": 429,
     "UNAVAILABLE": 503,
     "DEADLINE_EXCEEDED": 504,
 }
 
-
-def of_request(error: Exception) -> ApiError:
-    """What a client is told about an error that its request met."""
-    match error:
-        case ApiError():
-            return error
-        case InvocationError(code="INVALID_ARGUMENT"):
-            return ApiError(400, error.message)
-        case InvocationError(code="ABORTED"):
-            aborted = ApiError(500, str(error), code="executor_died")
-            # OpenAI's clients would send it again, and it may be what the executors died of.
-            aborted.headers["x-should-retry"] = "false"
-            return aborted
-        case InvocationError():
-            return ApiError(_STATUS_OF_CODE.get(error.code, 500), str(error), code=error.code.lower())
-        case _:
-            return ApiError(500, f"{type(error).__name__}: {error}", code="task_error")
+_CODE_BY_PROBLEM = {"extra_forbidden": "unknown_field", "json_invalid": "invalid_json"}
 
 
-def of_validation(error: ValidationError) -> ApiError:
-    """A 400 that names the first wrong field, and how many more there are."""
-    problems = error.errors(include_url=False, include_context=False)
-    first = problems[0]
-    # Tags of unions, which are no part of the body, have a colon.
-    param = ".".join(part for part in map(str, first["loc"]) if ":" not in part)
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return ApiError(400, f"{_sentence(first, param)}{more}", param=param or None, code=_code(first))
+def _default_type(status: int) -> str:
+    if status == 429:
+        return "rate_limit_error"
+    return "server_error" if status >= 500 else "invalid_request_error"
 
 
-def _sentence(problem: ErrorDetails, param: str) -> str:
+def _sanitized(text: str) -> str:
+    """Cuts the text and replaces lone surrogates, which both may come from a request or an app."""
+    cut = text if len(text) <= MAX_MESSAGE_CHARACTERS else f"{text[:MAX_MESSAGE_CHARACTERS]}…"
+    return cut.encode(errors="replace").decode()
+
+
+def _describe(problem: ErrorDetails, param: str) -> str:
     match problem["type"]:
         case "extra_forbidden":
             return f"unknown or unsupported field: {param!r}"
         case "missing":
             return f"missing field: {param!r}"
         case "json_invalid":
-            return f"the body is no JSON: {problem['msg']}"
+            return f"the body is not valid JSON: {problem['msg']}"
     value: Any = problem["input"]
     given = "" if isinstance(value, dict | list) else f", not {str(value)[:80]!r}"
     return f"{param}: {problem['msg']}{given}" if param else f"{problem['msg']}{given}"
-
-
-def _code(problem: ErrorDetails) -> str:
-    return {"extra_forbidden": "unknown_field", "json_invalid": "invalid_json"}.get(problem["type"], "invalid_value")

@@ -1,1 +1,1 @@
-"""The HTTP interfaces: OpenAI's, the native one, administration; `serving` is what those that serve apps share."""
+"""The HTTP operations: OpenAI-compatible ones, the native one, and administration."""

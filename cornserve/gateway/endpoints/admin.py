@@ -1,4 +1,4 @@
-"""`/admin/v1`: deploying, looking at and deleting apps."""
+"""`/admin/v1`: deploys, lists, scales, watches and deletes apps."""
 
 from __future__ import annotations
 
@@ -30,23 +30,22 @@ from cornserve.control.store.base import (
 )
 from cornserve.gateway.context import Context
 from cornserve.gateway.endpoints import sse
-from cornserve.gateway.endpoints.openapi import takes
-from cornserve.gateway.errors import ApiError, of_validation
-from cornserve.gateway.http.body import body_of
+from cornserve.gateway.endpoints.openapi import request_body
+from cornserve.gateway.errors import ApiError
+from cornserve.gateway.http.request_body import read_json_bytes
 from cornserve.gateway.observe.targets import Targets, scrape_targets
 from cornserve.task.errors import DefinitionError
 
 router = APIRouter(prefix="/admin/v1")
 
 MAX_SOURCE_BYTES = 200_000
-"""Of an app's source as JSON: its record holds it twice, in the spec and in the route."""
+"""The maximum size of an app's source as JSON. Its record contains the source twice, in the spec and in the route."""
 
 LOAD_SECONDS = 50.0
-"""How long the import of an app may take. Clients wait a little longer for the answer."""
+"""How long the import of an app may take. The timeout of clients is a little longer."""
 
-
-SILENCE_SECONDS = 2.0
-"""Clients take a longer silence for a lost connection."""
+KEEPALIVE_SECONDS = 2.0
+"""The longest pause in an event stream. Clients regard a longer one as a lost connection."""
 
 
 class AppList(BaseModel):
@@ -62,13 +61,13 @@ async def list_apps(context: Context) -> AppList:
     return AppList(apps=[_view(record) for record in (await context.store.list(APPS)).records])
 
 
-@router.put("/apps/{name}", openapi_extra=takes(AppSpec))
+@router.put("/apps/{name}", openapi_extra=request_body(AppSpec))
 async def deploy(name: str, request: Request, context: Context) -> AppView:
-    """Stores what should run, once it is known that it could. The controller does the rest: watch the events."""
+    """Checks that the app can be loaded, and stores it. The controller then starts it: watch the events."""
     try:
-        spec = AppSpec.model_validate_json(body_of(request))
+        spec = AppSpec.model_validate_json(read_json_bytes(request))
     except ValidationError as error:
-        raise of_validation(error) from error
+        raise ApiError.from_validation_error(error) from error
     _check_size(spec)
     await _check_loads(name, spec)
     try:
@@ -77,17 +76,17 @@ async def deploy(name: str, request: Request, context: Context) -> AppView:
         raise ApiError(413, str(error), param="source") from error
 
 
-@router.put("/apps/{name}/scale", openapi_extra=takes(Scale))
+@router.put("/apps/{name}/scale", openapi_extra=request_body(Scale))
 async def scale(name: str, request: Request, context: Context) -> AppView:
-    """Other replicas of what runs: a new generation of the same code, for which nothing restarts."""
+    """Changes the numbers of replicas, by a new generation of the same code. Running replicas do not restart."""
     try:
-        replicas = Scale.model_validate_json(body_of(request)).replicas
+        replicas = Scale.model_validate_json(read_json_bytes(request)).replicas
     except ValidationError as error:
-        raise of_validation(error) from error
+        raise ApiError.from_validation_error(error) from error
     while True:
         record = await _get(context.store, name)
         if _has_failed(record):
-            message = f"{name!r} has failed: deploy it anew, with as many replicas as you want"
+            message = f"the app {name!r} has failed: redeploy it, with the replicas that it should have"
             raise ApiError(409, message, code="app_failed")
         spec = record.spec.model_copy(update={"replicas": replicas})
         with suppress(ConflictError, NotFoundError):
@@ -109,24 +108,24 @@ async def delete_app(name: str, context: Context) -> None:
 
 @router.get("/apps/{name}/events")
 async def watch_app(name: str, context: Context) -> StreamingResponse:
-    """Server-sent events: the app now and after each change, until it is deleted or the client leaves."""
+    """Streams the app, now and after each change, as server-sent events, until it is deleted."""
     listing = await context.store.list(APPS)
     record = next((record for record in listing.records if record.name == name), None)
     if record is None:
         raise _not_found(name)
     events = _events(context.store, record, listing.version)
-    return StreamingResponse(_kept_alive(events), media_type="text/event-stream")
+    return StreamingResponse(_with_keepalives(events), media_type="text/event-stream")
 
 
 @router.get("/metrics/targets")
 async def metrics_targets(request: Request, context: Context) -> list[Targets]:
-    """Where Prometheus finds the metrics of all processes, as its HTTP service discovery expects it."""
+    """Returns the metrics endpoints of all processes, in the format of Prometheus's HTTP service discovery."""
     return scrape_targets(request.url.netloc, context.controller_metrics, context.apps.groups())
 
 
 @router.get("/apps/{name}/logs")
 async def get_logs(name: str, context: Context, lines: int = Query(default=100, ge=1, le=10_000)) -> AppLogs:
-    """What the app's executors wrote last."""
+    """Returns the last log lines of the app's executors."""
     record = await _get(context.store, name)
     ids = [replica.id for group in record.status.groups for replica in group.replicas]
     return AppLogs(replicas=[ReplicaLog(id=id, lines=await context.logs(id, lines)) for id in ids])
@@ -135,7 +134,7 @@ async def get_logs(name: str, context: Context, lines: int = Query(default=100, 
 def _check_size(spec: AppSpec) -> None:
     size = len(to_json(spec.source))
     if size > MAX_SOURCE_BYTES:
-        message = f"the source takes {size} bytes as JSON, and at most {MAX_SOURCE_BYTES} are stored"
+        message = f"the source has {size} bytes as JSON: at most {MAX_SOURCE_BYTES} are allowed"
         raise ApiError(413, message, param="source")
 
 
@@ -145,7 +144,7 @@ async def _check_loads(name: str, spec: AppSpec) -> None:
         async with asyncio.timeout(LOAD_SECONDS):
             await run_in_daemon_thread(load_app, name, spec, module)
     except TimeoutError:
-        message = f"importing the app takes longer than {LOAD_SECONDS:g} s: load what is large in executors"
+        message = f"importing the app takes longer than {LOAD_SECONDS:g} s: load large data in executors"
         raise ApiError(400, message, code="invalid_app") from None
     except DefinitionError as error:
         raise ApiError(400, str(error), code="invalid_app") from error
@@ -154,7 +153,7 @@ async def _check_loads(name: str, spec: AppSpec) -> None:
 
 
 async def _put(store: Store, name: str, spec: AppSpec) -> AppRecord:
-    """Counts the tries itself, whatever the spec, which may be one that was read, says of them."""
+    """Creates or updates the app. Ignores the `tries` of `spec`, and counts them itself."""
     while True:
         try:
             record = await store.get(APPS, name)
@@ -192,11 +191,13 @@ async def _get(store: Store, name: str) -> AppRecord:
 
 
 def _not_found(name: str) -> ApiError:
-    return ApiError(404, f"there is no app {name!r}", param="name", code="app_not_found")
+    return ApiError(
+        404, f"unknown app {name!r}: `cornserve status` lists the deployed apps", param="name", code="app_not_found"
+    )
 
 
 async def _events(store: Store, record: AppRecord, version: int) -> AsyncGenerator[bytes, None]:
-    """The record, which is as the store was at `version`, and its changes from there."""
+    """Yields the record, which was read at `version`, and its changes since then."""
     yield _event("put", record)
     try:
         async for change in store.watch(APPS, version):
@@ -205,25 +206,25 @@ async def _events(store: Store, record: AppRecord, version: int) -> AsyncGenerat
                 if change.type is ChangeType.DELETED:
                     return
     except (ExpiredError, StoreUnavailableError):
-        return  # clients connect again, as with any server-sent events
+        return  # clients reconnect, as with any server-sent events
 
 
 def _event(type_: str, record: AppRecord) -> bytes:
-    return sse.event(_view(record).model_dump_json().encode(), type_)
+    return sse.encode_event(_view(record).model_dump_json().encode(), type_)
 
 
-async def _kept_alive(events: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """The events, with comments, which clients skip, wherever they are silent."""
+async def _with_keepalives(events: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """Yields the events, and comments, which clients ignore, during pauses."""
     async with aclosing(events):
         while True:
-            coming = asyncio.ensure_future(anext(events))
+            next_event = asyncio.ensure_future(anext(events))
             try:
-                while not (await asyncio.wait((coming,), timeout=SILENCE_SECONDS))[0]:
+                while not (await asyncio.wait((next_event,), timeout=KEEPALIVE_SECONDS))[0]:
                     yield b": \n\n"
-                following = coming.result()
+                event = next_event.result()
             except StopAsyncIteration:
                 return
             finally:
-                coming.cancel()
-                await asyncio.gather(coming, return_exceptions=True)
-            yield following
+                next_event.cancel()
+                await asyncio.gather(next_event, return_exceptions=True)
+            yield event

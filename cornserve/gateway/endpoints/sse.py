@@ -6,31 +6,31 @@ from collections.abc import Mapping
 
 from starlette.types import Send
 
-from cornserve.gateway.http.admission import Admission
-from cornserve.gateway.http.outgoing import send_piece
+from cornserve.gateway.http.admission import RequestAdmission
+from cornserve.gateway.http.response_body import send_chunk
 
 _HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 
 
-def event(data: bytes, name: str | None = None) -> bytes:
-    """One event; `data` is a single line, as JSON is."""
+def encode_event(data: bytes, name: str | None = None) -> bytes:
+    """Returns one event. `data` is a single line, such as JSON."""
     return b"data: " + data + b"\n\n" if name is None else b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"
 
 
 class EventStream:
-    """Server-sent events on their way to a client; begun by the first."""
+    """A response of server-sent events. The first event starts the response."""
 
-    def __init__(self, send: Send, admission: Admission, headers: Mapping[str, str]) -> None:
+    def __init__(self, send: Send, admission: RequestAdmission, headers: Mapping[str, str]) -> None:
         self._send = send
         self._admission = admission
         self._headers = _HEADERS + [(name.encode(), value.encode()) for name, value in headers.items()]
-        self.has_begun = False
+        self.is_started = False
 
     async def send(self, events: bytes) -> None:
-        if not self.has_begun:
-            self.has_begun = True
+        if not self.is_started:
+            self.is_started = True
             await self._send({"type": "http.response.start", "status": 200, "headers": self._headers})
-        await send_piece(self._send, events, self._admission)
+        await send_chunk(self._send, events, self._admission)
 
-    async def end(self) -> None:
-        await send_piece(self._send, b"", self._admission, is_last=True)
+    async def finish(self) -> None:
+        await send_chunk(self._send, b"", self._admission, is_last=True)

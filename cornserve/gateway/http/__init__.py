@@ -1,1 +1,1 @@
-"""The way in: connections, who may call, how much is taken at once, how bodies arrive."""
+"""Connections, authentication, admission, and request and response bodies."""

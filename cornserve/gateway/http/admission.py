@@ -1,4 +1,4 @@
-"""How many requests are served at once, and how much memory their bodies take. What is too much is refused at once."""
+"""Limits on the requests in flight and on the memory of their bodies. Requests beyond a limit get a 429 at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from cornserve.gateway.errors import ApiError
 from cornserve.limits import MIB, Limits
 
 
-class Admission(Collector):
+class RequestAdmission(Collector):
+    """Counts the requests in flight and the bytes of their bodies, and exports both as metrics."""
+
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self._max_bytes = self.limits.bodies_mib * MIB
@@ -21,74 +23,73 @@ class Admission(Collector):
         self.in_flight = 0
         self.body_bytes = 0
 
-    def check(self) -> None:
-        """Refuses before anything is read."""
+    def check_in_flight(self) -> None:
+        """Raises a 429 if the gateway has as many requests in flight as it may have."""
         if self.in_flight >= self.limits.in_flight:
-            raise self._refusal(f"{self.in_flight} requests are in flight", "in-flight")
+            raise self._overloaded(f"{self.in_flight} requests are in flight", "in-flight")
 
-    def begin(self) -> None:
-        """Counts a request until `end`."""
-        self.check()
+    def start_request(self) -> None:
+        """Counts a request until `finish_request`."""
+        self.check_in_flight()
         self.in_flight += 1
 
-    def end(self) -> None:
+    def finish_request(self) -> None:
         self.in_flight -= 1
 
-    def enter(self, app: str) -> None:
-        """Counts a request to an app until `leave`."""
+    def start_app_request(self, app: str) -> None:
+        """Counts a request to an app until `finish_app_request`."""
         if self._apps[app] >= self.limits.in_flight_per_app:
-            raise self._refusal(f"{self._apps[app]} requests to {app!r} are in flight", "in-flight-per-app")
+            raise self._overloaded(f"{self._apps[app]} requests to {app!r} are in flight", "in-flight-per-app")
         self._apps[app] += 1
 
-    def leave(self, app: str) -> None:
+    def finish_app_request(self, app: str) -> None:
         self._apps[app] -= 1
         if not self._apps[app]:
             del self._apps[app]
 
-    def take_bytes(self, size: int) -> None:
-        if size and self.body_bytes + size > self._max_bytes:  # what has no body goes on
-            raise self._refusal(f"bodies of {self.body_bytes / MIB:.1f} MiB are in flight", "bodies-mib")
+    def reserve_bytes(self, size: int) -> None:
+        if size and self.body_bytes + size > self._max_bytes:  # requests without a body are not limited
+            raise self._overloaded(f"bodies of {self.body_bytes / MIB:.1f} MiB are in flight", "bodies-mib")
         self.body_bytes += size
 
-    def give_bytes(self, size: int) -> None:
+    def release_bytes(self, size: int) -> None:
         self.body_bytes -= size
 
-    def too_large(self, size: int) -> ApiError:
-        """What is told whose body has, or will have, at least `size` bytes."""
-        return ApiError(413, f"the body has {size} bytes or more ({self.limits.hint('body-mib')})", code="too_large")
+    def body_too_large(self, size: int) -> ApiError:
+        """Returns a 413 for a body of at least `size` bytes."""
+        message = f"the body has at least {size} bytes ({self.limits.hint('body-mib')})"
+        return ApiError(413, message, code="too_large")
 
     def collect(self) -> Iterator[Metric]:
-        in_flight = "Requests that count for the limit."
-        bodies = (
-            "Bodies of requests that are received or served, what was fetched for them, large answers not yet read."
-        )
+        in_flight = "Requests that count toward the limit of requests in flight."
+        bodies = "Bytes of request bodies in flight, of images fetched for them, and of large unsent responses."
         yield GaugeMetricFamily("cornserve_gateway_in_flight", in_flight, self.in_flight)
         yield GaugeMetricFamily("cornserve_gateway_body_bytes", bodies, self.body_bytes)
 
-    def _refusal(self, load: str, limit: str) -> ApiError:
+    def _overloaded(self, load: str, limit: str) -> ApiError:
         message = f"the gateway is full: {load} ({self.limits.hint(limit)}); try again later"
         return ApiError(429, message, code="overloaded")
 
 
-class Held:
-    """Memory that one request takes: it counts until it is released."""
+class MemoryReservation:
+    """The memory that one request uses. It counts until it is released."""
 
     __slots__ = ("_admission", "size")
 
-    def __init__(self, admission: Admission) -> None:
+    def __init__(self, admission: RequestAdmission) -> None:
         self._admission = admission
         self.size = 0
 
-    def take(self, size: int) -> None:
-        """Raises a 429 if that is more than there is."""
-        self._admission.take_bytes(size)
+    def reserve(self, size: int) -> None:
+        """Raises a 429 if `size` more bytes would exceed the limit."""
+        self._admission.reserve_bytes(size)
         self.size += size
 
-    def count(self, size: int) -> None:
-        """Of what is there anyway: it leaves less to others."""
+    def add(self, size: int) -> None:
+        """Counts memory that is already in use, even beyond the limit."""
         self._admission.body_bytes += size
         self.size += size
 
     def release(self) -> None:
-        self._admission.give_bytes(self.size)
+        self._admission.release_bytes(self.size)
         self.size = 0

@@ -1,6 +1,7 @@
-"""A client's connection: uvicorn's, with bounds on time and headers, and with errors in OpenAI's shape.
+"""A client's HTTP connection: uvicorn's, with limits on time and headers, and errors in OpenAI's format.
 
-Only who is late has a timer: a request that arrives in one piece, and whose answer is read as it is written, sets none.
+Timers run only for slow clients: a request that arrives in one chunk, and whose response the client reads at once, sets
+none.
 """
 
 from __future__ import annotations
@@ -13,15 +14,22 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from cornserve.gateway.errors import ApiError
-from cornserve.gateway.http.cork import Cork
-from cornserve.gateway.http.presence import DEPARTURE, Departure, client_left, gateway_stops
+from cornserve.gateway.http.disconnect import (
+    CANCELLATION,
+    RequestCancellation,
+    client_disconnected,
+    gateway_stopping,
+)
+from cornserve.gateway.http.write_coalescing import CoalescingTransport
 from cornserve.limits import Limits
 
 MAX_HEAD_BYTES = 64 * 1024
-"""Of a request's line and headers, which proxies and other servers bound by less."""
+"""The maximum size of a request line and its headers. Proxies and other servers allow less."""
 
 
-class Connection(HttpToolsProtocol):
+class HttpConnection(HttpToolsProtocol):
+    """Limits the time and the size of incoming requests, and drops clients that do not read."""
+
     def __init__(
         self, config: Config, server_state: ServerState, app_state: dict[str, Any], *, limits: Limits, **kwargs: Any
     ) -> None:
@@ -29,37 +37,37 @@ class Connection(HttpToolsProtocol):
         self._limits = limits
         self._head_bytes = 0
         self._head_end = b""
-        """The last bytes of the head that is arriving: with what follows, they may end it."""
+        """The last 3 bytes of an incomplete head: the blank line that ends it may be split."""
         self._in_head = True
         self._is_complete = True
-        """What has arrived are whole requests."""
-        self._departure = Departure()
-        self._late: asyncio.TimerHandle | None = None
-        self._stalled: asyncio.TimerHandle | None = None
+        """Whether no request is partly received."""
+        self._cancellation = RequestCancellation()
+        self._receive_timer: asyncio.TimerHandle | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(Cork(transport, self.loop))
+        super().connection_made(CoalescingTransport(transport, self.loop))
         if len(self.connections) > self._limits.connections:
             count = len(self.connections) - 1
-            self._refuse(429, f"{count} clients are connected ({self._limits.hint('connections')}); try again later")
+            self._reject(429, f"{count} clients are connected ({self._limits.hint('connections')}); try again later")
         else:
-            self._expect(self._limits.receive_seconds)
+            self._set_receive_timer(self._limits.receive_seconds)
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
         self._is_complete = False
-        if self._in_head and self._is_too_long(data):
-            self._refuse(431, f"the request's headers have more than {MAX_HEAD_BYTES} bytes")
+        if self._in_head and self._is_head_too_long(data):
+            self._reject(431, f"the request's headers have more than {MAX_HEAD_BYTES} bytes")
             return
         super().data_received(data)
         if self._is_complete:
-            self._expect(None)
-        elif self._late is None:
-            self._expect(self._limits.receive_seconds)
+            self._set_receive_timer(None)
+        elif self._receive_timer is None:
+            self._set_receive_timer(self._limits.receive_seconds)
 
-    def _is_too_long(self, data: bytes) -> bool:
-        """Whether the head that arrives is. What follows it in `data` may be as long as it likes."""
+    def _is_head_too_long(self, data: bytes) -> bool:
+        """Returns whether the incomplete head is too long. `data` may contain a body after it, which does not count."""
         before, begun = self._head_bytes, self._head_end
         self._head_bytes += len(data)
         self._head_end = (begun + data[-3:])[-3:]
@@ -71,7 +79,7 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._is_complete = False
         super().on_message_begin()
-        self.scope["state"][DEPARTURE] = self._departure
+        self.scope["state"][CANCELLATION] = self._cancellation
 
     def on_headers_complete(self) -> None:
         self._in_head, self._head_bytes, self._head_end = False, 0, b""
@@ -81,55 +89,55 @@ class Connection(HttpToolsProtocol):
         self._in_head, self._is_complete = True, True
         super().on_message_complete()
         if not self.pipeline:
-            self.flow.resume_reading()  # else nobody would see that the client leaves
+            self.flow.resume_reading()  # otherwise a disconnect would go unnoticed
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._expect_progress()
+        self._start_stall_timer()
 
-    def _expect_progress(self) -> None:
-        """Of a client that has much to read: it may take long, if it reads at all."""
+    def _start_stall_timer(self) -> None:
+        """Closes the connection unless the client reads something in time. A slow client may take long."""
         unread = self.transport.get_write_buffer_size()
-        self._stalled = self.loop.call_later(self._limits.stall_seconds, self._on_stalled, unread)
+        self._stall_timer = self.loop.call_later(self._limits.stall_seconds, self._on_stalled, unread)
 
     def _on_stalled(self, unread: int) -> None:
         if self.transport.get_write_buffer_size() < unread:
-            self._expect_progress()
+            self._start_stall_timer()
         else:
             self.transport.abort()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._stalled is not None:
-            self._stalled.cancel()
-            self._stalled = None
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._departure.happen(client_left())
-        self._expect(None)
+        self._cancellation.cancel(client_disconnected())
+        self._set_receive_timer(None)
         self.resume_writing()
         super().connection_lost(exc)
 
-    def give_up(self) -> None:
-        """Ends the requests that are still served, whose clients are told so."""
-        self._departure.happen(gateway_stops())
+    def cancel_requests(self) -> None:
+        """Cancels the requests in flight. Their clients get a 503."""
+        self._cancellation.cancel(gateway_stopping())
 
     def send_400_response(self, msg: str) -> None:
-        """Where uvicorn's parser gives up."""
-        self._refuse(400, "this is no HTTP/1.1 request")
+        """Called by uvicorn for a request that it cannot parse."""
+        self._reject(400, "not a valid HTTP/1.1 request")
 
-    def _expect(self, seconds: float | None) -> None:
-        """Sets the time in which the rest of a request has to arrive."""
-        if self._late is not None:
-            self._late.cancel()
-        self._late = None if seconds is None else self.loop.call_later(seconds, self._on_late)
+    def _set_receive_timer(self, seconds: float | None) -> None:
+        """Sets the time in which the rest of a request must arrive, or clears it."""
+        if self._receive_timer is not None:
+            self._receive_timer.cancel()
+        self._receive_timer = None if seconds is None else self.loop.call_later(seconds, self._on_receive_timeout)
 
-    def _on_late(self) -> None:
-        self._refuse(408, f"the request did not arrive in time ({self._limits.hint('receive-seconds')})")
+    def _on_receive_timeout(self) -> None:
+        self._reject(408, f"the request did not arrive in time ({self._limits.hint('receive-seconds')})")
 
-    def _refuse(self, status: int, message: str) -> None:
-        """In words, where they would be the request's answer; in any case, the connection ends."""
-        if self._can_answer:
+    def _reject(self, status: int, message: str) -> None:
+        """Closes the connection, after an error response if the client expects a response."""
+        if self._can_respond:
             error = ApiError(status, message)
             headers = {"content-type": "application/json", "content-length": str(len(error.content)), **error.headers}
             lines = [f"{name}: {value}\r\n".encode() for name, value in headers.items()]
@@ -137,9 +145,9 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
 
     @property
-    def _can_answer(self) -> bool:
-        """Whether the request that is arriving has no answer yet, and all before it have theirs."""
-        cycle: Any = self.cycle  # none at first, whatever its type says
+    def _can_respond(self) -> bool:
+        """Whether the incoming request has no response yet, and all requests before it have theirs."""
+        cycle: Any = self.cycle  # None at first, despite its type
         if cycle is None or self.pipeline:
             return cycle is None
         return bool(cycle.response_complete if self._in_head else not cycle.response_started)

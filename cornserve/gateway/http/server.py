@@ -1,4 +1,4 @@
-"""How the gateway's application is served over HTTP."""
+"""The HTTP server: uvicorn with this package's connections."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from functools import partial
 from typing import Any, cast
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
-from cornserve.gateway.http.connection import Connection
+from cornserve.gateway.http.connection import HttpConnection
 from cornserve.limits import Limits
 
 GRACE_SECONDS = 10
-"""How long a stop waits for requests in flight, before it ends them."""
+"""How long a stopping gateway waits for requests in flight before it cancels them."""
 
-FAREWELL_SECONDS = 2
-"""How long they may take to tell their clients so."""
+CANCEL_SECONDS = 2
+"""How long cancelled requests may take to send their errors."""
 
 BACKLOG = 4096
-"""Connections that wait to be accepted, as far as the system lets them."""
+"""The length of the listen queue. The operating system may allow less."""
 
 
-def server_config(api: FastAPI, limits: Limits) -> uvicorn.Config:
-    connection: Any = partial(Connection, limits=limits)
+def server_config(app: ASGIApp, limits: Limits) -> uvicorn.Config:
+    connection: Any = partial(HttpConnection, limits=limits)
     return uvicorn.Config(
-        api,
+        app,
         http=connection,
         ws="none",
         lifespan="on",
@@ -35,24 +35,25 @@ def server_config(api: FastAPI, limits: Limits) -> uvicorn.Config:
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        timeout_graceful_shutdown=GRACE_SECONDS + FAREWELL_SECONDS,
+        timeout_graceful_shutdown=GRACE_SECONDS + CANCEL_SECONDS,
         backlog=BACKLOG,
     )
 
 
-class Server(uvicorn.Server):
-    """uvicorn's, but requests that outlive a stop's patience get an answer; and signals are left to `told_to_stop`:
-    uvicorn's own handling would raise them again after serving.
+class HttpServer(uvicorn.Server):
+    """A uvicorn server that sends an error to requests that outlive the grace period of a stop.
+
+    It leaves signals to `stop_signals`: uvicorn would raise them again after it has stopped.
     """
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
         return nullcontext()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        impatience = asyncio.get_running_loop().call_later(GRACE_SECONDS, self._give_up)
+        timer = asyncio.get_running_loop().call_later(GRACE_SECONDS, self._cancel_requests)
         await super().shutdown(sockets)
-        impatience.cancel()
+        timer.cancel()
 
-    def _give_up(self) -> None:
+    def _cancel_requests(self) -> None:
         for connection in self.server_state.connections:
-            cast(Connection, connection).give_up()
+            cast(HttpConnection, connection).cancel_requests()

@@ -1,4 +1,4 @@
-"""What can be wrong with an image."""
+"""The error for an image that cannot be used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Code = Literal[
 
 
 class ImageError(Exception):
-    """The message is for the client, and goes on after the name of the part."""
+    """The message is for the client, and follows the path of the part in the request."""
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(message)

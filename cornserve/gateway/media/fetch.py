@@ -1,8 +1,7 @@
-"""Images that a request names by an http(s) URL.
+"""Fetches images by http(s) URL.
 
-The client chooses the URL, and the gateway stands where the client does not: see `door`. Beyond that, whoever answers
-may be slow, endless or wrong: time, size and redirects are bounded, and nothing is taken but an image as it is, not
-compressed.
+Clients choose the URLs, and the gateway can reach hosts that they cannot: see `ssrf`. Servers may be slow or send too
+much: time, size and redirects are limited, and compressed responses are rejected.
 """
 
 from __future__ import annotations
@@ -16,15 +15,14 @@ from typing import NamedTuple
 import aiohttp
 from yarl import URL
 
-from cornserve.gateway.media.door import ClosedError, Door
 from cornserve.gateway.media.errors import ImageError
-from cornserve.gateway.media.names import Names
+from cornserve.gateway.media.resolver import HostResolver
+from cornserve.gateway.media.ssrf import SafeSocketFactory, SsrfError
 from cornserve.limits import MIB, Limits
 from cornserve.media_allowlist import MediaAllowlist
 
 MAX_REDIRECTS = 3
-MAX_URL = 8192
-"""Characters."""
+MAX_URL_CHARACTERS = 8192
 
 _HOST = re.compile(r"[a-zA-Z0-9._:-]{1,253}")
 _REDIRECTS = {301, 302, 303, 307, 308}
@@ -35,147 +33,151 @@ _HEADERS = {
 }
 
 
-class Fetched(NamedTuple):
+class FetchedImage(NamedTuple):
     content: bytes
     media_type: str
-    """What the server says it is; "" where it says nothing."""
+    """From the server; "" if it sends none."""
 
 
-class Fetcher:
-    """Downloads within the limits, so many at once.
+class ImageFetcher:
+    """Downloads images, with a limited number of downloads at a time.
 
     Args:
         sources: by default, the public internet.
-        names: how names of hosts become addresses.
     """
 
-    def __init__(self, limits: Limits, sources: MediaAllowlist | None = None, names: Names | None = None) -> None:
+    def __init__(
+        self, limits: Limits, sources: MediaAllowlist | None = None, resolver: HostResolver | None = None
+    ) -> None:
         self.limits = limits
         self._max_bytes = limits.image_mib * MIB
         self._sources = sources or MediaAllowlist()
-        self._names = names or Names()
-        self._places = asyncio.Semaphore(limits.fetches)
+        self._resolver = resolver or HostResolver()
+        self._downloads = asyncio.Semaphore(limits.fetches)
 
-    async def fetch(self, url: str, take_bytes: Callable[[int], None]) -> Fetched:
+    async def fetch(self, url: str, reserve_bytes: Callable[[int], None]) -> FetchedImage:
         """Raises an `ImageError`.
 
         Args:
-            take_bytes: is told how many bytes have arrived, whenever some have, and may refuse them by an error.
+            reserve_bytes: called with the size of each received chunk. It may raise an error.
         """
-        place = _parse(url)
+        parsed = _parse(url)
         if self._sources.is_empty:
-            raise ImageError("invalid_image_url", "this gateway fetches no images: send a data: URL")
-        async with self._places:
+            raise ImageError("invalid_image_url", "this gateway does not fetch images: send a data: URL")
+        async with self._downloads:
             try:
                 async with asyncio.timeout(self.limits.fetch_seconds):
-                    return await self._follow(place, take_bytes)
+                    return await self._follow_redirects(parsed, reserve_bytes)
             except TimeoutError:
-                raise _failed(f"it did not arrive in time ({self.limits.hint('fetch-seconds')})") from None
+                raise _failed(f"it did not complete in time ({self.limits.hint('fetch-seconds')})") from None
 
-    async def _follow(self, url: URL, take_bytes: Callable[[int], None]) -> Fetched:
+    async def _follow_redirects(self, url: URL, reserve_bytes: Callable[[int], None]) -> FetchedImage:
         for _ in range(MAX_REDIRECTS + 1):
             async with self._get(url) as response:
                 if response.status not in _REDIRECTS:
-                    return await self._read(response, take_bytes)
-                url = _next(url, response.headers.get("Location", ""))
-        raise _failed(f"there are more than {MAX_REDIRECTS} redirects")
+                    return await self._read(response, reserve_bytes)
+                url = _redirect_target(url, response.headers.get("Location", ""))
+        raise _failed(f"more than {MAX_REDIRECTS} redirects")
 
     @asynccontextmanager
     async def _get(self, url: URL) -> AsyncIterator[aiohttp.ClientResponse]:
-        door = Door(url.host or "", self._sources)
+        sockets = SafeSocketFactory(url.host or "", self._sources)
         connector = aiohttp.TCPConnector(
-            resolver=self._names, socket_factory=door.open, use_dns_cache=False, force_close=True
+            resolver=self._resolver, socket_factory=sockets.open_socket, use_dns_cache=False, force_close=True
         )
-        no_other_timeout = aiohttp.ClientTimeout(total=None, sock_connect=None)
+        no_timeout = aiohttp.ClientTimeout(total=None, sock_connect=None)
         try:
             async with (
                 aiohttp.ClientSession(
                     connector=connector,
                     cookie_jar=aiohttp.DummyCookieJar(),
                     auto_decompress=False,
-                    timeout=no_other_timeout,
+                    timeout=no_timeout,
                     trust_env=False,
                 ) as session,
                 session.get(url, headers=_HEADERS, allow_redirects=False) as response,
             ):
                 yield response
         except aiohttp.ClientError as error:
-            raise _explained(error) from error
+            raise _to_image_error(error) from error
 
-    async def _read(self, response: aiohttp.ClientResponse, take_bytes: Callable[[int], None]) -> Fetched:
+    async def _read(self, response: aiohttp.ClientResponse, reserve_bytes: Callable[[int], None]) -> FetchedImage:
         if response.status != 200:
-            raise _failed(f"the server answered with status {response.status}")
+            raise _failed(f"the server returned status {response.status}")
         if response.headers.get("Content-Encoding", "identity").lower() != "identity":
-            raise _failed("the server compresses it, though it was asked not to")
+            raise _failed("the server compressed the response against the request")
         if (response.content_length or 0) > self._max_bytes:
             raise self._too_large()
-        pieces: list[bytes] = []
+        chunks: list[bytes] = []
         size = 0
-        async for piece in response.content.iter_any():
-            take_bytes(len(piece))
-            size += len(piece)
+        async for chunk in response.content.iter_any():
+            reserve_bytes(len(chunk))
+            size += len(chunk)
             if size > self._max_bytes:
                 raise self._too_large()
-            pieces.append(piece)
-        return Fetched(b"".join(pieces), response.headers.get("Content-Type", "").partition(";")[0].strip().lower())
+            chunks.append(chunk)
+        return FetchedImage(
+            b"".join(chunks), response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        )
 
     def _too_large(self) -> ImageError:
-        return ImageError("image_too_large", f"it has too many bytes ({self.limits.hint('image-mib')})")
+        return ImageError("image_too_large", f"the file has too many bytes ({self.limits.hint('image-mib')})")
 
 
 def _parse(text: str) -> URL:
-    if len(text) > MAX_URL:
-        raise ImageError("invalid_image_url", f"the URL has more than {MAX_URL} characters")
+    if len(text) > MAX_URL_CHARACTERS:
+        raise ImageError("invalid_image_url", f"the URL has more than {MAX_URL_CHARACTERS} characters")
     try:
         return _checked(_url(text))
     except ValueError:
-        raise ImageError("invalid_image_url", "this is no URL: https://…, http://… or data:image/…;base64,…") from None
+        raise ImageError(
+            "invalid_image_url", "not a valid URL: send https://…, http://… or data:image/…;base64,…"
+        ) from None
 
 
 def _url(text: str) -> URL:
-    """As it is written, where that can be sent: servers may have signed it."""
+    """Keeps the spelling of the URL if it can be sent, because the URL may be signed."""
     return URL(text, encoded=text.isascii() and text.isprintable() and " " not in text)
 
 
 def _checked(url: URL) -> URL:
     if url.scheme not in ("http", "https"):
-        given = f", not {url.scheme[:20]}:" if url.scheme else ""
-        raise ImageError("invalid_image_url", f"an image's URL begins with https:, http: or data:{given}")
-    if not _HOST.fullmatch(url.raw_host or "") or not url.host:  # which is decoded only now, and may not be decodable
-        raise ImageError("invalid_image_url", "the URL names no host that could be")
+        raise ImageError("invalid_image_url", f"unsupported URL scheme {url.scheme[:20]!r}: use https:, http: or data:")
+    if not _HOST.fullmatch(url.raw_host or "") or not url.host:  # url.host decodes the name, which may be impossible
+        raise ImageError("invalid_image_url", "the URL has no valid host")
     if url.user is not None or url.password is not None:
-        raise ImageError("invalid_image_url", "the URL has a user's name or password in it, which are not used")
+        raise ImageError("invalid_image_url", "the URL contains a user name or a password: remove them")
     return url
 
 
-def _next(url: URL, location: str) -> URL:
+def _redirect_target(url: URL, location: str) -> URL:
     try:
         target = _checked(url.join(_url(location))) if location else None
     except (ValueError, ImageError):
         target = None
     if target is None:
-        raise _failed("it is redirected to what is no URL that could be fetched")
+        raise _failed("the redirect has no valid http(s) URL")
     if url.scheme == "https" and target.scheme == "http":
-        raise _failed("it is redirected from https: to http:")
+        raise _failed("the redirect leads from https: to http:")
     return target
 
 
 def _failed(message: str) -> ImageError:
-    return ImageError("failed_to_download_image", f"it cannot be fetched: {message}")
+    return ImageError("failed_to_download_image", f"the download failed: {message}")
 
 
-def _explained(error: aiohttp.ClientError) -> ImageError:
+def _to_image_error(error: aiohttp.ClientError) -> ImageError:
     match error:
         case aiohttp.ClientConnectorDNSError():
-            return _failed("its host is not known")
+            return _failed("unknown host")
         case aiohttp.ClientConnectorCertificateError():
-            return _failed("its host's certificate is not valid")
-        case aiohttp.ClientConnectorError(os_error=ClosedError() as closed):
-            return ImageError("invalid_image_url", str(closed))
+            return _failed("the server's certificate is not valid")
+        case aiohttp.ClientConnectorError(os_error=SsrfError() as not_allowed):
+            return ImageError("invalid_image_url", str(not_allowed))
         case aiohttp.InvalidURL():
-            return ImageError("invalid_image_url", "the URL names no host that could be")
+            return ImageError("invalid_image_url", "the URL has no valid host")
         case aiohttp.ClientConnectorError():
-            return _failed("its host does not answer")
+            return _failed("the server does not respond")
         case aiohttp.ClientPayloadError() | aiohttp.ServerDisconnectedError() | aiohttp.ClientOSError():
-            return _failed("the server broke off")
-    return _failed("what its host answers is no HTTP")
+            return _failed("the server closed the connection")
+    return _failed("the response is not valid HTTP")

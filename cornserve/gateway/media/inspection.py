@@ -1,4 +1,4 @@
-"""Whether bytes are the image that they are said to be, and one that executors are given."""
+"""Checks an image's media type, format and size before an executor decodes it."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import asyncio
 from hashlib import sha256
 
 from cornserve.gateway.media.errors import ImageError
-from cornserve.gateway.media.formats.base import Format, Header
-from cornserve.gateway.media.header import KNOWN, header_of
+from cornserve.gateway.media.formats.base import Format, ImageHeader
+from cornserve.gateway.media.image_header import SUPPORTED_FORMATS, read_image_header
 from cornserve.limits import MIB, Limits
 
 MIN_SIDE = 4
-"""Pixels. Libraries guess from an array's shape which side is the colours', and take a shorter one for it."""
+"""Pixels. Libraries guess which axis of an array has the colors, and could mistake a shorter side for it."""
 
 MEGA = 1_000_000
 
-QUICK = 256 * 1024
-"""Bytes that are looked at sooner than a thread would be."""
+INLINE_BYTES = 256 * 1024
+"""Images up to this size are inspected without a thread, which would take longer."""
 
 _FORMATS: dict[str, Format] = {
     "image/png": "PNG",
@@ -28,40 +28,42 @@ _FORMATS: dict[str, Format] = {
     "image/gif": "GIF",
 }
 
-_SAYS_NOTHING = ("", "application/octet-stream", "binary/octet-stream")
-"""What servers say that do not know."""
+_UNKNOWN_TYPES = ("", "application/octet-stream", "binary/octet-stream")
+"""The media types that servers send for files of an unknown type."""
 
 
-async def inspected(data: bytes, media_type: str, limits: Limits, *, is_vague: bool = False) -> tuple[Header, str]:
-    """What it says of itself, and its digest. Raises an `ImageError`.
+async def inspect_image(
+    data: bytes, media_type: str, limits: Limits, *, allow_unknown: bool = False
+) -> tuple[ImageHeader, str]:
+    """Returns the image's header and its SHA-256 digest. Raises an `ImageError`.
 
     Args:
-        is_vague: whether a media type may say nothing.
+        allow_unknown: whether the media type may be unknown.
     """
-    if len(data) <= QUICK:
-        return _inspected(data, media_type, limits, is_vague)
-    return await asyncio.to_thread(_inspected, data, media_type, limits, is_vague)
+    if len(data) <= INLINE_BYTES:
+        return _inspect(data, media_type, limits, allow_unknown)
+    return await asyncio.to_thread(_inspect, data, media_type, limits, allow_unknown)
 
 
 def check_bytes(size: int, limits: Limits) -> None:
     if size > limits.image_mib * MIB:
-        raise ImageError("image_too_large", f"it has {size} bytes ({limits.hint('image-mib')})")
+        raise ImageError("image_too_large", f"the file has {size} bytes ({limits.hint('image-mib')})")
 
 
-def _inspected(data: bytes, media_type: str, limits: Limits, is_vague: bool) -> tuple[Header, str]:
-    says_something = not (is_vague and media_type in _SAYS_NOTHING)
-    if says_something and media_type not in _FORMATS:
-        raise ImageError("unsupported_image", f"it is said to be {media_type[:80]!r}: {KNOWN} are known")
-    header = header_of(data)
-    if says_something and _FORMATS[media_type] != header.format:
-        raise ImageError("unsupported_image", f"it is said to be {media_type}, and its content is {header.format}")
+def _inspect(data: bytes, media_type: str, limits: Limits, allow_unknown: bool) -> tuple[ImageHeader, str]:
+    is_typed = not (allow_unknown and media_type in _UNKNOWN_TYPES)
+    if is_typed and media_type not in _FORMATS:
+        raise ImageError("unsupported_image", f"unsupported media type {media_type[:80]!r}: send {SUPPORTED_FORMATS}")
+    header = read_image_header(data)
+    if is_typed and _FORMATS[media_type] != header.format:
+        raise ImageError("unsupported_image", f"the media type is {media_type}, but the content is {header.format}")
     _check_size(header, limits)
     return header, sha256(data).hexdigest()
 
 
-def _check_size(header: Header, limits: Limits) -> None:
-    size = f"it has {header.width}×{header.height} pixels"
+def _check_size(header: ImageHeader, limits: Limits) -> None:
+    size = f"the image has {header.width}×{header.height} pixels"
     if min(header.width, header.height) < MIN_SIDE:
-        raise ImageError("image_too_small", f"{size}: each side has to have at least {MIN_SIDE}")
+        raise ImageError("image_too_small", f"{size}: each side must have at least {MIN_SIDE}")
     if header.width * header.height > limits.image_megapixels * MEGA:
         raise ImageError("image_too_large", f"{size} ({limits.hint('image-megapixels')})")

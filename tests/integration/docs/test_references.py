@@ -22,16 +22,15 @@ from cornserve.app.record import AppSpec, AppStatus, ReplicaState, Route
 from cornserve.control.launcher.base import ExecutorGroup
 from cornserve.control.launcher.local import DeviceSlots, LocalLauncher
 from cornserve.control.metrics import ControllerMetrics
-from cornserve.control.store.base import Store
 from cornserve.gateway.api import create_api
-from cornserve.gateway.endpoints.openai.body import Generating
+from cornserve.gateway.context import GatewayContext
 from cornserve.gateway.endpoints.openai.chat import ChatCompletionRequest
 from cornserve.gateway.endpoints.openai.completions import TextCompletionRequest
 from cornserve.gateway.endpoints.openai.embeddings import CreateEmbeddingRequest
-from cornserve.gateway.http.admission import Admission
+from cornserve.gateway.endpoints.openai.requests import GenerationRequest
+from cornserve.gateway.http.admission import RequestAdmission
 from cornserve.gateway.observe.metrics import Metrics
 from cornserve.gateway.observe.replica_metrics import ReplicaMetrics, Tallies
-from cornserve.gateway.replica_logs import Logs
 from cornserve.home import Home
 from cornserve.limits import Limits
 from cornserve.task import errors
@@ -99,7 +98,7 @@ def test_documented_fields_equal_the_fields_of_the_model(
 
 def test_completions_document_the_shared_fields_and_their_own() -> None:
     own = _first_column(_section("http-api.md", "## Completions"), "Field")
-    shared = {*SamplingRequest.model_fields, *Generating.model_fields}
+    shared = {*SamplingRequest.model_fields, *GenerationRequest.model_fields}
 
     assert own | shared == set(TextCompletionRequest.model_fields)
 
@@ -107,7 +106,7 @@ def test_completions_document_the_shared_fields_and_their_own() -> None:
 def test_every_route_of_the_gateway_is_documented() -> None:
     overview = (REFERENCE / "http-api.md").read_text().split("\n## ", maxsplit=1)[0]
     documented = set(re.findall(r"`([A-Z]+ /[^`]*)`", overview))
-    api = create_api(cast("Store", None), cast("Logs", None))
+    api = create_api(cast("GatewayContext", None))
     routes = [route for route in api.routes if isinstance(route, APIRoute)]
 
     assert documented == {f"{method} {route.path}" for route in routes for method in route.methods}
@@ -145,7 +144,7 @@ def test_every_metric_of_the_gateway_is_documented() -> None:
     tallies.of("endpoint").begin()
     tallies.of("endpoint").end("OK", 1)
     metrics.registry.register(ReplicaMetrics(tallies))
-    metrics.registry.register(Admission())
+    metrics.registry.register(RequestAdmission())
     metrics.error(404, "model_not_found")
     meter = metrics.meter("app")
     meter.begin()

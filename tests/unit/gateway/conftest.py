@@ -20,10 +20,10 @@ from cornserve.app.record import AppSpec, AppStatus, Phase, Route
 from cornserve.app.source import unload_app
 from cornserve.control.store.base import APPS, Store
 from cornserve.control.store.sqlite import SqliteStore
-from cornserve.gateway.api import create_api
-from cornserve.gateway.http.server import Server, server_config
-from cornserve.gateway.media.fetch import Fetcher
-from cornserve.gateway.media.media import Media
+from cornserve.gateway.api import create_gateway
+from cornserve.gateway.http.server import HttpServer, server_config
+from cornserve.gateway.media.fetch import ImageFetcher
+from cornserve.gateway.media.images import ImageLoader
 from cornserve.limits import Limits
 from cornserve.media_allowlist import MediaAllowlist
 from tests.unit.echo_executors import EchoExecutors
@@ -55,14 +55,14 @@ def media_from() -> list[str]:
 
 
 @pytest.fixture
-async def server(store: Store, limits: Limits, access: Access, media_from: list[str]) -> AsyncIterator[Server]:
+async def server(store: Store, limits: Limits, access: Access, media_from: list[str]) -> AsyncIterator[HttpServer]:
     async def no_logs(replica: str, lines: int) -> list[str]:
         return [f"{replica} wrote this"][:lines]
 
     listener = socket.create_server(("127.0.0.1", 0))
-    media = Media(Fetcher(limits, MediaAllowlist.parse(media_from)))
-    api = create_api(store, no_logs, limits=limits, access=access, media=media)
-    server = Server(server_config(api, limits))
+    images = ImageLoader(ImageFetcher(limits, MediaAllowlist.parse(media_from)))
+    app = create_gateway(store, no_logs, limits=limits, access=access, images=images)
+    server = HttpServer(server_config(app, limits))
     server.config.port = listener.getsockname()[1]
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     yield server
@@ -71,7 +71,7 @@ async def server(store: Store, limits: Limits, access: Access, media_from: list[
 
 
 @pytest.fixture
-async def gateway(server: Server) -> AsyncIterator[httpx.AsyncClient]:
+async def gateway(server: HttpServer) -> AsyncIterator[httpx.AsyncClient]:
     url = f"http://127.0.0.1:{server.config.port}"
     async with httpx.AsyncClient(base_url=url, timeout=60, verify=False) as client:
         await until(lambda: _is_ready(client))

@@ -122,7 +122,7 @@ async def test_what_has_failed_is_not_scaled(gateway: httpx.AsyncClient, store: 
     response = await gateway.put("/admin/v1/apps/echo/scale", json={"replicas": 2})
 
     assert response.status_code == 409
-    assert "deploy it anew" in response.json()["error"]["message"]
+    assert "redeploy it" in response.json()["error"]["message"]
 
 
 async def test_an_app_whose_import_takes_for_ever_is_refused_and_holds_up_nobody(
@@ -175,7 +175,7 @@ async def test_a_source_that_is_too_large_is_a_413_that_names_both_sizes(gateway
     response = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO + "#" * MAX_SOURCE_BYTES})
 
     assert response.status_code == 413
-    assert re.search(f"takes 200\\d\\d\\d bytes .* at most {MAX_SOURCE_BYTES} ", response.json()["error"]["message"])
+    assert re.search(f"has 200\\d\\d\\d bytes .* at most {MAX_SOURCE_BYTES} ", response.json()["error"]["message"])
 
 
 async def test_a_deleted_app_is_gone_for_clients(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
@@ -225,7 +225,7 @@ async def test_events_of_an_app_that_has_long_not_changed_go_on(gateway: httpx.A
 
 
 async def test_silent_events_have_comments(gateway: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin, "SILENCE_SECONDS", 0.05)
+    monkeypatch.setattr(admin, "KEEPALIVE_SECONDS", 0.05)
     await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
 
     async with asyncio.timeout(60), gateway.stream("GET", "/admin/v1/apps/echo/events") as response:
@@ -242,7 +242,7 @@ async def test_silent_events_have_comments(gateway: httpx.AsyncClient, monkeypat
     ("error", "status", "message"),
     [
         (StoreUnavailableError("the disk is full"), 503, "the store failed: the disk is full"),
-        (RuntimeError("a secret"), 500, "the gateway failed; its log says why"),
+        (RuntimeError("a secret"), 500, "the gateway failed: see its log"),
     ],
 )
 async def test_whatever_fails_has_the_error_shape(

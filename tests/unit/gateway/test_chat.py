@@ -115,7 +115,9 @@ async def test_an_unknown_model_is_a_404_that_names_the_known_ones(client: Async
 async def test_an_app_that_takes_no_chats_says_how_it_is_called(client: AsyncOpenAI, deploy: Deploy) -> None:
     await deploy(ECHO)
 
-    with pytest.raises(openai_client.BadRequestError, match="takes no chats: it is called by POST /v1/apps/echo"):
+    with pytest.raises(
+        openai_client.BadRequestError, match="does not support /v1/chat/completions: call it with POST /v1/apps/echo"
+    ):
         await client.chat.completions.create(model="echo", messages=[{"role": "user", "content": "x"}])
 
 

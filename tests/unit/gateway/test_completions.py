@@ -84,7 +84,7 @@ async def test_streamed_logprobs_know_where_they_are(model: AsyncOpenAI) -> None
 async def test_an_app_that_only_chats_says_so(openai: AsyncOpenAI, deploy: Deploy) -> None:
     await deploy(CHAT)
 
-    with pytest.raises(openai_client.BadRequestError, match="the app 'parrot' takes no completions"):
+    with pytest.raises(openai_client.BadRequestError, match="the app 'parrot' does not support /v1/completions"):
         await openai.completions.create(model="parrot", prompt="x")
 
 
@@ -99,7 +99,7 @@ async def test_an_app_that_only_chats_says_so(openai: AsyncOpenAI, deploy: Deplo
         ({"prompt": [1, -1]}, "prompt.1", "greater than or equal to 0"),
         ({"prompt": [[1], []]}, "prompt.1", "at least 1 item"),
         ({"prompt": ["x"] * 129}, "prompt", "at most 128"),
-        ({"prompt": ["x"] * 3, "n": 64}, None, "3 prompts with n=64 are more than 128 choices"),
+        ({"prompt": ["x"] * 3, "n": 64}, None, "3 prompts with n=64 exceed 128 choices"),
         ({"suffix": "x"}, "suffix", "unknown or unsupported field"),
         ({"best_of": 2}, None, "best_of"),
         ({"max_tokens": 0}, None, "needs echo"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from cornserve.gateway.http.connection import Connection
-from cornserve.gateway.http.server import Server
+from cornserve.gateway.http.connection import HttpConnection
+from cornserve.gateway.http.server import HttpServer
 from cornserve.limits import Limits
 from tests.unit.gateway.raw_http import post
 from tests.waiting import until
@@ -41,8 +41,8 @@ class Wire(asyncio.Transport):
         self.is_aborted = True
 
 
-async def test_a_client_that_reads_slowly_is_not_cut_off_before_it_reads_nothing(server: Server) -> None:
-    connection = Connection(server.config, server.server_state, {}, limits=Limits(stall_seconds=1))
+async def test_a_client_that_reads_slowly_is_not_cut_off_before_it_reads_nothing(server: HttpServer) -> None:
+    connection = HttpConnection(server.config, server.server_state, {}, limits=Limits(stall_seconds=1))
     wire = Wire(30, 20, 20, 20)
     connection.connection_made(wire)
 
@@ -54,10 +54,10 @@ async def test_a_client_that_reads_slowly_is_not_cut_off_before_it_reads_nothing
 
 
 async def test_a_body_that_arrives_at_once_does_not_keep_the_gateway_from_seeing_that_the_client_leaves(
-    server: Server,
+    server: HttpServer,
 ) -> None:
     await until(lambda: server.started)
-    connection = Connection(server.config, server.server_state, {}, limits=Limits())
+    connection = HttpConnection(server.config, server.server_state, {}, limits=Limits())
     wire = Wire()
     connection.connection_made(wire)
 

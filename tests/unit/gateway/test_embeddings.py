@@ -65,7 +65,9 @@ async def test_millions_of_numbers_hold_up_nobody(gateway: httpx.AsyncClient, le
 async def test_an_app_that_does_not_embed_says_so(openai: AsyncOpenAI, deploy: Deploy) -> None:
     await deploy(CHAT)
 
-    with pytest.raises(openai_client.BadRequestError, match="takes no texts to embed: it is called by POST /v1/chat"):
+    with pytest.raises(
+        openai_client.BadRequestError, match="does not support /v1/embeddings: call it with POST /v1/chat"
+    ):
         await openai.embeddings.create(model="parrot", input="x")
 
 

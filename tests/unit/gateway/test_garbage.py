@@ -11,7 +11,7 @@ import httpx2 as httpx
 import pytest
 
 from cornserve.gateway.endpoints.openai.chat import ChatCompletionRequest
-from cornserve.gateway.endpoints.serving import Serving
+from cornserve.gateway.endpoints.request_handler import RequestHandler
 from cornserve.gateway.request.channel import Channel
 from cornserve.gateway.request.dispatch import Dispatch
 from cornserve.gateway.request.session import Session
@@ -24,7 +24,7 @@ from tests.unit.gateway.raw_http import post, raw
 from tests.unit.gateway.sources import ECHO, READER, SEER
 from tests.waiting import until
 
-_OF_A_REQUEST = (Serving, ChatCompletionRequest, Session, Dispatch, Recording, Invocation, Channel)
+_OF_A_REQUEST = (RequestHandler, ChatCompletionRequest, Session, Dispatch, Recording, Invocation, Channel)
 IMAGE = data_url(picture())
 
 
@@ -68,7 +68,7 @@ async def test_an_answered_request_leaves_no_circles(
         ([IMAGE], {"temperature": "high"}, {}),
         ([IMAGE], {}, {"x-request-timeout": "0.00001"}),
     ],
-    ids=["broken base64", "no image", "not fetched from there", "unused field", "wrong field", "too late"],
+    ids=["broken base64", "no image", "host is not allowed", "unused field", "wrong field", "too late"],
 )
 async def test_a_request_that_fails_leaves_none_either(
     others: list[Any],

@@ -43,7 +43,7 @@ class TestWithKeys:
         assert (await gateway.get(path, headers=bearer(TOKEN))).status_code in (200, 404)
         with_key = await gateway.get(path, headers=bearer(KEY))
         assert with_key.status_code == 403
-        assert "needs the admin token, and the key is an API key" in with_key.json()["error"]["message"]
+        assert "the key is an API key, not the admin token" in with_key.json()["error"]["message"]
 
     @pytest.mark.parametrize(
         "value", ["", "Bearer", f"Basic {KEY}", KEY, "Bearer " + KEY[1:], f"Bearer {KEY}, x", "Bearer \xff"]

@@ -16,14 +16,14 @@ from cornserve.app.record import AppSpec, Route
 from cornserve.app.source import unload_app
 from cornserve.control.store.base import Store
 from cornserve.gateway.apps import Apps
-from cornserve.gateway.context import Shared
+from cornserve.gateway.context import GatewayContext
 from cornserve.gateway.deployed import Deployed
-from cornserve.gateway.endpoints.serving import Serving
+from cornserve.gateway.endpoints.request_handler import RequestHandler
 from cornserve.gateway.errors import ApiError
-from cornserve.gateway.http.admission import Admission
-from cornserve.gateway.http.presence import DEPARTURE, Departure, client_left
-from cornserve.gateway.media.fetch import Fetcher
-from cornserve.gateway.media.media import Media
+from cornserve.gateway.http.admission import RequestAdmission
+from cornserve.gateway.http.disconnect import CANCELLATION, RequestCancellation, client_disconnected
+from cornserve.gateway.media.fetch import ImageFetcher
+from cornserve.gateway.media.images import ImageLoader
 from cornserve.gateway.observe.metrics import Metrics
 from cornserve.gateway.request.merge import merge
 from cornserve.gateway.request.replicas import Replicas
@@ -49,19 +49,21 @@ async def _no_logs(replica: str, lines: int) -> list[str]:
 
 
 @pytest.fixture
-def shared(store: Store) -> Iterator[Shared]:
+def context(store: Store) -> Iterator[GatewayContext]:
     spec = AppSpec(source=ECHO)
     app = load_app("echo", spec, "echo_of_the_serving_test")
     route = Route(generation=1, spec=spec, shares=[1.0], endpoints={})
     deployed = Deployed(app, "", "", route, 0, TypeAdapter(app.request_type), TypeAdapter(app.response_type))
     apps = Served(store, deployed)
-    yield Shared(store, apps, Replicas(), Metrics(), _no_logs, Admission(), Media(Fetcher(Limits())))
+    yield GatewayContext(
+        store, apps, Replicas(), Metrics(), _no_logs, RequestAdmission(), ImageLoader(ImageFetcher(Limits()))
+    )
     unload_app("echo_of_the_serving_test")
 
 
-def _counts(shared: Shared) -> tuple[float | None, float | None]:
+def _counts(context: GatewayContext) -> tuple[float | None, float | None]:
     """Running, and ended because the client left."""
-    registry = shared.metrics.registry
+    registry = context.metrics.registry
     return (
         registry.get_sample_value("cornserve_gateway_running", {"app": "echo"}),
         registry.get_sample_value("cornserve_gateway_requests_total", {"app": "echo", "status": "499"}),
@@ -89,8 +91,8 @@ class Client:
     """Takes what it is sent, until it leaves."""
 
     def __init__(self) -> None:
-        self.departure = Departure()
-        self.scope = {"type": "http", "headers": [], "state": {DEPARTURE: self.departure}}
+        self.cancellation = RequestCancellation()
+        self.scope = {"type": "http", "headers": [], "state": {CANCELLATION: self.cancellation}}
         self.sent: list[Message] = []
 
     async def receive(self) -> Message:
@@ -101,9 +103,9 @@ class Client:
 
 
 @pytest.mark.parametrize("first", [False, True])
-async def test_a_stream_that_is_cancelled_is_over(shared: Shared, first: bool) -> None:
+async def test_a_stream_that_is_cancelled_is_over(context: GatewayContext, first: bool) -> None:
     events, client = Events(first=first), Client()
-    response = await Serving(shared, "echo", Request(client.scope)).stream(events)
+    response = await RequestHandler(context, "echo", Request(client.scope)).stream(events)
     request = asyncio.create_task(response(client.scope, client.receive, client.send))
     await until(lambda: events.is_open)
     await until(lambda: bool(client.sent) is first)
@@ -111,39 +113,41 @@ async def test_a_stream_that_is_cancelled_is_over(shared: Shared, first: bool) -
     await asyncio.gather(request, return_exceptions=True)
 
     assert request.cancelled()
-    assert _counts(shared) == (0, 1)
+    assert _counts(context) == (0, 1)
     assert not events.is_open
 
 
 @pytest.mark.parametrize("first", [False, True])
-async def test_a_stream_whose_client_leaves_is_over(shared: Shared, first: bool) -> None:
+async def test_a_stream_whose_client_leaves_is_over(context: GatewayContext, first: bool) -> None:
     events, client = Events(first=first), Client()
-    response = await Serving(shared, "echo", Request(client.scope)).stream(events)
+    response = await RequestHandler(context, "echo", Request(client.scope)).stream(events)
     request = asyncio.create_task(response(client.scope, client.receive, client.send))
     await until(lambda: events.is_open)
     await until(lambda: bool(client.sent) is first)
-    client.departure.happen(client_left())
+    client.cancellation.cancel(client_disconnected())
     await asyncio.gather(request, return_exceptions=True)
 
     assert not request.cancelled()
-    assert _counts(shared) == (0, 1)
+    assert _counts(context) == (0, 1)
     assert not events.is_open
 
 
-async def test_an_answer_whose_client_leaves_is_over(shared: Shared) -> None:
+async def test_an_answer_whose_client_leaves_is_over(context: GatewayContext) -> None:
     client = Client()
 
     async def answer(session: Session) -> bytes:
-        client.departure.happen(client_left())
+        client.cancellation.cancel(client_disconnected())
         return await asyncio.Future()
 
-    with pytest.raises(ApiError, match="the client has left"):
-        await Serving(shared, "echo", Request(client.scope)).answer(answer)
+    with pytest.raises(ApiError, match="the client disconnected"):
+        await RequestHandler(context, "echo", Request(client.scope)).respond(answer)
 
-    assert _counts(shared) == (0, 1)
+    assert _counts(context) == (0, 1)
 
 
-async def test_a_request_that_runs_twice_has_arrived_once(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_that_runs_twice_has_arrived_once(
+    context: GatewayContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
     arrivals: list[int] = []
 
     class Watched(Session):
@@ -151,7 +155,7 @@ async def test_a_request_that_runs_twice_has_arrived_once(shared: Shared, monkey
             super().__init__(*request, arrived_us=arrived_us, **how)
             arrivals.append(arrived_us)
 
-    monkeypatch.setattr("cornserve.gateway.endpoints.serving.Session", Watched)
+    monkeypatch.setattr("cornserve.gateway.endpoints.request_handler.Session", Watched)
 
     async def answer(session: Session) -> bytes:
         if len(arrivals) == 1:
@@ -159,10 +163,10 @@ async def test_a_request_that_runs_twice_has_arrived_once(shared: Shared, monkey
         return b"{}"
 
     before = time.time_ns() // 1000
-    serving = Serving(shared, "echo", Request(Client().scope))
+    serving = RequestHandler(context, "echo", Request(Client().scope))
     after = time.time_ns() // 1000
     await asyncio.sleep(0.002)
-    await serving.answer(answer)
+    await serving.respond(answer)
 
     assert arrivals == [arrivals[0]] * 2
     assert before <= arrivals[0] <= after

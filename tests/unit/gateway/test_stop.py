@@ -9,7 +9,7 @@ import logging
 import httpx2 as httpx
 import pytest
 
-from cornserve.gateway.http.server import Server
+from cornserve.gateway.http.server import HttpServer
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.sources import ECHO, STEPS
@@ -25,7 +25,7 @@ async def test_a_request_that_has_no_answer_yet_may_be_sent_again(
     gateway: httpx.AsyncClient,
     deploy: Deploy,
     executors: EchoExecutors,
-    server: Server,
+    server: HttpServer,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     await deploy(STEPS)
@@ -45,7 +45,7 @@ async def test_a_request_that_has_no_answer_yet_may_be_sent_again(
 
 
 async def test_a_stream_ends_with_an_event_that_says_so(
-    gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors, server: Server
+    gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors, server: HttpServer
 ) -> None:
     await deploy(ECHO)
     body = {"text": "a " * 1000, "seconds": 100}

@@ -1,1 +1,1 @@
-"""The OpenAI-compatible interface: chats, completions, embeddings and the list of models."""
+"""The OpenAI-compatible operations: chats, completions, embeddings and the list of models."""

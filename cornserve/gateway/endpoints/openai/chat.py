@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncGenerator
 from typing import Literal, NotRequired
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import Response
 from pydantic import BaseModel
 from pydantic_core import to_json
@@ -14,13 +14,16 @@ from typing_extensions import TypedDict
 
 from cornserve.gateway.context import Context
 from cornserve.gateway.endpoints import sse
-from cornserve.gateway.endpoints.openai import answers
-from cornserve.gateway.endpoints.openai.answers import joined
-from cornserve.gateway.endpoints.openai.body import CompletionUsage, Generating, check_app, parse, told
-from cornserve.gateway.endpoints.openapi import takes
-from cornserve.gateway.endpoints.plain import PlainRoute
-from cornserve.gateway.endpoints.serving import Serving
-from cornserve.gateway.http.body import json_of
+from cornserve.gateway.endpoints.openai import responses
+from cornserve.gateway.endpoints.openai.requests import (
+    CompletionUsage,
+    GenerationRequest,
+    check_app,
+    openai_usage,
+    validate,
+)
+from cornserve.gateway.endpoints.request_handler import RequestHandler
+from cornserve.gateway.http.request_body import read_json
 from cornserve.gateway.request.session import Session
 from cornserve.gateway.request.unused_fields import tracked
 from cornserve.task import Stream
@@ -28,11 +31,9 @@ from cornserve_tasklib.chat import ChatRequest
 from cornserve_tasklib.messages import ToolCall
 from cornserve_tasklib.response import ChatChoice, ChatChunk, ChatResponse, FinishReason, TokenLogprobs, ToolCallDelta
 
-router = APIRouter(route_class=PlainRoute)
 
-
-class ChatCompletionRequest(ChatRequest, Generating):
-    """OpenAI's body: the chat itself, and how it is to be answered."""
+class ChatCompletionRequest(ChatRequest, GenerationRequest):
+    """OpenAI's request body: the chat and the options of the response."""
 
     modalities: list[Literal["text"]] | None = None
 
@@ -41,7 +42,7 @@ class ChatCompletionRequest(ChatRequest, Generating):
         return tracked(ChatRequest, self)
 
 
-# What answers are made of is plain: a model is checked when it is made, and costs ten times as much.
+# Responses are typed dictionaries: pydantic models would be validated, which takes ten times as long.
 
 
 class Message(TypedDict):
@@ -99,39 +100,38 @@ class ChunkChoice(TypedDict):
     token_ids: NotRequired[list[int]]
 
 
-@router.post("/v1/chat/completions", response_model=ChatCompletion, openapi_extra=takes(ChatCompletionRequest))
 async def create_chat_completion(request: Request, context: Context) -> Response:
-    """Answers a chat, as a whole or (`stream`) in pieces."""
-    body = parse(json_of(request), ChatCompletionRequest)
-    serving = Serving(context, body.model, request)
-    check_app(serving.deployed, body.model, "/v1/chat/completions", "chats")
-    serving.take_images_of(body)
-    exchange = Exchange(f"chatcmpl-{serving.id}", int(time.time()), body)
-    return await (serving.stream(exchange.events) if body.stream else serving.answer(exchange.answer))
+    """Responds to a chat, with the whole message or (`stream`) in chunks."""
+    body = validate(read_json(request), ChatCompletionRequest)
+    handler = RequestHandler(context, body.model, request)
+    check_app(handler.deployed, body.model, "/v1/chat/completions")
+    handler.load_images(body)
+    chat = ChatHandler(f"chatcmpl-{handler.id}", int(time.time()), body)
+    return await (handler.stream(chat.events) if body.stream else handler.respond(chat.respond))
 
 
-class Exchange:
-    """One chat request and how its answer is written."""
+class ChatHandler:
+    """Runs one chat request and writes its response."""
 
     def __init__(self, id: str, created: int, body: ChatCompletionRequest) -> None:
         self._id = id
         self._created = created
         self._body = body
         self._chat = body.chat
-        self._frame_head = b""
-        """What all chunks begin with."""
-        self._greeted: set[int] = set()
-        """The choices of which the client has a piece."""
+        self._chunk_head = b""
+        """The JSON that all chunks begin with."""
+        self._started: set[int] = set()
+        """The choices of which a chunk has been sent."""
 
-    async def answer(self, session: Session) -> bytes:
-        rendered = await session.run(self._chat, self._rendered)
-        if isinstance(rendered, Stream):
-            text = await joined(rendered)
-            rendered = await session.run(self._chat, lambda response: self._completion(response, text))
-        return to_json(rendered)
+    async def respond(self, session: Session) -> bytes:
+        result = await session.run(self._chat, self._completion_or_stream)
+        if isinstance(result, Stream):
+            text = await responses.join_text(result)
+            result = await session.run(self._chat, lambda response: self._completion(response, text))
+        return to_json(result)
 
-    def _rendered(self, response: ChatResponse) -> ChatCompletion | Stream[ChatChunk]:
-        text = answers.text(response)
+    def _completion_or_stream(self, response: ChatResponse) -> ChatCompletion | Stream[ChatChunk]:
+        text = responses.read_text(response)
         return text if isinstance(text, Stream) else self._completion(response, text)
 
     def _completion(self, response: ChatResponse, text: str) -> ChatCompletion:
@@ -144,52 +144,52 @@ class Exchange:
             "created": self._created,
             "model": self._body.model,
             "choices": choices,
-            "usage": told(response.usage),
+            "usage": openai_usage(response.usage),
         }
 
     def _choice(self, index: int, choice: ChatChoice) -> Choice:
-        made: Choice = {
+        result: Choice = {
             "index": index,
             "message": _message(choice),
             "finish_reason": choice.finish_reason,
             "logprobs": None if choice.logprobs is None else {"content": choice.logprobs},
         }
         if self._body.return_token_ids:
-            made["token_ids"] = choice.token_ids
-        return made
+            result["token_ids"] = choice.token_ids
+        return result
 
     async def events(self, session: Session) -> AsyncGenerator[bytes, None]:
         head = {"id": self._id, "object": "chat.completion.chunk", "created": self._created, "model": self._body.model}
-        self._frame_head = to_json(head)[:-1] + b',"choices":'
-        pieces = await session.run(self._chat, answers.pieces)
-        if isinstance(pieces, Stream):
-            async for chunks in pieces.batches():
-                if events := b"".join([self._piece(chunk) for chunk in chunks]):
+        self._chunk_head = to_json(head)[:-1] + b',"choices":'
+        chunks = await session.run(self._chat, responses.read_chunks)
+        if isinstance(chunks, Stream):
+            async for batch in chunks.batches():
+                if events := b"".join([self._chunk_event(chunk) for chunk in batch]):
                     yield events
         else:
-            yield b"".join([self._piece(chunk) for chunk in pieces])
-        yield self._ending(await session.run(self._chat, answers.ending))
+            yield b"".join([self._chunk_event(chunk) for chunk in chunks])
+        yield self._last_events(await session.run(self._chat, responses.read_ending))
 
-    def _ending(self, ending: answers.Ending) -> bytes:
+    def _last_events(self, ending: responses.Ending) -> bytes:
         reasons = enumerate(ending.finish_reasons)
-        events = [self._frame([{"index": index, "delta": {}, "finish_reason": reason}]) for index, reason in reasons]
+        events = [self._event([{"index": index, "delta": {}, "finish_reason": reason}]) for index, reason in reasons]
         if self._body.wants_usage:
-            events.append(self._frame([], told(ending.usage)))
-        return b"".join([*events, sse.event(b"[DONE]")])
+            events.append(self._event([], openai_usage(ending.usage)))
+        return b"".join([*events, sse.encode_event(b"[DONE]")])
 
-    def _piece(self, chunk: ChatChunk) -> bytes:
-        """The event of a chunk. None (b"") where tokens make no text yet: half a character, or part of what could be a
-        stop string or a tool call."""
+    def _chunk_event(self, chunk: ChatChunk) -> bytes:
+        """Returns the event of a chunk, or b"" if its tokens do not complete any text yet: they may be a part of a
+        character, of a stop string or of a tool call."""
         delta: Delta = {}
-        if chunk.index not in self._greeted:
-            self._greeted.add(chunk.index)
+        if chunk.index not in self._started:
+            self._started.add(chunk.index)
             delta["role"] = "assistant"
         if chunk.text or not (chunk.reasoning or chunk.tool_calls):
             if not (chunk.text or delta or chunk.logprobs or self._body.return_token_ids):
                 return b""
             delta["content"] = chunk.text
         if chunk.tool_calls:
-            delta["tool_calls"] = [_call(call) for call in chunk.tool_calls]
+            delta["tool_calls"] = [_call_delta(call) for call in chunk.tool_calls]
         if chunk.reasoning:
             delta["reasoning_content"] = chunk.reasoning
         choice: ChunkChoice = {"index": chunk.index, "delta": delta}
@@ -197,11 +197,11 @@ class Exchange:
             choice["logprobs"] = {"content": chunk.logprobs}
         if self._body.return_token_ids:
             choice["token_ids"] = chunk.token_ids
-        return self._frame([choice])
+        return self._event([choice])
 
-    def _frame(self, choices: list[ChunkChoice], usage: CompletionUsage | None = None) -> bytes:
+    def _event(self, choices: list[ChunkChoice], usage: CompletionUsage | None = None) -> bytes:
         tail = b"}" if usage is None else b',"usage":' + to_json(usage) + b"}"
-        return sse.event(self._frame_head + to_json(choices, exclude_none=True) + tail)
+        return sse.encode_event(self._chunk_head + to_json(choices, exclude_none=True) + tail)
 
 
 def _message(choice: ChatChoice) -> Message:
@@ -213,6 +213,6 @@ def _message(choice: ChatChoice) -> Message:
     return message
 
 
-def _call(call: ToolCallDelta) -> CallDelta:
+def _call_delta(call: ToolCallDelta) -> CallDelta:
     function = FunctionDelta(name=call.name, arguments=call.arguments)
     return CallDelta(index=call.index, id=call.id, type="function" if call.id else None, function=function)

@@ -7,34 +7,29 @@ from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from annotated_types import MaxLen
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import Response
 from pydantic import BaseModel
 from pydantic_core import to_json
 
 from cornserve.gateway.context import Context
-from cornserve.gateway.endpoints.openai.body import Addressed, OneOrMany, Text, as_list, check_app, parse
-from cornserve.gateway.endpoints.openapi import takes
-from cornserve.gateway.endpoints.plain import PlainRoute
-from cornserve.gateway.endpoints.serving import Serving
-from cornserve.gateway.http.body import json_of
+from cornserve.gateway.endpoints.openai.requests import OneOrMany, OpenAIRequest, Text, as_list, check_app, validate
+from cornserve.gateway.endpoints.request_handler import RequestHandler
+from cornserve.gateway.http.request_body import read_json
 from cornserve.gateway.request.session import Session
 from cornserve.gateway.request.unused_fields import tracked
 from cornserve_tasklib.embedding import MAX_INPUTS, EmbeddingRequest, decode_vector
 from cornserve_tasklib.sampling import Tokens
 
-router = APIRouter(route_class=PlainRoute)
+Inputs = OneOrMany[Annotated[list[Text], MaxLen(MAX_INPUTS)], Annotated[list[Tokens], MaxLen(MAX_INPUTS)]]
 
 
-GivenInputs = OneOrMany[Annotated[list[Text], MaxLen(MAX_INPUTS)], Annotated[list[Tokens], MaxLen(MAX_INPUTS)]]
+class CreateEmbeddingRequest(EmbeddingRequest, OpenAIRequest):
+    """OpenAI's request body."""
 
-
-class CreateEmbeddingRequest(EmbeddingRequest, Addressed):
-    """OpenAI's body."""
-
-    input: GivenInputs  # type: ignore[assignment]
+    input: Inputs  # type: ignore[assignment]
     encoding_format: Literal["float", "base64"] = "float"
-    """`base64` is shorter: 32-bit floats, little-endian."""
+    """`base64` encodes 32-bit little-endian floats, and is shorter."""
 
     @property
     def request(self) -> EmbeddingRequest:
@@ -59,22 +54,26 @@ class EmbeddingList(BaseModel):
     usage: EmbeddingUsage
 
 
-@router.post("/v1/embeddings", response_model=EmbeddingList, openapi_extra=takes(CreateEmbeddingRequest))
 async def create_embeddings(request: Request, context: Context) -> Response:
-    """Turns texts into vectors."""
-    body = parse(json_of(request), CreateEmbeddingRequest)
-    serving = Serving(context, body.model, request)
-    check_app(serving.deployed, body.model, "/v1/embeddings", "texts to embed")
+    """Embeds texts as vectors."""
+    body = validate(read_json(request), CreateEmbeddingRequest)
+    handler = RequestHandler(context, body.model, request)
+    check_app(handler.deployed, body.model, "/v1/embeddings")
 
-    async def answer(session: Session) -> bytes:
-        embeddings, tokens = await session.run(body.request, lambda it: (it.embeddings, it.prompt_tokens))
-        return await _listed(body, embeddings, tokens)
+    async def respond(session: Session) -> bytes:
+        embeddings, tokens = await session.run(
+            body.request, lambda response: (response.embeddings, response.prompt_tokens)
+        )
+        return await _embedding_list(body, embeddings, tokens)
 
-    return await serving.answer(answer)
+    return await handler.respond(respond)
 
 
-async def _listed(body: CreateEmbeddingRequest, embeddings: Sequence[str], tokens: int) -> bytes:
-    """An `EmbeddingList`. All vectors together may have millions of numbers: after each, others have their turn."""
+async def _embedding_list(body: CreateEmbeddingRequest, embeddings: Sequence[str], tokens: int) -> bytes:
+    """Returns the JSON of an `EmbeddingList`.
+
+    The vectors may have millions of numbers in total: yields to the event loop after each.
+    """
     is_base64 = body.encoding_format == "base64"
     data: list[bytes] = []
     for index, embedding in enumerate(embeddings):

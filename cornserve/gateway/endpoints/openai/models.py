@@ -20,7 +20,7 @@ class Model(BaseModel):
     owned_by: str = "cornserve"
     uid: str
     generation: int
-    """With `uid`: which version of which app this gateway has loaded."""
+    """With `uid`, identifies the version of the app that this gateway has loaded."""
 
 
 class ModelList(BaseModel):
@@ -30,7 +30,7 @@ class ModelList(BaseModel):
 
 @router.get("/v1/models")
 async def list_models(context: Context) -> ModelList:
-    """The apps that are served now."""
+    """Lists the apps that the gateway serves."""
     return ModelList(data=[_model(name, deployed) for name, deployed in sorted(context.apps.all().items())])
 
 

@@ -1,1 +1,1 @@
-"""The formats of images, one each."""
+"""Header readers, one module per image format."""

@@ -5,22 +5,26 @@ from typing import Literal, NamedTuple
 from cornserve.gateway.media.errors import ImageError
 
 Format = Literal["PNG", "JPEG", "WEBP", "GIF"]
-"""As Pillow names them."""
+"""Pillow's name of a format."""
 
 
-class Header(NamedTuple):
+class ImageHeader(NamedTuple):
     format: Format
     width: int
     height: int
 
 
 def animated(name: str) -> ImageError:
-    return ImageError("unsupported_image", f"it is an animated {name}: send a single frame")
+    return ImageError("unsupported_image", f"animated {name}: send a single frame")
 
 
 def truncated(name: str) -> ImageError:
-    return ImageError("invalid_image", f"it is truncated: this {name} has no end")
+    return ImageError("invalid_image", f"truncated: the {name} has no end marker")
 
 
-def broken(name: str, what: str) -> ImageError:
-    return ImageError("invalid_image", f"it is broken: this {name} {what}")
+def truncated_header() -> ImageError:
+    return ImageError("invalid_image", "truncated: the file ends in its header")
+
+
+def broken(name: str, problem: str) -> ImageError:
+    return ImageError("invalid_image", f"broken: the {name} {problem}")

@@ -3,34 +3,32 @@ from __future__ import annotations
 from struct import unpack_from
 
 from cornserve.gateway.media.errors import ImageError
-from cornserve.gateway.media.formats.base import Header, broken, truncated
+from cornserve.gateway.media.formats.base import ImageHeader, broken, truncated
 
 MAGIC = b"\xff\xd8\xff"
 
 MAX_SEGMENTS = 2000
 
-_ALONE = {0x01, *range(0xD0, 0xD8)}
+_WITHOUT_LENGTH = {0x01, *range(0xD0, 0xD8)}
 _FRAMES = {0xC0, 0xC1, 0xC2}
 _OTHER_FRAMES = {*range(0xC3, 0xD0)} - {0xC4, 0xC8, 0xCC}
 _PIXELS = 0xDA
 
 
-def read(data: bytes) -> Header:
-    header: Header | None = None
+def read_header(data: bytes) -> ImageHeader:
+    header: ImageHeader | None = None
     position = 2
     for _ in range(MAX_SEGMENTS):
         filler, marker = unpack_from(">BB", data, position)
         if filler != 0xFF:
-            raise broken("JPEG", "has something else where a segment should begin")
-        if marker == 0xFF or marker in _ALONE:
+            raise broken("JPEG", "has invalid data in place of a segment")
+        if marker == 0xFF or marker in _WITHOUT_LENGTH:
             position += 1 if marker == 0xFF else 2
             continue
         if marker in _FRAMES:
             header = _frame(data, position + 4)
         elif marker in _OTHER_FRAMES:
-            raise ImageError(
-                "unsupported_image", "it is a lossless or arithmetically coded JPEG: save it as a plain one"
-            )
+            raise ImageError("unsupported_image", "lossless or arithmetically coded JPEG: save it as a baseline JPEG")
         elif marker == _PIXELS:
             if header is None:
                 raise broken("JPEG", "has no size")
@@ -41,10 +39,10 @@ def read(data: bytes) -> Header:
     raise broken("JPEG", f"has {MAX_SEGMENTS} segments and no pixels")
 
 
-def _frame(data: bytes, position: int) -> Header:
+def _frame(data: bytes, position: int) -> ImageHeader:
     bits, height, width, components = unpack_from(">BHHB", data, position)
     if bits != 8:
-        raise ImageError("unsupported_image", f"it is a JPEG of {bits} bits per colour: save it with 8")
+        raise ImageError("unsupported_image", f"JPEG with {bits} bits per color: save it with 8")
     if components not in (1, 3):
-        raise ImageError("unsupported_image", f"it is a JPEG of {components} colours (CMYK has 4): save it as RGB")
-    return Header("JPEG", width, height)
+        raise ImageError("unsupported_image", f"JPEG with {components} color components (CMYK has 4): save it as RGB")
+    return ImageHeader("JPEG", width, height)

@@ -1,29 +1,27 @@
 from __future__ import annotations
 
+from itertools import islice
 from struct import unpack_from
 
-from cornserve.gateway.media.formats.base import Header, animated, broken, truncated
-
-MAGIC = b"\x89PNG\r\n\x1a\n"
+from cornserve.gateway.media.formats.base import ImageHeader, animated, broken, truncated, truncated_header
+from cornserve.png import read_chunks
 
 END = b"IEND\xaeB`\x82"
 
 MAX_CHUNKS = 1000
-"""Before the pixels: profiles, texts."""
+"""The maximum number of chunks before the pixels, such as profiles and texts."""
 
 
-def read(data: bytes) -> Header:
-    length, kind, width, height = unpack_from(">I4sII", data, 8)
-    if kind != b"IHDR":
-        raise broken("PNG", "does not begin with its size")
-    position = 8
-    for _ in range(MAX_CHUNKS):
-        position += 12 + length
-        length, kind = unpack_from(">I4s", data, position)
-        if kind == b"acTL" and unpack_from(">I", data, position + 8) > (1,):
+def read_header(data: bytes) -> ImageHeader:
+    width, height = unpack_from(">II", data, 16)
+    count = 0
+    for count, chunk in enumerate(islice(read_chunks(data), MAX_CHUNKS + 1)):
+        if count == 0 and chunk.type != b"IHDR":
+            raise broken("PNG", "does not begin with its size")
+        if chunk.type == b"acTL" and unpack_from(">I", data, chunk.start + 8) > (1,):
             raise animated("PNG")
-        if kind == b"IDAT":
-            if data.rfind(END, position) < 0:
+        if chunk.type == b"IDAT":
+            if data.rfind(END, chunk.start) < 0:
                 raise truncated("PNG")
-            return Header("PNG", width, height)
-    raise broken("PNG", f"has {MAX_CHUNKS} chunks and no pixels")
+            return ImageHeader("PNG", width, height)
+    raise broken("PNG", f"has {MAX_CHUNKS} chunks and no pixels") if count == MAX_CHUNKS else truncated_header()

@@ -2,26 +2,28 @@ from __future__ import annotations
 
 from struct import unpack_from
 
-from cornserve.gateway.media.formats.base import Header, animated, broken, truncated
+from cornserve.gateway.media.formats.base import ImageHeader, animated, broken, truncated
 
 MAGIC = b"RIFF"
 
 
-def read(data: bytes) -> Header:
+def read_header(data: bytes) -> ImageHeader:
     size, kind, chunk = unpack_from("<I4s4s", data, 4)
     if kind != b"WEBP":
-        raise broken("RIFF file", "is no WebP")
+        raise broken("RIFF file", "is not a WebP")
     if len(data) < 8 + size:
         raise truncated("WebP")
     match chunk:
         case b"VP8 ":
             width, height = unpack_from("<HH", data, 26)
-            return Header("WEBP", width & 0x3FFF, height & 0x3FFF)
+            return ImageHeader("WEBP", width & 0x3FFF, height & 0x3FFF)
         case b"VP8L":
             (bits,) = unpack_from("<I", data, 21)
-            return Header("WEBP", 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF))
+            return ImageHeader("WEBP", 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF))
         case b"VP8X":
             if data[20] & 2:
                 raise animated("WebP")
-            return Header("WEBP", 1 + int.from_bytes(data[24:27], "little"), 1 + int.from_bytes(data[27:30], "little"))
+            return ImageHeader(
+                "WEBP", 1 + int.from_bytes(data[24:27], "little"), 1 + int.from_bytes(data[27:30], "little")
+            )
     raise broken("WebP", "does not begin with its size")

@@ -13,8 +13,8 @@ import pytest
 
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.media.errors import ImageError
-from cornserve.gateway.media.fetch import MAX_REDIRECTS, Fetched, Fetcher
-from cornserve.gateway.media.names import Names
+from cornserve.gateway.media.fetch import MAX_REDIRECTS, FetchedImage, ImageFetcher
+from cornserve.gateway.media.resolver import HostResolver
 from cornserve.limits import MIB, Limits
 from cornserve.media_allowlist import MediaAllowlist
 from tests.unit.gateway.pictures import picture
@@ -41,29 +41,29 @@ async def inner() -> AsyncIterator[Web]:
         yield inner
 
 
-def fetcher(*sources: str, names: Names | None = None, limits: Limits = LIMITS) -> Fetcher:
-    return Fetcher(limits, MediaAllowlist.parse(sources or ["public", "127.0.0.1"]), names)
+def fetcher(*sources: str, resolver: HostResolver | None = None, limits: Limits = LIMITS) -> ImageFetcher:
+    return ImageFetcher(limits, MediaAllowlist.parse(sources or ["public", "127.0.0.1"]), resolver)
 
 
-async def fetched(url: str, *sources: str, names: Names | None = None) -> Fetched:
-    return await fetcher(*sources, names=names).fetch(url, lambda size: None)
+async def fetched(url: str, *sources: str, resolver: HostResolver | None = None) -> FetchedImage:
+    return await fetcher(*sources, resolver=resolver).fetch(url, lambda size: None)
 
 
-async def failure(url: str, *sources: str, names: Names | None = None) -> ImageError:
+async def failure(url: str, *sources: str, resolver: HostResolver | None = None) -> ImageError:
     with pytest.raises(ImageError) as caught:
-        await fetched(url, *sources, names=names)
+        await fetched(url, *sources, resolver=resolver)
     return caught.value
 
 
-def looked_up(*addresses: str) -> tuple[Names, list[str]]:
-    """Names that lead to one of these addresses after the other, and the names that were asked for."""
+def looked_up(*addresses: str) -> tuple[HostResolver, list[str]]:
+    """HostResolver that lead to one of these addresses after the other, and the resolver that were asked for."""
     asked: list[str] = []
 
     def look_up(host: str, port: int, *how: Any) -> list[Any]:
         asked.append(host)
         return socket.getaddrinfo(addresses[min(len(asked), len(addresses)) - 1], port, type=socket.SOCK_STREAM)
 
-    return Names(look_up), asked
+    return HostResolver(look_up), asked
 
 
 async def test_an_image_is_fetched_and_nothing_about_the_gateway_is_told(site: Web) -> None:
@@ -87,43 +87,43 @@ async def test_redirects_are_followed(site: Web) -> None:
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("http://169.254.169.254/latest/meta-data/", "not fetched from there"),
-        ("http://localhost/", "not fetched from there"),
-        ("http://LOCALHOST/", "not fetched from there"),
-        ("http://127.0.0.2/", "not fetched from there"),
-        ("http://127.1/", "names no host"),
-        ("http://2130706433/", "names no host"),
-        ("http://017700000002/", "names no host"),
-        ("http://0x7f000002/", "not fetched from there"),
-        ("http://0x7f.0.0.2/", "not fetched from there"),
-        ("http://①②⑦.⓪.⓪.②/", "not fetched from there"),
-        ("http://0.0.0.0/", "not fetched from there"),
-        ("http://[::1]/", "not fetched from there"),
-        ("http://[::]/", "not fetched from there"),
-        ("http://[::ffff:127.0.0.1]/", "not fetched from there"),
-        ("http://[::ffff:7f00:2]/", "not fetched from there"),
-        ("http://[64:ff9b::7f00:1]/", "not fetched from there"),
-        ("http://[2002:7f00:1::]/", "not fetched from there"),
-        ("http://[fe80::1%25eth0]/", "names no host"),
-        ("http://[fd00:ec2::254]/", "not fetched from there"),
-        ("http://10.0.0.1/", "not fetched from there"),
-        ("http://100.100.100.200/", "not fetched from there"),
-        ("http://168.63.129.16/", "not fetched from there"),
-        ("http://93.184.216.34:22/", "from ports 80 and 443 only"),
-        ("http://user:secret@93.184.216.34/", "a user's name or password"),
-        ("ftp://93.184.216.34/", "begins with https:, http: or data:, not ftp:"),
-        ("file:///etc/passwd", "begins with https:, http: or data:, not file:"),
-        ("javascript:alert(1)", "not javascript:"),
-        ("//93.184.216.34/", "begins with https:, http: or data:"),
-        ("image.png", "begins with https:, http: or data:"),
-        ("http://", "names no host"),
-        ("http:///path", "names no host"),
-        ("http://a b/", "names no host"),
-        ("http://h\x00/", "names no host"),
-        ("http://%6c%6fcalhost/", "names no host"),
-        ("http://x:99999/", "this is no URL"),
-        ("http://[::1/", "this is no URL"),
-        ("http://h\r\nX: y/", "this is no URL"),
+        ("http://169.254.169.254/latest/meta-data/", "host is not allowed"),
+        ("http://localhost/", "host is not allowed"),
+        ("http://LOCALHOST/", "host is not allowed"),
+        ("http://127.0.0.2/", "host is not allowed"),
+        ("http://127.1/", "has no valid host"),
+        ("http://2130706433/", "has no valid host"),
+        ("http://017700000002/", "has no valid host"),
+        ("http://0x7f000002/", "host is not allowed"),
+        ("http://0x7f.0.0.2/", "host is not allowed"),
+        ("http://①②⑦.⓪.⓪.②/", "host is not allowed"),
+        ("http://0.0.0.0/", "host is not allowed"),
+        ("http://[::1]/", "host is not allowed"),
+        ("http://[::]/", "host is not allowed"),
+        ("http://[::ffff:127.0.0.1]/", "host is not allowed"),
+        ("http://[::ffff:7f00:2]/", "host is not allowed"),
+        ("http://[64:ff9b::7f00:1]/", "host is not allowed"),
+        ("http://[2002:7f00:1::]/", "host is not allowed"),
+        ("http://[fe80::1%25eth0]/", "has no valid host"),
+        ("http://[fd00:ec2::254]/", "host is not allowed"),
+        ("http://10.0.0.1/", "host is not allowed"),
+        ("http://100.100.100.200/", "host is not allowed"),
+        ("http://168.63.129.16/", "host is not allowed"),
+        ("http://93.184.216.34:22/", "use 80 or 443"),
+        ("http://user:secret@93.184.216.34/", "a user name or a password"),
+        ("ftp://93.184.216.34/", "unsupported URL scheme 'ftp'"),
+        ("file:///etc/passwd", "unsupported URL scheme 'file'"),
+        ("javascript:alert(1)", "unsupported URL scheme 'javascript'"),
+        ("//93.184.216.34/", "unsupported URL scheme ''"),
+        ("image.png", "unsupported URL scheme ''"),
+        ("http://", "has no valid host"),
+        ("http:///path", "has no valid host"),
+        ("http://a b/", "has no valid host"),
+        ("http://h\x00/", "has no valid host"),
+        ("http://%6c%6fcalhost/", "has no valid host"),
+        ("http://x:99999/", "not a valid URL"),
+        ("http://[::1/", "not a valid URL"),
+        ("http://h\r\nX: y/", "not a valid URL"),
         ("http://h/" + "x" * 9000, "more than 8192 characters"),
     ],
 )
@@ -136,12 +136,12 @@ async def test_what_is_to_be_fetched_from_nowhere_good_is_refused(url: str, mess
 
 
 async def test_a_name_that_leads_to_a_private_address_is_refused_and_the_address_is_not_told(inner: Web) -> None:
-    names, asked = looked_up("127.0.0.2")
+    resolver, asked = looked_up("127.0.0.2")
 
-    error = await failure(inner.url(host="images.example"), names=names)
+    error = await failure(inner.url(host="images.example"), resolver=resolver)
 
     assert asked == ["images.example"]
-    assert "not fetched from there" in error.message
+    assert "host is not allowed" in error.message
     assert "127" not in error.message
     assert inner.connections == 0
 
@@ -150,21 +150,21 @@ async def test_a_name_is_looked_up_once_and_the_address_that_was_found_is_the_on
     site: Web, inner: Web
 ) -> None:
     site.pages["/"] = answer(PNG)
-    names, asked = looked_up("127.0.0.1", "127.0.0.2")
+    resolver, asked = looked_up("127.0.0.1", "127.0.0.2")
 
-    assert (await fetched(site.url(host="rebinds.example"), names=names)).content == PNG
+    assert (await fetched(site.url(host="rebinds.example"), resolver=resolver)).content == PNG
     assert asked == ["rebinds.example"]
     assert f"rebinds.example:{site.port}" in site.asked[0].lower()
 
 
 async def test_a_name_that_is_bound_anew_before_a_redirect_is_checked_anew(site: Web, inner: Web) -> None:
     site.pages["/"] = redirect(inner.url(host="rebinds.example"))
-    names, asked = looked_up("127.0.0.1", "127.0.0.2")
+    resolver, asked = looked_up("127.0.0.1", "127.0.0.2")
 
-    error = await failure(site.url(host="rebinds.example"), names=names)
+    error = await failure(site.url(host="rebinds.example"), resolver=resolver)
 
     assert asked == ["rebinds.example"] * 2
-    assert "not fetched from there" in error.message
+    assert "host is not allowed" in error.message
     assert inner.connections == 0
 
 
@@ -176,7 +176,7 @@ async def test_a_redirect_into_the_private_network_is_refused(site: Web, inner: 
 
     error = await failure(site.url())
 
-    assert "not fetched from there" in error.message
+    assert "host is not allowed" in error.message
     assert inner.connections == 0
 
 
@@ -186,7 +186,7 @@ async def test_a_redirect_into_the_private_network_is_refused(site: Web, inner: 
 async def test_a_redirect_to_what_is_no_such_url_is_refused(site: Web, target: str) -> None:
     site.pages["/"] = redirect(target)
 
-    assert "redirected to what is no URL that could be fetched" in (await failure(site.url())).message
+    assert "the redirect has no valid http(s) URL" in (await failure(site.url())).message
 
 
 async def test_redirects_end(site: Web) -> None:
@@ -202,12 +202,12 @@ async def test_redirects_end(site: Web) -> None:
         (answer(status=404), "status 404"),
         (answer(status=500), "status 500"),
         (answer(status=206), "status 206"),
-        (answer(PNG, content_length=str(len(PNG) + 1)), "broke off"),
-        (answer(PNG, content_length="x"), "no HTTP"),
+        (answer(PNG, content_length=str(len(PNG) + 1)), "closed the connection"),
+        (answer(PNG, content_length="x"), "not valid HTTP"),
         (answer(PNG, content_length=str(MIB + 1)), "limit image-mib=1, "),
-        (answer(gzip.compress(bytes(MIB)), content_encoding="gzip"), "compresses it"),
+        (answer(gzip.compress(bytes(MIB)), content_encoding="gzip"), "compressed the response"),
         (endless, "limit image-mib=1, "),
-        (answer(x="y" * 20_000), "no HTTP"),
+        (answer(x="y" * 20_000), "not valid HTTP"),
     ],
 )
 async def test_an_answer_that_is_no_image_is_told(site: Web, page: Handler, message: str) -> None:
@@ -221,7 +221,7 @@ async def test_an_answer_that_is_no_image_is_told(site: Web, page: Handler, mess
 async def test_an_answer_that_takes_long_is_given_up(site: Web, page: Handler) -> None:
     site.pages["/"] = page
 
-    with pytest.raises(ImageError, match=r"did not arrive in time \(limit fetch-seconds=1, "):
+    with pytest.raises(ImageError, match=r"did not complete in time \(limit fetch-seconds=1, "):
         await fetcher(limits=HASTY).fetch(site.url(), lambda size: None)
     await until(lambda: site.open == 0)
 
@@ -232,15 +232,15 @@ async def test_a_server_that_speaks_something_else_is_told(site: Web) -> None:
 
     site.pages["/"] = other
 
-    assert "no HTTP" in (await failure(site.url())).message
+    assert "not valid HTTP" in (await failure(site.url())).message
 
 
 async def test_a_host_that_nobody_knows_is_told() -> None:
     def unknown(*_: object) -> list[Any]:
         raise socket.gaierror("no such name")
 
-    assert "its host is not known" in (await failure("http://nobody.example/", names=Names(unknown))).message
-    assert "its host is not known" in (await failure(f"http://{'x' * 70}.example/")).message
+    assert "unknown host" in (await failure("http://nobody.example/", resolver=HostResolver(unknown))).message
+    assert "unknown host" in (await failure(f"http://{'x' * 70}.example/")).message
 
 
 async def test_a_name_that_takes_long_is_given_up() -> None:
@@ -251,8 +251,8 @@ async def test_a_name_that_takes_long_is_given_up() -> None:
         return []
 
     try:
-        with pytest.raises(ImageError, match="did not arrive in time"):
-            await fetcher(names=Names(hangs), limits=HASTY).fetch("http://slow.example/", lambda size: None)
+        with pytest.raises(ImageError, match="did not complete in time"):
+            await fetcher(resolver=HostResolver(hangs), limits=HASTY).fetch("http://slow.example/", lambda size: None)
     finally:
         is_over.set()
 
@@ -261,19 +261,19 @@ async def test_a_host_that_refuses_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
 
-    assert "its host does not answer" in (await failure(f"http://127.0.0.1:{port}/")).message
+    assert "the server does not respond" in (await failure(f"http://127.0.0.1:{port}/")).message
 
 
 async def test_an_operator_names_hosts_and_networks(site: Web) -> None:
     site.pages["/"] = answer(PNG)
-    names, _ = looked_up("127.0.0.1")
+    resolver, _ = looked_up("127.0.0.1")
     by_name = site.url(host="images.example")
 
-    assert (await fetched(by_name, "images.example", names=names)).content == PNG
-    assert (await fetched(by_name, "127.0.0.0/8", names=names)).content == PNG
-    assert "not fetched from there" in (await failure(by_name, "public", "other.example", names=names)).message
-    assert "not fetched from there" in (await failure("http://93.184.216.34/", "images.example")).message
-    assert "this gateway fetches no images" in (await failure(by_name, "none")).message
+    assert (await fetched(by_name, "images.example", resolver=resolver)).content == PNG
+    assert (await fetched(by_name, "127.0.0.0/8", resolver=resolver)).content == PNG
+    assert "host is not allowed" in (await failure(by_name, "public", "other.example", resolver=resolver)).message
+    assert "host is not allowed" in (await failure("http://93.184.216.34/", "images.example")).message
+    assert "this gateway does not fetch images" in (await failure(by_name, "none")).message
 
 
 async def test_proxies_of_the_environment_are_not_asked(site: Web, inner: Web, monkeypatch: pytest.MonkeyPatch) -> None:

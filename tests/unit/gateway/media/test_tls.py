@@ -14,14 +14,14 @@ from tests.unit.gateway.web import answer, web
 FETCH = """
 import asyncio, socket, sys
 from cornserve.gateway.media.errors import ImageError
-from cornserve.gateway.media.fetch import Fetcher
-from cornserve.gateway.media.names import Names
+from cornserve.gateway.media.fetch import ImageFetcher
+from cornserve.gateway.media.resolver import HostResolver
 from cornserve.limits import Limits
 from cornserve.media_allowlist import MediaAllowlist
 
 async def main(*urls):
-    names = Names(lambda host, port, *how: socket.getaddrinfo("127.0.0.1", port, type=socket.SOCK_STREAM))
-    fetcher = Fetcher(Limits(), MediaAllowlist.parse(["127.0.0.1"]), names)
+    resolver = HostResolver(lambda host, port, *_: socket.getaddrinfo("127.0.0.1", port, type=socket.SOCK_STREAM))
+    fetcher = ImageFetcher(Limits(), MediaAllowlist.parse(["127.0.0.1"]), resolver)
     for url in urls:
         try:
             print(len((await fetcher.fetch(url, lambda size: None)).content))
@@ -43,7 +43,7 @@ async def test_a_certificate_has_to_be_trusted_and_for_the_urls_host(tmp_path: P
         told = await _fetch(*urls, trust=trusted)
         told += await _fetch(urls[0], trust=tmp_path / "none")
 
-    refused = "it cannot be fetched: its host's certificate is not valid"
+    refused = "the download failed: the server's certificate is not valid"
     assert told == [str(len(png)), refused, refused, refused]
     assert len(site.asked) == 1
 

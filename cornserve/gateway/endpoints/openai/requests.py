@@ -1,4 +1,4 @@
-"""What the bodies of OpenAI's calls have in common."""
+"""The request models and functions that OpenAI's operations share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from cornserve.app.app import App
 from cornserve.gateway.deployed import Deployed
-from cornserve.gateway.errors import ApiError, of_validation
+from cornserve.gateway.errors import ApiError
 from cornserve_tasklib.chat import ChatRequest
 from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.embedding import EmbeddingRequest, EmbeddingResponse
@@ -38,13 +38,13 @@ OneOrMany = Annotated[
     | Annotated[Lists, Tag("given:lists")],
     Discriminator(_kind),
 ]
-"""A text, the ids of its tokens, or a list of one of these."""
+"""A text, its token ids, or a list of texts or of token ids."""
 
 
 def as_list(given: Any) -> list[Any]:
-    """Of what is `OneOrMany`."""
-    is_one = isinstance(given, str) or isinstance(given[0], int)
-    return [given] if is_one else list(given)
+    """Returns the elements of a `OneOrMany`."""
+    is_single = isinstance(given, str) or isinstance(given[0], int)
+    return [given] if is_single else list(given)
 
 
 class StreamOptions(BaseModel):
@@ -53,27 +53,27 @@ class StreamOptions(BaseModel):
     include_usage: bool = False
 
 
-class Addressed(BaseModel):
-    """Whom a call is for."""
+class OpenAIRequest(BaseModel):
+    """The fields of all operations."""
 
     model: str
     user: str | None = None
-    """Taken and not used: there are no users here."""
+    """Accepted and not used."""
 
 
-class Generating(Addressed):
-    """How an answer is to be sent."""
+class GenerationRequest(OpenAIRequest):
+    """The fields of operations that generate text."""
 
     stream: bool = False
     stream_options: StreamOptions | None = None
     return_token_ids: bool = False
-    """As in vLLM: choices and chunks also carry their token ids."""
+    """As in vLLM: choices and chunks also contain their token ids."""
     store: Literal[False] | None = None
-    """Nothing is stored."""
+    """Only `false`: responses are not stored."""
     metadata: Annotated[dict[str, str], MaxLen(16)] | None = None
-    """Goes with what is stored, and so nowhere."""
+    """Accepted and not used: OpenAI stores it with the response."""
     service_tier: Literal["auto", "default"] | None = None
-    """There is one."""
+    """Accepted and not used: all requests have the same service tier."""
 
     @model_validator(mode="after")
     def _stream_options_need_a_stream(self) -> Self:
@@ -83,7 +83,7 @@ class Generating(Addressed):
 
     @property
     def wants_usage(self) -> bool:
-        """Whether a stream ends with it."""
+        """Whether the last chunk of a stream contains the usage."""
         return self.stream_options is not None and self.stream_options.include_usage
 
 
@@ -93,39 +93,38 @@ class CompletionUsage(TypedDict):
     total_tokens: int
 
 
-def told(usage: Usage) -> CompletionUsage:
-    """As OpenAI tells it."""
+def openai_usage(usage: Usage) -> CompletionUsage:
     prompt, completion = usage.prompt_tokens, usage.completion_tokens
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
-def parse(fields: Any, body_type: type[Body]) -> Body:
-    """Raises the 400 that names what is wrong."""
+def validate(fields: Any, body_type: type[Body]) -> Body:
+    """Returns the parsed body as a `body_type`. Raises a 400 that names the first invalid field."""
     try:
-        # OpenAI's clients send null for "not given".
+        # OpenAI's clients send null for omitted fields.
         return body_type.model_validate(
             {name: value for name, value in fields.items() if value is not None} if isinstance(fields, dict) else fields
         )
     except ValidationError as error:
-        raise of_validation(error) from error
+        raise ApiError.from_validation_error(error) from error
 
 
-_CALLS: dict[str, tuple[type[Any], type[Any]]] = {
+_APP_TYPES: dict[str, tuple[type[Any], type[Any]]] = {
     "/v1/chat/completions": (ChatRequest, ChatResponse),
     "/v1/completions": (CompletionRequest, ChatResponse),
     "/v1/embeddings": (EmbeddingRequest, EmbeddingResponse),
 }
-"""What apps take and give that are called so."""
+"""The request and response types of the apps that an operation can call."""
 
 
-def check_app(deployed: Deployed, name: str, path: str, what: str) -> None:
-    """Refuses an app that is not called so. `what` it should take is told in the plural."""
-    if not _answers(deployed.app, path):
-        calls = [call for call in _CALLS if _answers(deployed.app, call)] or [f"/v1/apps/{name}/invoke"]
-        message = f"the app {name!r} takes no {what}: it is called by POST {' or '.join(calls)}"
+def check_app(deployed: Deployed, name: str, path: str) -> None:
+    """Raises a 400 if the operation at `path` cannot call the app."""
+    if not _can_call(path, deployed.app):
+        paths = [other for other in _APP_TYPES if _can_call(other, deployed.app)] or [f"/v1/apps/{name}/invoke"]
+        message = f"the app {name!r} does not support {path}: call it with POST {' or '.join(paths)}"
         raise ApiError(400, message, param="model")
 
 
-def _answers(app: App, path: str) -> bool:
-    request, response = _CALLS[path]
+def _can_call(path: str, app: App) -> bool:
+    request, response = _APP_TYPES[path]
     return request in app.request_types and app.response_type is response

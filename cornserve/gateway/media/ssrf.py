@@ -1,7 +1,7 @@
-"""To where a connection may be opened for a URL that a client has sent (server-side request forgery).
+"""Protection against server-side request forgery by the URLs in requests.
 
-What counts is the address that a socket is about to be connected to, and that is what is checked: there is no second
-look-up that could give another one, whatever the name, the way it is written, or the redirect that led to it.
+The address that a socket is about to connect to is checked. No second name look-up could return another address, and
+neither spellings of an address nor redirects bypass the check.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from aiohttp import AddrInfoType
 from cornserve.media_allowlist import MediaAllowlist
 
 PORTS = (80, 443)
-"""Of hosts that nobody has named. What listens elsewhere may be anything."""
+"""The ports allowed on hosts that `--media-from` does not list."""
 
 _IPV4 = [
     ip_network(network)
@@ -22,15 +22,15 @@ _IPV4 = [
         *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24"),
         *("192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24"),
         *("224.0.0.0/4", "240.0.0.0/4"),
-        "168.63.129.16/32",  # looks public, and is what Azure tells its machines
+        "168.63.129.16/32",  # in a public range, but the virtual IP address of the Azure platform
     )
 ]
-"""What is not public, by IANA's register of special addresses."""
+"""Addresses that are not public, from IANA's special-purpose address registry."""
 
 _IPV6_PUBLIC = ip_network("2000::/3")
-"""The rest of IPv6 is local, or stands for IPv4 addresses (mapped, NAT64)."""
+"""All other IPv6 addresses are local or represent IPv4 addresses (mapped, NAT64)."""
 _IPV6 = [ip_network(network) for network in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")]
-"""Of the public: tunnels that stand for IPv4 addresses (Teredo, 6to4), and examples."""
+"""Excluded from the public range: tunnels to IPv4 addresses (Teredo, 6to4), and documentation addresses."""
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:
@@ -39,19 +39,19 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
     return address in _IPV6_PUBLIC and not any(address in network for network in _IPV6)
 
 
-class ClosedError(OSError):
-    """Nothing is opened to there. The message is for the client, and gives away nothing about the network."""
+class SsrfError(OSError):
+    """The address is not allowed. The message is for the client, and reveals nothing about the network."""
 
 
-class Door:
-    """Opens the sockets of one request for a URL of `host`."""
+class SafeSocketFactory:
+    """Opens sockets for requests to one host, and only to allowed addresses."""
 
     def __init__(self, host: str, sources: MediaAllowlist) -> None:
         self._is_trusted = sources.allows_host(host)
         self._sources = sources
 
-    def open(self, to: AddrInfoType) -> socket.socket:
-        family, kind, protocol, _, (host, port, *_) = to
+    def open_socket(self, address_info: AddrInfoType) -> socket.socket:
+        family, kind, protocol, _, (host, port, *_) = address_info
         self._check(ip_address(str(host).partition("%")[0]), int(port))
         return socket.socket(family, kind, protocol)
 
@@ -59,6 +59,6 @@ class Door:
         if self._is_trusted or self._sources.allows_address(address):
             return
         if not (self._sources.public and is_public(address)):
-            raise ClosedError("images are not fetched from there (see `cornserve up --media-from`)")
+            raise SsrfError("the host is not allowed (see `cornserve up --media-from`)")
         if port not in PORTS:
-            raise ClosedError("images are fetched from ports 80 and 443 only (see `cornserve up --media-from`)")
+            raise SsrfError(f"port {port} is not allowed: use 80 or 443 (see `cornserve up --media-from`)")

@@ -1,7 +1,7 @@
-"""What is written to a client in one turn of the event loop leaves at once.
+"""Combines the writes of one event-loop iteration into one system call.
 
-The head of an answer and its body, or the events of a stream that came together, would each be a call of the system,
-which costs more than all that leads to it, and a packet that wakes the client.
+The head and the body of a response, or the events of a stream that arrive together, would each take a system call,
+which costs more than all work before it, and a packet that wakes the client.
 """
 
 from __future__ import annotations
@@ -9,25 +9,25 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-LARGE = 64 * 1024
-"""Bytes, of which less is written without a second thought."""
+LARGE_WRITE_BYTES = 64 * 1024
+"""Writes above this size are passed on at once."""
 
 
-class Cork(asyncio.Transport):
-    """Stands for a transport of which it gathers the writes. It has what uvicorn asks of one, and no more."""
+class CoalescingTransport(asyncio.Transport):
+    """Wraps a transport and combines writes to it. Has only those methods of a transport that uvicorn uses."""
 
-    __slots__ = ("_loop", "_transport", "_written")
+    __slots__ = ("_loop", "_pending", "_transport")
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
         self._loop = loop
-        self._written: list[bytes] = []
+        self._pending: list[bytes] = []
 
     def write(self, data: bytes) -> None:  # type: ignore[override]
-        if not self._written:
+        if not self._pending:
             self._loop.call_soon(self._flush)
-        self._written.append(data)
-        if len(data) > LARGE:  # whoever writes more than that is to hear at once whether it is read
+        self._pending.append(data)
+        if len(data) > LARGE_WRITE_BYTES:  # pauses the writer at once if the client does not read
             self._flush()
 
     def is_closing(self) -> bool:
@@ -53,6 +53,6 @@ class Cork(asyncio.Transport):
         return self._transport.get_extra_info(name, default)
 
     def _flush(self) -> None:
-        if self._written and not self._transport.is_closing():
-            written, self._written = self._written, []
-            self._transport.writelines(written)
+        if self._pending and not self._transport.is_closing():
+            pending, self._pending = self._pending, []
+            self._transport.writelines(pending)

@@ -1,6 +1,6 @@
-"""What the calls that answer with text read of a `ChatResponse`.
+"""How chats and completions read a `ChatResponse`.
 
-These run as part of the task: each value that is not there yet is waited for.
+These functions run as part of the task: each waits for the values that it reads.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from cornserve_tasklib.response import ChatChoice, ChatChunk, ChatResponse, Fini
 
 
 class Ending(NamedTuple):
-    """What follows the last chunk."""
+    """The values that follow the last chunk."""
 
     finish_reasons: list[FinishReason]
     usage: Usage
 
 
-def ending(response: ChatResponse) -> Ending:
+def read_ending(response: ChatResponse) -> Ending:
     return Ending([choice.finish_reason for choice in response.choices], response.usage)
 
 
-def text(response: ChatResponse) -> str | Stream[ChatChunk]:
-    """A task that maps the chunks of an answer makes no other text."""
+def read_text(response: ChatResponse) -> str | Stream[ChatChunk]:
+    """Returns the text of the first choice, or its chunks if the task has mapped them and set no text."""
     chunks: Stream[ChatChunk] = response.chunks
     return chunks if chunks.is_mapped and not response.text else response.text
 
 
-async def joined(text: str | Stream[ChatChunk]) -> str:
+async def join_text(text: str | Stream[ChatChunk]) -> str:
     return "".join([chunk.text async for chunk in text]) if isinstance(text, Stream) else text
 
 
-def pieces(response: ChatResponse) -> Stream[ChatChunk] | list[ChatChunk]:
-    """The chunks of the answer; where the task has made it itself, one for each choice."""
+def read_chunks(response: ChatResponse) -> Stream[ChatChunk] | list[ChatChunk]:
+    """Returns the chunks, or one chunk for each choice of a response that the task has created itself."""
     chunks: Stream[ChatChunk] = response.chunks
     return chunks if chunks.is_open else [as_chunk(index, choice) for index, choice in enumerate(response.choices)]
 

@@ -1,4 +1,4 @@
-"""Hosts' names become addresses."""
+"""Resolves host names."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from cornserve.app.threads import run_in_daemon_thread
 
 LookUp = Callable[..., list[Any]]
-"""As `socket.getaddrinfo`."""
+"""Has the signature of `socket.getaddrinfo`."""
 
 
-class Names(AbstractResolver):
-    """Asks the system in threads that wait for nobody else: a name may take as long as its owner likes."""
+class HostResolver(AbstractResolver):
+    """Resolves each name in a thread of its own, as a name server may respond arbitrarily slowly."""
 
     def __init__(self, look_up: LookUp = socket.getaddrinfo) -> None:
         self._look_up = look_up
@@ -27,11 +27,11 @@ class Names(AbstractResolver):
             found = await run_in_daemon_thread(
                 self._look_up, host, port, family, socket.SOCK_STREAM, 0, socket.AI_ADDRCONFIG
             )
-        except UnicodeError as error:  # a part of the name is too long for any
+        except UnicodeError as error:  # a label of the name is too long
             raise OSError(str(error)) from error
         return [
-            ResolveResult(hostname=host, host=to[0], port=to[1], family=family, proto=protocol, flags=0)
-            for family, _, protocol, _, to in found
+            ResolveResult(hostname=host, host=address[0], port=address[1], family=family, proto=protocol, flags=0)
+            for family, _, protocol, _, address in found
         ]
 
     async def close(self) -> None:

@@ -1,0 +1,193 @@
+"""The part that all operations on apps share: sessions, disconnects, streams, errors, metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import aclosing
+from functools import partial
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from cornserve.gateway.context import GatewayContext
+from cornserve.gateway.endpoints import sse
+from cornserve.gateway.errors import ApiError
+from cornserve.gateway.http.admission import MemoryReservation
+from cornserve.gateway.http.disconnect import CancelOnDisconnect
+from cornserve.gateway.http.response_body import send_chunk
+from cornserve.gateway.media.images import ImageSlot, find_image_slots
+from cornserve.gateway.observe import access_log
+from cornserve.gateway.request.session import Session, StreamWantedError
+from cornserve.limits import Limits
+from cornserve.observe import logs, tracing
+from cornserve.observe.redaction import redacted_traceback
+from cornserve.task.errors import TaskError
+from cornserve.tracebacks import clear_traceback
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_HEADER = "x-request-timeout"
+
+CreateBody = Callable[[Session], Awaitable[bytes]]
+CreateEvents = Callable[[Session], AsyncGenerator[bytes, None]]
+
+
+class RequestHandler:
+    """Handles one request to one app."""
+
+    def __init__(self, context: GatewayContext, app: str, request: Request) -> None:
+        self.id = f"{random.getrandbits(128):032x}"  # an identifier, not a secret
+        self.deployed = context.apps.get(app)
+        self._context = context
+        self._app = app
+        self._request = request
+        self._meter = context.metrics.meter(app)
+        self._arrived_us = time.time_ns() // 1000
+        self._deadline = asyncio.get_running_loop().time() + _timeout_seconds(request, context.admission.limits)
+        self._fetched = MemoryReservation(context.admission)
+        self._images: list[ImageSlot] = []
+        self._status = 499
+        logs.bind(request_id=self.id, app=app)
+
+    def load_images(self, app_request: object) -> None:
+        """Has the URLs in `app_request` replaced by images before the task runs."""
+        self._images = find_image_slots(app_request)
+
+    async def respond(self, create_body: CreateBody) -> Response:
+        """Returns a JSON response. A disconnect cancels the request."""
+        self._start()
+        try:
+            with CancelOnDisconnect(self._request.scope):
+                if self._images:
+                    await self._resolve_images()
+                body = await self._body(create_body)
+            self._status = 200
+            return _DeferredResponse(partial(self._send_body, body))
+        except Exception as error:
+            raise self._to_api_error(error) from None
+        finally:
+            self._finish()
+
+    async def _send_body(self, body: bytes, send: Send) -> None:
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+            (b"x-request-id", self.id.encode()),
+        ]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send_chunk(send, body, self._context.admission, is_last=True)
+
+    async def stream(self, create_events: CreateEvents) -> Response:
+        """Returns a response of server-sent events. An error before the first event becomes an error response."""
+        return _DeferredResponse(partial(self._send_events, create_events))
+
+    async def _send_events(self, create_events: CreateEvents, send: Send) -> None:
+        stream = sse.EventStream(send, self._context.admission, {"x-request-id": self.id})
+        self._start()
+        try:
+            with CancelOnDisconnect(self._request.scope):
+                if self._images:
+                    await self._resolve_images()
+                with self._session(streams=True) as session:
+                    async with aclosing(create_events(session)) as events:
+                        async for event in events:
+                            await stream.send(event)
+            self._status = 200
+        except Exception as error:
+            if not stream.is_started:
+                raise self._to_api_error(error) from None
+            await stream.send(sse.encode_event(self._to_api_error(error).content, "error"))
+        finally:
+            self._finish()
+        await stream.finish()
+
+    async def _resolve_images(self) -> None:
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                await self._context.images.resolve(self._images, self._fetched.reserve)
+                self._meter.take_images(len(self._images))
+        except TimeoutError:
+            message = "the images could not be fetched by the request's deadline"
+            raise ApiError(504, message, code="deadline_exceeded") from None
+
+    async def _body(self, create_body: CreateBody) -> bytes:
+        with self._session(streams=False) as session:
+            try:
+                return await create_body(session)
+            except StreamWantedError:
+                # The task reads a stream of an output after a value of it. This is rare: run the request again.
+                attempt = session.next_attempt
+        with self._session(streams=True, attempt=attempt) as session:
+            return await create_body(session)
+
+    def _session(self, *, streams: bool, attempt: int = 0) -> Session:
+        return Session(
+            self.id,
+            self.deployed,
+            self._context.replicas,
+            self._meter,
+            streams=streams,
+            arrived_us=self._arrived_us,
+            deadline=self._deadline,
+            attempt=attempt,
+        )
+
+    def _to_api_error(self, error: Exception) -> ApiError:
+        """Clears the traceback of `error`, which would keep the request in memory."""
+        if not isinstance(error, ApiError | TaskError):
+            log.error("the request failed:\n%s", redacted_traceback(error))
+        api_error = ApiError.from_exception(error)
+        api_error.headers["x-request-id"] = self.id
+        self._status = api_error.status
+        clear_traceback(error)
+        return api_error
+
+    def _start(self) -> None:
+        """Raises a 429 if the app has too many requests in flight."""
+        self._context.admission.start_app_request(self._app)
+        self._meter.begin()
+        if tracing.tracer is not None:
+            from cornserve.gateway.observe.trace import Trace
+
+            self._meter.trace = Trace(self._request, self.id, self._app)
+
+    def _finish(self) -> None:
+        self._context.admission.finish_app_request(self._app)
+        self._fetched.release()
+        self._meter.end(self._status)
+        if self._meter.trace is not None:
+            self._meter.trace.end(self._meter, self._status)
+        access_log.write(self._request, self._meter, self._status)
+
+
+def _timeout_seconds(request: Request, limits: Limits) -> float:
+    """Returns the `X-Request-Timeout`, or the maximum without one."""
+    given, maximum = request.headers.get(TIMEOUT_HEADER), limits.request_seconds
+    if given is None:
+        return maximum
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = 0
+    is_decimal = given.isascii() and "_" not in given  # float() accepts more
+    if not (is_decimal and 0 < seconds <= maximum):  # also excludes NaN
+        expected = f"a number of seconds above 0 and at most {maximum} ({limits.hint('request-seconds')})"
+        raise ApiError(400, f"{TIMEOUT_HEADER} must be {expected}, not {given!r}", param=TIMEOUT_HEADER)
+    return seconds
+
+
+class _DeferredResponse(Response):
+    """A response that a coroutine function sends."""
+
+    def __init__(self, send: Callable[[Send], Coroutine[Any, Any, None]]) -> None:
+        self._send = send
+        self.background = None
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
+        return self._send(send)

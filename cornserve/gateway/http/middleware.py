@@ -1,0 +1,111 @@
+"""The outermost ASGI middleware: authentication, admission and the request body.
+
+A rejected request costs little: its body is neither kept nor parsed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from cornserve.gateway.errors import ApiError
+from cornserve.gateway.http.admission import RequestAdmission
+from cornserve.gateway.http.auth import Authenticator
+from cornserve.gateway.http.request_body import BODY, ClientDisconnected, RequestBody
+from cornserve.limits import MIB
+
+LINGER_SECONDS = 2.0
+"""How long a rejected client may continue to send. Closing the connection at once could discard the response."""
+
+SMALL_BODY_BYTES = 64 * 1024
+"""The unread body of a rejected request is skipped up to this size, so that the connection can be reused."""
+
+
+class RequestMiddleware:
+    """Authenticates each request, applies the limits and receives the body before it calls `app`.
+
+    Args:
+        on_rejected: called with the status and the code of each rejection.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        authenticator: Authenticator,
+        admission: RequestAdmission,
+        on_rejected: Callable[[int, str | None], None],
+    ) -> None:
+        self._app = app
+        self._authenticator = authenticator
+        self._admission = admission
+        self._on_rejected = on_rejected
+        self._max_bytes = admission.limits.body_mib * MIB
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        body = RequestBody(self._admission)
+        try:
+            is_counted = self._check_headers(scope["path"], headers)
+            await body.receive(receive, self._max_bytes)
+            if is_counted:
+                self._admission.start_request()
+        except ClientDisconnected:
+            body.release()
+            return
+        except ApiError as error:
+            body.release()
+            self._on_rejected(error.status, error.body.error.code)
+            is_read = body.is_complete or _has_small_body(headers)
+            await _reject(error, None if is_read else receive, send)
+            return
+        try:
+            scope["state"][BODY] = body
+            await self._app(scope, receive, send)
+        finally:
+            body.release()
+            if is_counted:
+                self._admission.finish_request()
+
+    def _check_headers(self, path: str, headers: Mapping[bytes, bytes]) -> bool:
+        """Returns whether the request counts toward the limit of requests in flight.
+
+        Administration and probes do not, so they work while the gateway is full.
+        """
+        self._authenticator.check(path, headers)
+        is_counted = path.startswith("/v1/")
+        if is_counted:
+            self._admission.check_in_flight()
+        size = int(headers.get(b"content-length", b"0"))
+        if size > self._max_bytes:
+            raise self._admission.body_too_large(size)
+        return is_counted
+
+
+async def _reject(error: ApiError, unread: Receive | None, send: Send) -> None:
+    """Sends `error`. With `unread`, reads what the client is still sending, then closes the connection."""
+    content = error.content
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))]
+    headers += [(name.encode(), value.encode()) for name, value in error.headers.items()]
+    if unread is not None:
+        headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.body", "body": content, "more_body": unread is not None})
+    if unread is not None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(_skip_body(unread), LINGER_SECONDS)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _skip_body(receive: Receive) -> None:
+    while (message := await receive())["type"] == "http.request" and message["more_body"]:
+        pass
+
+
+def _has_small_body(headers: Mapping[bytes, bytes]) -> bool:
+    return b"transfer-encoding" not in headers and int(headers.get(b"content-length", b"0")) <= SMALL_BODY_BYTES

@@ -1,0 +1,30 @@
+"""Response bodies: a large chunk counts as memory until the client has read it.
+
+Chunks wait in the connection's buffer, which has no bound of its own. Without this, a client that requests large
+responses and reads none of them could use all of the gateway's memory.
+"""
+
+from __future__ import annotations
+
+from starlette.types import Send
+
+from cornserve.gateway.http.admission import MemoryReservation, RequestAdmission
+from cornserve.gateway.http.write_coalescing import LARGE_WRITE_BYTES
+
+
+async def send_chunk(send: Send, chunk: bytes, admission: RequestAdmission, *, is_last: bool = False) -> None:
+    """Sends a chunk of a response body. For a large one, waits until the operating system has taken it."""
+    if len(chunk) <= LARGE_WRITE_BYTES:
+        await _send(send, chunk, more=not is_last)
+        return
+    memory = MemoryReservation(admission)
+    memory.add(len(chunk))
+    try:
+        await _send(send, chunk, more=True)
+        await _send(send, b"", more=not is_last)  # waits until the chunk has left the buffer
+    finally:
+        memory.release()
+
+
+async def _send(send: Send, content: bytes, *, more: bool) -> None:
+    await send({"type": "http.response.body", "body": content, "more_body": more})

@@ -1,0 +1,38 @@
+"""Reads the format and the size of an image from its header, without decoding it.
+
+The readers also reject truncated and animated images and unsupported color formats, before an executor gets them. The
+sender controls the number of an image's blocks, so all loops over blocks are bounded.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+from cornserve.gateway.media.errors import ImageError
+from cornserve.gateway.media.formats import gif, jpeg, png, webp
+from cornserve.gateway.media.formats.base import ImageHeader, truncated_header
+from cornserve.png import SIGNATURE
+
+_READERS: dict[bytes, Callable[[bytes], ImageHeader]] = {
+    SIGNATURE: png.read_header,
+    jpeg.MAGIC: jpeg.read_header,
+    b"GIF87a": gif.read_header,
+    b"GIF89a": gif.read_header,
+    webp.MAGIC: webp.read_header,
+}
+
+SUPPORTED_FORMATS = "PNG, JPEG, WebP or GIF"
+
+
+def read_image_header(data: bytes) -> ImageHeader:
+    """Raises an `ImageError`."""
+    for magic, read_header in _READERS.items():
+        if data.startswith(magic):
+            try:
+                return read_header(data)
+            except (struct.error, IndexError):
+                raise truncated_header() from None
+    if not data:
+        raise ImageError("invalid_image", "the file is empty")
+    raise ImageError("unsupported_image", f"unsupported image format: send {SUPPORTED_FORMATS}")

@@ -1,0 +1,108 @@
+"""Finds the image URLs in a request and replaces them by images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cornserve.concurrency import gather_all
+from cornserve.gateway.errors import ApiError
+from cornserve.gateway.media import data_url
+from cornserve.gateway.media.errors import ImageError
+from cornserve.gateway.media.fetch import ImageFetcher
+from cornserve.gateway.media.inspection import MEGA, check_bytes, inspect_image
+from cornserve.task import Blob
+from cornserve_tasklib.chat import ChatRequest
+from cornserve_tasklib.image import Image, ImagePart
+from cornserve_tasklib.messages import ImageUrlPart
+
+ReserveBytes = Callable[[int], None]
+"""Called with the size of received data. It may raise an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSlot:
+    """The position of an image URL in a request, which the image replaces."""
+
+    parts: list[Any]
+    index: int
+    path: str
+    """For messages: `messages[0].content[1]`."""
+
+    @property
+    def url(self) -> str:
+        part: ImageUrlPart = self.parts[self.index]
+        return part.image_url.url
+
+    @property
+    def image(self) -> Image:
+        """The image, after `set_image`."""
+        part: ImagePart = self.parts[self.index]
+        return part.image
+
+    def set_image(self, image: Image) -> None:
+        """Replaces the URL, so that a long one does not stay in memory."""
+        self.parts[self.index] = ImagePart(type="image", image=image)
+
+
+def find_image_slots(request: object) -> list[ImageSlot]:
+    """Returns the slots in the order of the request."""
+    if not isinstance(request, ChatRequest):
+        return []
+    return [
+        ImageSlot(message.content, index, f"messages[{number}].content[{index}]")
+        for number, message in enumerate(request.messages)
+        if isinstance(message.content, list)
+        for index, part in enumerate(message.content)
+        if isinstance(part, ImageUrlPart)
+    ]
+
+
+class ImageLoader:
+    """Decodes or fetches images, and checks them."""
+
+    def __init__(self, fetcher: ImageFetcher) -> None:
+        self._limits = fetcher.limits
+        self._fetcher = fetcher
+
+    async def resolve(self, slots: Sequence[ImageSlot], reserve_bytes: ReserveBytes) -> None:
+        """Replaces the URLs by images. Raises an `ApiError` (400) that names the invalid part."""
+        if len(slots) > self._limits.images:
+            message = f"the request has {len(slots)} images ({self._limits.hint('images')})"
+            raise ApiError(400, message, param="messages", code="too_many_images")
+        await gather_all(self._load(slot, reserve_bytes) for slot in slots)
+        self._check_pixels(slots)
+
+    def _check_pixels(self, slots: Sequence[ImageSlot]) -> None:
+        """Limits the decoded size, which a small file may exceed."""
+        pixels = sum(slot.image.width * slot.image.height for slot in slots)
+        if pixels > self._limits.request_megapixels * MEGA:
+            message = f"the images have {pixels} pixels in total ({self._limits.hint('request-megapixels')})"
+            raise ApiError(400, message, param="messages", code="images_too_large")
+
+    async def _load(self, slot: ImageSlot, reserve_bytes: ReserveBytes) -> None:
+        try:
+            slot.set_image(await self._image(slot, reserve_bytes))
+        except ImageError as error:
+            param = f"{slot.path}.image_url"
+            raise ApiError(400, f"{param}: {error.message}", param=param, code=error.code) from error
+
+    async def _image(self, slot: ImageSlot, reserve_bytes: ReserveBytes) -> Image:
+        url = slot.url
+        if data_url.is_data_url(url):
+            media_type = data_url.parse_media_type(url)
+            check_bytes(data_url.max_decoded_size(url), self._limits)
+            content = data_url.decode_content(url)
+            header, digest = await inspect_image(content, media_type, self._limits)
+        else:
+            content, media_type = await self._fetcher.fetch(url, reserve_bytes)
+            header, digest = await inspect_image(content, media_type, self._limits, allow_unknown=True)
+        return Image(
+            data=Blob(content),
+            format=header.format,
+            width=header.width,
+            height=header.height,
+            digest=digest,
+            where=slot.path,
+        )
