@@ -15,7 +15,7 @@ from cornserve.transport.tensor import TensorId
 from cornserve.v1 import transfer_pb2 as pb
 
 PRODUCER_TIMEOUT_SECONDS: Final = 15.0
-"""How long a producer may be silent, or take to accept a connection."""
+"""Limit for the silence of a producer, and for connecting to it."""
 
 
 class TransferClient:
@@ -96,9 +96,9 @@ class ProducerConnection:
                 await self._connection.connect(self.endpoint)
             reason = await self._wait_closed_or_silent()
         except TimeoutError:
-            reason = "there is no connection to its process: it does not accept one"
+            reason = f"no connection to its process within {PRODUCER_TIMEOUT_SECONDS:g} s"
         except OSError as error:
-            reason = f"there is no connection to its process: {error}"
+            reason = f"no connection to its process: {error}"
         finally:
             self._connection.abort(reason)
             self._on_closed(self)

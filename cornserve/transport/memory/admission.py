@@ -30,7 +30,7 @@ from cornserve.transport.memory.segment import PAGE, pages_for
 from cornserve.transport.memory.slab import Slab
 
 RECALL_SECONDS = 1.0
-"""How long an older request waits for the reserve before a recall. Most holders release it within this time."""
+"""Time for which an older request waits before the reserve is recalled. Most holders end within it."""
 
 
 class RequestAge(NamedTuple):

@@ -35,7 +35,7 @@ class Production:
         self._registry = registry
         self._publications: dict[str, Publication] = {}
         self._slots: set[Slot] = set()
-        """Not published yet."""
+        """Slots that are neither published nor discarded."""
         self._charged: list[Block] = []
         """Blocks that count toward the request's quota."""
         self._has_ended = False

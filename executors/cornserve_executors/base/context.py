@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from cornserve.task import Tensor
 from cornserve.transport import Slot, TensorView
 from cornserve.v1 import executor_pb2 as pb
-from cornserve_executors.base.tensors import Tensors
+from cornserve_executors.base.tensors import InvocationTensors
 
 ChunkSender = Callable[[str, bytes], Awaitable[None]]
 """Sends an item of an output to the caller, as JSON. Waits while the caller reads too slowly."""
@@ -18,7 +18,7 @@ class InvocationContext:
 
     __slots__ = ("_outputs", "_send", "_tensors", "delivered", "has_sent", "id", "request_id")
 
-    def __init__(self, start: pb.Start, tensors: Tensors, send: ChunkSender) -> None:
+    def __init__(self, start: pb.Start, tensors: InvocationTensors, send: ChunkSender) -> None:
         self.request_id = start.request_id
         self.id = f"{start.request_id}/{start.invocation}/{start.attempt}"
         """Unique for this attempt of this invocation."""

@@ -16,7 +16,7 @@ from cornserve.transport import StaleError, TensorTooLargeError
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_executors.base.context import ChunkSender, InvocationContext
 from cornserve_executors.base.executor import EngineDeadError, Executor, InvalidRequestError, OverloadedError
-from cornserve_executors.base.tensors import InputLostError, Tensors
+from cornserve_executors.base.tensors import InputLostError, InvocationTensors
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,9 @@ def timeout_seconds(start: pb.Start) -> float | None:
     return start.timeout_ms / 1000 or None
 
 
-async def run(executor: Executor[Any, Any, Any], start: pb.Start, tensors: Tensors, send: ChunkSender) -> pb.End:
+async def run(
+    executor: Executor[Any, Any, Any], start: pb.Start, tensors: InvocationTensors, send: ChunkSender
+) -> pb.End:
     """Runs the invocation; returns how it ended.
 
     Raises:
@@ -60,7 +62,9 @@ def _error_end(error: Exception) -> pb.End:
     return pb.End(code=pb.CODE_INTERNAL, message=f"{type(error).__name__}: {error}")
 
 
-async def _invoke(executor: Executor[Any, Any, Any], start: pb.Start, tensors: Tensors, send: ChunkSender) -> bytes:
+async def _invoke(
+    executor: Executor[Any, Any, Any], start: pb.Start, tensors: InvocationTensors, send: ChunkSender
+) -> bytes:
     """Returns the output's values as JSON: everything but streams and tensors."""
     if start.delivered and not executor.continues:
         raise InvalidRequestError("this executor cannot continue the output of an earlier attempt")
@@ -72,7 +76,9 @@ async def _invoke(executor: Executor[Any, Any, Any], start: pb.Start, tensors: T
     except (InputLostError, StaleError) as error:
         if context.has_sent:
             raise RuntimeError(f"an input was lost after output had been sent: {error}") from error
-        raise error if isinstance(error, InputLostError) else InputLostError(tensors.stale(), str(error)) from error
+        raise (
+            error if isinstance(error, InputLostError) else InputLostError(tensors.stale_inputs(), str(error))
+        ) from error
     return result.values_json()
 
 

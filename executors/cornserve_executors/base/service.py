@@ -22,7 +22,7 @@ from cornserve_executors.base.context import ChunkSender
 from cornserve_executors.base.executor import EngineDeadError, Executor
 from cornserve_executors.base.metrics import ExecutorMetrics
 from cornserve_executors.base.state import ExecutorState
-from cornserve_executors.base.tensors import Kept, Tensors
+from cornserve_executors.base.tensors import InvocationTensors, RetainedProductions
 from cornserve_executors.base.trace import invocation_span
 
 ABORT_TIMEOUT_SECONDS = 1.0
@@ -120,7 +120,7 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
     async def _run(self, call: int, start: pb.Start, caller: CallerSession) -> None:
         logs.bind(request_id=start.request_id, invocation=start.invocation, attempt=start.attempt)
         executor = type(self._executor).__name__
-        tensors = Tensors(self._transport, start, self._metrics)
+        tensors = InvocationTensors(self._transport, start, self._metrics)
         if self._executor.produces_tensors:
             tensors.begin_production()
         with self._metrics.invocation() as outcome, invocation_span(executor, start, outcome):
@@ -129,13 +129,13 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
         production = tensors.take_production()
         if production is not None:
             if end.code == pb.CODE_OK:
-                caller.kept.keep(call, production, invocation.timeout_seconds(start))
+                caller.retained.add(call, production, invocation.timeout_seconds(start))
             else:
                 production.revoke()
         caller.send_end(call, end)
-        await tensors.let_go()
+        await tensors.release_inputs()
 
-    async def _outcome(self, start: pb.Start, tensors: Tensors, send: ChunkSender) -> pb.End:
+    async def _outcome(self, start: pb.Start, tensors: InvocationTensors, send: ChunkSender) -> pb.End:
         try:
             return await invocation.run(self._executor, start, tensors, send)
         except asyncio.CancelledError:
@@ -163,7 +163,7 @@ class CallerSession:
     def __init__(self, service: ExecutorService, *, is_accepted: bool) -> None:
         self.connection: MessageConnection[pb.Event, pb.Command] = MessageConnection(EXECUTOR, self._handle_command)
         self.is_accepted = is_accepted
-        self.kept = Kept()
+        self.retained = RetainedProductions()
         self._service = service
         self.calls: dict[int, asyncio.Task[None]] = {}
         self._no_more_commands = asyncio.Event()
@@ -196,21 +196,21 @@ class CallerSession:
                 if task is not None:
                     self.calls[call] = task
             case "cancel":
-                self.kept.revoke(call)  # the invocation may have ended before the caller sent this
+                self.retained.revoke(call)  # the invocation may have ended before the caller sent this
                 if call in self.calls:
                     self.calls[call].cancel()
             case "release":
-                self.kept.release(call)
+                self.retained.release(call)
 
     async def _complete(self) -> None:
         """Finishes the connection after the last invocation."""
         await self._no_more_commands.wait()
         await asyncio.gather(*self.calls.values(), return_exceptions=True)
-        self.kept.revoke_all()
+        self.retained.revoke_all()
         self.connection.finish()
 
     async def _cancel_all(self) -> None:
         for task in self.calls.values():
             task.cancel()
         await asyncio.gather(*self.calls.values(), return_exceptions=True)
-        self.kept.revoke_all()
+        self.retained.revoke_all()

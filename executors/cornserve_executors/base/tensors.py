@@ -1,7 +1,6 @@
-"""The tensors that one invocation takes and makes.
+"""Tensors that an invocation consumes and produces.
 
-What it takes is held until it ends. What it makes outlives it: whoever called it keeps it until all that want it have
-ended (`Kept`).
+Its inputs are held until it ends. Its outputs outlive it: the executor retains them until the caller releases them.
 """
 
 from __future__ import annotations
@@ -20,156 +19,163 @@ from cornserve_executors.base.metrics import ExecutorMetrics
 
 
 class InputLostError(Exception):
-    """Tensors that the invocation takes are gone."""
+    """Input tensors of an invocation are lost."""
 
     def __init__(self, inputs: list[int], message: str) -> None:
         self.inputs = inputs
         super().__init__(message)
 
 
-class Tensors:
+class InvocationTensors:
+    """The input and output tensors of one invocation."""
+
     def __init__(self, transport: Transport, start: pb.Start, metrics: ExecutorMetrics) -> None:
         self._transport = transport
         self._start = start
         self._metrics = metrics
-        self._awaited = 0
-        """Inputs that have not arrived."""
-        self._received: dict[int, TensorView] = {}
+        self._waits = 0
+        """Calls of `receive_all` that have not returned."""
+        self._views: dict[int, TensorView] = {}
         self._recalled: set[int] = set()
-        """Inputs that an older request waits for."""
+        """Inputs that an older request needs the space of."""
         self._recall = asyncio.Event()
-        self._held = AsyncExitStack()
+        self._leases = AsyncExitStack()
         self._production: Production | None = None
 
     def begin_production(self) -> None:
-        """From now on its consumers find it, and it has the room that its age gives it."""
+        """Lets consumers subscribe to the outputs, and slots be allocated."""
         start = self._start
         self._production = self._transport.produce(
             start.request_id, start.invocation, start.attempt, arrived_us=start.arrived_us
         )
 
     async def receive(self, tensor: Tensor) -> TensorView:
-        (received,) = await self.receive_all([tensor])
-        return received
+        (view,) = await self.receive_all([tensor])
+        return view
 
     async def receive_all(self, tensors: Sequence[Tensor]) -> list[TensorView]:
-        """Fails with the first that is lost. Others are likely lost with it, as their maker is gone: they are told
-        together, so that they are made again together.
+        """Waits for all tensors, and holds them until `release_inputs`.
 
-        Those that have arrived are given back when an older request needs their room, as it may have what we wait for.
+        While it waits it gives up tensors that an older request needs the space of, because that request may hold the
+        tensors that this invocation waits for.
+
+        Raises:
+            InputLostError: names all inputs that are lost at that time, so that they are produced again together.
         """
-        arriving = [asyncio.ensure_future(self._arrival_of(tensor)) for tensor in tensors]
-        arrival = asyncio.gather(*arriving)
+        receptions = [asyncio.ensure_future(self._receive(tensor)) for tensor in tensors]
+        views = asyncio.gather(*receptions)
         try:
             with self._waiting():
-                if await run_unless(self._recall, arrival):
-                    return arrival.result()
-            raise InputLostError(sorted(self._recalled), "an older request has needed their room")
+                if await run_unless(self._recall, views):
+                    return views.result()
+            raise InputLostError(sorted(self._recalled), "an older request needs the space of an input")
         except InputLostError as error:
-            await asyncio.sleep(0)
-            lost = [one.exception() for one in arriving if one.done() and not one.cancelled()]
-            inputs = {index for loss in lost if isinstance(loss, InputLostError) for index in loss.inputs}
+            await asyncio.sleep(0)  # other inputs are often lost with the first, because their producer has ended
+            errors = [task.exception() for task in receptions if task.done() and not task.cancelled()]
+            inputs = {index for loss in errors if isinstance(loss, InputLostError) for index in loss.inputs}
             raise InputLostError(sorted(inputs | self._recalled), str(error)) from error
         finally:
-            for one in arriving:
-                one.cancel()
-            await asyncio.gather(*arriving, return_exceptions=True)
+            for task in receptions:
+                task.cancel()
+            await asyncio.gather(*receptions, return_exceptions=True)
 
-    async def _arrival_of(self, tensor: Tensor) -> TensorView:
-        index, pending = self._find(tensor)
-        source = TensorId(pending.endpoint, self._start.request_id, pending.invocation, pending.attempt, pending.output)
+    async def _receive(self, tensor: Tensor) -> TensorView:
+        index, pending = self._find_input(tensor)
+        tensor_id = TensorId(
+            pending.endpoint, self._start.request_id, pending.invocation, pending.attempt, pending.output
+        )
         try:
-            consuming = self._transport.consume(source, partial(self._on_recall, index))
-            received = await self._held.enter_async_context(consuming)
+            lease = self._transport.consume(tensor_id, partial(self._on_recall, index))
+            view = await self._leases.enter_async_context(lease)
         except LostError as error:
             raise InputLostError([index], str(error)) from error
-        self._received[index] = received
-        return received
+        self._views[index] = view
+        return view
 
     def _on_recall(self, index: int) -> None:
-        if self._awaited:  # else it is in use, and will be done with
+        if self._waits:  # otherwise the input is in use, and is released when the invocation ends
             self._recalled.add(index)
             self._recall.set()
 
-    def stale(self) -> list[int]:
-        """The inputs that have been taken back since they came."""
-        return [index for index, received in self._received.items() if _is_stale(received)]
+    def stale_inputs(self) -> list[int]:
+        """Returns the received inputs that their producers have revoked."""
+        return [index for index, view in self._views.items() if _is_stale(view)]
 
     async def allocate(self, output: str, nbytes: int) -> Slot:
-        return await self._made.allocate(output, nbytes)
+        return await self._open_production.allocate(output, nbytes)
 
     def reuse(self, output: str, key: str) -> bool:
-        return self._made.reuse(output, key)
+        return self._open_production.reuse(output, key)
 
-    async def let_go(self) -> None:
-        """Of what it has taken."""
-        await self._held.aclose()
+    async def release_inputs(self) -> None:
+        await self._leases.aclose()
 
     def take_production(self) -> Production | None:
-        """What it has made, which is the caller's from now on."""
+        """Returns the production, which the caller must release or revoke."""
         production, self._production = self._production, None
         return production
 
     @property
-    def _made(self) -> Production:
+    def _open_production(self) -> Production:
         if self._production is None:
-            raise TypeError("the output of this executor's invocations has no Tensor")
+            raise TypeError("the output type of this executor has no Tensor field")
         return self._production
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
-        """An invocation counts as one that waits, for however many inputs."""
-        self._metrics.waiting += not self._awaited
-        self._awaited += 1
+        """Counts the invocation as waiting once, also during concurrent calls."""
+        self._metrics.waiting += not self._waits
+        self._waits += 1
         try:
             yield
         finally:
-            self._awaited -= 1
-            self._metrics.waiting -= not self._awaited
+            self._waits -= 1
+            self._metrics.waiting -= not self._waits
 
-    def _find(self, tensor: Tensor) -> tuple[int, pb.Pending]:
-        for index, one in enumerate(self._start.inputs):
-            if Origin(one.pending.invocation, one.pending.output) == tensor.origin:
-                return index, one.pending
-        raise ValueError(f"{tensor!r} is no input of this invocation")
+    def _find_input(self, tensor: Tensor) -> tuple[int, pb.Pending]:
+        for index, value in enumerate(self._start.inputs):
+            if Origin(value.pending.invocation, value.pending.output) == tensor.origin:
+                return index, value.pending
+        raise ValueError(f"{tensor!r} is not an input of this invocation")
 
 
-def _is_stale(received: TensorView) -> bool:
+def _is_stale(view: TensorView) -> bool:
     try:
-        received.check()
+        view.check()
     except StaleError:
         return True
     return False
 
 
-class Kept:
-    """What the invocations of one caller have made, until it needs it no more: it says so, leaves, or is too late."""
+class RetainedProductions:
+    """Productions of one caller's ended invocations, until the caller releases them, leaves, or exceeds a deadline."""
 
     def __init__(self) -> None:
         self._productions: dict[int, Production] = {}
         self._timers: dict[int, asyncio.TimerHandle] = {}
 
-    def keep(self, call: int, production: Production, seconds: float | None) -> None:
+    def add(self, call: int, production: Production, seconds: float | None) -> None:
+        """Retains the production; revokes it after `seconds`, or never if None."""
         self._productions[call] = production
         if seconds is not None:
-            self._timers[call] = asyncio.get_running_loop().call_later(seconds, self._drop, call, Production.revoke)
+            self._timers[call] = asyncio.get_running_loop().call_later(seconds, self.revoke, call)
 
     def release(self, call: int) -> None:
-        """Who still reads it may finish."""
-        self._drop(call, Production.release)
+        """Frees the tensors when their present consumers have finished."""
+        self._remove(call, Production.release)
 
     def revoke(self, call: int) -> None:
-        """Whoever still reads it will hear that it is too late."""
-        self._drop(call, Production.revoke)
+        """Frees the tensors at once. Present consumers find them stale."""
+        self._remove(call, Production.revoke)
 
     def revoke_all(self) -> None:
         for call in [*self._productions]:
             self.revoke(call)
 
-    def _drop(self, call: int, how: Callable[[Production], None]) -> None:
+    def _remove(self, call: int, end: Callable[[Production], None]) -> None:
         timer = self._timers.pop(call, None)
         if timer is not None:
             timer.cancel()
         production = self._productions.pop(call, None)
         if production is not None:
-            how(production)
+            end(production)

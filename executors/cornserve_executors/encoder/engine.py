@@ -12,7 +12,7 @@ from functools import partial
 import PIL.Image
 import torch
 
-from cornserve_executors import copies
+from cornserve_executors import tensor_copies
 from cornserve_executors.base import EngineDeadError, OverloadedError
 from cornserve_executors.encoder.batcher import Batcher
 from cornserve_executors.encoder.families.family import EncodingPlan, PreparedImage
@@ -47,7 +47,7 @@ class EncoderEngine:
 
     @property
     def dtype(self) -> str:
-        return copies.dtype_name(self._family.model.dtype)
+        return tensor_copies.dtype_name(self._family.model.dtype)
 
     def cache_key(self, image: Image) -> str:
         """Returns a key of the embeddings: equal keys imply equal embeddings."""
@@ -87,7 +87,7 @@ class EncoderEngine:
             raise UnusableImageError(image.where, error.reason) from error
 
     async def write(self, rows: torch.Tensor, destination: memoryview) -> None:
-        await asyncio.to_thread(copies.write, rows, destination)
+        await asyncio.to_thread(tensor_copies.copy_to_buffer, rows, destination)
 
     def shutdown(self) -> None:
         """Blocks until the current batch and the images that are being decoded are done."""

@@ -17,10 +17,10 @@ from accelerate import init_empty_weights
 from transformers import AutoConfig, AutoImageProcessor, AutoModel
 
 from cornserve_executors.base import ExecutorStartError
-from cornserve_executors.copies import bytes_of
 from cornserve_executors.encoder.checkpoint import EncoderCheckpoint
 from cornserve_executors.encoder.families.family import EncoderFamily
 from cornserve_executors.encoder.families.registry import ENCODER_FAMILIES
+from cornserve_executors.tensor_copies import byte_view
 from cornserve_tasklib.encoder import EncoderTask
 
 
@@ -103,7 +103,7 @@ def _load_weights(model_id: str, model: Any, weights: Mapping[str, torch.Tensor]
 
 def _digest(tensor: torch.Tensor) -> str:
     digest = sha256(repr((tensor.dtype, tensor.shape)).encode())
-    digest.update(bytes_of(tensor))
+    digest.update(byte_view(tensor))
     return digest.hexdigest()
 
 

@@ -23,7 +23,7 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
 
 from cornserve.transport import Location, SegmentReader, StaleError, TensorView
-from cornserve_executors.copies import read
+from cornserve_executors.tensor_copies import copy_from_buffer
 
 ENCODED = "encoded/"
 """What the identifiers of images begin with that the engine does not encode itself."""
@@ -76,7 +76,7 @@ class EmbeddingsConnector(ECConnectorBase):  # type: ignore[misc]
 
     def _copy(self, fields: dict[str, Any]) -> torch.Tensor:
         location = Location(**fields["location"])
-        copy = read(self._reader.view(location), fields["dtype"], fields["shape"], self._copied_to)
+        copy = copy_from_buffer(self._reader.view(location), fields["dtype"], fields["shape"], self._copied_to)
         self._reader.check(location)
         return copy.to(self._dtype)
 
