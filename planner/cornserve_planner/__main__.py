@@ -1,4 +1,4 @@
-"""`python -m cornserve_planner`: the planner alone."""
+"""The planner as a standalone program: `python -m cornserve_planner`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cornserve_planner.workload.command import app as workload
 
 
 class PlannerCommandGroup(TyperGroup):
-    """What the planner refuses is told in one line."""
+    """Prints a `PlannerError` in one line and exits with status 1."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -32,14 +32,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-alone = (line.replace("cornserve plan", "python -m cornserve_planner plan") for line in EXAMPLES)
-app.command(epilog="\n\n".join(alone))(plan)
+STANDALONE_EXAMPLES = (line.replace("cornserve plan", "python -m cornserve_planner plan") for line in EXAMPLES)
+app.command(epilog="\n\n".join(STANDALONE_EXAMPLES))(plan)
 app.add_typer(workload, name="workload")
 
 
 @app.command()
 def models() -> None:
-    """List the models that are shipped."""
+    """List the shipped models."""
     require_libraries()
     from cornserve_planner.models import shipped_model, shipped_models
 

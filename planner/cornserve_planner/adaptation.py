@@ -1,4 +1,4 @@
-"""From the mixture that runs to one for a new target [C §4.3]."""
+"""Adapts a running mixture of cells to a new target rate [C §4.3]."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cornserve_planner.solve.solver import SolverSettings, solve_program
 
 @dataclass(frozen=True, slots=True)
 class Adaptation:
-    """What to start and what to stop, by GPUs of a cell; everything else goes on running."""
+    """The cells to start and to stop, as counts by GPUs of a cell. All other cells continue to run."""
 
     mixture: Mixture
     starts: Mapping[int, int]
@@ -27,9 +27,10 @@ class Adaptation:
 
 
 def adapt_mixture(cells: Iterable[Cell], running: Mapping[int, int], rate: float) -> Adaptation:
-    """The way from `running` (counts by GPUs of a cell) to a mixture for `rate`: fewest GPUs, then fewest changes.
+    """Changes `running` (counts by GPUs of a cell) to a mixture for `rate` with the fewest GPUs, then the fewest
+    changes.
 
-    Cells that are not efficient are kept where they do no harm.
+    Keeps running cells that are not efficient if the result needs no more GPUs.
     """
     cells = tuple(cells)
     for gpus, count in running.items():
@@ -45,7 +46,7 @@ def adapt_mixture(cells: Iterable[Cell], running: Mapping[int, int], rate: float
 
 
 def _closest(cells: tuple[Cell, ...], running: Mapping[int, int], rate: float, gpus: int) -> dict[int, int]:
-    """The mixture for `rate` in exactly `gpus` GPUs that has most in common with what runs."""
+    """Returns the counts for `rate` on exactly `gpus` GPUs that differ least from the running ones."""
     lp = pulp.LpProblem("adapt", pulp.LpMinimize)
     counts = {
         cell.gpus: lp.add_variable(f"n{cell.gpus}", 0, gpus // cell.gpus, pulp.LpInteger) for cell in cells if cell.rate
@@ -57,7 +58,7 @@ def _closest(cells: tuple[Cell, ...], running: Mapping[int, int], rate: float, g
         lp += count + changes[size] >= running.get(size, 0)
     lp += pulp.lpSum(size * count for size, count in counts.items()) == gpus
     if rate:
-        scale = 1e4 / rate  # solvers' tolerances are absolute: 1e-6
+        scale = 1e4 / rate  # scale to the solvers' absolute tolerance of 1e-6
         lp += pulp.lpSum(cell.rate * scale * counts[cell.gpus] for cell in cells if cell.rate) >= 1e4 * float(
             1 - RATE_TOLERANCE / 2
         )

@@ -1,4 +1,4 @@
-"""Cells: the best plan in 1, 2, 4, … GPUs of one high-bandwidth domain [C §4.3, Algorithm 1]."""
+"""Cells: the best plan for 1, 2, 4, … GPUs of one high-bandwidth domain [C §4.3, Algorithm 1]."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cornserve_planner.solve.milp import max_rate
 from cornserve_planner.solve.solver import SolverSettings
 
 ROUNDING_TOLERANCE = 1e-9
-"""Of a rate: a cell that serves more than its halves by less than this serves as much."""
+"""Relative tolerance: a cell whose rate exceeds that of smaller cells by less is not efficient."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,9 @@ class Cell:
     """A complete instance of the model.
 
     Args:
-        gpus: how many it takes; a power of two.
-        rate: requests per second that it serves; 0 if the model does not fit.
-        plan: what runs in it, where that is known.
+        gpus: a power of two.
+        rate: requests per second; 0 if the model does not fit.
+        plan: the plan of the cell, if known.
     """
 
     gpus: int
@@ -46,12 +46,12 @@ def solve_cells(
     solver: SolverSettings | None = None,
     progress: Callable[[Cell], None] | None = None,
 ) -> tuple[Cell, ...]:
-    """The best plan for every size up to `largest`, smallest first.
+    """Returns the best plan for every size up to `largest`, smallest first.
 
     Args:
-        progress: called with each cell when it is solved.
+        progress: called with each solved cell.
 
-    Raises `InfeasibleError` if the model fits on no size.
+    Raises `InfeasibleError` if the model does not fit in any size.
     """
     require_paths(problem)
     cells: list[Cell] = []
@@ -71,9 +71,11 @@ def solve_cells(
 
 
 def efficient_cells(cells: Iterable[Cell]) -> tuple[Cell, ...]:
-    """The cells that serve more than smaller ones on as many GPUs, smallest first [C Algorithm 1].
+    """Returns the cells that serve more than smaller cells on the same number of GPUs, smallest first [C Algorithm 1].
 
-    Beyond the paper: cells that serve nothing are dropped. It keeps the smallest even then, and its mixtures never end.
+    Unlike the paper, drops cells with rate 0. The paper always keeps the smallest cell, and with a rate of 0 its
+    mixture
+    algorithm does not terminate.
     """
     kept: list[Cell] = []
     for cell in sorted(cells, key=lambda cell: cell.gpus):

@@ -1,11 +1,12 @@
-"""From measured throughputs to the seconds that each type takes at each step of each path [C App. C, Algorithm 3].
+"""Converts measured throughputs to seconds for each request type and path step [C App. C, Algorithm 3].
 
-Rates of different request types do not add up, but seconds of a replica's time do. A component's seconds come from an
-executor that runs it alone. An executor that runs several takes their seconds times a colocation factor α, which is
-fitted to the mix that was measured; so only a second mix can show whether it holds.
+Rates of different request types cannot be added, but seconds of a replica's time can. The seconds of a component are
+measured on an executor that runs it alone. On an executor with several components, they are multiplied by a
+colocation factor α, which is fitted to the measured mix. Only a second mix can check the factor.
 
-Beyond the paper, a component that was never measured alone is fitted by least squares, if one executor that runs it
-was measured at enough mixes to tell its components apart. Otherwise it is refused by name.
+Unlike the paper, a component that was not measured alone is fitted by least squares, if an executor that runs it was
+measured with enough mixes to separate its components. Otherwise, the conversion raises an error that names the
+component.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from cornserve_planner.graph import DeploymentOption, ExecutorGraph, PathStep, R
 from cornserve_planner.problem import SHARES_TOLERANCE
 
 INDEPENDENT = 1e-6
-"""Mixes whose smallest singular value is less than this fraction of the largest do not tell components apart."""
+"""Mixes separate components if their smallest singular value is at least this fraction of the largest."""
 
 
 @dataclass(frozen=True, slots=True)
 class ThroughputMeasurement:
-    """What one replica of an option was measured to serve.
+    """The measured throughput of one replica of an option.
 
     Args:
-        rate: requests per second, of all requests of the mix, whether they need the option or not.
-        mix: the share of each request type, by its name.
+        rate: requests per second, counting all requests of the mix, including those that skip the option.
+        mix: the share of each request type, by name.
     """
 
     option: str
@@ -40,10 +41,10 @@ class ThroughputMeasurement:
 
 @dataclass(frozen=True, slots=True)
 class MeasurementCheck:
-    """A measurement beside what the conversion makes of its mix.
+    """A measurement and the throughput that the conversion predicts for its mix.
 
     Args:
-        fitted: whether the measurement was itself fitted, among more than were needed; then the error is a residual.
+        fitted: whether the measurement was part of an overdetermined fit, so that the error is a residual.
     """
 
     measurement: ThroughputMeasurement
@@ -52,17 +53,17 @@ class MeasurementCheck:
 
     @property
     def error(self) -> float:
-        """By which fraction of the measured rate the predicted one is off."""
+        """Relative error of the predicted rate."""
         return self.predicted / self.measurement.rate - 1
 
 
 @dataclass(frozen=True)
 class ThroughputConversion:
-    """Seconds of a replica's time. Calling it makes it what `Problem.of` asks for.
+    """Seconds of a replica's time. Callable as the `seconds` argument of `PlanningProblem.from_graph`.
 
     Args:
-        seconds: of each component on each option, with the option's factor.
-        factors: α of each option; 1 where it runs one component.
+        seconds: by option and component, including the option's factor.
+        factors: α of each option; 1 for a single component.
     """
 
     seconds: Mapping[tuple[str, str], float]
@@ -79,15 +80,15 @@ def convert(
     measurements: Iterable[ThroughputMeasurement],
     factors: Mapping[str, float] | None = None,
 ) -> ThroughputConversion:
-    """Converts the measurements of all options that are on some path.
+    """Converts the measurements of all options that are on a path.
 
-    An option's first measurement fits its factor, and the others check it; only where a component was never measured
-    alone are all of them fitted.
+    An option's first measurement determines its factor, and the others check it. If a component was not measured alone,
+    all measurements are fitted.
 
     Args:
-        factors: assumed for options that were not measured.
+        factors: assumed factors of options that were not measured.
 
-    Raises `InvalidInputError` for measurements that make no sense, and if something was not measured.
+    Raises `InvalidInputError` for invalid or missing measurements.
     """
     return _Fit(graph, {kind.name: kind for kind in types}, tuple(measurements), dict(factors or {})).convert()
 
@@ -108,7 +109,7 @@ class _Fit:
             self.measured.setdefault(measurement.option, []).append(measurement)
         self.assumed = assumed
         self.alone: dict[tuple[str, str | None, int], float] = {}
-        """Seconds of a component by itself, by the type and number of the GPUs."""
+        """Seconds of a component alone, by component, GPU type and number of GPUs."""
         self.seconds: dict[tuple[str, str], float] = {}
         self.factors: dict[str, float] = {}
         self.checks: list[MeasurementCheck] = []
@@ -117,26 +118,26 @@ class _Fit:
     def convert(self) -> ThroughputConversion:
         for option in self.options:
             if len(option.components) == 1:
-                self._take_alone(option)
+                self._fit_single(option)
         waiting = [option for option in self.options if option.name not in self.factors]
         while waiting:
             fitted = [option for option in waiting if self._fit(option)]
             if not fitted:
-                raise self._never_told(waiting[0])
+                raise self._cannot_separate(waiting[0])
             waiting = [option for option in waiting if option not in fitted]
         return ThroughputConversion(self.seconds, self.factors, tuple(self.checks))
 
-    def _take_alone(self, option: DeploymentOption) -> None:
+    def _fit_single(self, option: DeploymentOption) -> None:
         (component,) = option.components
         if option.name not in self.measured:
             raise InvalidInputError(f"options.{option.name}", "was not measured")
         first = self.measured[option.name][0]
         seconds = 1 / first.rate / self._needed(component, first)
         self.alone.setdefault((component, option.gpu, option.gpus), seconds)
-        self._settle(option, 1.0, {component: seconds}, used=1)
+        self._set_times(option, 1.0, {component: seconds}, used=1)
 
     def _fit(self, option: DeploymentOption) -> bool:
-        """Settles an option whose components are known, or can be told apart. False if that has to wait."""
+        """Determines the seconds of an option. Returns False if other options must be determined first."""
         known = {component: self._alone(option, component) for component in option.components}
         unknown = [component for component, seconds in known.items() if seconds is None]
         alone = {component: seconds for component, seconds in known.items() if seconds is not None}
@@ -148,7 +149,7 @@ class _Fit:
                 factor = 1 / measured[0].rate / self._demand(option, alone, measured[0])
             else:
                 raise InvalidInputError(f"options.{option.name}", "was not measured: measure it or give its factor")
-            self._settle(option, factor, alone, used=min(1, len(measured)))
+            self._set_times(option, factor, alone, used=min(1, len(measured)))
             return True
         return self._fit_unknown(option, alone, unknown, measured)
 
@@ -159,7 +160,12 @@ class _Fit:
         unknown: list[str],
         measured: list[ThroughputMeasurement],
     ) -> bool:
-        """Least squares: the seconds measured at each mix are those of its components, weighted by their use."""
+        """Fits the unknown components by least squares.
+
+        The measured seconds of each mix are the sum of the components' seconds, weighted by the share of requests that
+        need
+        them.
+        """
         columns = [[self._use(component, m) for m in measured] for component in unknown]
         if alone:
             columns.insert(0, [sum(self._use(c, m) * seconds for c, seconds in alone.items()) for m in measured])
@@ -180,10 +186,10 @@ class _Fit:
         factor = found.pop(0) if alone else 1.0
         fitted = {component: value / factor for component, value in zip(unknown, found, strict=True)}
         self.alone |= {(component, option.gpu, option.gpus): value for component, value in fitted.items()}
-        self._settle(option, factor, {**alone, **fitted}, used=len(measured), exact=len(measured) == len(columns))
+        self._set_times(option, factor, {**alone, **fitted}, used=len(measured), exact=len(measured) == len(columns))
         return True
 
-    def _settle(
+    def _set_times(
         self, option: DeploymentOption, factor: float, times: Mapping[str, float], used: int, exact: bool = True
     ) -> None:
         self.factors[option.name] = factor
@@ -195,8 +201,10 @@ class _Fit:
                 self.checks.append(MeasurementCheck(measurement, predicted, fitted=index < used))
 
     def _alone(self, option: DeploymentOption, component: str) -> float | None:
-        """A component's seconds by itself on the same type of GPU, and as many of them if that is known; what other
-        numbers make of them goes into the factor."""
+        """Returns a component's seconds alone on the same GPU type, or None.
+
+        Prefers a measurement with the same number of GPUs. The effect of a different number becomes part of the factor.
+        """
         found = [
             (gpus, seconds)
             for (name, gpu, gpus), seconds in self.alone.items()
@@ -205,7 +213,7 @@ class _Fit:
         return min(found, key=lambda item: (abs(item[0] - option.gpus), item[0]))[1] if found else None
 
     def _use(self, component: str, measurement: ThroughputMeasurement) -> float:
-        """The fraction of a mix's requests that need a component."""
+        """Returns the fraction of a mix's requests that need a component."""
         return math.fsum(share for name, share in measurement.mix.items() if component in self.types[name].components)
 
     def _needed(self, component: str, measurement: ThroughputMeasurement) -> float:
@@ -216,7 +224,7 @@ class _Fit:
     def _demand(
         self, option: DeploymentOption, times: Mapping[str, float], measurement: ThroughputMeasurement
     ) -> float:
-        """d_s: the seconds that a mean request of a mix takes of an option, without its factor."""
+        """Returns d_s: the seconds that the mean request of a mix needs on an option, without the option's factor."""
         demand = math.fsum(self._use(component, measurement) * times[component] for component in option.components)
         if not demand:
             raise InvalidInputError(
@@ -224,7 +232,7 @@ class _Fit:
             )
         return demand
 
-    def _never_told(self, option: DeploymentOption) -> InvalidInputError:
+    def _cannot_separate(self, option: DeploymentOption) -> InvalidInputError:
         unknown = [component for component in option.components if self._alone(option, component) is None]
         needed = len(unknown) + (len(unknown) < len(option.components))
         mixes = len(self.measured.get(option.name, []))

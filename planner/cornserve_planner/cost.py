@@ -1,7 +1,7 @@
-"""When GPUs of two kinds are cheaper than of one: the closed form of [H §4.3].
+"""Closed-form conditions under which two GPU types cost less than one [H §4.3].
 
-Encoders want arithmetic, language models memory bandwidth, and the price of a GPU follows its memory. The program in
-`solve` finds the best counts for any model; these formulas say when it is worth looking.
+Encoders are limited by compute, language models by memory bandwidth, and the price of a GPU follows its memory. The
+programs in `solve` find the optimal counts for any model; these formulas give a quick estimate.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cornserve_planner.errors import InvalidInputError
 
 @dataclass(frozen=True, slots=True)
 class RequestLatency:
-    """Of a request, in seconds [H Eq. 5]."""
+    """Latency of a request by phase, in seconds [H Eq. 5]."""
 
     vision: float
     transfer: float
@@ -31,29 +31,29 @@ class RequestLatency:
 
     @property
     def language(self) -> float:
-        """T_lang."""
+        """T_lang: prefill and decode."""
         return self.prefill + self.decode
 
     @property
     def vision_to_language(self) -> float:
-        """ρ."""
+        """ρ: encoding time divided by language time."""
         _require("language", self.language)
         return self.vision / self.language
 
 
 def throughput(encoders: int, vision_seconds: float, language_models: int, language_seconds: float) -> float:
-    """Requests per second: the slower of the two pools' [H Eq. 6]."""
+    """Returns requests per second: the rate of the slower pool [H Eq. 6]."""
     _require("vision_seconds", vision_seconds)
     _require("language_seconds", language_seconds)
     return min(encoders / vision_seconds, language_models / language_seconds)
 
 
 def cost_ratio(vision_to_language: float, price_ratio: float) -> float:
-    """Cost of two kinds of GPUs over that of one, at the same throughput and balanced [H Eq. 7].
+    """Returns the cost of two GPU types divided by the cost of one, at equal throughput and balanced pools [H Eq. 7].
 
     Args:
         vision_to_language: ρ, seconds of encoding per second of language.
-        price_ratio: γ, the price of the encoders' GPU over that of the language models'.
+        price_ratio: γ, the price of the encoders' GPU divided by that of the language models' GPU.
     """
     _require("vision_to_language", vision_to_language, least=0)
     _require("price_ratio", price_ratio)
@@ -61,7 +61,7 @@ def cost_ratio(vision_to_language: float, price_ratio: float) -> float:
 
 
 def cost_saving(vision_to_language: float, price_ratio: float) -> float:
-    """Which fraction is saved: ρ (1 - γ) / (ρ + 1) [H Eq. 8]. Negative if the encoders' GPU costs more."""
+    """Returns the saved fraction ρ (1 - γ) / (ρ + 1) [H Eq. 8]. Negative if the encoders' GPU costs more."""
     return 1 - cost_ratio(vision_to_language, price_ratio)
 
 

@@ -1,4 +1,4 @@
-"""What is to be seen of a plan: its executor graphs, and how the rate grows with the GPUs."""
+"""Builds the diagram of a plan: its executor graphs, and a chart of throughput against GPUs."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from cornserve_planner.strategies import strategy_rates
 
 REQUESTS = "requests"
 GRAPHS = 2
-"""Of so many kinds of cells at most, the largest ones, is the graph drawn."""
+"""Maximum number of executor graphs in a diagram. The largest cells are drawn."""
 WIDEST = 128
-"""GPUs."""
+"""Maximum number of GPUs in the chart."""
 
 
 def draw_plan(result: PlanResult, file: Path) -> None:
-    """Raises `InvalidInputError` if nothing draws that format, `OSError` if the file cannot be written."""
+    """Draws the diagram. Raises `InvalidInputError` for an unsupported format, and `OSError` if writing fails."""
     graphs = [
         graph_diagram(result.inputs.graph, result.inputs.problem, entry.plan, entry.count)
         for entry in result.deployment.instances[:GRAPHS]
@@ -38,7 +38,7 @@ def draw_plan(result: PlanResult, file: Path) -> None:
 
 
 def graph_diagram(graph: ExecutorGraph, problem: PlanningProblem, plan: Plan, count: int = 1) -> GraphDiagram:
-    """The options that a plan uses, and what passes between them; not what one option hands on to itself."""
+    """Builds the diagram of the options that a plan uses and the request rates between them."""
     busy = utilisation(problem, plan)
     boxes = {REQUESTS: DiagramBox(REQUESTS, [f"{plan.rate:.3g}/s"], 0.0)}
     for name, replicas in plan.replicas.items():
@@ -54,7 +54,7 @@ def graph_diagram(graph: ExecutorGraph, problem: PlanningProblem, plan: Plan, co
 
 
 def rate_chart(problem: PlanningProblem, cells: tuple[Cell, ...]) -> RateChart:
-    """Cells, their mixtures, and monoliths."""
+    """Builds the chart of cells, their mixtures, and monoliths."""
     most = min(WIDEST, 2 * cells[-1].gpus)
     smallest = min(cell.gpus for cell in cells if cell.rate)
     mixtures = [(float(gpus), most_requests(cells, gpus).rate) for gpus in range(smallest, most + 1)]
@@ -68,7 +68,7 @@ def rate_chart(problem: PlanningProblem, cells: tuple[Cell, ...]) -> RateChart:
 
 
 def _monoliths(problem: PlanningProblem, gpus: int) -> float:
-    """Requests per second."""
+    """Returns the requests per second of monoliths."""
     reached = strategy_rates(problem, Budget(gpus=gpus))
     return max((result.rate for result in reached if result.strategy.monolithic), default=0.0)
 

@@ -1,8 +1,8 @@
-"""Where the boxes and arrows of a graph go: in layers from left to right, with few crossings.
+"""Assigns positions to the boxes and arrows of a graph: in layers from left to right, with few crossings.
 
-The classical way (Sugiyama, Tagawa and Toda, 1981): a node stands one layer after the last of those it depends on, an
-edge over several layers gets a place of its own in each, and layers are sorted by where their neighbours stand. Edges
-that close a cycle are left out of that, and lead back.
+Uses the layered method of Sugiyama, Tagawa and Toda (1981). A node's layer is one more than the maximum layer of its
+predecessors. An edge that spans several layers gets a slot in each of them. Each layer is sorted by the mean position
+of its neighbours. Edges that close a cycle are ignored in this step and drawn backwards.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ SWEEPS = 8
 DiagramEdge = tuple[str, str]
 Point = tuple[float, float]
 _Slot = str | tuple[DiagramEdge, int]
-"""A node, or the place of an edge in a layer that it passes."""
+"""A node, or the slot of an edge in a layer that it crosses."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiagramLayout:
-    """In units of layers (x, from 0) and of rows (y, upwards, around 0)."""
+    """Positions in units of layers (x, from 0) and rows (y, upwards, centred at 0)."""
 
     positions: Mapping[str, Point]
     routes: Mapping[DiagramEdge, Sequence[Point]]
-    """Of each edge: from its node to its node, by way of the layers between them."""
+    """For each edge, the points from its start to its end, including its slots in the layers between them."""
     backward: frozenset[DiagramEdge] = frozenset()
-    """The edges that close a cycle, and so lead to the left."""
+    """Edges that close a cycle and point to the left."""
 
     @property
     def layers(self) -> int:
@@ -36,13 +36,13 @@ class DiagramLayout:
 
     @property
     def rows(self) -> float:
-        """How far apart the highest and the lowest place are, in rows."""
+        """The distance between the highest and the lowest position, in rows."""
         heights = [y for route in (*self.routes.values(), self.positions.values()) for _, y in route]
         return 1 + max(heights) - min(heights)
 
 
 def layout_graph(nodes: Sequence[str], edges: Sequence[DiagramEdge]) -> DiagramLayout:
-    """Raises `ValueError` if an edge leads to its own node, or to what is no node."""
+    """Raises `ValueError` for an edge from a node to itself, or with an unknown node."""
     backward = _backward_edges(nodes, edges)
     forward = {edge: edge[::-1] if edge in backward else edge for edge in edges}
     layer_of = _assign_layers(nodes, [*forward.values()])
@@ -71,7 +71,7 @@ def layout_graph(nodes: Sequence[str], edges: Sequence[DiagramEdge]) -> DiagramL
 
 
 def _backward_edges(nodes: Sequence[str], edges: Sequence[DiagramEdge]) -> frozenset[DiagramEdge]:
-    """The edges that lead back to where a walk along the others has come from, from the first node on."""
+    """Returns the edges that close a cycle, found by a depth-first search from the first node."""
     successors: dict[str, list[str]] = {node: [] for node in nodes}
     for start, end in edges:
         if start not in successors or end not in successors or start == end:
@@ -95,7 +95,7 @@ def _backward_edges(nodes: Sequence[str], edges: Sequence[DiagramEdge]) -> froze
 
 
 def _assign_layers(nodes: Sequence[str], edges: Sequence[DiagramEdge]) -> dict[str, int]:
-    """Of edges without a cycle."""
+    """Returns the layer of each node of an acyclic graph."""
     layer_of = dict.fromkeys(nodes, 0)
     for _ in nodes:
         for start, end in edges:
@@ -109,7 +109,7 @@ def _chain(edge: DiagramEdge, forward: DiagramEdge, layer_of: Mapping[str, int])
 
 
 def _sort_layers(layers: list[list[_Slot]], neighbours: Mapping[_Slot, Sequence[_Slot]]) -> None:
-    """Sorts each layer, in place, by the mean height of its neighbours in the layers that stand already."""
+    """Sorts each layer in place by the mean height of its neighbours in the previous layer of the sweep."""
     for sweep in range(SWEEPS):
         forward = sweep % 2 == 0
         order = layers if forward else layers[::-1]

@@ -1,7 +1,7 @@
-"""Documents that users write: YAML or JSON of a named format and version, read strictly.
+"""Base classes of files that users write: YAML or JSON with a format and a version.
 
-What is not understood is refused: unknown fields, fields that are given twice, numbers in quotation marks, NaN. A
-typing error in a model or a profile would otherwise show only as a worse plan.
+Parsing is strict: it rejects unknown fields, duplicate fields, numbers in quotation marks, and NaN. Otherwise, a typing
+error in a model or a profile would silently change the plan.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ FAMILY = "cornserve-planner"
 
 
 class DocumentPart(BaseModel):
-    """Of a document."""
+    """Base class of the parts of a document."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
 
 class Document(DocumentPart):
-    """Base of the documents. Subclasses name their kind: `format: cornserve-planner/KIND`."""
+    """Base class of documents. A subclass sets its `kind`: `format: cornserve-planner/KIND`."""
 
     kind: ClassVar[str]
     version: ClassVar[int] = 1
@@ -46,16 +46,17 @@ class Document(DocumentPart):
 
     @classmethod
     def read_shipped(cls, file: Traversable) -> Self:
-        """One that comes with the planner."""
+        """Reads a document from the package's data."""
         return cls.parse(file.read_text(encoding="utf-8"), source=file.name)
 
     @classmethod
     def parse(cls, text: str, source: str) -> Self:
-        """From text; `source` is what errors call it, and JSON if it ends so."""
+        """Parses a document. `source` names it in errors; a source ending in `.json` is parsed as JSON, otherwise as
+        YAML."""
         try:
             fields = _load(text, as_json=source.endswith(".json"))
             cls._pop_header(fields)
-            # Through JSON: there, strictness tells 1 from "1" and true, but takes lists as tuples.
+            # Through JSON, strict mode still distinguishes 1 from "1" and true, but accepts lists for tuples.
             return cls.model_validate_json(json.dumps(fields, default=str))
         except ValidationError as error:
             raise input_error_from(error, f"{FAMILY}/{cls.kind}").within(source) from error
@@ -80,7 +81,7 @@ class Document(DocumentPart):
             )
 
     def dump(self) -> str:
-        """As JSON that `parse` reads."""
+        """Returns JSON that `parse` accepts."""
         header = {"format": f"{FAMILY}/{self.kind}", "version": self.version}
         return json.dumps(header | self.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
 
@@ -103,7 +104,7 @@ def _load(text: str, *, as_json: bool) -> Any:
 
 
 def reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object. Raises `InvalidInputError` for a field that is given twice: JSON's readers take the last one."""
+    """Builds a JSON object. Raises `InvalidInputError` for a duplicate field, of which `json` would use the last."""
     fields: dict[str, Any] = {}
     for name, value in pairs:
         if name in fields:
@@ -117,7 +118,7 @@ def _refuse_constant(constant: str) -> NoReturn:
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Refuses fields that are given twice, of which YAML takes the last; reads 1e-3 as a number, as JSON does."""
+    """Rejects duplicate fields, of which YAML would use the last, and parses 1e-3 as a number, as JSON does."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
@@ -134,7 +135,7 @@ _StrictLoader.add_implicit_resolver(
 
 
 def input_error_from(error: ValidationError, kind: str) -> InvalidInputError:
-    """pydantic's first complaint, in our words: the others often follow from it."""
+    """Converts the first pydantic error. The other errors often follow from it."""
     found = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in found["loc"]) or "document"
     if found["type"] == "missing":

@@ -1,18 +1,18 @@
-"""What the planner refuses, and why, each in one line."""
+"""Errors of the planner. Each message fits in one line."""
 
 from __future__ import annotations
 
 
 class PlannerError(Exception):
-    """Something that the planner cannot do."""
+    """Base class of the planner's errors."""
 
 
 class InvalidInputError(PlannerError):
-    """Something that is wrong with what the planner was given.
+    """An input of the planner is invalid.
 
     Args:
-        where: the field, as a user finds it: `qwen.yaml: options.encoder.gpus`.
-        reason: what is wrong with it, and what would be right.
+        where: the file and field, as in `qwen.yaml: options.encoder.gpus`.
+        reason: the problem, and how to fix it.
     """
 
     def __init__(self, where: str, reason: str) -> None:
@@ -21,16 +21,16 @@ class InvalidInputError(PlannerError):
         self.reason = reason
 
     def within(self, source: str) -> InvalidInputError:
-        """The same, of a field of `source`."""
+        """Returns the same error, with `source` added before the field."""
         return InvalidInputError(f"{source}: {self.where}", self.reason)
 
 
 class InfeasibleError(PlannerError):
-    """No plan can do what was asked for.
+    """No plan satisfies the request.
 
     Args:
         constraint: the constraint that cannot be met.
-        reason: why, with the numbers: what is needed and what there is.
+        reason: the required and the available amounts.
     """
 
     def __init__(self, constraint: str, reason: str) -> None:
@@ -40,4 +40,4 @@ class InfeasibleError(PlannerError):
 
 
 class NoPlanFoundError(PlannerError):
-    """The solver's time was over before it had found a plan; there may be one."""
+    """The solver reached its time limit before it found a plan. A plan may exist."""

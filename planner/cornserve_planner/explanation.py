@@ -1,4 +1,4 @@
-"""Why a plan is what it is: what limits it, how much is used, how far it is from what could be."""
+"""Explains a plan: its limits, the utilisation of its replicas, and the alternatives."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from cornserve_planner.solve.milp import capacity
 from cornserve_planner.strategies import StrategyResult, strategy_costs, strategy_rates
 
 FULL = 1e-6
-"""An option with less than this of its time to spare is fully used."""
+"""Options within this relative distance of the highest utilisation are fully used."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanExplanation:
-    """What there is to say of a plan.
+    """The explanation of a plan.
 
     Args:
-        utilisation: of each option, at the plan's rate: the fraction of its replicas' time that is used.
-        limiting: the options that are fully used when the plan serves all that it can.
-        one_more: requests per second that one more replica of an option would add to what the plan can serve.
-        binding: the constraint that keeps the plan from being better, in words.
-        strategies: what fixed strategies reach, best first.
-        excluded: options that do not fit their GPUs, and why.
+        utilisation: by option, the fraction of its replicas' time that is used at the plan's rate.
+        limiting: options that are fully used when the plan serves its capacity.
+        one_more: by option, the requests per second that one more replica would add to the capacity.
+        binding: text that names the constraint that prevents a better plan.
+        strategies: results of fixed strategies, best first.
+        excluded: options that do not fit their GPUs, with the reason.
     """
 
     plan: Plan
@@ -38,7 +38,7 @@ class PlanExplanation:
 
     @property
     def gain(self) -> float | None:
-        """How many times as good as the best fixed strategy the plan is; None if there is none."""
+        """Improvement over the best fixed strategy, as a factor; None if no fixed strategy exists."""
         if not self.strategies:
             return None
         best = self.strategies[0].value(self.plan.objective)
@@ -46,7 +46,7 @@ class PlanExplanation:
 
 
 def explain_plan(problem: PlanningProblem, plan: Plan, budget: Budget | None = None) -> PlanExplanation:
-    """Explains a plan that was solved for `problem`, within `budget` if there was one."""
+    """Explains a plan that was solved for `problem`, within `budget` if given."""
     budget = budget or Budget()
     used = utilisation(problem, plan)
     highest = max(used.values())
@@ -71,7 +71,7 @@ def explain_plan(problem: PlanningProblem, plan: Plan, budget: Budget | None = N
 
 
 def utilisation(problem: PlanningProblem, plan: Plan) -> dict[str, float]:
-    """The fraction of its replicas' time that a plan uses of each option: seconds per second and replica."""
+    """Returns, by option, the fraction of its replicas' time that a plan uses."""
     seconds = {(path.type, path.name): path.seconds for path in problem.paths}
     busy = dict.fromkeys(plan.replicas, 0.0)
     for entry in plan.rates:

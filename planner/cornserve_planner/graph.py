@@ -1,7 +1,7 @@
-"""The executor graph: which components a model has, how they can be deployed, and which paths requests can take.
+"""The executor graph: a model's components, its deployment options, and the paths of requests.
 
-Nodes are deployment options, edges data dependencies [C §4.2]. The paths are given, not enumerated: n components have
-2^n - 1 possible options, of which few make sense.
+Nodes are deployment options, edges are data dependencies [C §4.2]. The paths are declared instead of enumerated: n
+components have 2^n - 1 possible options, and few of them are useful.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from cornserve_planner.errors import InvalidInputError
 ARROW = " → "
 
 Edge = tuple[str, str]
-"""From a deployment option to one that takes its output."""
+"""A deployment option, and another one that consumes its output."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelComponent:
-    """One part of a model, the finest that some option separates. `after`: whose output it takes."""
+    """A part of a model, the smallest unit that an option separates. `after` names the components whose output it
+    consumes."""
 
     name: str
     after: tuple[str, ...] = ()
@@ -28,11 +29,11 @@ class ModelComponent:
 
 @dataclass(frozen=True, slots=True)
 class DeploymentOption:
-    """One way to run one or more components on one executor.
+    """A way to run one or more components in one executor.
 
     Args:
-        gpus: how many GPUs a replica takes.
-        gpu: the type of these GPUs, where there are several.
+        gpus: GPUs of a replica.
+        gpu: the type of these GPUs; None for any type.
     """
 
     name: str
@@ -42,8 +43,9 @@ class DeploymentOption:
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
-    """Deployment options in the order of the data. A request skips those that run nothing it needs."""
+class DeclaredPath:
+    """A declared path: deployment options in the order of the data. A request skips options whose components it does
+    not need."""
 
     options: tuple[str, ...]
 
@@ -62,7 +64,7 @@ class RequestType:
 
 @dataclass(frozen=True, slots=True)
 class PathStep:
-    """An option's role on a path: which of its components it runs there, in the model's order."""
+    """An option on a path, and the components it runs there, in the model's order."""
 
     option: str
     role: tuple[str, ...]
@@ -70,24 +72,24 @@ class PathStep:
 
 @dataclass(frozen=True, slots=True)
 class ValidPath:
-    """How requests of a type can be served: every component once, in the model's order [C App. B].
+    """A way to serve a request type: every component once, in the model's order [C App. B].
 
     Args:
-        path: the first declared path that comes to this for the type; several can, since options are skipped.
+        path: the first declared path that results in these steps. Several can, because requests skip options.
     """
 
     type: RequestType
-    path: Path
+    path: DeclaredPath
     steps: tuple[PathStep, ...]
 
 
 @dataclass(frozen=True)
 class ExecutorGraph:
-    """Raises `InvalidInputError` for duplicates, unknown names, cycles, and paths that run nothing."""
+    """Raises `InvalidInputError` for duplicates, unknown names, cycles, and empty paths."""
 
     components: tuple[ModelComponent, ...]
     options: tuple[DeploymentOption, ...]
-    paths: tuple[Path, ...]
+    paths: tuple[DeclaredPath, ...]
     _after: dict[str, frozenset[str]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -105,13 +107,13 @@ class ExecutorGraph:
 
     @cached_property
     def edges(self) -> frozenset[Edge]:
-        """Pairs of options of which the second takes data from the first, on some path."""
+        """Pairs of options where, on some path, the second consumes data of the first."""
         return frozenset(
             edge for path in self.paths for edge in self.transfers(self._walk(path, self._components_of(path))[0])
         )
 
     def transfers(self, steps: tuple[PathStep, ...]) -> tuple[Edge, ...]:
-        """Between which options of a path data goes: where a component needs the output of another's role."""
+        """Returns the pairs of options on a path between which data is transferred."""
         present = frozenset(component for step in steps for component in step.role)
         runs = {component: index for index, step in enumerate(steps) for component in step.role}
         pairs = {
@@ -123,9 +125,9 @@ class ExecutorGraph:
         return tuple((steps[producer].option, steps[consumer].option) for producer, consumer in sorted(pairs))
 
     def valid_paths(self, request_type: RequestType) -> tuple[ValidPath, ...]:
-        """The paths that serve a type; those that come to the same for it count once.
+        """Returns the paths that serve a type. Paths with the same steps are returned once.
 
-        Raises `InvalidInputError` if the type needs a component that the model does not have, or has no path.
+        Raises `InvalidInputError` if the type needs an unknown component or has no path.
         """
         where = f"types.{request_type.name}"
         known = {component.name for component in self.components}
@@ -142,9 +144,13 @@ class ExecutorGraph:
             raise InvalidInputError(where, f"has no path: {self._why_none(request_type)}")
         return tuple(found.values())
 
-    def _walk(self, path: Path, needed: frozenset[str]) -> tuple[tuple[PathStep, ...], frozenset[str]]:
-        """The roles on a path, and what remains to be run after it. An option runs what it can of what is left and
-        has its inputs [C App. C, Algorithm 3]; so E → EL encodes in E, and EL only decodes."""
+    def _walk(self, path: DeclaredPath, needed: frozenset[str]) -> tuple[tuple[PathStep, ...], frozenset[str]]:
+        """Returns the steps of a path, and the components that remain after it.
+
+        An option runs all remaining components whose inputs are available [C App. C, Algorithm 3]. On the path E → EL,
+        E
+        encodes and EL only decodes.
+        """
         left, steps = needed, []
         for option in path.options:
             possible = left.intersection(self.option[option].components)
@@ -156,11 +162,11 @@ class ExecutorGraph:
                 left -= possible
         return tuple(steps), left
 
-    def _components_of(self, path: Path) -> frozenset[str]:
+    def _components_of(self, path: DeclaredPath) -> frozenset[str]:
         return frozenset(component for option in path.options for component in self.option[option].components)
 
     def _direct_inputs(self, component: str, present: frozenset[str]) -> frozenset[str]:
-        """Whose output a component takes where only some components are present: absent ones are passed through."""
+        """Returns the components whose output a component consumes, replacing absent components by their own inputs."""
         after = next(found.after for found in self.components if found.name == component)
         inputs: frozenset[str] = frozenset()
         for before in after:

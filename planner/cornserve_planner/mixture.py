@@ -1,13 +1,13 @@
-"""Mixtures of cells: fewest GPUs for a rate, or most requests within a number of GPUs [C §4.3].
+"""Mixtures of cells: fewest GPUs for a rate, or the maximum rate for a number of GPUs [C §4.3].
 
-The paper's greedy Algorithm 2 for the first is not optimal. It takes the largest cell that does not exceed what is
-missing: of cells (1 GPU, 1.0 req/s) and (2 GPUs, 2.9 req/s), for 2.5 req/s, three small ones, where one large one is
-enough. Where the smallest cell serves nothing, it never ends.
+For the fewest GPUs, the paper's greedy Algorithm 2 is not optimal. It repeatedly adds the largest cell that does not
+exceed the missing rate. With the cells (1 GPU, 1.0 req/s) and (2 GPUs, 2.9 req/s) and a target of 2.5 req/s, it uses
+three small cells, although one large cell is enough. If the smallest cell has rate 0, it does not terminate.
 
-An exact recursion takes as long as there are sizes. Let the largest cell serve r, and q = floor(target / r). Some best
-mixture holds at least q of it: smaller cells that together serve r or more take at least as many GPUs, and since sizes
-are powers of two, some of them take exactly as many and serve no more than it does. Less than r is then missing:
-either one more of the largest closes it, or smaller ones do, by the same rule.
+The exact recursion needs one step for each size. Let r be the rate of the largest cell and q = floor(target / r). An
+optimal mixture with at least q of these cells exists: smaller cells with a total rate of r or more need at least as
+many GPUs, and because sizes are powers of two, a subset of them has exactly the same number of GPUs and serves at most
+r. The remaining rate is less than r: it is served by one more of the largest cell or, recursively, by smaller ones.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from cornserve_planner.cells import Cell, efficient_cells
 from cornserve_planner.errors import InfeasibleError, InvalidInputError
 
 RATE_TOLERANCE = Fraction(1, 10**9)
-"""By which fraction a mixture may miss its target: what rounding does to a target such as 0.1 + 0.2."""
+"""Relative tolerance of a mixture's rate, for rounding errors in targets such as 0.1 + 0.2."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """How many cells of each size run: `counts` by GPUs of a cell."""
+    """The number of running cells of each size: `counts` by GPUs of a cell."""
 
     counts: Mapping[int, int]
     gpus: int
@@ -34,9 +34,9 @@ class Mixture:
 
 
 def fewest_gpus(cells: Iterable[Cell], rate: float) -> Mixture:
-    """The mixture that serves `rate` on the fewest GPUs; of several, one with the most headroom.
+    """Returns the mixture that serves `rate` on the fewest GPUs, and among those the one with the highest rate.
 
-    Raises `InfeasibleError` if no cell serves anything.
+    Raises `InfeasibleError` if all cells have rate 0.
     """
     if not (math.isfinite(rate) and rate >= 0):
         raise InvalidInputError("rate", f"must be a number of at least 0, not {rate}")
@@ -47,7 +47,7 @@ def fewest_gpus(cells: Iterable[Cell], rate: float) -> Mixture:
 
 
 def most_requests(cells: Iterable[Cell], gpus: int) -> Mixture:
-    """The mixture with the highest rate on at most `gpus` GPUs: the number's digits to the base two.
+    """Returns the mixture with the highest rate on at most `gpus` GPUs: the binary digits of the number.
 
     Raises `InfeasibleError` if no cell fits.
     """
@@ -64,17 +64,17 @@ def most_requests(cells: Iterable[Cell], gpus: int) -> Mixture:
 
 
 def minimum_rate(rate: float) -> Fraction:
-    """What a mixture has to serve for a target."""
+    """Returns the minimum rate of a mixture for a target."""
     return Fraction(rate) * (1 - RATE_TOLERANCE)
 
 
 def total_rate(cells: Iterable[Cell], counts: Mapping[int, int]) -> Fraction:
-    """Exactly, in requests per second."""
+    """Returns the exact total of requests per second."""
     return sum((Fraction(cell.rate) * counts.get(cell.gpus, 0) for cell in cells), Fraction())
 
 
 def _close(missing: Fraction, cells: tuple[Cell, ...]) -> tuple[float, dict[int, int]]:
-    """The fewest GPUs that serve what is missing, and their mixture."""
+    """Returns the fewest GPUs that serve the missing rate, and their mixture."""
     if missing <= 0:
         return 0, {}
     if not cells:

@@ -1,4 +1,4 @@
-"""The document that describes a model: components, deployment options and paths."""
+"""The file that describes a model: components, deployment options and paths."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field
 
 from cornserve_planner.document import Document, DocumentPart
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.graph import DeploymentOption, ExecutorGraph, ModelComponent, Path
+from cornserve_planner.graph import DeploymentOption, ExecutorGraph, ModelComponent
 from cornserve_planner.workload.request_types import Modalities
 
 Name = Annotated[str, Field(min_length=1, max_length=100)]
@@ -22,17 +22,17 @@ def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 Components = Annotated[tuple[Name, ...], Field(min_length=1), AfterValidator(_each_once)]
-"""Names of a model's, in no order, each once."""
+"""Distinct names of components; the order has no meaning."""
 
 
 class ComponentEntry(DocumentPart):
-    """`after`: the components whose output this one takes."""
+    """A component. `after` names the components whose output it consumes."""
 
     after: tuple[Name, ...] = ()
 
 
 class OptionEntry(DocumentPart):
-    """`gpu` names the GPU type that a replica's GPUs are of; without it, any."""
+    """A deployment option. `gpu` is the GPU type of its replicas; None for any type."""
 
     components: tuple[Name, ...] = Field(min_length=1)
     gpus: int = Field(default=1, ge=1)
@@ -51,7 +51,7 @@ class ModelDocument(Document):
     paths:
       - [EL]
       - [E, EL]
-    modalities: # optional: what requests of a file need
+    modalities: # optional: the components that each modality of a request needs
       always: [llm]
       inputs: {image: [encoder]}
     """
@@ -66,13 +66,13 @@ class ModelDocument(Document):
     modalities: Modalities | None = None
 
     def graph(self) -> ExecutorGraph:
-        """Raises `InvalidInputError`, as `read` and `parse` have done before."""
+        """Returns the executor graph, which was validated when the document was parsed."""
         return ExecutorGraph(
             components=tuple(ModelComponent(name, entry.after) for name, entry in self.components.items()),
             options=tuple(
                 DeploymentOption(name, entry.components, entry.gpus, entry.gpu) for name, entry in self.options.items()
             ),
-            paths=tuple(Path(options) for options in self.paths),
+            paths=tuple(DeclaredPath(options) for options in self.paths),
         )
 
     def model_post_init(self, _: object) -> None:

@@ -1,4 +1,4 @@
-"""A plan: how many replicas of each deployment option, and the rate on each path [C §4.1]."""
+"""A plan: the number of replicas of each deployment option, and the rate on each path [C §4.1]."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ NonNegative = Annotated[float, Field(ge=0)]
 
 
 class Objective(StrEnum):
-    """What is optimised. Ties go to fewer GPUs, then to fewer kinds of executors, where a search finds such a plan."""
+    """The optimised quantity.
+
+    Ties are broken by fewer GPUs, then by fewer kinds of executors, as far as a bounded search finds such a plan.
+    """
 
     RATE = "rate"
-    """Most requests per second within a budget."""
+    """Maximum requests per second within a budget."""
     GPUS = "gpus"
     """Fewest GPUs for a rate."""
     DOLLARS = "dollars"
@@ -24,7 +27,7 @@ class Objective(StrEnum):
 
 
 class PathRate(DocumentPart):
-    """Requests of a type per second on a path: x_{t,p} of [C App. B]."""
+    """Requests per second of a type on a path: x_{t,p} of [C App. B]."""
 
     type: str
     path: str
@@ -32,19 +35,19 @@ class PathRate(DocumentPart):
 
 
 class Plan(Document):
-    """`format: cornserve-planner/plan`. A solved problem: what to run, and how good it is known to be.
+    """`format: cornserve-planner/plan`. A solution of a planning problem, with its bound.
 
     Args:
-        rate: requests per second that the paths' rates add up to. Where a rate was asked for, it is that one, or a few
-            millionths less: solvers take so much for equal. It is never more than the replicas can serve.
-        capacity: requests per second that these replicas can serve at most; the rate, where rate was the objective.
-        gpus: GPUs of all replicas together, and `dollars` their price per hour, where every option has one.
-        value: what the objective comes to.
+        rate: sum of the rates on all paths. For a target rate, the target minus a few millionths that solvers tolerate;
+            never more than the capacity.
+        capacity: maximum requests per second that the replicas can serve. For the objective `rate`, equal to it.
+        gpus: GPUs of all replicas. `dollars` is their price per hour, if every option has one.
+        value: value of the objective.
         bound: no plan has a better value than this.
-        relaxation: the value if fractions of replicas could run: what is lost to whole replicas is the difference.
+        relaxation: value with fractional replicas. The difference is the cost of whole replicas.
         proven: whether the solver closed the gap between value and bound.
-        ties_settled: whether it is known that no plan of this value has fewer GPUs, or as many and fewer kinds of
-            executors. The search for one is bounded; of placements on nodes it is not made.
+        ties_settled: whether no plan of the same value is known to need fewer GPUs, or the same number and fewer kinds
+            of executors. The search is bounded, and is skipped for placements on nodes.
     """
 
     kind = "plan"
@@ -66,16 +69,16 @@ class Plan(Document):
 
     @property
     def gap(self) -> float:
-        """By which fraction of the bound the value may be off the optimum: 0 is proven optimal."""
+        """Relative distance between value and bound: 0 means proven optimal."""
         return abs(self.bound - self.value) / max(abs(self.bound), abs(self.value), 1e-12)
 
     @property
     def integrality_gap(self) -> float:
-        """By which fraction of its value the plan could be better if fractions of replicas could run."""
+        """Relative improvement that fractional replicas would allow."""
         return abs(self.relaxation - self.value) / max(abs(self.value), 1e-12)
 
     def shares_of(self, request_type: str) -> dict[str, float]:
-        """With which probability requests of a type take which path [C §5.3]."""
+        """Returns the probability of each path for requests of a type [C §5.3]."""
         rates = {entry.path: entry.rate for entry in self.rates if entry.type == request_type}
         total = sum(rates.values())
         return {path: rate / total for path, rate in rates.items()} if total else {}

@@ -1,6 +1,6 @@
-"""Pictures: an executor graph with replicas and rates, and throughput against GPUs.
+"""Draws the diagram with matplotlib: executor graphs, and throughput against GPUs.
 
-The only module that loads matplotlib. It takes what is to be seen, not plans: `diagram.py` says what that is.
+This is the only module that imports matplotlib. `diagram.py` computes the contents.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from cornserve_planner.diagram_layout import DiagramEdge, DiagramLayout, Point, 
 
 STYLE = {
     "font.size": 9,
-    "svg.fonttype": "none",  # text stays text
-    "svg.hashsalt": "cornserve",  # the same plan gives the same file
+    "svg.fonttype": "none",  # keep text as text
+    "svg.hashsalt": "cornserve",  # make the file deterministic
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
@@ -43,7 +43,7 @@ class DiagramBox:
     title: str
     lines: Sequence[str]
     utilisation: float
-    """Of its replicas' time: 0 to 1."""
+    """The used fraction of its replicas' time, from 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class GraphDiagram:
 class ChartCurve:
     label: str
     points: Sequence[Point]
-    """GPUs, and requests per second."""
+    """Pairs of GPUs and requests per second."""
     marks_only: bool = False
 
 
@@ -69,11 +69,11 @@ class RateChart:
 
 
 def draw(file: Path, graphs: Sequence[GraphDiagram], rates: RateChart | None = None) -> None:
-    """Writes one picture, above one another, in the format that the file's name ends with (.svg, .png, .pdf).
+    """Draws all diagrams below each other in one file. Its suffix (.svg, .png, .pdf) selects the format.
 
     Raises:
-        OSError: it cannot be written.
-        ValueError: nothing draws that format.
+        OSError: the file cannot be written.
+        ValueError: the format is not supported.
     """
     layouts = [layout_graph([*graph.boxes], [*graph.rates]) for graph in graphs]
     sizes = [_inches(positioned) for positioned in layouts] + ([(7.0, 3.6)] if rates is not None else [])
@@ -129,12 +129,15 @@ def _draw_box(axes: Any, center: Point, box: DiagramBox) -> None:
 
 
 def _share_of_box(axes: Any, corner: Point, share: float) -> Any:
-    """From the unit square to the part of a box that is filled, from the left."""
+    """Returns the transform from the unit square to the filled part of a box, from the left."""
     return Affine2D().scale(BOX[0] * min(1.0, share), BOX[1]).translate(*corner) + axes.transData
 
 
 def _ports(positioned: DiagramLayout) -> dict[tuple[DiagramEdge, int], float]:
-    """How far from the middle of its boxes' sides an arrow begins (0) and ends (-1), in rows, so that none overlap."""
+    """Returns the vertical offsets of arrow starts (0) and ends (-1) from the middle of a box's side, in rows.
+
+    The offsets are different for all arrows on one side.
+    """
     by_side: dict[tuple[str, bool], list[tuple[DiagramEdge, int]]] = {}
     for edge in positioned.routes:
         for end in (0, -1):
@@ -164,7 +167,7 @@ def _draw_arrow(axes: Any, points: Sequence[Point], rate: float, share: float) -
     axes.add_patch(arrow)
     passed = points[1:-1]
     (x0, y0), (x1, y1) = points[0], points[1]
-    along = 0.5 if x0 < x1 else 0.25  # beside the label of an arrow that leads the other way
+    along = 0.5 if x0 < x1 else 0.25  # next to the label of an opposite arrow
     where = passed[len(passed) // 2] if passed else (x0 + along * (x1 - x0), y0 + along * (y1 - y0))
     axes.text(
         *(*where, f"{rate:.3g}/s"),

@@ -1,4 +1,4 @@
-"""What a solver needs: options and what they cost, types and their shares, and the seconds that paths take."""
+"""The planning problem: options and their costs, request types and their shares, and the seconds of each path."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.graph import DeploymentOption, ExecutorGraph, PathStep, RequestType
 
 SHARES_TOLERANCE = 1e-6
-"""By how much shares may miss 1: what rounding in a file does."""
+"""Tolerance of the sum of shares, for rounding in files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +19,8 @@ class GpuType:
     """A type of GPU.
 
     Args:
-        memory: of one GPU, in bytes; None if it is not to be checked.
-        price: of one GPU for one hour, in dollars; None if unknown.
+        memory: bytes of one GPU; None to skip the memory check.
+        price: dollars per hour of one GPU; None if unknown.
     """
 
     name: str
@@ -30,9 +30,9 @@ class GpuType:
 
 @dataclass(frozen=True, slots=True)
 class RequestPath:
-    """A valid path of a type, with the seconds of a replica's time that a request takes of each option on it.
+    """A valid path of a request type, with the seconds of a replica's time that a request needs on each option.
 
-    `seconds` is 1/w_{s,t,p} of [C App. B]; `steps` are the roles they are for.
+    `seconds` is 1/w_{s,t,p} of [C App. B]. `steps` lists the components that each option runs.
     """
 
     type: str
@@ -46,9 +46,9 @@ class PlanningProblem:
     """A planning problem without topology [C App. B], for any budget or target rate.
 
     Args:
-        shares: of the request types, π_t; they add up to 1.
-        gpus: the GPU types, by name; options that name none need none.
-        memory: bytes that an option needs on each GPU of a replica, where it is known.
+        shares: π_t by request type; their sum is 1.
+        gpus: GPU types by name.
+        memory: by option, the bytes needed on each GPU of a replica, if known.
     """
 
     options: tuple[DeploymentOption, ...]
@@ -71,10 +71,10 @@ class PlanningProblem:
         gpus: Iterable[GpuType] = (),
         memory: Mapping[str, float] | None = None,
     ) -> PlanningProblem:
-        """The problem of a graph and a workload.
+        """Builds the problem of a graph and a workload.
 
         Args:
-            seconds: of a replica's time that a request of a type takes at a step of its path.
+            seconds: returns the seconds of a replica's time that a request of a type needs at a step of its path.
         """
         paths = []
         for request_type in shares:
@@ -97,21 +97,21 @@ class PlanningProblem:
 
     @cached_property
     def excluded(self) -> dict[str, str]:
-        """Options that do not fit their GPUs, and why."""
+        """Options that do not fit their GPUs, with the reason."""
         return {option.name: reason for option in self.options if (reason := self._why_too_large(option)) is not None}
 
     @cached_property
     def usable(self) -> tuple[RequestPath, ...]:
-        """The routes whose options all fit."""
+        """The paths whose options all fit."""
         return tuple(path for path in self.paths if not self.excluded.keys() & path.seconds.keys())
 
     def restricted_to(self, options: Iterable[str]) -> PlanningProblem:
-        """The same problem with only these options. A type may be left without a route: then it is infeasible."""
+        """Returns the same problem with only these options. It is infeasible if a type is left without a path."""
         kept = frozenset(options)
         return replace(self, paths=tuple(path for path in self.paths if kept >= path.seconds.keys()))
 
     def price(self, option: DeploymentOption) -> float:
-        """Dollars that a replica costs per hour. Raises `InvalidInputError` if its GPUs have no price."""
+        """Returns the dollars per hour of a replica. Raises `InvalidInputError` if its GPUs have no price."""
         gpu = self.gpus.get(option.gpu or "")
         if gpu is None or gpu.price is None:
             raise InvalidInputError(
@@ -121,7 +121,7 @@ class PlanningProblem:
         return gpu.price * option.gpus
 
     def dollars(self, replicas: Mapping[str, int]) -> float | None:
-        """What replicas cost per hour; None where a price is unknown."""
+        """Returns the dollars per hour of replicas; None if a price is unknown."""
         costs = [
             (self.gpus.get(self.option[name].gpu or ""), self.option[name].gpus * n) for name, n in replicas.items()
         ]

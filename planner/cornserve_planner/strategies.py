@@ -1,7 +1,7 @@
-"""What fixed strategies reach: the whole model in one executor, its components apart, and what is between.
+"""Fixed strategies: the whole model in one executor, each component in its own, and combinations.
 
-A fixed strategy runs every component on one deployment option, so that every request of a type takes the same path:
-monolith, E/PD, EP/D, E/P/D and so on [C §7.3]. Each is a restriction of the same problem; no plan may be worse.
+A fixed strategy runs every component on one deployment option, so all requests of a type take the same path: monolith,
+E/PD, EP/D, E/P/D and so on [C §7.3]. Each is a restriction of the planning problem, so no optimal plan is worse.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from cornserve_planner.problem import PlanningProblem, RequestPath
 from cornserve_planner.solve.budget import Budget
 
 ROUNDING_TOLERANCE = 1e-9
-"""Of a replica's time: as much more than it has counts as what it has."""
+"""Relative tolerance of a replica's time."""
 
 
 @dataclass(frozen=True, slots=True)
 class FixedStrategy:
-    """Deployment options that together run every component that is needed once."""
+    """Deployment options that together run every needed component exactly once."""
 
     options: tuple[str, ...]
 
@@ -35,10 +35,10 @@ class FixedStrategy:
 
 @dataclass(frozen=True, slots=True)
 class StrategyResult:
-    """What a strategy comes to.
+    """The rate and cost of a strategy.
 
     Args:
-        even: whether GPUs are divided evenly among its options, not as its requests need them.
+        even: whether GPUs are divided evenly among its options instead of by load.
     """
 
     strategy: FixedStrategy
@@ -53,7 +53,7 @@ class StrategyResult:
         return f"{self.strategy.name}, evenly" if self.even else self.strategy.name
 
     def value(self, objective: Objective) -> float:
-        """Infinite dollars where a price is unknown."""
+        """Returns the value of the objective; infinite dollars if a price is unknown."""
         match objective:
             case Objective.RATE:
                 return self.rate
@@ -64,7 +64,7 @@ class StrategyResult:
 
 
 def fixed_strategies(problem: PlanningProblem) -> tuple[FixedStrategy, ...]:
-    """All of them: one route for each type, such that no two options run the same component."""
+    """Returns all strategies: one path for each type, such that no component runs on two options."""
     found: dict[frozenset[str], None] = {frozenset(): None}
     for kind, share in problem.shares.items():
         if share > 0:
@@ -77,8 +77,10 @@ def fixed_strategies(problem: PlanningProblem) -> tuple[FixedStrategy, ...]:
 
 
 def strategy_rates(problem: PlanningProblem, budget: Budget) -> tuple[StrategyResult, ...]:
-    """What each strategy serves within a budget, best first. Those that do not fit are left out, and so are those that
-    the budget does not limit."""
+    """Returns the rate of each strategy within a budget, best first.
+
+    Omits strategies that do not fit in the budget, or that the budget does not limit.
+    """
     reached = []
     for strategy in fixed_strategies(problem):
         load = _load(problem, strategy)
@@ -95,7 +97,7 @@ def strategy_rates(problem: PlanningProblem, budget: Budget) -> tuple[StrategyRe
 def strategy_costs(
     problem: PlanningProblem, rate: float, objective: Objective = Objective.GPUS
 ) -> tuple[StrategyResult, ...]:
-    """What each strategy takes for a rate, cheapest first."""
+    """Returns the cost of each strategy for a rate, cheapest first."""
     reached = []
     for strategy in fixed_strategies(problem):
         load = _load(problem, strategy)
@@ -114,7 +116,7 @@ def _once(problem: PlanningProblem, options: frozenset[str]) -> bool:
 
 
 def _load(problem: PlanningProblem, strategy: FixedStrategy) -> dict[str, float]:
-    """Seconds that a mean request takes of each option."""
+    """Returns, by option, the seconds that the mean request needs."""
     load = dict.fromkeys(strategy.options, 0.0)
     for kind, share in problem.shares.items():
         if share > 0:
@@ -131,7 +133,7 @@ def _route(problem: PlanningProblem, strategy: FixedStrategy, kind: str) -> Requ
 def _fill(
     problem: PlanningProblem, budget: Budget, load: Mapping[str, float], replicas: Mapping[str, int]
 ) -> dict[str, int]:
-    """One more replica of the option that limits the rate, for as long as the budget allows: no fewer reach a rate."""
+    """Adds replicas of the slowest option as long as the budget allows. No fewer replicas reach the same rate."""
     filled = dict(replicas)
     while True:
         slowest = min(load, key=lambda name: filled[name] / load[name])

@@ -1,7 +1,8 @@
-"""How many bytes a request sends along each edge of its path: what a placement on nodes has to carry [C App. A].
+"""Bytes that a request sends along each edge of its path, for placement on nodes [C App. A].
 
-It follows from the sizes of the model and of the request. Encoders hand on embeddings, a prefill keys and values of the
-whole prompt, a language model its hidden states to what generates from them.
+They follow from the sizes of the model and the request. An encoder sends embeddings, a prefill sends the keys and
+values
+of the prompt, and a language model sends its hidden states to a generator.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from cornserve_planner.transfer import embedding_bytes, hidden_state_bytes, kv_c
 
 @dataclass(frozen=True, slots=True)
 class RequestTokens:
-    """Of a request that needs everything; one that does not need an encoder lacks its tokens.
+    """Token counts of a request that needs all components. Requests that skip an encoder lack its tokens.
 
     Args:
-        media: that an encoder makes, by component.
+        media: tokens by encoder.
     """
 
     text: int
@@ -33,16 +34,16 @@ class RequestTokens:
 
 
 CORNSERVE_TABLE_1 = RequestTokens(1000, 100, {"image_encoder": 600, "video_encoder": 10_000, "audio_encoder": 200})
-"""[C Table 1, footnote 2]."""
+"""Token counts of [C Table 1, footnote 2]."""
 
 
 @dataclass(frozen=True, slots=True)
 class EdgeBytes:
-    """Calling it with a route makes it what planning with topology asks for.
+    """Computes the bytes on each edge of a path. Callable as the `traffic` argument of `solve.topology`.
 
     Args:
-        decoder: the model's language model: its hidden dimension is that of what encoders make.
-        others: bytes that other components hand on, by name.
+        decoder: the language model. Its hidden dimension is also that of the embeddings.
+        others: output bytes of other components, by name.
     """
 
     graph: ExecutorGraph

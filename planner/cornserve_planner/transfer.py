@@ -1,7 +1,7 @@
-"""What goes from one executor to the next, in bytes, and whether a link can carry it [H §4.1, §4.2].
+"""Bytes that executors transfer, and the feasibility of a transfer over a link [H §4.1, §4.2].
 
-Where a model is cut decides how much: behind an encoder its embeddings, behind a prefill keys and values of every
-layer, behind a thinker its hidden states.
+The position of the cut determines the size: embeddings after an encoder, keys and values of all layers after a prefill,
+hidden states after a thinker.
 """
 
 from __future__ import annotations
@@ -13,31 +13,32 @@ from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.profiles.architecture import DecoderShape
 
 BYTES = 2
-"""Of a value in FP16 or BF16."""
+"""Bytes of a value in FP16 or BF16."""
 
 
 def kv_cache_bytes(decoder: DecoderShape, context: int, bytes_per_value: float = BYTES) -> float:
-    """Keys and values of a context: D_KV [H Eq. 1]. What a prefill hands to a decode.
+    """Returns D_KV: the keys and values of a context, which a prefill sends to a decode [H Eq. 1].
 
     Args:
-        context: tokens of text and media.
+        context: text and media tokens.
     """
     _require("context", context)
     return decoder.kv_values_per_token * context * bytes_per_value
 
 
 def embedding_bytes(hidden: int, tokens: int, bytes_per_value: float = BYTES) -> float:
-    """Embeddings of a medium: D_emb [H §4.1]. What an encoder hands to a language model of that hidden dimension."""
+    """Returns D_emb: the embeddings of a medium, which an encoder sends to a language model [H §4.1]."""
     _require("hidden", hidden)
     _require("tokens", tokens)
     return hidden * tokens * bytes_per_value
 
 
 def hidden_state_bytes(decoder: DecoderShape, tokens: int, states: int = 1, bytes_per_value: float = BYTES) -> float:
-    """Hidden states of so many tokens. What a thinker hands to a talker.
+    """Returns the bytes of the hidden states that a thinker sends to a talker.
 
     Args:
-        states: per token: 1 for those of one layer, 2 for those and the token's embedding (as Qwen2.5-Omni's talker).
+        states: states per token: 1 for one layer, 2 for one layer and the token's embedding (as in Qwen2.5-Omni's
+            talker).
     """
     _require("tokens", tokens)
     return decoder.hidden * tokens * states * bytes_per_value
@@ -45,11 +46,11 @@ def hidden_state_bytes(decoder: DecoderShape, tokens: int, states: int = 1, byte
 
 @dataclass(frozen=True, slots=True)
 class TransferRatio:
-    """How many times as much a cut between prefill and decode moves as one behind the encoder [H Theorem 1].
+    """The bytes of a cut between prefill and decode divided by those of a cut after the encoder [H Theorem 1].
 
     Args:
         vision_tokens: N_v.
-        text_tokens: s_text; the context has both.
+        text_tokens: s_text. The context contains both.
     """
 
     decoder: DecoderShape
@@ -76,7 +77,7 @@ class TransferRatio:
 
     @property
     def with_all_heads(self) -> float:
-        """R if every head had keys and values of its own: 2 L (1 + s_text / N_v) [H Eq. 3]."""
+        """R if every attention head had its own keys and values: 2 L (1 + s_text / N_v) [H Eq. 3]."""
         return 2 * self.decoder.layers * (1 + self.text_tokens / self.vision_tokens)
 
 
@@ -98,18 +99,17 @@ class NetworkLink:
             raise InvalidInputError("latency", f"must be a number of at least 0 seconds, not {self.latency}")
 
     def seconds(self, size: float) -> float:
-        """For so many bytes."""
         return self.latency + size / self.bandwidth
 
 
 @dataclass(frozen=True, slots=True)
 class TransferFeasibility:
-    """Whether a link carries what a producer makes: the transfer must be short beside the making [H Eq. 4].
+    """Feasibility of a transfer: its time must be short compared with the producer's time [H Eq. 4].
 
     Args:
         overhead: T_xfer / T_producer.
-        most: the overhead up to which a link will do.
-        needed: bandwidth at which the overhead is just that; infinite if the link's latency alone is too long.
+        most: the maximum acceptable overhead.
+        needed: the bandwidth at which the overhead equals the maximum; infinite if the link's latency alone exceeds it.
     """
 
     seconds: float
@@ -128,7 +128,7 @@ def transfer_feasibility(
     """
     Args:
         size: bytes of one request.
-        producer_seconds: of the producer's time that the same request takes.
+        producer_seconds: seconds of the producer's time for the same request.
     """
     _require("size", size)
     _require("producer_seconds", producer_seconds)
@@ -144,4 +144,4 @@ def _require(name: str, value: float) -> None:
 
 
 PCIE_4 = NetworkLink("PCIe 4.0 x16", 25e9)
-"""As [H §4.1] counts it."""
+"""The link of [H §4.1]."""

@@ -1,4 +1,4 @@
-"""The models that the planner knows: their components, the deployment options worth considering, and paths."""
+"""The shipped models: their components, useful deployment options, and paths."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def shipped_models() -> tuple[str, ...]:
 
 
 def shipped_model(name: str) -> ModelDocument:
-    """Raises `InvalidInputError` if there is none of that name."""
+    """Raises `InvalidInputError` for an unknown name."""
     if name not in shipped_models():
         raise InvalidInputError("model", f"unknown model {name!r}: use one of {', '.join(shipped_models())}")
     return ModelDocument.read_shipped(_HERE / f"{name}.yaml")

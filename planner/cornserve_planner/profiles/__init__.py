@@ -1,5 +1,6 @@
-"""What deployment options can do on which GPU: published, measured or predicted, and never without saying which.
+"""Performance of deployment options on GPUs: published, measured or predicted. Every value states its source.
 
-`figure` is a number with its source, `profile` all of a model's; `gpus` and `architecture` are what predictions rest
-on, `roofline` makes them and `accuracy` shows how far off they are; `published` has what papers print beyond profiles.
+`sourced_value` defines a value with its source, and `profile` the profile of a model. `roofline` makes predictions from
+`gpus` and `architecture`, and `accuracy` compares them with published values. `published` contains other values that
+papers print.
 """

@@ -1,7 +1,8 @@
-"""How far off the roofline is: its predictions beside what has been published.
+"""Compares the predictions of the roofline model with published values.
 
-The efficiencies that it assumes are not fitted to these figures. `calibrated` shows what fitting would give: each
-figure predicted with the efficiency that the *others* of its kind imply.
+The assumed efficiencies are not fitted to these values. `calibrated` shows the effect of fitting: it predicts each
+value
+with the efficiency that the *other* values of its kind imply.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ class PredictionComparison:
     """
     Args:
         published, predicted: seconds of a replica's time for one request.
-        utilisation: fraction of the peak arithmetic that the published figure implies. Above 1 it cannot have been for
-            the requests that it is said to be for.
+        utilisation: fraction of the peak FLOP/s that the published value implies. Above 1, the value cannot belong to
+            the
+            stated requests.
     """
 
     kind: Kind
@@ -42,22 +44,22 @@ class PredictionComparison:
 
     @property
     def ratio(self) -> float:
-        """Predicted over published seconds: below 1, the prediction is too fast."""
+        """Predicted divided by published seconds. Below 1, the prediction is too fast."""
         return self.predicted / self.published
 
     @property
     def error(self) -> float:
-        """Of the predicted throughput, as a fraction of the published: 1 is twice as much."""
+        """Relative error of the predicted throughput: 1 means twice the published throughput."""
         return 1 / self.ratio - 1
 
 
 @dataclass(frozen=True, slots=True)
 class PredictorAccuracy:
-    """Of a kind of components.
+    """Accuracy for one kind of component.
 
     Args:
-        typical: the factor by which predictions are off in the middle: the geometric mean of max(ratio, 1 / ratio).
-        worst: the same of the worst.
+        typical: geometric mean of max(ratio, 1 / ratio).
+        worst: maximum of max(ratio, 1 / ratio).
     """
 
     kind: Kind
@@ -67,7 +69,7 @@ class PredictorAccuracy:
 
 
 def comparisons() -> tuple[PredictionComparison, ...]:
-    """With every published figure for whose requests and model enough is known to predict it."""
+    """Returns a comparison for every published value whose requests and model are known in enough detail."""
     return (*_cornserve(), *_streamwise())
 
 
@@ -77,7 +79,7 @@ def accuracy(found: tuple[PredictionComparison, ...]) -> tuple[PredictorAccuracy
 
 
 def calibrated(found: tuple[PredictionComparison, ...]) -> tuple[PredictionComparison, ...]:
-    """The same with every prediction scaled by the geometric mean of the other figures' errors (leave one out)."""
+    """Scales every prediction by the geometric mean of the other values' ratios (leave one out)."""
     scaled = []
     for left_out in found:
         others = [
@@ -96,7 +98,7 @@ def _accuracy(kind: Kind, found: list[PredictionComparison]) -> PredictorAccurac
 
 
 def _cornserve() -> Iterator[PredictionComparison]:
-    """[C Table 1]. The audio generator is left out: how long its speech is, is not said."""
+    """Yields [C Table 1] without the audio generator, because the duration of its speech is not published."""
     models = Architectures.shipped()
     machine = GpuMachine(GpuCatalog.shipped()["A100-80GB"])
     for name in ("qwen2.5-omni-7b", "qwen2.5-vl-32b", "internvl3-38b", "qwen-image"):
@@ -133,19 +135,19 @@ def _table_1_comparison(
         prompt = CORNSERVE_TABLE_1.text + _media_tokens(throughput.requests)
         kind, work = "language model", prefill(decoder, prompt)
         seconds = machine.seconds(work)
-        if name != "qwen-image":  # whose language model only embeds the prompt
+        if name != "qwen-image":  # the language model only embeds the prompt
             seconds += decode_seconds(decoder, prompt, CORNSERVE_TABLE_1.output, machine)
     return compare(kind=kind, predicted=seconds, utilisation=machine.utilisation(work, published))
 
 
 def _media_tokens(requests: str) -> int:
-    """From a profile's words: "600 image tokens, 10,000 video tokens, …"."""
+    """Parses the text of a profile: "600 image tokens, 10,000 video tokens, …"."""
     found = re.findall(r"([\d,]+) (?:image|video|audio) tokens", requests)
     return sum(int(number.replace(",", "")) for number in found)
 
 
 def _streamwise() -> Iterator[PredictionComparison]:
-    """One request at a time, by the diffusion transformer alone."""
+    """Yields comparisons of the diffusion transformer alone, with one request at a time."""
     gpus, models = GpuCatalog.shipped(), Architectures.shipped()
     for name in ("flux.1-dev", "wan2.1-i2v-14b"):
         dit = models[name].diffusion()
@@ -166,7 +168,7 @@ def _streamwise() -> Iterator[PredictionComparison]:
 
 
 def _positions_and_steps(requests: str, dit: DiffusionTransformerShape) -> tuple[int, int]:
-    """From a profile's words: "720 × 544, 81 frames, 10 steps"."""
+    """Parses the text of a profile: "720 × 544, 81 frames, 10 steps"."""
     width, height, *rest = (int(number) for number in re.findall(r"\d+", requests))
     frames, steps = rest if len(rest) == 2 else (1, rest[0])
     return dit.positions(width, height, frames), steps

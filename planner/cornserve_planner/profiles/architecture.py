@@ -1,4 +1,4 @@
-"""The sizes of models' components, from their public configurations: what FLOPs and bytes are counted from."""
+"""Sizes of model components, from their public configurations. FLOPs and bytes are counted from them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class ExpertsShape(DocumentPart):
-    """Of each layer, instead of one feed-forward network."""
+    """The experts of each layer, which replace the feed-forward network."""
 
     count: Count
     per_token: Count
@@ -38,31 +38,31 @@ class DecoderShape(DocumentPart):
     experts: ExpertsShape | None = None
 
     @model_validator(mode="after")
-    def _groups_its_queries(self) -> Self:
+    def _check_query_groups(self) -> Self:
         if self.heads % self.kv_heads:
             raise ValueError(f"{self.heads} heads cannot share {self.kv_heads} key-value heads evenly")
         return self
 
     @property
     def attention_parameters(self) -> int:
-        """Of all layers."""
+        """Parameters of the attention in all layers."""
         return self.layers * self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
 
     @property
     def parameters(self) -> int:
-        """In memory, with both embeddings."""
+        """All parameters in memory, including both embeddings."""
         wide = self.experts.count * self.experts.intermediate if self.experts else self.intermediate
         return self.attention_parameters + self._feed_forward(wide) + 2 * self.vocabulary * self.hidden
 
     @property
     def active_parameters(self) -> int:
-        """That each token is multiplied with in the layers, without embeddings."""
+        """Parameters of the layers that each token is multiplied with, without embeddings."""
         wide = self.experts.per_token * self.experts.intermediate if self.experts else self.intermediate
         return self.attention_parameters + self._feed_forward(wide)
 
     @property
     def kv_values_per_token(self) -> int:
-        """Keys and values that stay in the cache [H Eq. 1]."""
+        """Keys and values in the cache for each token [H Eq. 1]."""
         return 2 * self.layers * self.kv_heads * self.head_dim
 
     def _feed_forward(self, wide: int) -> int:
@@ -73,10 +73,10 @@ class EncoderShape(DocumentPart):
     """A vision or audio tower with its projector.
 
     Args:
-        output: the dimension of what it hands to the language model.
-        positions_per_token: positions in the tower for each token that comes out.
-        block: positions that attend to each other: an image, a tile, a window; without: all of a medium.
-        full_layers: layers in which all of a medium do, despite `block`.
+        output: the dimension of its output, which is the input of the language model.
+        positions_per_token: positions in the tower for each output token.
+        block: positions that attend to each other: an image, a tile, or a window; None for the whole medium.
+        full_layers: layers in which the whole medium attends to itself, despite `block`.
     """
 
     kind: Literal["encoder"]
@@ -92,19 +92,20 @@ class EncoderShape(DocumentPart):
 
     @property
     def parameters(self) -> int:
-        """Of the layers; the projector is a fraction of them."""
+        """Parameters of the layers, without the projector, which is much smaller."""
         return self.layers * self.hidden * (4 * self.hidden + (3 if self.gated else 2) * self.intermediate)
 
 
 class DiffusionTransformerShape(DocumentPart):
     """
     Args:
-        parameters: in memory; more than a position passes, since streams and modulations have weights of their own.
-        cross_attention: to the prompt, rather than attention over prompt and latents together.
-        prompt: positions of the prompt, as long as it is padded to.
-        pixels_per_position: sides of the square of pixels that becomes one position.
-        frames_per_position: of a video.
-        passes: through the model in a step: 2 with classifier-free guidance.
+        parameters: all parameters in memory. Each position passes fewer of them, because streams and modulations have
+            separate weights.
+        cross_attention: whether latents attend to the prompt through cross-attention instead of joint attention.
+        prompt: padded length of the prompt, in positions.
+        pixels_per_position: side length of the square of pixels that forms one position.
+        frames_per_position: frames of a video that form one position.
+        passes: passes through the model in each step: 2 with classifier-free guidance.
     """
 
     kind: Literal["diffusion"]

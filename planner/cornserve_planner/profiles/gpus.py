@@ -1,4 +1,4 @@
-"""What GPUs can do at most, and what they cost: from datasheets and price lists."""
+"""Peak performance and prices of GPUs, from datasheets and price lists."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Dtype = Literal["bf16", "fp8", "fp4"]
 class GpuDatasheet(DocumentPart):
     """
     Args:
-        flops: of the tensor cores, dense (vendors print twice as much, for sparse matrices), accumulated in FP32.
-        prices: per hour; several, if several were found. None is a quotation: use your own.
+        flops: dense tensor-core FLOP/s with FP32 accumulation. Vendors often print twice as much, for sparse matrices.
+        prices: list prices per hour from one or more sources. Use your own prices where they matter.
     """
 
     memory: Size
@@ -31,7 +31,7 @@ class GpuDatasheet(DocumentPart):
     note: str = ""
 
     def peak(self, dtype: Dtype = "bf16") -> float:
-        """FLOP/s. Raises `InvalidInputError` for a type that the GPU does not compute in."""
+        """Returns FLOP/s. Raises `InvalidInputError` for an unsupported data type."""
         if dtype not in self.flops:
             raise InvalidInputError("dtype", f"the GPU does not support {dtype}: use one of {', '.join(self.flops)}")
         return self.flops[dtype].value
@@ -54,7 +54,7 @@ class GpuCatalog(Document):
         return self.gpus[name]
 
     def types(self) -> tuple[GpuType, ...]:
-        """As solvers take them; the price is the first that is given."""
+        """Returns the GPU types for the planning problem, with the first price of each."""
         return tuple(
             GpuType(name, gpu.memory.value, gpu.prices[0].value if gpu.prices else None)
             for name, gpu in self.gpus.items()

@@ -1,4 +1,4 @@
-"""Whether a profile is about a model: a name that is mistyped in one of them would otherwise only change the plan."""
+"""Matches a profile with a model. Without this check, a misspelt name would silently change the plan."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def check_names(graph: ExecutorGraph, profile: ModelProfile) -> None:
 
 
 def matching_entries(option: DeploymentOption, profile: ModelProfile) -> tuple[OptionProfile, ...]:
-    """On as many GPUs, and of the type, as the option has them.
+    """Returns the entries with the GPU type and the number of GPUs of the option.
 
-    Raises `InvalidInputError` if the option may have any type and the profile knows several.
+    Raises `InvalidInputError` if the option allows any type and the profile has entries for several types.
     """
     found = tuple(entry for entry in profile.for_option(option.name, option.gpu) if entry.gpus == option.gpus)
     if len(found) > 1:
@@ -37,7 +37,7 @@ def matching_entries(option: DeploymentOption, profile: ModelProfile) -> tuple[O
 
 
 def unused_entries(graph: ExecutorGraph, profile: ModelProfile) -> tuple[OptionProfile, ...]:
-    """What the profile knows of options on other GPUs, or other numbers of them, than the model has them on."""
+    """Returns the entries that match no option of the model, because of other GPU types or numbers of GPUs."""
     used = {id(entry) for option in graph.options for entry in matching_entries(option, profile)}
     return tuple(entry for entry in profile.options if id(entry) not in used)
 

@@ -1,4 +1,4 @@
-"""The document that says what a model's deployment options can do."""
+"""The file that contains the performance of a model's deployment options."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class MixEntry(DocumentPart):
 
 
 class Throughput(DocumentPart):
-    """Of one replica, when it gets as much as it can take.
+    """The maximum throughput of one replica.
 
     Args:
-        rate: requests of the mix per second, those that pass the option by included [C App. C].
-        mix: what it was measured with; without: every request needed all that the option runs.
-        requests: their sizes, in words.
+        rate: requests of the mix per second, including requests that skip the option [C App. C].
+        mix: the mix of the measurement. If empty, every request needed all components of the option.
+        requests: a text that describes their sizes.
     """
 
     rate: Rate
@@ -39,7 +39,7 @@ class Throughput(DocumentPart):
     requests: str = ""
 
     @model_validator(mode="after")
-    def _adds_up(self) -> Self:
+    def _check_shares(self) -> Self:
         total = math.fsum(entry.share for entry in self.mix)
         if self.mix and abs(total - 1) > SHARES_TOLERANCE:
             raise ValueError(f"mix: the shares add up to {total:.6g}, not to 1")
@@ -47,7 +47,7 @@ class Throughput(DocumentPart):
 
 
 class BatchLatency(DocumentPart):
-    """How long batches take, at ascending sizes."""
+    """The latency of batches, by ascending batch size."""
 
     batch: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1)
     seconds: tuple[Annotated[float, Field(gt=0)], ...]
@@ -56,7 +56,7 @@ class BatchLatency(DocumentPart):
     source: Annotated[str, Field(min_length=1)]
 
     @model_validator(mode="after")
-    def _is_a_curve(self) -> Self:
+    def _check_curve(self) -> Self:
         if len(self.batch) != len(self.seconds):
             raise ValueError(f"has {len(self.batch)} batch sizes and {len(self.seconds)} durations")
         if list(self.batch) != sorted(set(self.batch)):
@@ -64,7 +64,7 @@ class BatchLatency(DocumentPart):
         return self
 
     def at(self, batch: int) -> float:
-        """Seconds. Between two sizes in proportion; beyond the largest, as from the two largest on."""
+        """Returns seconds: interpolated between two sizes, and extrapolated from the two largest."""
         if batch < self.batch[0] or (batch > self.batch[-1] and len(self.batch) == 1):
             raise InvalidInputError("batch", f"{batch} is outside the measured batch sizes {self.batch}")
         upper = next((index for index, size in enumerate(self.batch) if size >= batch), len(self.batch) - 1)
@@ -76,13 +76,13 @@ class BatchLatency(DocumentPart):
 
 
 class OptionProfile(DocumentPart):
-    """Of a deployment option on GPUs of a type.
+    """The performance of a deployment option on one GPU type.
 
     Args:
-        gpus: of a replica; with more than one, tensor parallelism unless the source says otherwise.
-        weights: that a replica holds on all of its GPUs together.
-        cache_per_request: that a request in flight takes: keys and values, or an encoder's outputs.
-        startup: until a replica takes requests; `startup_cached` when compiled kernels are kept.
+        gpus: GPUs of a replica. More than one means tensor parallelism, unless the source states otherwise.
+        weights: bytes of the weights on all GPUs of a replica together.
+        cache_per_request: bytes that a request in flight needs: keys and values, or an encoder's outputs.
+        startup: seconds until a replica accepts requests; `startup_cached` with cached compiled kernels.
     """
 
     option: Name
@@ -106,7 +106,7 @@ class ModelProfile(Document):
     options: tuple[OptionProfile, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
-    def _tells_each_once(self) -> Self:
+    def _check_duplicates(self) -> Self:
         seen: set[tuple[str, str, int]] = set()
         for profile in self.options:
             key = (profile.option, profile.gpu, profile.gpus)
@@ -117,7 +117,7 @@ class ModelProfile(Document):
 
     @classmethod
     def shipped(cls, model: str) -> Self:
-        """What papers print of a model. Raises `InvalidInputError` if there is nothing."""
+        """Returns the published profile of a model. Raises `InvalidInputError` for a model without one."""
         if model not in (known := set(shipped_profiles())):
             raise InvalidInputError(
                 "model", f"no shipped profile for {model!r}: give a file, or use one of {', '.join(sorted(known))}"
@@ -125,7 +125,7 @@ class ModelProfile(Document):
         return cls.read_shipped(_DATA / f"{model}.json")
 
     def restricted_to(self, options: Collection[str]) -> Self:
-        """What it knows of these, for a model that leaves some out."""
+        """Returns the entries of these options, for a model that omits the others."""
         return self.model_copy(update={"options": tuple(entry for entry in self.options if entry.option in options)})
 
     def for_option(self, option: str, gpu: str | None = None) -> tuple[OptionProfile, ...]:
@@ -136,5 +136,5 @@ _DATA = files("cornserve_planner.profiles") / "data/models"
 
 
 def shipped_profiles() -> Iterator[str]:
-    """Names of models."""
+    """Returns the names of models with a shipped profile."""
     return (entry.name.removesuffix(".json") for entry in _DATA.iterdir() if entry.name.endswith(".json"))

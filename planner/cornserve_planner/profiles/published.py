@@ -1,4 +1,4 @@
-"""What papers print beyond the rates of single options: whole deployments, phases of a request, transfers, loading."""
+"""Values that papers print other than the rates of single options: whole deployments, phases, transfers, loading."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class PublishedFigure(DocumentPart):
     """
     Args:
         where: table, figure or section.
-        what: in words; figures of one table are told apart by it.
-        gpus: type to count.
-        requests: their sizes, in words.
-        note: what must be known to use it, contradictions included.
+        what: a text that distinguishes the values of one table.
+        gpus: number of GPUs by type.
+        requests: a text that describes their sizes.
+        note: restrictions and contradictions.
     """
 
     paper: Paper

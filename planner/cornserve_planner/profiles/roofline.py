@@ -1,11 +1,11 @@
-"""Predicts what has not been measured, from FLOPs, bytes and the GPU's datasheet.
+"""Predicts performance from FLOPs, bytes and the GPU's datasheet.
 
-Every parameter costs two FLOPs at each position; attention costs 4 · hidden more for each pair of positions (queries
-with keys, weights with values), of which a causal mask leaves half.
+Every parameter costs two FLOPs for each position. Attention costs 4 · hidden more for each pair of positions (queries
+with keys, weights with values); a causal mask halves the number of pairs.
 
-A piece of work takes as long as the slower of its arithmetic and its memory traffic, each at a fraction of the
-datasheet's peak. It knows nothing of kernels, scheduling, preprocessing on the CPU or communication between GPUs, so it
-is an estimate of what is possible rather than of what an implementation does: `accuracy` shows how far off it is.
+The time of a computation is the larger of its compute time and its memory time, each at a fraction of the datasheet's
+peak. The model ignores kernels, scheduling, CPU preprocessing and communication between GPUs, so it estimates the
+possible and not the actual performance. `accuracy` measures the difference.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ from cornserve_planner.profiles.gpus import Dtype, GpuDatasheet
 from cornserve_planner.profiles.sourced_value import SourcedValue
 
 ACTIVATIONS = 10
-"""Values that a layer of an encoder or a diffusion transformer reads and writes for each position and hidden dimension:
-a guess, since it depends on which kernels are fused. It matters only where arithmetic does not bind."""
+"""Values that a layer of an encoder or a diffusion transformer reads and writes for each position and hidden dimension.
+
+This is an estimate, because it depends on kernel fusion. It matters only if compute is not the limit.
+"""
 
 _BYTES: dict[Dtype, float] = {"bf16": 2.0, "fp8": 1.0, "fp4": 0.5}
 
 
 @dataclass(frozen=True, slots=True)
 class RooflineEfficiency:
-    """Which fractions of the datasheet's peaks are reached. The defaults are what well-tuned engines report, chosen
-    before any comparison with measurements."""
+    """Fractions of the datasheet's peaks. The defaults are typical of well-tuned engines and were chosen before any
+    comparison."""
 
     compute: float = 0.5
     bandwidth: float = 0.7
@@ -44,11 +46,11 @@ class RooflineEfficiency:
 
 @dataclass(frozen=True, slots=True)
 class ComputeWork:
-    """What one request costs, whatever computes it."""
+    """The cost of one request, independent of the hardware."""
 
     flops: float
     bytes: float
-    """Read from and written to the GPU's memory."""
+    """Bytes read from and written to GPU memory."""
 
     def times(self, count: float) -> ComputeWork:
         return ComputeWork(self.flops * count, self.bytes * count)
@@ -56,7 +58,7 @@ class ComputeWork:
 
 @dataclass(frozen=True, slots=True)
 class GpuMachine:
-    """The GPUs of one replica: tensor parallelism without its communication."""
+    """The GPUs of one replica: tensor parallelism without communication."""
 
     gpu: GpuDatasheet
     count: int = 1
@@ -64,7 +66,7 @@ class GpuMachine:
     efficiency: RooflineEfficiency = RooflineEfficiency()
 
     MEMORY_USED: ClassVar[float] = 0.9
-    """Of a GPU's memory, by weights and cache: what engines take by default."""
+    """Fraction of GPU memory for weights and cache, the default of common engines."""
 
     def seconds(self, work: ComputeWork) -> float:
         arithmetic = work.flops / (self.count * self.gpu.peak(self.dtype) * self.efficiency.compute)
@@ -72,7 +74,8 @@ class GpuMachine:
         return max(arithmetic, traffic)
 
     def utilisation(self, work: ComputeWork, seconds: float) -> float:
-        """Which fraction of the peak arithmetic a measurement implies: above 1 it cannot have been this work."""
+        """Returns the fraction of the peak FLOP/s that a measurement implies. Above 1, the measurement is of different
+        work."""
         return work.flops / (seconds * self.count * self.gpu.peak(self.dtype))
 
     @property
@@ -86,11 +89,11 @@ class GpuMachine:
 
 
 def encode(encoder: EncoderShape, tokens: float, batch: int = 8, bytes_per_value: float = 2) -> ComputeWork:
-    """One medium, as one of a batch.
+    """Returns the work of one medium in a batch.
 
     Args:
-        tokens: that come out of the encoder for it.
-        batch: media that share one reading of the weights.
+        tokens: tokens that the encoder produces for the medium.
+        batch: media that share one read of the weights.
     """
     positions = tokens * encoder.positions_per_token
     windowed = encoder.layers - encoder.full_layers if encoder.block else 0
@@ -101,14 +104,18 @@ def encode(encoder: EncoderShape, tokens: float, batch: int = 8, bytes_per_value
 
 
 def prefill(decoder: DecoderShape, tokens: float, bytes_per_value: float = 2) -> ComputeWork:
-    """One prompt, alone: a long one fills the GPU."""
+    """Returns the work of one prompt without batching, because a long prompt saturates the GPU."""
     attention = 2 * decoder.layers * decoder.heads * decoder.head_dim * tokens**2  # causal: half of 4 · tokens²
     flops = 2 * decoder.active_parameters * tokens + attention
     return ComputeWork(flops, bytes_per_value * (decoder.parameters + tokens * decoder.kv_values_per_token))
 
 
 def decode_step(decoder: DecoderShape, context: float, batch: float, bytes_per_value: float = 2) -> ComputeWork:
-    """One token for each request of a batch, whose contexts have so many tokens."""
+    """Returns the work of one output token for each request of a batch.
+
+    Args:
+        context: tokens of each request.
+    """
     read = _weights_read(decoder, batch) + batch * context * decoder.kv_values_per_token
     attention = 4 * decoder.layers * decoder.heads * decoder.head_dim * context
     head = decoder.vocabulary * decoder.hidden
@@ -116,7 +123,7 @@ def decode_step(decoder: DecoderShape, context: float, batch: float, bytes_per_v
 
 
 def denoise(dit: DiffusionTransformerShape, positions: float, steps: int) -> ComputeWork:
-    """All steps of one image or video, alone."""
+    """Returns the work of all steps of one image or video, without batching."""
     joint = positions if dit.cross_attention else positions + dit.prompt
     weights = 4 * dit.hidden**2 + 2 * dit.hidden * dit.intermediate + (2 * dit.hidden**2 if dit.cross_attention else 0)
     attended = positions + (dit.prompt if dit.cross_attention else 0)
@@ -126,8 +133,10 @@ def denoise(dit: DiffusionTransformerShape, positions: float, steps: int) -> Com
 
 
 def batch_limit(decoder: DecoderShape, context: float, machine: GpuMachine, most: int = 256) -> float:
-    """Requests whose caches fit beside the weights, at most `most`. Raises `InvalidInputError` if the weights do not
-    fit, or leave no room for one request."""
+    """Returns the number of requests whose caches fit next to the weights, at most `most`.
+
+    Raises `InvalidInputError` if the weights and the cache of one request do not fit.
+    """
     weights = decoder.parameters * machine.bytes_per_value
     cache = context * decoder.kv_values_per_token * machine.bytes_per_value
     if weights + cache > machine.memory:
@@ -140,7 +149,7 @@ def batch_limit(decoder: DecoderShape, context: float, machine: GpuMachine, most
 
 
 def generate_seconds(decoder: DecoderShape, prompt: float, output: float, machine: GpuMachine) -> float:
-    """Of a replica's time that a request takes, of a language model that batches as much as its memory allows."""
+    """Returns the seconds of a replica's time for one request, with the largest batch that fits in memory."""
     each = machine.bytes_per_value
     return machine.seconds(prefill(decoder, prompt, each)) + decode_seconds(decoder, prompt, output, machine)
 
@@ -161,7 +170,7 @@ def predicted_rate(seconds: float, machine: GpuMachine, what: str) -> SourcedVal
 
 
 def _weights_read(decoder: DecoderShape, batch: float) -> float:
-    """Values; of experts, those that a batch is expected to touch."""
+    """Returns the weights that a decode step reads, including the expected number of active experts."""
     if decoder.experts is None:
         return decoder.parameters - decoder.vocabulary * decoder.hidden
     untouched: float = (1 - decoder.experts.per_token / decoder.experts.count) ** batch

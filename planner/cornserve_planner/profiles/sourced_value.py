@@ -1,4 +1,4 @@
-"""A number that can be traced: what it is in, how it was come by, and where it is from."""
+"""A value with its unit, tag and source."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pydantic import AfterValidator, Field
 from cornserve_planner.document import DocumentPart
 
 Tag = Literal["measured", "published", "predicted"]
-"""Measured here; printed by others; computed from a model of the hardware."""
+"""Measured by the user, published by others, or predicted from a hardware model."""
 
 Unit = Literal["requests/s", "tokens/s", "seconds", "bytes", "bytes/s", "flops/s", "dollars", "dollars/hour"]
-"""Without prefixes: a figure in GB or ms would sooner or later be read as bytes or seconds."""
+"""Units without prefixes, so that GB or ms cannot be mistaken for bytes or seconds."""
 
 
 class SourcedValue(DocumentPart):
@@ -20,7 +20,7 @@ class SourcedValue(DocumentPart):
     unit: Unit
     tag: Tag
     source: Annotated[str, Field(min_length=1)]
-    """Paper and table, the command and the machine that measured it, or the predictor and its assumptions."""
+    """Paper and table, command and machine of the measurement, or predictor and assumptions."""
 
 
 def _in(unit: Unit) -> AfterValidator:

@@ -1,5 +1,5 @@
-"""The mixed-integer linear programs, and how they are solved.
+"""Mixed-integer linear programs and their solvers.
 
-`milp` plans without topology: `program` is what it solves, within a `budget`, and `infeasible` says why it cannot.
-`topology` plans for a `cluster`, and solves `placed_program`. Both run on an `engine`.
+`milp` plans without topology: it solves `milp_program` within a `budget`, and `infeasible` explains failures.
+`topology` plans for a `cluster`, and solves `placement_program`. Both use `solver`.
 """

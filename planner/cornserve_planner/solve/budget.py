@@ -1,4 +1,4 @@
-"""What a plan may use."""
+"""Limits on the GPUs and the price of a plan."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.problem import PlanningProblem
 
 ROUNDING_TOLERANCE = 1e-9
-"""Of a number of dollars: as much more counts as what is allowed."""
+"""Relative tolerance of the dollar limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Limits on what a plan uses. None is no limit.
+    """Limits of a plan. None means no limit.
 
     Args:
-        gpus: of all types together.
-        gpus_of: of single types, by name.
-        dollars: per hour.
+        gpus: GPUs of all types together.
+        gpus_of: GPUs by type.
+        dollars: dollars per hour.
     """
 
     gpus: int | None = None
@@ -36,7 +36,7 @@ class Budget:
                 raise InvalidInputError(f"budget.{where}", f"must be a whole number, not {limit}")
 
     def allows(self, problem: PlanningProblem, replicas: Mapping[str, int]) -> bool:
-        """Whether replicas of these options, by name, stay within it."""
+        """Returns whether the replicas, given by option name, are within the limits."""
         used: dict[str | None, int] = {}
         for name, count in replicas.items():
             option = problem.option[name]
@@ -51,12 +51,12 @@ class Budget:
         return dollars <= self.dollars * (1 + ROUNDING_TOLERANCE)
 
     def limits(self, problem: PlanningProblem, options: Iterable[str]) -> bool:
-        """Whether there cannot be any number of replicas of all these options."""
+        """Returns whether the budget limits the number of replicas of these options."""
         has_total = self.gpus is not None or self.dollars is not None
         return has_total or any(problem.option[name].gpu in self.gpus_of for name in options)
 
     def __str__(self) -> str:
-        """As errors tell it: `8 GPUs, of which 4 H100`."""
+        """Formats the limits for messages: `8 GPUs, 4 H100`."""
         parts = [] if self.gpus is None else [f"{self.gpus} GPU{'s' * (self.gpus != 1)}"]
         parts += [f"{limit} {name}" for name, limit in self.gpus_of.items()]
         parts += [] if self.dollars is None else [f"${self.dollars:g} an hour"]

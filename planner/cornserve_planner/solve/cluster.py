@@ -1,4 +1,4 @@
-"""Nodes with GPUs, and what passes between them."""
+"""Nodes with GPUs, and the network between them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from cornserve_planner.errors import InvalidInputError
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Nodes h in H of [C App. A].
+    """The nodes h in H of [C App. A].
 
     Args:
-        gpus: of each node, |G_h|.
-        bandwidth: from each node (row) to each node (column) in bytes/s, B_{h,h'}; infinite where it never binds.
-            What is said of a node and itself is not looked at.
+        gpus: GPUs of each node, |G_h|.
+        bandwidth: bytes/s from each node (row) to each other node (column), B_{h,h'}; infinite for no limit. The
+            diagonal
+            is ignored.
     """
 
     gpus: tuple[int, ...]
@@ -39,11 +40,11 @@ class Cluster:
 
     @classmethod
     def uniform(cls, nodes: int, gpus: int, bandwidth: float) -> Cluster:
-        """Equal nodes, with so many bytes/s from each to each other."""
+        """Returns a cluster of equal nodes with the same bandwidth, in bytes/s, between all pairs."""
         return cls((gpus,) * nodes, ((float(bandwidth),) * nodes,) * nodes)
 
     @property
     def links(self) -> list[tuple[int, int]]:
-        """From one node to another."""
+        """Pairs of different nodes."""
         nodes = range(len(self.gpus))
         return [(start, end) for start in nodes for end in nodes if start != end]

@@ -1,4 +1,4 @@
-"""Which constraint makes a problem infeasible, with the numbers."""
+"""Names the constraint that makes a problem infeasible, with numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cornserve_planner.solve.solver import SolverSettings, solve_program
 
 
 def require_paths(problem: PlanningProblem) -> None:
-    """Raises `InfeasibleError` if no path is left for a type that has requests, and says what keeps it from each."""
+    """Raises `InfeasibleError` with the reasons if a type that has requests has no usable path."""
     served = {path.type for path in problem.usable}
     for name, share in problem.shares.items():
         if share > 0 and name not in served:
@@ -33,29 +33,29 @@ def require_paths(problem: PlanningProblem) -> None:
 
 
 def why_nothing_is_served(problem: PlanningProblem, budget: Budget) -> tuple[str, str]:
-    """For a budget in which not one replica of each option that some path needs can run."""
+    """Explains a budget that does not allow one replica of each option on some set of paths."""
     needs = []
     for limit in _limits(problem, budget):
-        least, names = _smallest(problem, limit.of)
+        least, names = _smallest(problem, limit.weight)
         if least > limit.most:
-            each = ", ".join(f"{name} ({limit.told(limit.of(name))})" for name in names)
-            needs.append(f"{limit.told(least)}: one replica each of {each}")
+            each = ", ".join(f"{name} ({limit.describe(limit.weight(name))})" for name in names)
+            needs.append(f"{limit.describe(least)}: one replica each of {each}")
     why = "; or ".join(needs) or f"more than {budget} for any choice of options"
     return f"the budget of {budget}", f"to serve every type, a plan needs at least {why}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Limit:
-    """One of a budget's.
+    """One limit of a budget.
 
     Args:
-        of: what a replica of an option takes of it.
-        told: as errors say so much of it.
+        weight: returns the part of the limit that a replica of an option uses.
+        describe: formats an amount for messages.
     """
 
     most: float
-    of: Callable[[str], float]
-    told: Callable[[float], str]
+    weight: Callable[[str], float]
+    describe: Callable[[float], str]
 
 
 def _limits(problem: PlanningProblem, budget: Budget) -> list[_Limit]:
@@ -76,7 +76,7 @@ def why_rate_is_missed(
     budget: Budget,
     max_rate: Callable[[PlanningProblem, Budget, SolverSettings], Plan],
 ) -> tuple[str, str]:
-    """For a budget in which a rate cannot be reached."""
+    """Explains a budget that does not allow a rate."""
     best = max_rate(problem, budget, SolverSettings(time_limit=10.0))
     return f"the budget of {budget}", f"{rate:g} requests/s are requested, but at most {best.bound:.4g} can be served"
 
@@ -87,7 +87,7 @@ def _gpus_of(problem: PlanningProblem, gpu: str, name: str) -> int:
 
 
 def _smallest(problem: PlanningProblem, weight: Callable[[str], float]) -> tuple[float, list[str]]:
-    """The least with which every type has a path, and the options that take it, once each."""
+    """Returns the minimum weight with which every type has a path, and the options of that solution, once each."""
     lp = pulp.LpProblem("smallest", pulp.LpMinimize)
     paths = [path for path in undominated(problem.usable) if problem.shares[path.type] > 0]
     names = dict.fromkeys(name for path in paths for name in path.seconds)

@@ -1,7 +1,7 @@
-"""Plans for a problem without topology: most requests within a budget, or least cost for a rate [C §4.2, App. B].
+"""Plans without topology: maximum rate within a budget, or minimum cost for a rate [C §4.2, App. B].
 
-What solvers return is exact to their tolerances only. So only the whole numbers of replicas are taken from them; what
-these replicas can serve is then computed by a linear program.
+Solutions are exact only up to the solvers' tolerances. Therefore, only the integer numbers of replicas are taken from a
+solution, and a linear program then computes the rate that these replicas serve.
 """
 
 from __future__ import annotations
@@ -20,20 +20,22 @@ from cornserve_planner.solve.solver import SolverSettings, solve_program
 from cornserve_planner.strategies import strategy_costs, strategy_rates
 
 SLACK = 1e-7
-"""By which fraction a rate may be missed by a plan that is taken because it breaks a tie."""
+"""Relative tolerance of the rate of a plan that breaks a tie."""
 TOLERATED = 1e-5
-"""By which fraction a rate may be missed by what a solver takes for a solution."""
+"""Relative tolerance of the rate of a solver's solution."""
 TIE_NODES = 100
-"""Of the tree that is searched to break ties: more than problems with a dozen options have, and less than a second of
-those with thirty. A plan's value does not depend on it."""
+"""Search-tree limit for breaking ties. The value of a plan does not depend on it.
+
+Problems with a dozen options need fewer nodes; with thirty options, the limit takes less than a second.
+"""
 NEGLIGIBLE = 1e-9
-"""Of a type's rate: paths with less are not used."""
+"""Fraction of a type's rate below which a path is not used."""
 
 
 def max_rate(problem: PlanningProblem, budget: Budget, solver: SolverSettings | None = None) -> Plan:
-    """The plan with the highest rate within a budget; of several, one with fewest GPUs, then fewest kinds of options.
+    """Returns the plan with the highest rate within a budget. Ties: fewest GPUs, then fewest kinds of options.
 
-    Raises `InfeasibleError` if no rate above 0 is possible, `NoPlanFoundError` if the time was too short to find one.
+    Raises `InfeasibleError` if no rate above 0 is possible, and `NoPlanFoundError` if the time limit is too short.
     """
     solver = solver or SolverSettings()
     require_paths(problem)
@@ -45,9 +47,9 @@ def max_rate(problem: PlanningProblem, budget: Budget, solver: SolverSettings | 
     relaxation = relaxed.solved_rate()
     program = MilpProgram(problem, budget, ceiling=relaxation)
     outcome = solve_program(program.maximize_rate(), solver)
-    first = _serving(problem, program.solved_replicas())
+    first = _replica_capacity(problem, program.solved_replicas())
     if not outcome.proven:
-        fixed = [_serving(problem, dict(result.replicas)) for result in strategy_rates(problem, budget)[:1]]
+        fixed = [_replica_capacity(problem, dict(result.replicas)) for result in strategy_rates(problem, budget)[:1]]
         first = max([first, *fixed], key=lambda candidate: candidate.rate)
     if first.rate <= relaxation * SLACK:
         _require_found(outcome.proven, solver)
@@ -66,24 +68,27 @@ def max_rate(problem: PlanningProblem, budget: Budget, solver: SolverSettings | 
 def min_gpus(
     problem: PlanningProblem, rate: float, budget: Budget | None = None, solver: SolverSettings | None = None
 ) -> Plan:
-    """The plan with the fewest GPUs that serves `rate`; of several, one with the fewest kinds of executors.
+    """Returns the plan with the fewest GPUs that serves `rate`. Ties: fewest kinds of executors.
 
-    Raises `InfeasibleError` if no plan within `budget` does, `NoPlanFoundError` if the time was too short to find one.
+    Raises `InfeasibleError` if no plan within `budget` serves it, and `NoPlanFoundError` if the time limit is too
+    short.
     """
-    return _least(problem, Objective.GPUS, rate, budget or Budget(), solver or SolverSettings())
+    return _min_cost(problem, Objective.GPUS, rate, budget or Budget(), solver or SolverSettings())
 
 
 def min_dollars(
     problem: PlanningProblem, rate: float, budget: Budget | None = None, solver: SolverSettings | None = None
 ) -> Plan:
-    """The plan with the fewest dollars per hour that serves `rate`; of several, one with the fewest GPUs, then kinds.
+    """Returns the plan with the fewest dollars per hour that serves `rate`. Ties: fewest GPUs, then fewest kinds.
 
-    Raises `InvalidInputError` if an option's GPUs have no price, and otherwise as `min_gpus`.
+    Raises `InvalidInputError` if an option's GPUs have no price; other errors as in `min_gpus`.
     """
-    return _least(problem, Objective.DOLLARS, rate, budget or Budget(), solver or SolverSettings())
+    return _min_cost(problem, Objective.DOLLARS, rate, budget or Budget(), solver or SolverSettings())
 
 
-def _least(problem: PlanningProblem, objective: Objective, rate: float, budget: Budget, solver: SolverSettings) -> Plan:
+def _min_cost(
+    problem: PlanningProblem, objective: Objective, rate: float, budget: Budget, solver: SolverSettings
+) -> Plan:
     require_paths(problem)
     if not (math.isfinite(rate) and rate > 0):
         raise InvalidInputError("rate", f"must be a number above 0, not {rate}")
@@ -99,7 +104,7 @@ def _least(problem: PlanningProblem, objective: Objective, rate: float, budget: 
         found += [replicas for replicas in fixed if budget.allows(problem, replicas)][:1]
     serving = [
         served
-        for served in (_serving(problem, replicas) for replicas in found)
+        for served in (_replica_capacity(problem, replicas) for replicas in found)
         if served.rate >= rate * (1 - TOLERATED)
     ]
     _require_found(bool(serving), solver)
@@ -117,20 +122,20 @@ def _least(problem: PlanningProblem, objective: Objective, rate: float, budget: 
 
 
 def capacity(problem: PlanningProblem, replicas: Mapping[str, int]) -> tuple[float, tuple[PathRate, ...]]:
-    """Requests per second that these replicas can serve at most, and how they are divided among the paths."""
+    """Returns the maximum requests per second that replicas can serve, and the rates on the paths."""
     if not replicas:
         return 0.0, ()
     program = MilpProgram(problem, Budget(), replicas=replicas)
     if {path.type for path in program.paths} != {name for name, share in problem.shares.items() if share > 0}:
         return 0.0, ()
     solve_program(program.maximize_rate(), SolverSettings(), relaxed=True)
-    return _exactly(problem, program.solved_rates(), replicas)
+    return _without_tolerances(problem, program.solved_rates(), replicas)
 
 
-def _exactly(
+def _without_tolerances(
     problem: PlanningProblem, rates: list[tuple[RequestPath, float]], replicas: Mapping[str, int]
 ) -> tuple[float, tuple[PathRate, ...]]:
-    """Takes a solver's tolerances out: types have their shares, and no option is used more than it can be."""
+    """Removes a solver's tolerances: types get their exact shares, and no option is used beyond its capacity."""
     by_type: dict[str, float] = {}
     for path, rate in rates:
         by_type[path.type] = by_type.get(path.type, 0.0) + rate
@@ -148,8 +153,8 @@ def _exactly(
 
 
 @dataclass(frozen=True, slots=True)
-class _Serving:
-    """Replicas, the most that they serve, and how."""
+class _ReplicaCapacity:
+    """Replicas, the maximum rate that they serve, and the rates on the paths."""
 
     replicas: dict[str, int]
     rate: float
@@ -157,30 +162,30 @@ class _Serving:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ties:
-    """`settled`: whether it is known that no plan is as good with less."""
+class _TieBreak:
+    """The result of breaking ties. `settled` is True if no equally good plan is known to need less."""
 
-    winner: _Serving
+    winner: _ReplicaCapacity
     settled: bool
     seconds: float
 
 
-def _serving(problem: PlanningProblem, replicas: dict[str, int]) -> _Serving:
-    return _Serving(replicas, *capacity(problem, replicas))
+def _replica_capacity(problem: PlanningProblem, replicas: dict[str, int]) -> _ReplicaCapacity:
+    return _ReplicaCapacity(replicas, *capacity(problem, replicas))
 
 
 def _break_ties(
-    problem: PlanningProblem, budget: Budget, rate: float, first: _Serving, solver: SolverSettings
-) -> _Ties:
-    """Fewest GPUs, then fewest kinds of executors, for a rate that `first` serves."""
+    problem: PlanningProblem, budget: Budget, rate: float, first: _ReplicaCapacity, solver: SolverSettings
+) -> _TieBreak:
+    """Minimises GPUs, then kinds of executors, for a rate that `first` serves."""
     program = MilpProgram(problem, budget, rate=rate * (1 - SLACK / 2))
     outcome = solve_program(program.minimize_gpus_then_kinds(_size(problem, first.replicas)), solver, nodes=TIE_NODES)
     if not outcome.feasible:
-        return _Ties(first, outcome.proven, outcome.seconds)
-    found = _serving(problem, program.solved_replicas())
+        return _TieBreak(first, outcome.proven, outcome.seconds)
+    found = _replica_capacity(problem, program.solved_replicas())
     if found.rate < rate * (1 - SLACK):
-        return _Ties(first, False, outcome.seconds)
-    return _Ties(found, outcome.proven, outcome.seconds)
+        return _TieBreak(first, False, outcome.seconds)
+    return _TieBreak(found, outcome.proven, outcome.seconds)
 
 
 def _size(problem: PlanningProblem, replicas: Mapping[str, int]) -> tuple[int, int]:
@@ -209,7 +214,7 @@ def _require_found(found: bool | None, solver: SolverSettings) -> None:
 def _plan(
     problem: PlanningProblem,
     objective: Objective,
-    ties: _Ties,
+    ties: _TieBreak,
     *,
     rate: float,
     value: float,

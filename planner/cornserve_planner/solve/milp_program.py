@@ -1,8 +1,8 @@
 """The planning problem without topology as a mixed-integer linear program [C App. B].
 
-The tolerances of solvers are absolute, so everything is scaled to them. Time is measured in the seconds that the mean
-request takes on the routes that occupy replicas least: then rates come to about as many as there are replicas, whatever
-the model. Rates on routes are told as fractions of their type's share: then rare types weigh as much as common ones.
+Solvers use absolute tolerances, so all quantities are scaled. The unit of time is the time that the mean request needs
+on the paths that use replicas least. Rates are then close to the numbers of replicas for any model. Rates on paths are
+fractions of their type's share, so that rare types have the same precision as common ones.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from cornserve_planner.solve.budget import Budget
 
 
 class MilpProgram:
-    """Variables x_{t,p} / π_t (rates on routes), r_s (replicas) and R (the rate of all types together).
+    """Variables x_{t,p} / π_t (rates on paths), r_s (replicas) and R (the total rate).
 
     Args:
-        rate: requests per second that have to be served; None where the rate is a variable.
-        replicas: how many there are, if that is decided; what remains is a linear program, of the routes that have any.
-        ceiling: requests per second that no plan exceeds: bounds the replicas that can be of use.
-        whole: whether replicas are; otherwise it is for the relaxation.
+        rate: requests per second to serve; None if the rate is a variable.
+        replicas: fixed numbers of replicas. The problem is then a linear program over paths that use only these
+            options.
+        ceiling: an upper bound of the requests per second, which limits the useful numbers of replicas.
+        whole: False for the relaxation.
     """
 
     def __init__(
@@ -67,16 +68,17 @@ class MilpProgram:
         return self.lp
 
     def minimize(self, objective: Objective) -> pulp.LpProblem:
-        """Fewest GPUs or dollars."""
+        """Minimises GPUs or dollars."""
         terms = [(variable, self.cost({name: 1}, objective)) for name, variable in self.replicas.items()]
         self.lp.setObjective(pulp.LpAffineExpression(terms))
         return self.lp
 
     def minimize_gpus_then_kinds(self, better_than: tuple[int, int] | None = None) -> pulp.LpProblem:
-        """GPUs weigh more than all kinds of executors together: both are whole, so that one solve finds both.
+        """Minimises GPUs, then kinds of executors, in one solve: the weight of a GPU exceeds that of all kinds
+        together.
 
         Args:
-            better_than: GPUs and kinds of a plan that is known. Without a better one, there is no solution.
+            better_than: GPUs and kinds of a known plan. The program is infeasible if no plan is better.
         """
         weight = float(len(self.replicas) + 1)
         terms = [(variable, weight * self.problem.option[name].gpus) for name, variable in self.replicas.items()]
@@ -91,18 +93,18 @@ class MilpProgram:
         return self.lp
 
     def cost(self, replicas: Mapping[str, int], objective: Objective) -> float:
-        """GPUs or dollars per hour."""
+        """Returns GPUs or dollars per hour."""
         option = self.problem.option
         if objective is Objective.DOLLARS:
             return math.fsum(self.problem.price(option[name]) * count for name, count in replicas.items())
         return float(sum(option[name].gpus * count for name, count in replicas.items()))
 
     def value(self) -> float:
-        """Of the objective, as solved."""
+        """Returns the value of the objective in the solution."""
         return float(pulp.value(self.lp.objective))
 
     def solved_rate(self) -> float:
-        """R, in requests per second."""
+        """Returns R, in requests per second."""
         assert self.rate is not None
         return self.per_second(self.rate.varValue or 0.0)
 
@@ -121,7 +123,7 @@ class MilpProgram:
 
     @cached_property
     def _load(self) -> dict[str, list[tuple[pulp.LpVariable, float]]]:
-        """By option: which rates occupy its replicas, for how many units of time a request."""
+        """By option, the rates that use its replicas, with the units of time for each request."""
         load: dict[str, list[tuple[pulp.LpVariable, float]]] = {}
         for path, variable in zip(self.paths, self.x, strict=True):
             for name, seconds in path.seconds.items():
@@ -137,7 +139,7 @@ class MilpProgram:
         return sum(self.problem.shares[name] * spent for name, spent in least.items())
 
     def _add_flows(self) -> None:
-        """Equations 10 and 13: each type's rate, divided among its routes."""
+        """Equations 10 and 13: divides each type's rate among its paths."""
         for name in dict.fromkeys(path.type for path in self.paths):
             terms = [(x, 1.0) for x, path in zip(self.x, self.paths, strict=True) if path.type == name]
             if self.rate is None:
@@ -153,8 +155,10 @@ class MilpProgram:
             self._require([*terms, *supplied], pulp.LpConstraintLE, float(count))
 
     def _add_openings(self, ceiling: float) -> None:
-        """What is served needs a replica, even where it keeps less of one busy than a solver's tolerance: without these
-        constraints, a type of one request in a million would be served by none."""
+        """Requires a replica for every used option, even if its load is below the solver's tolerance.
+
+        Without these constraints, a type with one request in a million would be served by no replica.
+        """
         for path, variable in zip(self.paths, self.x, strict=True):
             for name, seconds in path.seconds.items():
                 if self.problem.shares[path.type] * seconds * ceiling < 1:
@@ -162,7 +166,7 @@ class MilpProgram:
                     self._require(terms, pulp.LpConstraintLE, 0.0)
 
     def _add_budget(self, budget: Budget) -> None:
-        """Equation 15, and its like for single types of GPUs and for dollars."""
+        """Equation 15, and similar limits for GPU types and for dollars."""
         option = self.problem.option
         if budget.gpus is not None:
             terms = [(variable, float(option[name].gpus)) for name, variable in self.replicas.items()]
@@ -181,7 +185,7 @@ class MilpProgram:
         }
 
     def _most_replicas(self, name: str, budget: Budget, ceiling: float | None) -> int | None:
-        """As many as the budget pays for, and as can be busy even if all requests that can take this option do."""
+        """Returns the number of replicas that the budget allows and that the maximum load can keep busy."""
         option = self.problem.option[name]
         limits: list[float] = []
         if budget.gpus is not None:
@@ -204,7 +208,7 @@ class MilpProgram:
 
 
 def undominated(paths: Iterable[RequestPath]) -> list[RequestPath]:
-    """Without routes that occupy no option less than another one of their type: some best plan uses none of them."""
+    """Removes paths that are dominated: another path of the same type uses no option longer."""
     paths = list(paths)
     kept: list[int] = []
     for index, path in sorted(enumerate(paths), key=lambda item: sum(item[1].seconds.values())):

@@ -1,4 +1,4 @@
-"""The planning problem with topology as a mixed-integer linear program: see `topology.py` for its constraints."""
+"""The planning problem with topology as a mixed-integer linear program. `topology.py` documents the constraints."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cornserve_planner.problem import PlanningProblem, RequestPath
 from cornserve_planner.solve.cluster import Cluster
 
 Traffic = Callable[[RequestPath], Mapping[Edge, float]]
-"""The bytes that a request of the route's type sends from one option to another, b_{s,s'} of [C App. A]."""
+"""Bytes that a request of the path's type sends from one option to another, b_{s,s'} of [C App. A]."""
 Placement = Mapping[str, Sequence[int]]
 """Replicas of each option on each node, y[s, h]."""
 
@@ -23,10 +23,10 @@ class PlacementProgram:
     """Variables R, x[t, p], y[s, h], z[t, p, s, h] and f[t, p, s, s', h, h'].
 
     Args:
-        unit: of time, in seconds; solvers' tolerances are absolute.
-        rate: requests per second that have to be served; None where the rate is a variable.
-        most: replicas of each option on each node at most; None for as many as its GPUs hold.
-        totals: replicas of each option on all nodes together, where that is decided.
+        unit: the unit of time in seconds, chosen because solvers use absolute tolerances.
+        rate: requests per second to serve; None if the rate is a variable.
+        most: upper bounds of the replicas of each option on each node; None for the number that fits.
+        totals: fixed numbers of replicas of each option on all nodes together.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class PlacementProgram:
             self._require([(y, 1.0) for y in self._y[name]], pulp.LpConstraintEQ, float(count))
 
     def maximize_rate(self, at_most: float = math.inf) -> pulp.LpProblem:
-        """`at_most`: requests per second that are known not to be exceeded."""
+        """Maximises the rate. `at_most` is a known upper bound in requests per second."""
         assert self._rate is not None
         self._rate.upBound = at_most * self._unit if math.isfinite(at_most) else None
         self.lp.sense = pulp.LpMaximize
@@ -74,7 +74,7 @@ class PlacementProgram:
         return self.lp
 
     def minimize_gpus(self, at_least: int = 0) -> pulp.LpProblem:
-        """`at_least`: GPUs that are known to be needed."""
+        """Minimises the GPUs. `at_least` is a known lower bound."""
         gpus = [(y, float(self._option(name).gpus)) for name, replicas in self._y.items() for y in replicas]
         self._require(gpus, pulp.LpConstraintGE, float(at_least))
         self.lp.sense = pulp.LpMinimize
@@ -92,7 +92,7 @@ class PlacementProgram:
         return [(path, self._solved(x)) for path, x in zip(self._routes, self._x, strict=True)]
 
     def fullness(self, placement: Placement) -> Iterator[float]:
-        """Of each executor on each node, and of each link: used, as a share of what there is."""
+        """Yields the used fraction of each option's replicas on each node, and of each link."""
         busy: dict[tuple[str, int], float] = {}
         for path, visits in zip(self._routes, self._z, strict=True):
             for name, rates in visits.items():
@@ -109,7 +109,7 @@ class PlacementProgram:
                 yield bytes_per_second / bandwidth
 
     def flows(self) -> Iterator[tuple[RequestPath, Edge, int, int, float, float]]:
-        """Route, edge, from which node to which other, requests per second, bytes of each."""
+        """Yields path, edge, start node, end node, requests per second, and bytes per request."""
         for (index, edge, start, end), variable in self._f.items():
             if start != end and (rate := self._solved(variable)) > 0:
                 yield self._routes[index], edge, start, end, rate, self._bytes[index][edge]
@@ -127,7 +127,7 @@ class PlacementProgram:
         return [self.lp.add_variable(f"y{index}_{node}", 0, limit, pulp.LpInteger) for node, limit in enumerate(limits)]
 
     def _add_rates(self, wanted: float | None) -> None:
-        """(4): each type's rate, divided among its routes."""
+        """(4): divides each type's rate among its paths."""
         for name, share in self._problem.shares.items():
             terms = [(x, 1.0) for x, path in zip(self._x, self._routes, strict=True) if path.type == name]
             if not terms:
@@ -138,7 +138,7 @@ class PlacementProgram:
                 self._require(terms, pulp.LpConstraintEQ, share * wanted * self._unit)
 
     def _add_work(self) -> None:
-        """In place of (5): each request visits each executor of its route on some node, and occupies replicas there."""
+        """In place of (5): each request visits each executor of its path on some node and uses replicas there."""
         load: dict[tuple[str, int], list[_Term]] = {}
         for path, x, visits in zip(self._routes, self._x, self._z, strict=True):
             for name, rates in visits.items():
@@ -149,7 +149,7 @@ class PlacementProgram:
             self._require([*terms, (self._y[name][node], -1.0)], pulp.LpConstraintLE, 0.0)
 
     def _add_flows(self) -> None:
-        """In place of (7): what leaves an executor on a node arrives at the next one on a node."""
+        """In place of (7): data that leaves an executor on a node arrives at the next executor on a node."""
         for index, traffic in enumerate(self._bytes):
             for number, (edge, size) in enumerate(traffic.items()):
                 if size <= 0 or not set(edge) <= self._z[index].keys():
@@ -166,7 +166,7 @@ class PlacementProgram:
                     self._require([*arrives, (consumer, -1.0)], pulp.LpConstraintEQ, 0.0)
 
     def _add_links(self) -> None:
-        """(8), in shares of each link's bandwidth."""
+        """(8), as fractions of each link's bandwidth."""
         used: dict[tuple[int, int], list[_Term]] = {}
         for (index, edge, start, end), flow in self._f.items():
             bandwidth = self._cluster.bandwidth[start][end]
@@ -181,7 +181,7 @@ class PlacementProgram:
             self._require(terms, pulp.LpConstraintLE, 1.0)
 
     def _add_gpus(self) -> None:
-        """(6)."""
+        """(6): limits the GPUs of each node."""
         for node, gpus in enumerate(self._cluster.gpus):
             terms = [(self._y[name][node], float(self._option(name).gpus)) for name in self._names]
             self._require(terms, pulp.LpConstraintLE, float(gpus))

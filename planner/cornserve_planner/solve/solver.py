@@ -1,6 +1,6 @@
 """Runs a mixed-integer linear program with HiGHS (in this process) or with the CBC that PuLP bundles.
 
-What comes back says how good it is known to be: the solver's bound besides the value.
+The result includes the solver's bound, which shows how close to optimal the value is.
 """
 
 from __future__ import annotations
@@ -18,8 +18,11 @@ import pulp
 from pulp.apis.coin_api import PULP_CBC_CMD
 
 TOLERANCE = 1e-9
-"""By how much linear programs may miss constraints. With integers, solvers keep the tolerances that they were tested
-with: at 1e-9, HiGHS 1.15 now and then proves what is not so, when it is given a plan to start from."""
+"""Tolerance of constraints in linear programs.
+
+Programs with integers use the solvers' default tolerances: with 1e-9 and an initial solution, HiGHS 1.15 sometimes
+returns a wrong proof.
+"""
 
 
 class SolverEngine(StrEnum):
@@ -29,11 +32,11 @@ class SolverEngine(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SolverSettings:
-    """How to solve.
+    """Settings of a solver run.
 
     Args:
-        time_limit: seconds after which the best plan so far is taken; None to wait for the proof.
-        gap: the relative gap between value and bound that is good enough; 0 for a proof of optimality.
+        time_limit: seconds until the best solution so far is used; None to wait for the proof.
+        gap: sufficient relative gap between value and bound; 0 for a proof of optimality.
     """
 
     engine: SolverEngine = SolverEngine.HIGHS
@@ -43,10 +46,10 @@ class SolverSettings:
 
 @dataclass(frozen=True, slots=True)
 class SolverOutcome:
-    """What a solver says of a program; its values are in the program's variables.
+    """The result of a solver run. The solution is in the program's variables.
 
     Args:
-        feasible: None if the time was over before that was known.
+        feasible: None if the time limit was reached before feasibility was known.
         bound: no solution is better than this.
     """
 
@@ -62,8 +65,8 @@ def solve_program(
     """Solves `program`.
 
     Args:
-        relaxed: as if its integers were not.
-        nodes: of the search tree, after which the best so far is taken: the same one on slow machines as on fast ones.
+        relaxed: ignore the integrality of variables.
+        nodes: limit of the search tree. Unlike a time limit, it gives the same result on slow and fast machines.
     """
     started = perf_counter()
     run_engine = _run_highs if solver.engine is SolverEngine.HIGHS else _run_cbc
@@ -72,12 +75,12 @@ def solve_program(
 
 
 class _Highs(pulp.HiGHS):  # type: ignore[misc]
-    """Beyond PuLP's, knows that a search can stop after some nodes."""
+    """Handles the status of a search that reached its node limit, which PuLP does not know."""
 
     def findSolutionValues(self, lp: pulp.LpProblem) -> tuple[int, int]:  # noqa: N802
         try:
             found: tuple[int, int] = super().findSolutionValues(lp)
-        except KeyError:  # of that status; by then the values have been taken
+        except KeyError:  # the unknown status; the values are set before it is looked up
             found = pulp.LpStatusOptimal, pulp.LpSolutionIntegerFeasible
         return found
 
@@ -96,7 +99,7 @@ def _run_highs(
             timeLimit=solver.time_limit,
             gapRel=solver.gap,
             gapAbs=0.0,
-            mip_heuristic_run_feasibility_jump=False,  # milliseconds, more than all else on small problems
+            mip_heuristic_run_feasibility_jump=False,  # costs milliseconds, most of the time of small problems
             **options,
         )
     )
@@ -128,7 +131,7 @@ def _run_cbc(
         )
         cbc.tmpDir = directory
         program.solve(cbc)
-        said = log.read_text()
+        output = log.read_text()
     if program.sol_status == pulp.LpSolutionInfeasible:
         return False, float("nan"), True
     if program.status != pulp.LpStatusOptimal:
@@ -136,5 +139,5 @@ def _run_cbc(
     value = float(pulp.value(program.objective))
     if program.sol_status == pulp.LpSolutionOptimal:
         return True, value, True
-    stated = re.findall(r"^(?:Lower|Upper) bound:\s+(\S+)", said, re.MULTILINE)
+    stated = re.findall(r"^(?:Lower|Upper) bound:\s+(\S+)", output, re.MULTILINE)
     return True, float(stated[-1]) if stated else float("nan"), False

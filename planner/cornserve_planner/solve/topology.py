@@ -1,22 +1,23 @@
-"""Planning with the network between nodes ([C] Appendix A), in a form that ties traffic to where replicas are.
+"""Plans for nodes and the network between them ([C] Appendix A), with traffic tied to the positions of replicas.
 
-As printed, Appendix A has replicas `y[s, h]` of an executor on a node, and bandwidth `f[s, s', h, h']` that traffic of
-an edge uses between two nodes, but no constraint with both: (7) only asks that an edge's traffic adds up over *all*
-pairs of nodes, and pairs (h, h) are free. So all of it may flow within a node that has no replica of either end, and
-bandwidth never binds. Linked, with rates `z[t, p, s, h]` of a path at its executors' nodes in place of (5) and (7):
+As printed, Appendix A has variables `y[s, h]` for the replicas of an executor on a node, and `f[s, s', h, h']` for the
+bandwidth of an edge between two nodes, but no constraint that contains both. Constraint (7) only requires that an
+edge's traffic adds up over *all* pairs of nodes, and pairs (h, h) are not limited. So all traffic may flow within a
+node that has no replica of either executor, and the bandwidth never limits a plan. This module connects them with
+rates `z[t, p, s, h]` of a path at an executor on a node, in place of (5) and (7):
 
-    Σ_h z[t, p, s, h] = x[t, p]                               each request visits each executor of its path somewhere
-    Σ_{t, p} z[t, p, s, h] / w[s, t, p] ≤ y[s, h]             work is done where replicas are
-    Σ_h' f[t, p, s, s', h, h'] = z[t, p, s, h]                what leaves s on h …
-    Σ_h  f[t, p, s, s', h, h'] = z[t, p, s', h']              … arrives at s' on h'
+    Σ_h z[t, p, s, h] = x[t, p]                               each request visits each executor of its path on a node
+    Σ_{t, p} z[t, p, s, h] / w[s, t, p] ≤ y[s, h]             replicas limit the work on their node
+    Σ_h' f[t, p, s, s', h, h'] = z[t, p, s, h]                traffic leaves s on h …
+    Σ_h  f[t, p, s, s', h, h'] = z[t, p, s', h']              … and arrives at s' on h'
     Σ_{t, p, (s, s')} b[t, p, s, s'] · f[t, p, s, s', h, h'] ≤ B[h, h']      for h ≠ h', in place of (8)
 
-Flows, in requests per second, stay apart by type and path: added up, the traffic of two paths could trade places, and
-cross no link where both do.
+Flows, in requests per second, are separate for each type and path. If they were summed, the traffic of two paths could
+be exchanged and would not cross a link that both paths cross.
 
-On many nodes it is the proof that takes long, not the plan. Without topology the optimum is found sooner, and no
-placement is better. So it is found first; if its replicas can be placed so that the network carries the traffic,
-nothing is left to prove; else the solver is told that nothing is better.
+With many nodes, the proof takes longer than the search for a plan. The optimum without topology is found faster, and is
+an upper bound of all placements. It is therefore solved first. If its replicas can be placed so that the network
+carries the traffic, the placement is optimal. Otherwise, its value is given to the solver as a bound.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ from cornserve_planner.solve.placement_program import Placement, PlacementProgra
 from cornserve_planner.solve.solver import SolverEngine, SolverSettings, solve_program
 
 SLACK = 1e-6
-"""By which fraction a placed plan may miss a rate: the tolerance to which solvers keep integers."""
+"""Relative tolerance of the rate of a placed plan: the tolerance with which solvers keep integers."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFlow:
-    """Requests of a type on a path, per second, whose data goes from one node to another."""
+    """Requests per second of a type on a path whose data is sent from one node to another."""
 
     type: str
     path: str
@@ -55,12 +56,12 @@ class NodeFlow:
 
 @dataclass(frozen=True, slots=True)
 class PlacedPlan:
-    """A plan, and where it runs.
+    """A plan and the nodes of its replicas.
 
     Args:
-        replicas: of each option, on each node.
-        flows: between nodes.
-        unconstrained: the objective's value without regard to the network: no placement is better.
+        replicas: by option, the number on each node.
+        flows: traffic between nodes.
+        unconstrained: value of the objective without network limits, which no placement exceeds.
     """
 
     plan: Plan
@@ -69,22 +70,22 @@ class PlacedPlan:
     unconstrained: float
 
     def bytes_per_second(self, start: int, end: int) -> float:
-        """From one node to another."""
+        """Returns the traffic from one node to another."""
         return math.fsum(flow.bytes_per_second for flow in self.flows if (flow.start, flow.end) == (start, end))
 
 
 def max_rate(
     problem: PlanningProblem, cluster: Cluster, traffic: Traffic, solver: SolverSettings | None = None
 ) -> PlacedPlan:
-    """The plan and its placement with the highest rate on a cluster, without replicas that nothing needs.
+    """Returns the plan and placement with the highest rate on a cluster, without unused replicas.
 
-    `Plan.bound` says how good it is known to be where the time is over before the proof.
+    If the time limit is reached before the proof, `Plan.bound` limits the distance from the optimum.
 
-    Raises `InfeasibleError` if nothing can be served, `NoPlanFoundError` if no plan was found in time.
+    Raises `InfeasibleError` if nothing can be served, and `NoPlanFoundError` if the time limit is too short.
     """
     solver = solver or SolverSettings()
     free = milp.max_rate(problem, Budget(gpus=sum(cluster.gpus)), solver)
-    search = _Search(problem, cluster, traffic, solver, around=free.rate)
+    search = _PlacementSearch(problem, cluster, traffic, solver, around=free.rate)
     served, bound = search.placed(free), free.bound
     if served is None or served.rate < free.rate * (1 - SLACK):
         other, bound = search.best_rate(free)
@@ -93,7 +94,7 @@ def max_rate(
         raise search.out_of_time()
     if served.rate <= free.rate * SLACK:
         raise InfeasibleError("bandwidth", "some request type cannot be served over the network between these nodes")
-    served = search.without_idle(served)
+    served = search.without_unused(served)
     bound, relaxation = max(served.rate, bound), max(served.rate, search.relaxed_rate())
     return PlacedPlan(
         plan=search.plan(Objective.RATE, served, served.rate, served.rate, bound, relaxation),
@@ -106,13 +107,14 @@ def max_rate(
 def min_gpus(
     problem: PlanningProblem, cluster: Cluster, traffic: Traffic, rate: float, solver: SolverSettings | None = None
 ) -> PlacedPlan:
-    """The plan and its placement with the fewest GPUs for a rate, in requests per second: [C App. A]'s objective.
+    """Returns the plan and placement with the fewest GPUs for a rate: the objective of [C App. A].
 
-    Raises `InfeasibleError` if the cluster cannot serve it, with the rate that it can, and otherwise as `max_rate`.
+    Raises `InfeasibleError` with the highest possible rate if the cluster cannot serve `rate`; other errors as
+    `max_rate`.
     """
     solver = solver or SolverSettings()
     free = milp.min_gpus(problem, rate, Budget(gpus=sum(cluster.gpus)), solver)
-    search = _Search(problem, cluster, traffic, solver, around=rate)
+    search = _PlacementSearch(problem, cluster, traffic, solver, around=rate)
     found = search.fewest_gpus(rate, free)
     if found is None:
         best = max_rate(problem, cluster, traffic, solver)
@@ -133,26 +135,26 @@ def min_gpus(
 
 
 @dataclass(frozen=True, slots=True)
-class _Served:
-    """The most that a placement serves."""
+class _PlacementRates:
+    """The rates that a placement serves."""
 
     replicas: dict[str, tuple[int, ...]]
     rate: float
     rates: tuple[PathRate, ...]
     flows: tuple[NodeFlow, ...]
 
-    def scaled_to(self, rate: float) -> _Served:
+    def scaled_to(self, rate: float) -> _PlacementRates:
         factor = rate / self.rate
         rates = tuple(PathRate(type=entry.type, path=entry.path, rate=entry.rate * factor) for entry in self.rates)
         flows = tuple(
             replace(entry, rate=entry.rate * factor, bytes_per_second=entry.bytes_per_second * factor)
             for entry in self.flows
         )
-        return _Served(self.replicas, rate, rates, flows)
+        return _PlacementRates(self.replicas, rate, rates, flows)
 
 
-class _Search:
-    """The programs of one cluster. `around`: about the rate that comes out, of which their unit of time is made."""
+class _PlacementSearch:
+    """The programs of one cluster. `around` is the approximate rate, from which the unit of time is computed."""
 
     def __init__(
         self, problem: PlanningProblem, cluster: Cluster, traffic: Traffic, solver: SolverSettings, *, around: float
@@ -161,30 +163,30 @@ class _Search:
         self._unit = sum(cluster.gpus) / around
         self._started = perf_counter()
 
-    def placed(self, free: Plan) -> _Served | None:
-        """The most that the replicas of a plan serve, wherever they are placed; None if none can be found."""
+    def placed(self, free: Plan) -> _PlacementRates | None:
+        """Returns the best placement of a plan's replicas, or None if none is found."""
         program = self._program(totals=free.replicas)
         outcome = solve_program(program.maximize_rate(self._ceiling(free.bound)), self._solver)
-        return self.served_by(program.placement()) if outcome.feasible else None
+        return self.rates_of(program.placement()) if outcome.feasible else None
 
-    def best_rate(self, free: Plan) -> tuple[_Served | None, float]:
-        """The most that any replicas serve, wherever they are placed, and its bound."""
+    def best_rate(self, free: Plan) -> tuple[_PlacementRates | None, float]:
+        """Returns the best placement of any replicas, and its bound."""
         program = self._program()
         outcome = solve_program(program.maximize_rate(self._ceiling(free.bound)), self._solver)
         if not outcome.feasible:
             return None, free.bound
-        return self.served_by(program.placement()), min(free.bound, program.per_second(outcome.bound))
+        return self.rates_of(program.placement()), min(free.bound, program.per_second(outcome.bound))
 
     def relaxed_rate(self) -> float:
         program = self._program()
         return program.per_second(solve_program(program.maximize_rate(), self._solver, relaxed=True).bound)
 
-    def fewest_gpus(self, rate: float, free: Plan) -> tuple[_Served, float] | None:
-        """A placement for a rate, and its bound; None if there is none."""
+    def fewest_gpus(self, rate: float, free: Plan) -> tuple[_PlacementRates, float] | None:
+        """Returns a placement for a rate and its bound, or None if the rate cannot be served."""
         at_least = math.ceil(free.bound - SLACK)
         program = self._program(wanted=rate, totals=free.replicas)
         if solve_program(program.minimize_gpus(at_least), self._solver).feasible:
-            return self.served_by(program.placement()), free.bound
+            return self.rates_of(program.placement()), free.bound
         program = self._program(wanted=rate)
         outcome = solve_program(program.minimize_gpus(at_least), self._solver)
         if outcome.feasible is None:
@@ -192,16 +194,19 @@ class _Search:
         if not outcome.feasible:
             return None
         bound = at_least if math.isnan(outcome.bound) else math.ceil(outcome.bound - SLACK)
-        return self.served_by(program.placement()), max(at_least, bound)
+        return self.rates_of(program.placement()), max(at_least, bound)
 
-    def served_by(self, replicas: dict[str, tuple[int, ...]]) -> _Served:
-        """What solvers return is exact to their tolerances only: so whole replicas are taken from them, and rates
-        scaled until no replica and no link has more than it can."""
+    def rates_of(self, replicas: dict[str, tuple[int, ...]]) -> _PlacementRates:
+        """Computes the rates of a placement exactly.
+
+        Solutions are exact only up to the solvers' tolerances, so the rates are scaled until no replica and no link is
+        overloaded.
+        """
         program = self._program(most=replicas)
         solve_program(program.maximize_rate(), self._solver, relaxed=True)
         fullest = max([1.0, *program.fullness(replicas)])
         rates = [(path, rate / fullest) for path, rate in program.rates()]
-        return _Served(
+        return _PlacementRates(
             replicas=replicas,
             rate=math.fsum(rate for _, rate in rates),
             rates=tuple(PathRate(type=path.type, path=path.name, rate=rate) for path, rate in rates if rate > 0),
@@ -211,18 +216,18 @@ class _Search:
             ),
         )
 
-    def without_idle(self, served: _Served) -> _Served:
+    def without_unused(self, served: _PlacementRates) -> _PlacementRates:
         program = self._program(wanted=served.rate * (1 - SLACK), most=served.replicas)
         outcome = solve_program(program.minimize_gpus(), self._solver)
-        return self.served_by(program.placement()) if outcome.feasible else served
+        return self.rates_of(program.placement()) if outcome.feasible else served
 
-    def gpus(self, served: _Served) -> int:
+    def gpus(self, served: _PlacementRates) -> int:
         return sum(self._problem.option[name].gpus * sum(counts) for name, counts in served.replicas.items())
 
     def plan(
         self,
         objective: Objective,
-        served: _Served,
+        served: _PlacementRates,
         capacity: float,
         value: float,
         bound: float,
@@ -262,7 +267,7 @@ class _Search:
         )
 
     def _ceiling(self, rate: float) -> float:
-        """CBC 2.10.3 takes a rate whose limit is a whole number for a whole number, and proves what is not so."""
+        """Returns the upper bound for the solver. CBC 2.10.3 treats a rate with an integer bound as an integer."""
         return rate if self._solver.engine is SolverEngine.HIGHS else math.inf
 
     def out_of_time(self) -> NoPlanFoundError:

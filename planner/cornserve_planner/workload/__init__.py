@@ -1,5 +1,5 @@
-"""Which requests come, and when: recorded, written down by hand, or generated.
+"""Workloads: the requests to serve and their arrival times, recorded, written by hand, or generated.
 
-`request` is one of them, `files` how many of them are written down, `classes` what types of requests they are; `gaps`
-and `curve` say when they come; `servegen`, `modalities` and `controlled` make them up.
+`request` defines a request, `request_files` reads and writes files of requests, and `request_types` classifies them.
+`interarrival` and `rate_curve` model arrival times. `servegen`, `added_modalities` and `controlled` generate requests.
 """

@@ -1,9 +1,11 @@
-"""Video, audio and audio output for requests that were recorded without.
+"""Adds video, audio and audio output to requests that were recorded without them.
 
-ServeGen published only its image clients. [C §7.2, footnote 6] makes an any-to-any workload of them: every request has
-an image, video and audio come to half of them each, and a fifth asks for audio. The distributions of video and audio
-that the authors read off ServeGen's figures are not printed; [C §2.2, footnote 2] gives averages: 10,000 video and 200
-audio tokens. Around those, sizes are drawn log-normally, with a spread that is an assumption.
+ServeGen published only its image clients. [C §7.2, footnote 6] makes an any-to-any workload from them: every request
+has
+an image, half of the requests have a video, half have audio, and a fifth request audio output. The paper does not print
+the distributions of video and audio sizes, which its authors read from ServeGen's figures. It gives averages: 10,000
+video tokens and 200 audio tokens [C §2.2, footnote 2]. Sizes are drawn log-normally around these averages, with an
+assumed spread.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ class LogNormal:
 
 @dataclass(frozen=True, slots=True)
 class AddedModalities:
-    """Probabilities, independent of each other, and sizes."""
+    """Independent probabilities of the added modalities, and their sizes."""
 
     video: float = 0.5
     audio: float = 0.5
@@ -46,7 +48,7 @@ class AddedModalities:
     video_tokens: LogNormal = LogNormal(10_000)
     audio_tokens: LogNormal = LogNormal(200)
     image_tokens: LogNormal = LogNormal(600)
-    """Of the image that a request without one is given."""
+    """Tokens of the image that is added to a request without images."""
 
     def __post_init__(self) -> None:
         for name in ("video", "audio", "audio_output"):

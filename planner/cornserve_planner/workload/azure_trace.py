@@ -1,4 +1,4 @@
-"""How many requests a production cluster got, minute by minute, for a week: a shape for a workload's rate."""
+"""The arrivals in a production cluster per minute for one week, as the shape of a workload's rate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ArrivalCounts(Document):
     source: str
     licence: str
     start: str
-    """When the first step began."""
+    """Start time of the first step."""
     step_seconds: Annotated[float, Field(gt=0)]
     counts: tuple[Annotated[int, Field(ge=0)], ...] = Field(min_length=1)
     """Arrivals in each step."""
@@ -30,7 +30,9 @@ class ArrivalCounts(Document):
 
 
 def azure_lmm_2024() -> ArrivalCounts:
-    """A million multimodal requests in 7 days from 15 October 2024, 12:00 UTC. Only when they came: the published
-    aggregate has neither images nor tokens."""
+    """Returns the arrivals of a million multimodal requests in 7 days from 15 October 2024, 12:00 UTC.
+
+    The published aggregate contains neither images nor tokens.
+    """
     path = files("cornserve_planner.workload") / "data/azure-lmm-2024.json"
     return ArrivalCounts.parse(path.read_text(), path.name)

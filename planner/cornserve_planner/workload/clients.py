@@ -1,7 +1,6 @@
-"""Clients as ServeGen fits them: each with rates, burstiness and sizes of its own, that change over a day.
+"""ServeGen's client profiles: each client has rates, burstiness and request sizes that change over a day.
 
-A workload is the sum of its clients, and what the aggregate does over time follows from which of them are busy
-[ServeGen §4].
+A workload is the sum of its clients. Changes of the aggregate follow from the activity of the clients [ServeGen §4].
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class ValueDistribution(DocumentPart):
     weights: tuple[NonNegative, ...]
 
     @model_validator(mode="after")
-    def _has_a_weight_for_each(self) -> Self:
+    def _check_weights(self) -> Self:
         if len(self.values) != len(self.weights):
             raise ValueError(f"has {len(self.values)} values and {len(self.weights)} weights")
         if not sum(self.weights):
@@ -42,19 +41,19 @@ class ValueDistribution(DocumentPart):
         return float(np.average(self.values, weights=self.weights))
 
     def draw(self, count: int, rng: Rng) -> Any:
-        """An array of `count` int64."""
+        """Returns an array of `count` int64 values."""
         chances = np.asarray(self.weights)
         return np.rint(rng.choice(np.asarray(self.values), count, p=chances / chances.sum())).astype(np.int64)
 
 
 class SizeDistributions(DocumentPart):
-    """Of one client's requests in one part of the day; the fields are independent of each other, as in ServeGen."""
+    """Sizes of one client's requests in one part of the day. The fields are independent, as in ServeGen."""
 
     text: ValueDistribution
     images: ValueDistribution
-    """In a request."""
+    """Images per request."""
     image_tokens: ValueDistribution
-    """Of one image."""
+    """Tokens per image."""
     output: ValueDistribution
 
 
@@ -66,7 +65,7 @@ class ClientProfile(DocumentPart):
     windows: tuple[SizeDistributions, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
-    def _knows_all_of_every_step(self) -> Self:
+    def _check_lengths(self) -> Self:
         if not len(self.rates) == len(self.cvs) == len(self.families) > 0:
             raise ValueError(
                 f"has {len(self.rates)} rates, {len(self.cvs)} cvs and {len(self.families)} families; "
@@ -93,13 +92,13 @@ class ClientPool(Document):
 
     @classmethod
     def servegen_images(cls) -> Self:
-        """35 clients of ServeGen's multimodal image data, over a day (its source and licence are fields)."""
+        """Returns the 35 clients of ServeGen's multimodal image data over a day, with source and licence."""
         path = files("cornserve_planner.workload") / "data/servegen-mm-image.json"
         return cls.parse(path.read_text(), path.name)
 
     @cached_property
     def rate(self) -> RateCurve:
-        """Of all clients together, as recorded."""
+        """The recorded rate of all clients together."""
         steps = range(max(len(client.rates) for client in self.clients))
         return RateCurve(
             self.step_seconds,
@@ -109,12 +108,12 @@ class ClientPool(Document):
 
 @dataclass(frozen=True, slots=True)
 class MeanSizes:
-    """Per request, over all that a pool's clients would send in a day at their recorded rates."""
+    """Mean sizes per request, over all requests of a pool in a day at the recorded rates."""
 
     text: float
     images: float
     image_tokens: float
-    """Of one image."""
+    """Tokens per image."""
     output: float
 
 

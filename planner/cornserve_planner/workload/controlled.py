@@ -1,4 +1,4 @@
-"""Workloads that are the same all the time: requests of one size in a Poisson process [C §7.3.2]."""
+"""Workloads with requests of one size in a Poisson process [C §7.3.2]."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cornserve_planner.workload.request import WorkloadImage, WorkloadRequest
 @dataclass(frozen=True, slots=True)
 class ControlledWorkload:
     images: float
-    """Expected number: 0.6 is one image in 60 % of the requests."""
+    """Expected number per request: 0.6 means one image in 60 % of the requests."""
     text_tokens: int
     output_tokens: int
     image: WorkloadImage = field(default_factory=lambda: WorkloadImage(width=1920, height=1080))
@@ -30,8 +30,8 @@ class ControlledWorkload:
     ) -> list[WorkloadRequest]:
         """
         Args:
-            rate: requests per second; a curve begins anew after its end.
-            gaps: without: a Poisson process.
+            rate: requests per second. A curve is repeated after its end.
+            gaps: distribution of inter-arrival times; None for a Poisson process.
         """
         if not (math.isfinite(seconds) and seconds > 0):
             raise InvalidInputError("seconds", f"must be a positive number, not {seconds}")
@@ -60,4 +60,4 @@ CORNSERVE_TABLE_3 = {
     "less text": ControlledWorkload(1.0, 100, 100),
     "fewer images": ControlledWorkload(0.6, 100, 100),
 }
-"""[C Table 3]."""
+"""The workloads of [C Table 3]."""

@@ -1,4 +1,4 @@
-"""Media in one cell of a CSV file: `1920x1080;650t` are two images, `12.5s:640x360:25f` is a video."""
+"""Media in one cell of a CSV file: `1920x1080;650t` contains two images, `12.5s:640x360:25f` contains a video."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def _medium(text: str) -> Medium:
     found: Medium = {}
     for part in text.split(":"):
         if sides := _SIDES.fullmatch(part):
-            said: Medium = {"width": int(sides[1]), "height": int(sides[2])}
+            fields: Medium = {"width": int(sides[1]), "height": int(sides[2])}
         elif amount := _AMOUNT.fullmatch(part):
             number = float(amount[1])
-            said = {_UNITS[amount[2]]: int(number) if number.is_integer() else number}
+            fields = {_UNITS[amount[2]]: int(number) if number.is_integer() else number}
         else:
             raise InvalidInputError(
                 text or "''",
                 "must consist of parts such as 1920x1080 (pixels), 650t (tokens), 8s (seconds), 25f (frames)",
             )
-        if repeated := found.keys() & said.keys():
+        if repeated := found.keys() & fields.keys():
             raise InvalidInputError(text, f"has {min(repeated)} twice")
-        found |= said
+        found |= fields
     return found
 
 

@@ -1,4 +1,4 @@
-"""The document that describes a workload: types of requests with their shares, or a file of requests."""
+"""The file that describes a workload: request types with their shares, or a file of requests."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from cornserve_planner.workload.request_types import Modalities, type_shares
 class Workload:
     """
     Args:
-        shares: of the request types; they add up to 1.
-        rate: requests per second, where it is known.
+        shares: the share of each request type; their sum is 1.
+        rate: requests per second, if known.
     """
 
     shares: Mapping[RequestType, float]
@@ -44,7 +44,7 @@ class WorkloadDocument(Document):
       text: {components: [llm], share: 0.4}
       image: {components: [vision_encoder, llm], share: 0.6}
 
-    or, with the path of a file of requests beside the document: `requests: day.jsonl`.
+    Instead of `types`, `requests: day.jsonl` gives a file of requests, relative to the document.
     """
 
     kind = "workload"
@@ -54,7 +54,7 @@ class WorkloadDocument(Document):
     requests: str | None = None
 
     @model_validator(mode="after")
-    def _says_one_or_the_other(self) -> Self:
+    def _check_types_or_requests(self) -> Self:
         if bool(self.types) == bool(self.requests):
             raise ValueError("give either types or requests")
         total = math.fsum(entry.share for entry in self.types.values())
@@ -63,16 +63,16 @@ class WorkloadDocument(Document):
         return self
 
     def of_types(self) -> Workload:
-        """Where it gives types."""
+        """Returns the workload of a document with `types`."""
         shares = {RequestType(name, frozenset(entry.components)): entry.share for name, entry in self.types.items()}
         return Workload(shares, self.rate)
 
 
 def read_workload(path: Path, modalities: Modalities | None = None) -> Workload:
-    """From a document, or directly from a file of requests.
+    """Reads a workload file or a file of requests.
 
     Args:
-        modalities: which components of the model requests need; a file of requests cannot be read without.
+        modalities: the components that each modality needs. Required for a file of requests.
     """
     if path.suffix in (".jsonl", ".csv"):
         return _of_requests(path, modalities)

@@ -1,7 +1,7 @@
-"""The times between arrivals: renewal processes, stretched by a rate that changes.
+"""Inter-arrival times: renewal processes with a rate that changes over time.
 
-Gaps are drawn with mean 1 and laid along the integral of the rate (time rescaling), so that the rate of arrivals is the
-given one at every moment, whatever the burstiness. With exponential gaps that is the non-homogeneous Poisson process.
+Gaps are drawn with mean 1 and placed along the integral of the rate (time rescaling). The arrival rate is therefore the
+given one at every moment, for any burstiness. Exponential gaps result in a non-homogeneous Poisson process.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.workload.rate_curve import RateCurve
 
 Family = Literal["poisson", "gamma", "weibull"]
-"""Those that ServeGen fits [ServeGen §3]."""
+"""The families that ServeGen fits [ServeGen §3]."""
 
 Rng = Any
 """A `numpy.random.Generator`."""
 
 _BEFORE = 50.0
-"""Gaps for which a process has run when it is first looked at: it does not begin with an arrival."""
+"""Length of the warm-up in gaps, so that the process does not start with an arrival."""
 
 
 @dataclass(frozen=True, slots=True)
 class InterarrivalGaps:
     family: Family = "poisson"
     cv: float = 1.0
-    """Standard deviation over mean: 1 for Poisson, above 1 in bursts, below 1 evenly."""
+    """Standard deviation divided by mean: 1 for Poisson, above 1 for bursts, below 1 for regular arrivals."""
 
     def __post_init__(self) -> None:
         if self.family not in get_args(Family):
@@ -42,7 +42,7 @@ class InterarrivalGaps:
             raise InvalidInputError("cv", f"must be 1 for a Poisson process, not {self.cv}")
 
     def draw(self, count: int, rng: Rng) -> Any:
-        """Gaps of mean 1, as an array of `count` float64."""
+        """Returns `count` gaps with mean 1 as an array of float64."""
         match self.family:
             case "poisson":
                 return rng.standard_exponential(count)
@@ -54,10 +54,10 @@ class InterarrivalGaps:
 
 
 def draw_arrivals(curve: RateCurve, gaps: InterarrivalGaps | Iterable[InterarrivalGaps], rng: Rng) -> Any:
-    """Seconds since the start, ascending, as an array of float64.
+    """Returns ascending seconds since the start as an array of float64.
 
     Args:
-        gaps: of the whole curve, or of each of its steps.
+        gaps: one distribution for the whole curve, or one for each step.
     """
     kinds = [gaps] * len(curve.rates) if isinstance(gaps, InterarrivalGaps) else list(gaps)
     found = []
@@ -72,8 +72,13 @@ def draw_arrivals(curve: RateCurve, gaps: InterarrivalGaps | Iterable[Interarriv
 
 
 def _draw_within(start: float, end: float, gaps: InterarrivalGaps, rng: Rng) -> tuple[Any, float]:
-    """What falls on [0, end) of a process that had its last arrival at `start`, or has its next there, and how far
-    beyond the end the next one is."""
+    """Draws the arrivals on [0, end).
+
+    Args:
+        start: the last arrival before 0, or the first arrival.
+
+    Returns the arrivals, and the distance from the end to the next arrival.
+    """
     spots = [np.array([start])] if start >= 0 else [np.empty(0)]
     at = start
     while at < end:
@@ -87,7 +92,7 @@ def _draw_within(start: float, end: float, gaps: InterarrivalGaps, rng: Rng) -> 
 
 @cache
 def weibull_shape(cv: float) -> float:
-    """The shape with that coefficient of variation, by bisection: there is no closed form."""
+    """Returns the shape with the given coefficient of variation, by bisection because a closed form does not exist."""
     low, high = 0.05, 100.0
     if not weibull_cv(high) <= cv <= weibull_cv(low):
         raise InvalidInputError("cv", f"must be within the range of Weibull shapes from 0.05 to 100, not {cv}")

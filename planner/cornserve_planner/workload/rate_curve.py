@@ -1,4 +1,4 @@
-"""A rate that changes over time: a step function."""
+"""A rate that changes over time, as a step function."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from cornserve_planner.errors import InvalidInputError
 @dataclass(frozen=True, slots=True)
 class RateCurve:
     step: float
-    """Seconds for which each of the rates holds."""
+    """Seconds of each step."""
     rates: tuple[float, ...]
-    """Requests per second."""
+    """Requests per second in each step."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.step) and self.step > 0):
@@ -33,11 +33,11 @@ class RateCurve:
         return math.fsum(self.rates) / len(self.rates)
 
     def at(self, second: float) -> float:
-        """Begins anew after its end, so that a day can go on for a week."""
+        """Returns the rate at a time. The curve repeats after its end, so that a day can be used for a week."""
         return self.rates[int(second % self.seconds / self.step)]
 
     def scaled(self, mean: float) -> RateCurve:
-        """The same shape with another mean rate."""
+        """Returns the same shape with another mean rate."""
         if not self.mean:
             raise InvalidInputError("rates", "are all 0 and cannot be scaled")
         if not (math.isfinite(mean) and mean >= 0):
@@ -45,14 +45,14 @@ class RateCurve:
         return RateCurve(self.step, tuple(rate * mean / self.mean for rate in self.rates))
 
     def between(self, start: float, end: float) -> RateCurve:
-        """Whole steps: from the one that `start` is in to the one before `end`."""
+        """Returns whole steps, from the step that contains `start` to the last step before `end`."""
         first, last = int(start / self.step), math.ceil(end / self.step)
         if not 0 <= first < last <= len(self.rates):
             raise InvalidInputError("start, end", f"{start} to {end} s is outside the curve's {self.seconds:g} s")
         return RateCurve(self.step, self.rates[first:last])
 
     def faster(self, factor: float) -> RateCurve:
-        """The same rates in less time: a day's swings in an hour, say."""
+        """Returns the same rates in less time, for example a day's variation in an hour."""
         if not (math.isfinite(factor) and factor > 0):
             raise InvalidInputError("factor", f"must be positive, not {factor}")
         return RateCurve(self.step / factor, self.rates)

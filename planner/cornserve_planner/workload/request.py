@@ -1,4 +1,4 @@
-"""A request as far as planning cares: when it comes and how much of everything is in it. Never what it says."""
+"""A request for planning purposes: its arrival time and sizes, without content."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Positive = Annotated[int, Field(gt=0)]
 
 
 class _WorkloadMedium(DocumentPart):
-    """Of a medium its dimensions are known, or what became of it: the tokens that the model's encoder made of it."""
+    """A medium with its dimensions, or with the number of tokens that the model's encoder produces for it."""
 
     tokens: Positive | None = None
 
     @model_validator(mode="after")
-    def _says_how_large_it_is(self) -> Self:
+    def _check_size(self) -> Self:
         if not self.model_dump(exclude_none=True):
             raise ValueError("must have dimensions or tokens")
         return self
@@ -33,7 +33,7 @@ class _VisualMedium(_WorkloadMedium):
     height: Positive | None = None
 
     @model_validator(mode="after")
-    def _has_both_sides(self) -> Self:
+    def _check_sides(self) -> Self:
         if (self.width is None) != (self.height is None):
             raise ValueError("width and height must be given together")
         return self
@@ -46,7 +46,7 @@ class WorkloadImage(_VisualMedium):
 class WorkloadVideo(_VisualMedium):
     seconds: Annotated[float, Field(gt=0)] | None = None
     frames: Positive | None = None
-    """That the model looks at, after sampling."""
+    """Frames after sampling."""
 
 
 class WorkloadAudio(_WorkloadMedium):
@@ -57,27 +57,27 @@ class WorkloadRequest(DocumentPart):
     """One line of a file of requests."""
 
     arrival: Seconds
-    """Since the start of the workload."""
+    """Seconds since the start of the workload."""
     client: str = ""
-    """Whose it is: requests of one client resemble each other [ServeGen]."""
+    """The client that sends the request. Requests of one client are similar [ServeGen]."""
     text_tokens: Count = 0
     images: tuple[WorkloadImage, ...] = ()
     videos: tuple[WorkloadVideo, ...] = ()
     audios: tuple[WorkloadAudio, ...] = ()
     output_modalities: Annotated[tuple[Modality, ...], Field(min_length=1)] = ("text",)
     output_tokens: Count = 0
-    """Of text."""
+    """Text tokens in the response."""
     output_images: tuple[WorkloadImage, ...] = ()
     output_audio_seconds: Seconds | None = None
 
     @model_validator(mode="after")
-    def _has_an_input(self) -> Self:
+    def _check_input(self) -> Self:
         if not (self.text_tokens or self.images or self.videos or self.audios):
             raise ValueError("must have an input: text_tokens, images, videos or audios")
         return self
 
     @model_validator(mode="after")
-    def _puts_out_what_it_says(self) -> Self:
+    def _check_output_modalities(self) -> Self:
         for modality, amount in (
             ("image", self.output_images),
             ("audio", self.output_audio_seconds),

@@ -1,6 +1,6 @@
-"""Files of requests: JSON lines, or CSV. docs/reference/workloads.md describes both.
+"""Files of requests in JSON lines or CSV. docs/reference/workloads.md describes both formats.
 
-The first line says that it is one, and of which version; a file of another version is refused, not guessed at.
+The first line contains the format and the version. Files of other versions are rejected.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ Outcome = WorkloadRequest | InvalidInputError
 
 
 class RequestFileHeader(Document):
-    """`format: cornserve-planner/requests`: a file's first line."""
+    """`format: cornserve-planner/requests`, the first line of a file of requests."""
 
     kind = "requests"
 
 
 def read_requests(path: Path) -> Iterator[WorkloadRequest]:
-    """In order of arrival. Raises `InvalidInputError` naming file, line, field and reason, when it gets there."""
+    """Yields the requests in order of arrival. Raises `InvalidInputError` naming file, line, field and reason."""
     for outcome in _outcomes(path):
         if isinstance(outcome, InvalidInputError):
             raise outcome
@@ -43,7 +43,7 @@ def read_requests(path: Path) -> Iterator[WorkloadRequest]:
 
 
 def check_requests(path: Path, most: int = 100) -> list[InvalidInputError]:
-    """What is wrong with a file, at most `most` of it."""
+    """Returns the errors in a file, at most `most`."""
     try:
         wrong = (outcome for outcome in _outcomes(path) if isinstance(outcome, InvalidInputError))
         return list(islice(wrong, most))
@@ -52,7 +52,7 @@ def check_requests(path: Path, most: int = 100) -> list[InvalidInputError]:
 
 
 def write_requests(path: Path, requests: Iterable[WorkloadRequest]) -> None:
-    """Raises `InvalidInputError` if the file cannot be written, or is of neither kind."""
+    """Raises `InvalidInputError` if writing fails, or if the file is neither `.jsonl` nor `.csv`."""
     write_to = {".jsonl": _write_json_lines, ".csv": _write_csv}.get(path.suffix)
     if write_to is None:
         raise _unknown(path)
@@ -63,7 +63,7 @@ def write_requests(path: Path, requests: Iterable[WorkloadRequest]) -> None:
 
 
 def _outcomes(path: Path) -> Iterator[Outcome]:
-    """Raises what makes it senseless to read on."""
+    """Yields requests and errors. Raises `InvalidInputError` if the rest of the file cannot be read."""
     lines = {".jsonl": _of_json_lines, ".csv": _of_csv}.get(path.suffix)
     if lines is None:
         raise _unknown(path)
@@ -102,7 +102,7 @@ def _repeated(line: str) -> InvalidInputError | None:
         json.loads(line, object_pairs_hook=reject_duplicates)
     except InvalidInputError as error:
         return error
-    except ValueError:  # It is no JSON, of which more is said elsewhere.
+    except ValueError:  # invalid JSON, which `_request` reports
         pass
     return None
 

@@ -1,4 +1,4 @@
-"""Types of requests: those that need the same components are one [C §4.1]."""
+"""Request types: requests that need the same components have the same type [C §4.1]."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cornserve_planner.workload.request import Modality, WorkloadRequest
 
 
 class Modalities(DocumentPart):
-    """Which components a request needs for what it has and what it wants. Text needs none but those that run always."""
+    """The components that each input and output modality needs. Text needs only the components in `always`."""
 
     always: tuple[str, ...] = ()
     inputs: dict[Modality, tuple[str, ...]] = Field(default={})
@@ -22,11 +22,11 @@ class Modalities(DocumentPart):
 
     @property
     def components(self) -> frozenset[str]:
-        """All that are named."""
+        """All named components."""
         return frozenset(self.always).union(*self.inputs.values(), *self.outputs.values())
 
     def needed_by(self, request: WorkloadRequest) -> frozenset[str]:
-        """Raises `InvalidInputError` if the model does not know one of the request's modalities."""
+        """Raises `InvalidInputError` if the model does not support one of the request's modalities."""
         needed = set(self.always)
         for kind, known, wanted in (
             ("input", self.inputs, request.input_modalities),
@@ -41,13 +41,13 @@ class Modalities(DocumentPart):
         return frozenset(needed)
 
     def request_type(self, components: frozenset[str]) -> RequestType:
-        """Named after its components, in the order in which they are declared here."""
+        """Returns a type named after its components, in the order of their declaration."""
         order = [*self.always, *_flat(self.inputs), *_flat(self.outputs)]
         return RequestType("+".join(sorted(components, key=order.index)), components)
 
 
 def type_shares(requests: Iterable[WorkloadRequest], modalities: Modalities) -> dict[RequestType, float]:
-    """Of each type, the largest first; they add up to 1."""
+    """Returns the share of each type, the largest first. Their sum is 1."""
     counts = Counter(modalities.needed_by(request) for request in requests)
     total = counts.total()
     if not total:

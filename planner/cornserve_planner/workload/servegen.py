@@ -1,4 +1,4 @@
-"""Requests in the manner of ServeGen: for each client arrivals of its own, and sizes drawn field by field."""
+"""Generates requests from ServeGen's client profiles: separate arrivals for each client, and independent sizes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from cornserve_planner.workload.request import WorkloadImage, WorkloadRequest
 def generate_requests(
     pool: ClientPool, seconds: float, *, rate: float | RateCurve | None = None, start: float = 0, seed: int = 0
 ) -> list[WorkloadRequest]:
-    """In order of arrival.
+    """Returns requests in order of arrival.
 
     Args:
-        rate: of all clients together, requests/s: each client keeps its share of every moment's. Without: as recorded.
-        start: the second of the pool's day at which the workload begins.
+        rate: requests per second of all clients together. Each client keeps its share at every moment. None for the
+            recorded rates.
+        start: the second of the pool's day at which the workload starts.
     """
     if not (math.isfinite(seconds) and seconds > 0):
         raise InvalidInputError("seconds", f"must be a positive number, not {seconds}")

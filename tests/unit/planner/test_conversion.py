@@ -8,7 +8,7 @@ import pytest
 
 from cornserve_planner.conversion import ThroughputMeasurement, convert
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.graph import DeploymentOption, ExecutorGraph, ModelComponent, Path, RequestType
+from cornserve_planner.graph import DeclaredPath, DeploymentOption, ExecutorGraph, ModelComponent, RequestType
 from cornserve_planner.problem import PlanningProblem
 
 GRAPH = ExecutorGraph(
@@ -18,7 +18,7 @@ GRAPH = ExecutorGraph(
         DeploymentOption("L", ("llm",)),
         DeploymentOption("EL", ("encoder", "llm")),
     ),
-    paths=(Path(("EL",)), Path(("E", "L")), Path(("E", "EL"))),
+    paths=(DeclaredPath(("EL",)), DeclaredPath(("E", "L")), DeclaredPath(("E", "EL"))),
 )
 TEXT = RequestType("text", frozenset({"llm"}))
 IMAGE = RequestType("image", frozenset({"encoder", "llm"}))
@@ -63,7 +63,7 @@ def test_the_factor_is_relative_to_the_same_gpus() -> None:
     graph = ExecutorGraph(
         GRAPH.components,
         (*GRAPH.options, DeploymentOption("L2", ("llm",), gpus=2), DeploymentOption("EL2", ("encoder", "llm"), gpus=2)),
-        (Path(("EL",)), Path(("E", "L")), Path(("E", "L2")), Path(("EL2",))),
+        (DeclaredPath(("EL",)), DeclaredPath(("E", "L")), DeclaredPath(("E", "L2")), DeclaredPath(("EL2",))),
     )
     conversion = convert(
         graph, [TEXT, IMAGE], [*ALONE, ThroughputMeasurement("L2", 4.0, HALF)], factors={"EL": 1.0, "EL2": 1.0}
@@ -81,14 +81,14 @@ def mixes(encoder: float, llm: float, *images: float) -> list[ThroughputMeasurem
 
 
 def test_components_that_were_never_measured_alone_are_told_apart_by_two_mixes() -> None:
-    graph = ExecutorGraph(GRAPH.components, GRAPH.options, (Path(("EL",)),))
+    graph = ExecutorGraph(GRAPH.components, GRAPH.options, (DeclaredPath(("EL",)),))
     conversion = convert(graph, [TEXT, IMAGE], mixes(0.3, 0.7, 0.2, 0.9))
     assert conversion.seconds == {("EL", "encoder"): pytest.approx(0.3), ("EL", "llm"): pytest.approx(0.7)}
     assert conversion.checks == ()
 
 
 def test_one_unknown_component_takes_two_mixes_since_the_factor_is_unknown_too() -> None:
-    graph = ExecutorGraph(GRAPH.components, GRAPH.options, (Path(("EL",)), Path(("E", "EL"))))
+    graph = ExecutorGraph(GRAPH.components, GRAPH.options, (DeclaredPath(("EL",)), DeclaredPath(("E", "EL"))))
     alone = ThroughputMeasurement("E", 4.0, HALF)
     conversion = convert(graph, [TEXT, IMAGE], [alone, *mixes(0.6, 0.7, 0.2, 0.9)])
     assert conversion.factors["EL"] == pytest.approx(1.2)
@@ -100,7 +100,7 @@ def test_one_unknown_component_takes_two_mixes_since_the_factor_is_unknown_too()
 
 
 def test_more_mixes_than_needed_leave_residuals() -> None:
-    graph = ExecutorGraph(GRAPH.components, GRAPH.options, (Path(("EL",)),))
+    graph = ExecutorGraph(GRAPH.components, GRAPH.options, (DeclaredPath(("EL",)),))
     noisy = mixes(0.3, 0.7, 0.0, 1.0) + mixes(0.33, 0.7, 0.5)
     conversion = convert(graph, [TEXT, IMAGE], noisy)
     assert [check.fitted for check in conversion.checks] == [True] * 3
@@ -108,13 +108,13 @@ def test_more_mixes_than_needed_leave_residuals() -> None:
 
 
 def test_mixes_that_are_the_same_tell_nothing_apart() -> None:
-    graph = ExecutorGraph(GRAPH.components, GRAPH.options, (Path(("EL",)),))
+    graph = ExecutorGraph(GRAPH.components, GRAPH.options, (DeclaredPath(("EL",)),))
     with pytest.raises(InvalidInputError, match=r"components\.encoder: .* measured at 3 mixes, does not separate it"):
         convert(graph, [TEXT, IMAGE], mixes(0.3, 0.7, 0.5, 0.5, 0.5))
 
 
 def test_mixes_that_contradict_each_other_are_refused() -> None:
-    graph = ExecutorGraph(GRAPH.components, GRAPH.options, (Path(("EL",)),))
+    graph = ExecutorGraph(GRAPH.components, GRAPH.options, (DeclaredPath(("EL",)),))
     with pytest.raises(InvalidInputError, match=r"EL: contradict each other: encoder would be -0\.2"):
         convert(graph, [TEXT, IMAGE], mixes(-0.2, 0.7, 0.1, 0.9))
 

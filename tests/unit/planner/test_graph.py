@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.graph import DeploymentOption, ExecutorGraph, ModelComponent, Path, PathStep, RequestType
+from cornserve_planner.graph import DeclaredPath, DeploymentOption, ExecutorGraph, ModelComponent, PathStep, RequestType
 
 OMNI = ExecutorGraph(
     components=(
@@ -23,11 +23,11 @@ OMNI = ExecutorGraph(
         DeploymentOption("IAL", ("image", "audio", "llm")),
     ),
     paths=(
-        Path(("I", "A", "L", "V")),
-        Path(("IAL", "V")),
-        Path(("I", "IAL", "V")),
-        Path(("IV", "L", "V")),
-        Path(("IV", "L", "IV")),
+        DeclaredPath(("I", "A", "L", "V")),
+        DeclaredPath(("IAL", "V")),
+        DeclaredPath(("I", "IAL", "V")),
+        DeclaredPath(("IV", "L", "V")),
+        DeclaredPath(("IV", "L", "IV")),
     ),
 )
 
@@ -84,7 +84,7 @@ def test_a_type_that_the_model_cannot_serve_is_refused(request_type: RequestType
 
 
 def test_a_type_without_a_path_is_told_what_the_best_path_leaves() -> None:
-    graph = ExecutorGraph(OMNI.components, OMNI.options, (Path(("I", "L")),))
+    graph = ExecutorGraph(OMNI.components, OMNI.options, (DeclaredPath(("I", "L")),))
     with pytest.raises(
         InvalidInputError, match=r"types\.image\+llm\+vocoder: has no path: .* closest one omits vocoder"
     ):
@@ -92,6 +92,6 @@ def test_a_type_without_a_path_is_told_what_the_best_path_leaves() -> None:
 
 
 def test_a_path_against_the_order_of_the_model_is_no_path() -> None:
-    graph = ExecutorGraph(OMNI.components, OMNI.options, (Path(("L", "I")),))
+    graph = ExecutorGraph(OMNI.components, OMNI.options, (DeclaredPath(("L", "I")),))
     with pytest.raises(InvalidInputError, match="has no path"):
         graph.valid_paths(of("image", "llm"))

@@ -1,4 +1,4 @@
-"""The mixes of request types with which papers measure the models that are shipped."""
+"""The workloads with which the papers measure the shipped models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HERE = files("cornserve_planner.workload.shipped")
 
 
 def shipped_workload(model: ModelDocument) -> Workload:
-    """Raises `InvalidInputError` if there is none for the model."""
+    """Raises `InvalidInputError` if the model has no shipped workload."""
     file = _HERE / f"{model.name}.yaml"
     if not file.is_file():
         raise InvalidInputError("workload", f"no shipped workload for {model.name!r}: give a file")
