@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field
 
 from cornserve_planner.document import Document, DocumentPart
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.graph import DeploymentOption, ExecutorGraph, ModelComponent
+from cornserve_planner.graph import DeclaredPath, DeploymentOption, ExecutorGraph, ModelComponent
 from cornserve_planner.workload.request_types import Modalities
 
 Name = Annotated[str, Field(min_length=1, max_length=100)]
