@@ -1,1 +1,1 @@
-"""Texts as vectors, on stock vLLM. Only `executor.py` can be imported without paying for vLLM."""
+"""Embedding models on stock vLLM. Only `executor.py` can be imported without importing vLLM."""

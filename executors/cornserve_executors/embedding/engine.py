@@ -1,4 +1,4 @@
-"""Texts in, vectors out."""
+"""Embeds texts with vLLM."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class EmbeddingEngine(VllmEngine):
         )
 
     async def embed(self, request: EmbeddingRequest, id: str) -> EmbeddingResponse:
-        """Each input is a request to the engine, which works on many at once."""
+        """Embeds all inputs concurrently, each as a request of its own to vLLM's engine."""
         with translate_errors():
-            asked = EmbeddingCompletionRequest.model_validate(request.model_dump())
-            prompts = await self._renderer.preprocess_completion(asked, asked.input, prompt_embeds=None)
-            params = asked.to_pooling_params()
+            vllm_request = EmbeddingCompletionRequest.model_validate(request.model_dump())
+            prompts = await self._renderer.preprocess_completion(vllm_request, vllm_request.input, prompt_embeds=None)
+            params = vllm_request.to_pooling_params()
             params.verify(self._vllm.model_config)
             tasks = [
                 asyncio.ensure_future(self._embed(prompt, params.clone(), f"{id}/{index}"))
@@ -44,14 +44,14 @@ class EmbeddingEngine(VllmEngine):
                 for task in tasks:
                     task.cancel()
         return EmbeddingResponse(
-            embeddings=[_encoded(output) for output in outputs],
+            embeddings=[_encode(output) for output in outputs],
             prompt_tokens=sum(len(output.prompt_token_ids) for output in outputs),
         )
 
     async def _embed(self, prompt: Any, params: PoolingParams, id: str) -> PoolingRequestOutput:
         async with aclosing(self._vllm.encode(prompt, params, id)) as outputs:
-            return await anext(outputs)  # There is one.
+            return await anext(outputs)  # vLLM yields a single output.
 
 
-def _encoded(output: PoolingRequestOutput) -> str:
+def _encode(output: PoolingRequestOutput) -> str:
     return b64encode(output.outputs.data.float().cpu().numpy().astype("<f4").tobytes()).decode()

@@ -1,4 +1,4 @@
-"""The life of an embedding executor."""
+"""The executor of an `EmbeddingTask`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The images of a chat: opened where this engine encodes them, else what has arrived from their encoders.
+"""The images of a chat: raw images, which this engine encodes, and images received from encoder executors.
 
-Decoded images are bounded over all requests (`media/decode_pool.py`). vLLM's processor has one thread, and what it
-makes of an image replaces it: so an image is open while it waits for that thread, and no longer.
+The number of decoded pixels is limited over all requests (`media/decode_pool.py`). vLLM's processor has one thread.
+An image stays decoded while it waits for that thread, and is closed once the processor's result replaces it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ from cornserve_executors.media.images import UnusableImageError, decode_image
 from cornserve_tasklib.image import EncodedImage, Image, ImagePart
 
 SMALL_PIXELS = 4_000_000
-"""What has no more than these does not wait for what has."""
+"""Images with at most this many pixels do not wait for larger ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class RawImage:
+    """An image file, which this engine encodes."""
+
     image: Image
 
     @property
@@ -37,7 +39,7 @@ class RawImage:
 
     @property
     def identifier(self) -> str:
-        """Names its content, as vLLM wants it."""
+        """Identifies the contents in vLLM's caches."""
         return self.image.digest
 
     @property
@@ -47,14 +49,19 @@ class RawImage:
 
 @dataclass(frozen=True, slots=True)
 class ReceivedImage:
+    """An image whose embeddings have been received from an encoder executor."""
+
     where: str
     identifier: str
     encoded: EncodedImage
-    received: TensorView
+    tensor: TensorView
 
 
 class ChatImages:
-    """Raises `InvalidRequestError` for an image that this engine cannot take, by its place in the request."""
+    """Decodes and processes the images of chats.
+
+    Raises `InvalidRequestError`, with the image's position in the request, for images that this engine cannot use.
+    """
 
     def __init__(self, model_config: Any, renderer: BaseRenderer) -> None:
         self._model = model_config.model
@@ -62,78 +69,86 @@ class ChatImages:
         limits = renderer.get_mm_processor().info.allowed_mm_limits if model_config.supports_multimodal_inputs else {}
         self._placeholders = PlaceholderRenderer(model_config, renderer) if IMAGE in limits else None
         self.encodes: bool = limits.get(IMAGE, 0) > 0
-        """Whether the engine has the model's encoder."""
+        """Whether the engine has loaded the model's encoder."""
         self._decode_pools = DecodePools(SMALL_PIXELS)
 
-    def of(self, parts: Sequence[ImagePart], received: Sequence[TensorView]) -> list[RawImage | ReceivedImage]:
-        """What is known of each part's image, in order. Decodes nothing.
+    def resolve(self, parts: Sequence[ImagePart], embeddings: Sequence[TensorView]) -> list[RawImage | ReceivedImage]:
+        """Returns the image of each part, in order, without decoding it.
 
         Args:
-            received: the embeddings of those that are encoded, in their order.
+            embeddings: the embeddings of the encoded images, in order.
 
         Raises:
-            UnusableImageError: this engine takes no such image.
-            RuntimeError: what has arrived is not `(rows, hidden_size)` of this model.
+            UnusableImageError: this engine does not support the image.
+            RuntimeError: an embedding does not have the shape `(rows, hidden_size)` of this model.
         """
-        arrived = iter(received)
+        tensors = iter(embeddings)
         return [
-            self._raw(part.image) if part.embedding is None else self._arrived(part.image, next(arrived))
+            self._raw(part.image) if part.embedding is None else self._received(part.image, next(tensors))
             for part in parts
         ]
 
     @asynccontextmanager
-    async def opened(self, images: Sequence[RawImage], owner: str) -> AsyncIterator[list[PIL.Image.Image]]:
-        """Decodes them, off the event loop and in the owner's turn. They are gone when the block ends."""
+    async def decoded(self, images: Sequence[RawImage], owner: str) -> AsyncIterator[list[PIL.Image.Image]]:
+        """Decodes images in threads, once their pixels are available to `owner`. Closes them when the block ends."""
         pixels = sum(image.pixels for image in images)
         async with self._decode_pools.pool_for(pixels).reserve(pixels, owner) as pool:
-            opened = await gather_all(pool.run(partial(decode_image, one.image)) for one in images)
+            decoded = await gather_all(pool.run(partial(decode_image, image.image)) for image in images)
             try:
-                yield opened
+                yield decoded
             finally:
-                for picture in opened:
+                for picture in decoded:
                     picture.close()
 
     def _raw(self, image: Image) -> RawImage:
         if self._placeholders is None:
-            raise UnusableImageError(image.where, f"{self._model} is a model of text, it takes no images")
+            raise UnusableImageError(image.where, f"{self._model} is a text model and does not accept images")
         if not self.encodes:
             raise UnusableImageError(
-                image.where, "the language model has no encoder (with_enc: false), and this is not encoded"
+                image.where, "the image is not encoded, and the language model has no encoder (with_enc: false)"
             )
         return RawImage(image)
 
-    def _arrived(self, image: Image, received: TensorView) -> ReceivedImage:
+    def _received(self, image: Image, tensor: TensorView) -> ReceivedImage:
         if self._placeholders is None:
-            raise UnusableImageError(image.where, f"{self._model} is a model of text, it takes no images")
-        encoded = EncodedImage.model_validate_json(received.metadata)
-        taken = (encoded.rows, self._width)
-        if received.shape != taken:
-            sent = received.shape
-            raise RuntimeError(f"{image.where}: the encoder has sent {sent}, the language model takes {taken}")
-        return ReceivedImage(image.where, f"{ENCODED}{encoded.key}", encoded, received)
+            raise UnusableImageError(image.where, f"{self._model} is a text model and does not accept images")
+        encoded = EncodedImage.model_validate_json(tensor.metadata)
+        expected = (encoded.rows, self._width)
+        if tensor.shape != expected:
+            raise RuntimeError(
+                f"{image.where}: the encoder sent embeddings of shape {tensor.shape}, "
+                f"but the language model expects {expected}"
+            )
+        return ReceivedImage(image.where, f"{ENCODED}{encoded.key}", encoded, tensor)
 
     async def placeholder(self, image: RawImage | ReceivedImage, owner: str) -> Placeholder:
+        """Returns the image's placeholder in a prompt."""
         if isinstance(image, ReceivedImage):
-            return await self._of_arrived(image)
-        async with self.opened([image], owner) as (picture,):
-            return await self.processed(image, picture)
+            return await self._encoded_placeholder(image)
+        async with self.decoded([image], owner) as (pixels,):
+            return await self.process(image, pixels)
 
-    async def processed(self, image: RawImage, picture: PIL.Image.Image) -> Placeholder:
+    async def process(self, image: RawImage, pixels: PIL.Image.Image) -> Placeholder:
+        """Runs the model's processor on a decoded image."""
         assert self._placeholders is not None
         try:
-            return await self._placeholders.raw(image.identifier, picture)
+            return await self._placeholders.from_pixels(image.identifier, pixels)
         except ValueError as error:
             raise UnusableImageError(
-                image.where, f"the model's processor refuses it: {error.__cause__ or error}"
+                image.where, f"the model's processor rejects it: {error.__cause__ or error}"
             ) from error
 
-    async def _of_arrived(self, image: ReceivedImage) -> Placeholder:
+    async def _encoded_placeholder(self, image: ReceivedImage) -> Placeholder:
         assert self._placeholders is not None
         try:
-            placeholder = await self._placeholders.encoded(image.identifier, image.encoded)
+            placeholder = await self._placeholders.from_encoded(image.identifier, image.encoded)
         except KeyError as error:
-            raise RuntimeError(f"{image.where}: the encoder says no {error} of it: is it the same model?") from error
+            raise RuntimeError(
+                f"{image.where}: the encoder did not send the field {error}: check that it has the same model"
+            ) from error
         if placeholder.rows != image.encoded.rows:
-            rows = f"{image.encoded.rows} rows instead of {placeholder.rows}"
-            raise RuntimeError(f"{image.where}: the encoder has made {rows}: is it the same model?")
+            raise RuntimeError(
+                f"{image.where}: the encoder sent {image.encoded.rows} rows instead of {placeholder.rows}: "
+                "check that it has the same model"
+            )
         return placeholder

@@ -1,9 +1,9 @@
-"""Chats as vLLM takes them: their messages, and the prompts that it makes of them.
+"""Renders a chat to a prompt, including its images.
 
-Where all images of a chat are raw, vLLM does everything. Where some are encoded it cannot: it does not mix the two, and
-of most models it knows an image by its pixels only. So its template shows each image by a mark, its processor tells of
-each image what a prompt has in the mark's place, and the prompt is assembled here. So are those with several large
-images, which are never open together.
+vLLM renders chats whose images are all raw. It cannot render chats with encoded images: it does not mix raw and encoded
+images, and for most models it requires the pixels. For such chats, vLLM's template renders a marker for each image,
+vLLM's processor computes the tokens that replace the marker, and this module assembles the prompt. Chats with several
+large images are rendered in the same way, so that their images are never decoded together.
 """
 
 from __future__ import annotations
@@ -31,66 +31,69 @@ from cornserve_tasklib.messages import ChatMessage, ImageUrlPart, TextPart
 
 
 class ChatPrompt:
-    """One chat on its way into vLLM.
+    """Renders one chat.
 
     Args:
-        received: the embeddings of those of its images that are encoded, in their order.
-        owner: in whose turn its images are opened.
+        embeddings: the embeddings of the encoded images, in order.
+        owner: shares the capacity for decoded images fairly with other owners.
     """
 
-    def __init__(self, request: ChatRequest, received: Sequence[TensorView], images: ChatImages, owner: str) -> None:
+    def __init__(
+        self, request: ChatRequest, embeddings: Sequence[TensorView], chat_images: ChatImages, owner: str
+    ) -> None:
         self._request = request
-        self._found = images.of(request.image_parts, received)
-        self._images = images
+        self._chat_images = chat_images
         self._owner = owner
-        self._raw = [image for image in self._found if isinstance(image, RawImage)]
-        self._opened: list[PIL.Image.Image] = []
+        self._images = chat_images.resolve(request.image_parts, embeddings)
+        self._raw_images = [image for image in self._images if isinstance(image, RawImage)]
+        self._decoded: list[PIL.Image.Image] = []
 
     @property
-    def _is_vllms(self) -> bool:
-        """Several large images are opened one after the other, so vLLM cannot have them together."""
-        is_little = len(self._raw) == 1 or sum(image.pixels for image in self._raw) <= SMALL_PIXELS
-        return len(self._raw) == len(self._found) and is_little
+    def _is_rendered_by_vllm(self) -> bool:
+        is_small = len(self._raw_images) == 1 or sum(image.pixels for image in self._raw_images) <= SMALL_PIXELS
+        return len(self._raw_images) == len(self._images) and is_small
 
     @asynccontextmanager
     async def messages(self) -> AsyncIterator[list[dict[str, Any]]]:
-        """As vLLM takes them, for as long as the block lasts."""
-        if self._raw and self._is_vllms:
-            async with self._images.opened(self._raw, self._owner) as self._opened:
-                yield self._shown([self._picture(*one) for one in zip(self._raw, self._opened, strict=True)])
+        """Yields the messages in vLLM's form. They are valid, and `render` may be called, until the block ends."""
+        if self._raw_images and self._is_rendered_by_vllm:
+            async with self._chat_images.decoded(self._raw_images, self._owner) as self._decoded:
+                images = zip(self._raw_images, self._decoded, strict=True)
+                yield self._convert_messages([self._pixels_part(image, pixels) for image, pixels in images])
         else:
-            yield self._shown([self._mark(image) for image in self._found])
+            yield self._convert_messages([self._marker_part(image) for image in self._images])
 
-    def _shown(self, images: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        marks = iter(images)
-        return [_message(message, marks) for message in self._request.messages]
+    def _convert_messages(self, image_parts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        parts = iter(image_parts)
+        return [_convert_message(message, parts) for message in self._request.messages]
 
-    def _picture(self, image: RawImage, picture: PIL.Image.Image) -> dict[str, Any]:
-        return {"type": "image_pil", "image_pil": picture, "uuid": image.identifier}
+    def _pixels_part(self, image: RawImage, pixels: PIL.Image.Image) -> dict[str, Any]:
+        return {"type": "image_pil", "image_pil": pixels, "uuid": image.identifier}
 
-    def _mark(self, image: RawImage | ReceivedImage) -> dict[str, Any]:
-        kind = "image_pil" if self._images.encodes else "image_embeds"
+    def _marker_part(self, image: RawImage | ReceivedImage) -> dict[str, Any]:
+        kind = "image_pil" if self._chat_images.encodes else "image_embeds"
         return {"type": kind, kind: None, "uuid": image.identifier}
 
     @property
-    def embeddings(self) -> dict[str, Any] | None:
-        """Where the engine finds them, by the images' identifiers."""
-        arrived = [image for image in self._found if isinstance(image, ReceivedImage)]
-        return {image.identifier: tensor_reference(image.received) for image in arrived} or None
+    def tensor_references(self) -> dict[str, Any] | None:
+        """References to the embeddings, by image identifier."""
+        received = [image for image in self._images if isinstance(image, ReceivedImage)]
+        return {image.identifier: tensor_reference(image.tensor) for image in received} or None
 
-    async def prompt(self, renderer: OnlineRenderer, request: ChatCompletionRequest) -> Any:
-        """While the block of `messages` lasts."""
-        if not self._is_vllms:
+    async def render(self, renderer: OnlineRenderer, request: ChatCompletionRequest) -> Any:
+        """Returns the engine's prompt. Raises `InvalidRequestError` if the request cannot be rendered."""
+        if not self._is_rendered_by_vllm:
             renderer = copy(renderer)
             renderer.renderer = AssemblingRenderer(renderer.renderer, self._placeholders)
         try:
-            # vLLM's cache would leave out what was sent to the engine before, or would have been, but for a cancel.
+            # With its cache, vLLM would omit images that it has rendered before, even if that request was cancelled.
             result = await renderer.render_chat(request, skip_mm_cache=True)
         except InvalidRequestError:
             raise
         except ValueError:
-            for image, picture in zip(self._raw, self._opened, strict=False):
-                await self._images.processed(image, picture)  # Whose fault it is, vLLM does not say.
+            # vLLM does not name the faulty image, so process the images one by one.
+            for image, pixels in zip(self._raw_images, self._decoded, strict=False):
+                await self._chat_images.process(image, pixels)
             raise
         if isinstance(result, ErrorResponse):
             raise InvalidRequestError(result.error.message)
@@ -98,11 +101,11 @@ class ChatPrompt:
         return prompt
 
     async def _placeholders(self) -> list[Placeholder]:
-        return await gather_all(self._images.placeholder(image, self._owner) for image in self._found)
+        return await gather_all(self._chat_images.placeholder(image, self._owner) for image in self._images)
 
 
 class AssemblingRenderer:
-    """What vLLM's `OnlineRenderer` asks its renderer for, of a chat that vLLM does not see whole."""
+    """Replaces the renderer inside vLLM's `OnlineRenderer` for chats whose prompt is assembled from placeholders."""
 
     def __init__(self, renderer: BaseRenderer, make_placeholders: Callable[[], Awaitable[list[Placeholder]]]) -> None:
         self._renderer = renderer
@@ -113,28 +116,28 @@ class AssemblingRenderer:
     async def render_chat_async(self, conversations: Any, chat_params: Any, tok_params: Any, **_: Any) -> Any:
         (messages,) = conversations
         placeholders = await self._make_placeholders()
-        conversation, shown = await self._renderer.render_messages_async(messages, chat_params)
-        del shown["multi_modal_data"], shown["multi_modal_uuids"]
-        (tokens,) = await self._renderer.tokenize_prompts_async([shown], tok_params)
+        conversation, rendered = await self._renderer.render_messages_async(messages, chat_params)
+        del rendered["multi_modal_data"], rendered["multi_modal_uuids"]
+        (tokens,) = await self._renderer.tokenize_prompts_async([rendered], tok_params)
         prompt = assemble_prompt(tokens["prompt_token_ids"], placeholders)
         if prompt is None:
-            raise InvalidRequestError("the model's chat template does not show all of the images")
+            raise InvalidRequestError("the model's chat template does not render all images")
         return [conversation], [prompt]
 
 
-def _message(message: ChatMessage, marks: Iterator[dict[str, Any]]) -> dict[str, Any]:
+def _convert_message(message: ChatMessage, image_parts: Iterator[dict[str, Any]]) -> dict[str, Any]:
     fields = message.model_dump(exclude_defaults=True, exclude={"content"})
     if message.content is None:
         return fields
     if isinstance(message.content, str):
         return fields | {"content": message.content}
-    return fields | {"content": [_part(part, marks) for part in message.content]}
+    return fields | {"content": [_convert_part(part, image_parts) for part in message.content]}
 
 
-def _part(part: TextPart | ImageUrlPart | ImagePart, marks: Iterator[dict[str, Any]]) -> dict[str, Any]:
+def _convert_part(part: TextPart | ImageUrlPart | ImagePart, image_parts: Iterator[dict[str, Any]]) -> dict[str, Any]:
     match part:
         case TextPart():
             return part.model_dump()
         case ImagePart():
-            return next(marks)
-    raise InvalidRequestError("an executor fetches no images: the gateway does (image_url)")
+            return next(image_parts)
+    raise InvalidRequestError("unexpected image_url part: the gateway fetches images, executors do not")

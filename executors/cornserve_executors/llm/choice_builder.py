@@ -1,4 +1,4 @@
-"""One choice of an answer: vLLM's outputs become its pieces, and its pieces the whole."""
+"""Builds one choice of a response: converts vLLM's outputs to chunks, and the chunks to the complete choice."""
 
 from __future__ import annotations
 
@@ -13,69 +13,69 @@ from cornserve_tasklib.response import ChatChoice, ChatChunk, FinishReason, Tool
 
 
 class ChoiceBuilder:
-    def __init__(self, generation: RenderedRequest, index: int) -> None:
-        self._generation = generation
+    def __init__(self, rendered: RenderedRequest, index: int) -> None:
+        self._rendered = rendered
         self._index = index
-        self._parsing = None if generation.new_parsing is None else generation.new_parsing()
-        self._chunks = [] if generation.continuation is None else list(generation.continuation.delivered)
+        self._parser = None if rendered.new_parser is None else rendered.new_parser()
+        self._chunks = [] if rendered.continuation is None else list(rendered.continuation.delivered)
         self._finish_reason: str | None = None
 
-    def read(self, completion: CompletionOutput) -> ChatChunk:
-        """What is new in the next output."""
+    def parse_output(self, completion: CompletionOutput) -> ChatChunk:
+        """Returns the new part of the next output."""
         self._finish_reason = completion.finish_reason
         chunk = ChatChunk(text="", token_ids=list(completion.token_ids), index=self._index)
-        if self._parsing is None:
+        if self._parser is None:
             chunk.text = completion.text
-        elif self._generation.streams:
-            self._parsing.piece(completion, chunk)
+        elif self._rendered.streams:
+            self._parser.parse_delta(completion, chunk)
         else:
-            self._parsing.whole(completion, chunk)
-        if self._generation.continuation is not None:
-            self._generation.continuation.cut(chunk)
+            self._parser.parse_complete(completion, chunk)
+        if self._rendered.continuation is not None:
+            self._rendered.continuation.remove_delivered(chunk)
         if completion.logprobs is not None:
-            top = self._generation.sampling.logprobs or 0
-            chunk.logprobs = token_logprobs(chunk.token_ids, completion.logprobs, self._generation.tokenizer, top)
+            top = self._rendered.sampling.logprobs or 0
+            chunk.logprobs = token_logprobs(chunk.token_ids, completion.logprobs, self._rendered.tokenizer, top)
         return chunk
 
-    def add(self, chunk: ChatChunk) -> ChatChunk:
-        """Makes it part of the whole."""
+    def append(self, chunk: ChatChunk) -> ChatChunk:
+        """Adds the chunk to the choice, and returns it."""
         self._chunks.append(chunk)
         return chunk
 
-    def end(self) -> None:
-        """What was delivered is already as long as the answer may be."""
+    def finish_at_limit(self) -> None:
+        """Finishes the choice, because the delivered chunks already have the maximum number of tokens."""
         self._finish_reason = "length"
 
-    def whole(self) -> ChatChoice:
+    def build(self) -> ChatChoice:
         chunks = self._chunks
-        calls = _joined(piece for chunk in chunks for piece in chunk.tool_calls or ())
+        calls = _join_calls(delta for chunk in chunks for delta in chunk.tool_calls or ())
         has_logprobs = any(chunk.logprobs is not None for chunk in chunks)
         return ChatChoice(
             text="".join([chunk.text for chunk in chunks]),
             token_ids=[token for chunk in chunks for token in chunk.token_ids],
-            finish_reason=self._reason(called=bool(calls)),
+            finish_reason=self._convert_finish_reason(has_calls=bool(calls)),
             reasoning="".join([chunk.reasoning for chunk in chunks]),
             tool_calls=calls or None,
-            logprobs=[one for chunk in chunks for one in chunk.logprobs or ()] if has_logprobs else None,
+            logprobs=[token for chunk in chunks for token in chunk.logprobs or ()] if has_logprobs else None,
         )
 
-    def _reason(self, *, called: bool) -> FinishReason:
-        """As at OpenAI: a call of the one function that may be called is no reason to stop."""
+    def _convert_finish_reason(self, *, has_calls: bool) -> FinishReason:
+        """Returns OpenAI's reason, which is not "tool_calls" if the request names the function to call."""
         match self._finish_reason:
-            case "stop" if called and self._parsing is not None and not self._parsing.function_is_given:
+            case "stop" if has_calls and self._parser is not None and not self._parser.function_is_named:
                 return "tool_calls"
             case "stop":
                 return "stop"
             case "length":
                 return "length"
-        raise RuntimeError(f"vLLM ended the generation with {self._finish_reason!r}")
+        raise RuntimeError(f"unexpected finish reason {self._finish_reason!r} from vLLM")
 
 
-def _joined(pieces: Iterable[ToolCallDelta]) -> list[ToolCall]:
+def _join_calls(deltas: Iterable[ToolCallDelta]) -> list[ToolCall]:
     calls: dict[int, ToolCall] = {}
-    for piece in pieces:
-        if piece.index not in calls:
-            function = FunctionCall(name=piece.name or "", arguments="")
-            calls[piece.index] = ToolCall(id=piece.id or "", type="function", function=function)
-        calls[piece.index].function.arguments += piece.arguments or ""
+    for delta in deltas:
+        if delta.index not in calls:
+            function = FunctionCall(name=delta.name or "", arguments="")
+            calls[delta.index] = ToolCall(id=delta.id or "", type="function", function=function)
+        calls[delta.index].function.arguments += delta.arguments or ""
     return list(calls.values())

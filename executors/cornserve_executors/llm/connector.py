@@ -1,12 +1,13 @@
-"""How the embeddings that an encoder has made enter vLLM: in the place where it keeps those that it makes itself.
+"""Loads the embeddings of encoder executors into vLLM's encoder cache.
 
-vLLM asks a connector, in the process of its engine, for what it does not encode. A request carries the locations of its
-tensors in the slabs of encoders; the engine hears of it when all of them have arrived.
+vLLM's engine process uses an encoder-cache (EC) connector to load embeddings that it does not compute. A request
+carries the locations of its tensors in the encoders' slabs; it is sent to the engine after all tensors have arrived.
 
-A slab's owner may take a tensor back at any time: when its request is cancelled, say. What is computed from other data
-is then wrong not for one request only: vLLM finds it again by the image's identifier, for whoever sends that image. So
-what a request needs of a step is copied before the scheduler gives it a place in that step. If the tensor was taken
-back before the copy was whole, the request fails, and nothing has been computed.
+The producer may revoke a tensor at any time, for example when its request is cancelled, and then reuse its memory. A
+result computed from the wrong data would be wrong for other requests as well, because vLLM's caches are keyed by the
+image's identifier. The connector therefore copies the tensors that a request needs in a step before the scheduler adds
+the request to that step. If a tensor was revoked before its copy was complete, the request fails before any
+computation.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ from cornserve.transport import Location, SegmentReader, StaleError, TensorView
 from cornserve_executors.tensor_copies import copy_from_buffer
 
 ENCODED = "encoded/"
-"""What the identifiers of images begin with that the engine does not encode itself."""
+"""Prefix of the identifiers of images that an encoder executor has encoded."""
 
 
-def tensor_reference(received: TensorView) -> dict[str, Any]:
-    """By which the engine's process finds a tensor."""
-    return {"location": asdict(received.location), "dtype": received.dtype, "shape": received.shape}
+def tensor_reference(tensor: TensorView) -> dict[str, Any]:
+    """Returns a reference with which the engine process can read the tensor."""
+    return {"location": asdict(tensor.location), "dtype": tensor.dtype, "shape": tensor.shape}
 
 
 @dataclass(slots=True)
 class EmbeddingLoads(ECConnectorMetadata):  # type: ignore[misc]
-    """What the model's processes put into their caches in a step, by identifier."""
+    """Embeddings that the workers add to their encoder caches in a step, by identifier."""
 
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
 
@@ -45,26 +46,26 @@ class EmbeddingsConnector(ECConnectorBase):  # type: ignore[misc]
     def __init__(self, vllm_config: VllmConfig, role: ECConnectorRole) -> None:
         super().__init__(vllm_config=vllm_config, role=role)
         self._device = current_platform.device_type
-        # Else the model runs in other processes, to which tensors go through the host's memory.
-        runs_here = vllm_config.parallel_config.world_size == 1
-        self._copied_to = self._device if runs_here else "cpu"
+        # Otherwise the model runs in worker processes, which receive tensors through host memory.
+        is_single_process = vllm_config.parallel_config.world_size == 1
+        self._copy_device = self._device if is_single_process else "cpu"
         self._step_tokens = vllm_config.scheduler_config.max_num_batched_tokens
         self._dtype = vllm_config.model_config.dtype
         self._reader = SegmentReader()
         self._copies: dict[str, dict[str, torch.Tensor]] = {}
-        """Of each request that is being read: what it needs next."""
+        """Embeddings for the next step, by request and identifier."""
         self._loads = EmbeddingLoads()
         self._failed: set[str] = set()
 
-    # In the scheduler
+    # Called in the scheduler
 
     def ensure_cache_available(self, request: Request, num_computed_tokens: int) -> bool:
         locations = request.ec_transfer_params or {}
-        kept = self._copies.pop(request.request_id, {})
-        needed = _needed(request, num_computed_tokens, num_computed_tokens + self._step_tokens)
+        copied = self._copies.pop(request.request_id, {})
+        needed = _needed_identifiers(request, num_computed_tokens, num_computed_tokens + self._step_tokens)
         try:
             copies = {
-                identifier: kept[identifier] if identifier in kept else self._copy(locations[identifier])
+                identifier: copied[identifier] if identifier in copied else self._copy(locations[identifier])
                 for identifier in needed
             }
         except StaleError:
@@ -76,7 +77,7 @@ class EmbeddingsConnector(ECConnectorBase):  # type: ignore[misc]
 
     def _copy(self, fields: dict[str, Any]) -> torch.Tensor:
         location = Location(**fields["location"])
-        copy = copy_from_buffer(self._reader.view(location), fields["dtype"], fields["shape"], self._copied_to)
+        copy = copy_from_buffer(self._reader.view(location), fields["dtype"], fields["shape"], self._copy_device)
         self._reader.check(location)
         return copy.to(self._dtype)
 
@@ -101,7 +102,7 @@ class EmbeddingsConnector(ECConnectorBase):  # type: ignore[misc]
         self._failed.discard(request.request_id)
         return False, None
 
-    # Beside the model
+    # Called in the workers
 
     def start_load_caches(self, encoder_cache: dict[str, torch.Tensor], **_: Any) -> None:
         loads = self._get_connector_metadata()
@@ -110,12 +111,16 @@ class EmbeddingsConnector(ECConnectorBase):  # type: ignore[misc]
             encoder_cache[identifier] = tensor.to(self._device, non_blocking=True)
 
     def save_caches(self, encoder_cache: dict[str, torch.Tensor], mm_hash: str, **_: Any) -> None:
-        """What the engine encodes itself goes nowhere else."""
+        """Does nothing: embeddings that the engine computes are not exported."""
 
 
-def _needed(request: Request, start: int, end: int) -> Iterator[str]:
-    """The encoded images that have a part in these tokens."""
+def _needed_identifiers(request: Request, start: int, end: int) -> Iterator[str]:
+    """Yields the identifiers of the encoded images that overlap these tokens."""
     for feature in request.mm_features:
-        place = feature.mm_position
-        if feature.identifier.startswith(ENCODED) and place.offset < end and place.offset + place.length > start:
+        position = feature.mm_position
+        if (
+            feature.identifier.startswith(ENCODED)
+            and position.offset < end
+            and position.offset + position.length > start
+        ):
             yield feature.identifier

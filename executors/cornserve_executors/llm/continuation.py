@@ -1,9 +1,9 @@
-"""Where an answer goes on that another executor has begun, and did not live to end.
+"""Continues a response that another executor began before it died.
 
-The tokens whose text has been delivered become part of the prompt. What an engine holds back, because it may be the
-start of a stop string or half of a character, was not delivered, though its tokens were: these are generated again, and
-what overlaps with what was delivered is left out. Greedy decoding generates the same again; sampling does not, and then
-there is no exact continuation.
+The tokens whose text was delivered become part of the prompt. An engine may have held back the text of further tokens,
+because it could be the start of a stop string or half a character. Those tokens are generated again, and the overlap
+with the delivered text is removed. Greedy decoding generates the same tokens again. Sampling does not, so a sampled
+response with such tokens has no exact continuation.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from cornserve_tasklib.response import ChatChunk
 
 
 class Continuation:
-    """Raises `InvalidRequestError` if there is no exact one."""
+    """The delivered part of a response. Raises `InvalidRequestError` if the response has no exact continuation."""
 
     def __init__(self, delivered: Sequence[ChatChunk], prompt: Sequence[int], tokenizer: Any, *, greedy: bool) -> None:
         self.delivered = delivered
         tokens = [token for chunk in delivered for token in chunk.token_ids]
         characters = sum(len(chunk.text) for chunk in delivered)
-        ends = _ends(tokens, prompt, tokenizer)
-        end = max(end for end in ends if end <= characters)
-        self.kept = tokens[: ends.index(end)]
-        """Tokens that go into the prompt."""
-        self._tokens_again = len(tokens) - len(self.kept)
-        self._characters_again = characters - end
-        if not greedy and (self._tokens_again or self._characters_again):
-            raise InvalidRequestError("what was sampled but not yet delivered cannot be sampled again")
+        text_lengths = _text_lengths(tokens, prompt, tokenizer)
+        kept_length = max(length for length in text_lengths if length <= characters)
+        self.kept_tokens = tokens[: text_lengths.index(kept_length)]
+        """Delivered tokens that become part of the prompt."""
+        self._repeated_tokens = len(tokens) - len(self.kept_tokens)
+        self._repeated_characters = characters - kept_length
+        if not greedy and (self._repeated_tokens or self._repeated_characters):
+            raise InvalidRequestError("a sampled response with undelivered text cannot be continued")
 
-    def cut(self, chunk: ChatChunk) -> None:
-        """Takes from the next chunk what has been delivered before."""
+    def remove_delivered(self, chunk: ChatChunk) -> None:
+        """Removes the tokens and the text that were already delivered from the next chunk."""
         tokens, characters = len(chunk.token_ids), len(chunk.text)
-        chunk.token_ids = chunk.token_ids[self._tokens_again :]
-        chunk.text = chunk.text[self._characters_again :]
-        self._tokens_again -= tokens - len(chunk.token_ids)
-        self._characters_again -= characters - len(chunk.text)
+        chunk.token_ids = chunk.token_ids[self._repeated_tokens :]
+        chunk.text = chunk.text[self._repeated_characters :]
+        self._repeated_tokens -= tokens - len(chunk.token_ids)
+        self._repeated_characters -= characters - len(chunk.text)
 
 
-def _ends(tokens: Sequence[int], prompt: Sequence[int], tokenizer: Any) -> list[int]:
-    """How many characters the first n tokens make, for n from 0; half characters make none."""
+def _text_lengths(tokens: Sequence[int], prompt: Sequence[int], tokenizer: Any) -> list[int]:
+    """Returns the text length of the first n tokens, for n from 0. An incomplete character counts 0."""
     if not isinstance(tokenizer, TokenizersBackend):
-        raise InvalidRequestError(f"answers cannot be continued with a {type(tokenizer).__name__}")
-    # As vLLM's own detokenizer does it.
+        raise InvalidRequestError(f"unsupported tokenizer {type(tokenizer).__name__}: responses cannot be continued")
+    # Decodes as vLLM's detokenizer does.
     stream = DecodeStream(ids=list(prompt), skip_special_tokens=True)
-    pieces = (stream.step(tokenizer._tokenizer, token) or "" for token in tokens)
-    return list(accumulate((len(piece) for piece in pieces), initial=0))
+    texts = (stream.step(tokenizer._tokenizer, token) or "" for token in tokens)
+    return list(accumulate((len(text) for text in texts), initial=0))

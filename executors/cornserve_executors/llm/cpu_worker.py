@@ -1,4 +1,4 @@
-"""Seeds on a CPU."""
+"""A vLLM worker for CPUs that supports seeds with chunked prefill."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from vllm.v1.worker.cpu_worker import CPUWorker
 
 
 class SeededCPUWorker(CPUWorker):  # type: ignore[misc]
-    """vLLM's worker, which can draw by a seed also where a prompt is computed in several steps.
+    """vLLM's CPU worker, extended to sample with a seed when a prompt is computed in several steps.
 
-    vLLM draws a token in each of these steps, drops all but the last, and turns the request's generator back by as many
-    draws (`_bookkeeping_sync`). A generator of a CPU cannot be turned back: the engine would die of the attempt.
+    vLLM samples a token in each of these steps, discards all but the last, and rewinds the request's generator
+    (`_bookkeeping_sync`). A CPU generator cannot be rewound: the engine would crash.
     """
 
     def sample_tokens(self, grammar_output: Any) -> Any:
-        """Whose token will be dropped draws without their generator: it is where it was once the prompt is computed."""
+        """Samples without the generators of requests whose token will be discarded, so that they do not advance."""
         runner = self.model_runner
         generators = runner.input_batch.generators
-        dropped = np.flatnonzero(runner.discard_request_mask.np[: runner.input_batch.num_reqs])
-        kept_back = {index: generators.pop(index) for index in dropped.tolist() if index in generators}
+        discarded = np.flatnonzero(runner.discard_request_mask.np[: runner.input_batch.num_reqs])
+        withheld = {index: generators.pop(index) for index in discarded.tolist() if index in generators}
         output = super().sample_tokens(grammar_output)
-        generators.update(kept_back)
+        generators.update(withheld)
         return output

@@ -1,4 +1,4 @@
-"""Requests in, answers out."""
+"""Generates responses with vLLM."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from cornserve_tasklib.llm import LLMRequest, LLMTask
 from cornserve_tasklib.response import ChatChunk, ChatResponse
 
 PROCESSOR_CACHE_GIB = 0.25
-"""Of processed images that vLLM keeps, in two processes: they may come again in the next turn of a chat."""
+"""Size of vLLM's cache of processed images, in each of two processes. Images often recur in the next turn of a chat."""
 
 CPU_WORKER = "cornserve_executors.llm.cpu_worker.SeededCPUWorker"
-"""Only vLLM's own processes may import it."""
+"""A name, because only vLLM's processes can import the class."""
 
 NO_VIDEO_OR_AUDIO = {"video": 0, "audio": 0}
-"""Media that nobody can send. vLLM would keep memory free for them."""
+"""Limits for unsupported media. Otherwise vLLM reserves memory for them."""
 
 
 class RequestAbortedError(Exception):
-    """The engine has ended a request before it was done, and does not say why."""
+    """vLLM has aborted a request without a reason."""
 
 
 class LLMEngine(VllmEngine):
@@ -43,15 +43,15 @@ class LLMEngine(VllmEngine):
         check_parsers(config)
         super().__init__(engine_args(config))
         renderer = self._vllm.renderer
-        self._generations = PromptRenderer(self._vllm.model_config, renderer, config)
-        self._schemas = SchemaChecker(self._vllm.vllm_config, renderer.tokenizer)
+        self._prompt_renderer = PromptRenderer(self._vllm.model_config, renderer, config)
+        self._schema_checker = SchemaChecker(self._vllm.vllm_config, renderer.tokenizer)
 
     @property
     def encodes_images(self) -> bool:
-        return self._generations.images.encodes
+        return self._prompt_renderer.chat_images.encodes
 
     async def parameter_counts(self) -> dict[str, int]:
-        """Of each component of the model, in one of the processes that run it."""
+        """Returns the parameters of each component of the model that one worker has loaded."""
         counts: list[dict[str, int]] = await self._vllm.collective_rpc("parameter_counts")
         return counts[0]
 
@@ -61,61 +61,62 @@ class LLMEngine(VllmEngine):
         id: str,
         send: Callable[[bytes], Awaitable[None]] | None = None,
         delivered: Sequence[ChatChunk] = (),
-        received: Sequence[TensorView] = (),
+        embeddings: Sequence[TensorView] = (),
     ) -> ChatResponse:
-        """Answers, and hands each piece of the answer to `send`. Cancelling it stops the generation at once.
+        """Generates a response, and streams its chunks to `send`. Cancelling the call stops the generation at once.
 
         Args:
-            delivered: what another executor has sent of this answer before it died; `send` gets what follows.
-            received: the embeddings of the encoded images, in their order. The engine needs them until this returns.
+            delivered: chunks that another executor sent before it died. `send` receives the chunks that follow.
+            embeddings: the embeddings of the encoded images, in order. The engine reads them until this returns.
         """
-        async with self._schemas_explained(request):
-            generation = await self._generations.of(request, received, stream=send is not None, owner=id)
+        async with self._explain_schema_errors(request):
+            rendered = await self._prompt_renderer.render(request, embeddings, stream=send is not None, owner=id)
             if delivered:
-                generation = generation.after(delivered)
-            answer = ResponseBuilder(generation)
-            prompt, sampling = generation.inputs()
+                rendered = rendered.continue_after(delivered)
+            response = ResponseBuilder(rendered)
+            prompt, sampling = rendered.engine_inputs()
             if sampling.max_tokens == 0:
-                answer.end()
-                return answer.response()
-            outputs = self._vllm.generate(prompt, sampling, id, **generation.reasoning)
+                response.finish_at_limit()
+                return response.build()
+            outputs = self._vllm.generate(prompt, sampling, id, **rendered.reasoning)
             async with aclosing(outputs):
                 async for output in outputs:
-                    _check(output, received)
-                    for chunk in answer.add(output):
+                    _raise_if_aborted(output, embeddings)
+                    for chunk in response.add_output(output):
                         if send is not None:
                             await send(chunk.__pydantic_serializer__.to_json(chunk, exclude_defaults=True))
                     if output.finished:
-                        trace.tell(output)
-            return answer.response()
+                        trace.record_engine_spans(output)
+            return response.build()
 
     @asynccontextmanager
-    async def _schemas_explained(self, request: LLMRequest) -> AsyncIterator[None]:
-        """An error that a schema of the request is to blame for names it."""
+    async def _explain_schema_errors(self, request: LLMRequest) -> AsyncIterator[None]:
+        """Raises `InvalidRequestError` with the schema's field if a JSON schema of the request caused an error."""
         try:
             with translate_errors():
                 yield
         except EngineDeadError:
             raise
         except Exception as error:
-            complaint = await asyncio.to_thread(self._schemas.complaint, request)
-            if complaint is None and isinstance(error, RequestAbortedError):
+            message = await asyncio.to_thread(self._schema_checker.find_error, request)
+            if message is None and isinstance(error, RequestAbortedError):
                 fields = ", ".join(field for field, _ in request_schemas(request))
-                complaint = fields and f"{fields}: the model came to a point from which nothing follows"
-            if not complaint:
+                message = fields and f"{fields}: the model reached a point where the schema allows no further token"
+            if not message:
                 raise
-            raise InvalidRequestError(complaint) from error
+            raise InvalidRequestError(message) from error
 
 
 def engine_args(config: LLMTask) -> dict[str, Any]:
-    """The arguments of vLLM's `AsyncEngineArgs`. What concerns images does not matter to a model of text."""
+    """Returns the arguments of vLLM's `AsyncEngineArgs`. Text models ignore those that concern images."""
     args = settings.engine_args(config) | {
-        # The engine constrains an answer's form only where the reasoning has ended.
+        # With it, the engine applies a grammar only after the end of the reasoning.
         "reasoning_parser": config.reasoning_parser or "",
-        # By default the first constrained request chooses it for all that follow, and not each can do all.
+        # By default the first constrained request selects the backend for all later ones, and not all backends
+        # support tools.
         "structured_outputs_config": StructuredOutputsConfig(backend="xgrammar"),
         "worker_extension_cls": f"{WorkerExtension.__module__}.{WorkerExtension.__qualname__}",
-        # An engine that has an encoder takes encoded images, too.
+        # An engine with an encoder accepts encoded images, too.
         "ec_transfer_config": {
             "ec_connector": EmbeddingsConnector.__name__,
             "ec_connector_module_path": EmbeddingsConnector.__module__,
@@ -129,9 +130,9 @@ def engine_args(config: LLMTask) -> dict[str, Any]:
     return args | {"language_model_only": True, "mm_processor_cache_gb": 0}
 
 
-def _check(output: RequestOutput, received: Sequence[TensorView]) -> None:
-    """The engine does not say why it gives a request up; if embeddings have been taken back, that is why."""
+def _raise_if_aborted(output: RequestOutput, embeddings: Sequence[TensorView]) -> None:
+    """Raises `StaleError` if revoked embeddings explain why vLLM aborted the request, else `RequestAbortedError`."""
     if any(completion.finish_reason == "error" for completion in output.outputs):
-        for tensor in received:
+        for tensor in embeddings:
             tensor.check()
-        raise RequestAbortedError("vLLM has given the request up")
+        raise RequestAbortedError("vLLM aborted the request")

@@ -1,4 +1,4 @@
-"""The life of a language executor."""
+"""The executor of an `LLMTask`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_GREY = Image(
+_GREY_IMAGE = Image(
     data=Blob(b"P5 64 64 255\n" + bytes([128]) * 64 * 64),
     format="PPM",
     width=64,
@@ -43,12 +43,12 @@ class LLMExecutor(VllmExecutor[LLMTask, LLMRequest, ChatResponse]):
         return LLMEngine
 
     async def warm_up(self) -> None:
-        """A model without a chat template completes texts."""
+        """Sends a completion, and a chat if the model has a chat template."""
         await self._engine.generate(CompletionRequest(prompt="Hello", max_tokens=2, temperature=0), "warm-up")
         with contextlib.suppress(InvalidRequestError):
             await self._engine.generate(ChatRequest.ask("Hello", max_tokens=2, temperature=0), "warm-up/chat")
             if self._engine.encodes_images:
-                await self._engine.generate(_see(_GREY), "warm-up/image")
+                await self._engine.generate(_chat_about(_GREY_IMAGE), "warm-up/image")
         for component, count in (await self._engine.parameter_counts()).items():
             log.info("%s has %d parameters", component, count)
 
@@ -57,16 +57,16 @@ class LLMExecutor(VllmExecutor[LLMTask, LLMRequest, ChatResponse]):
             await context.send("chunks", chunk)
 
         delivered = [ChatChunk.model_validate_json(chunk) for chunk in context.delivered.get("chunks", ())]
-        received = await context.receive_all(_embeddings(request))
+        embeddings = await context.receive_all(_embedding_tensors(request))
         stream = send if context.is_requested("chunks") else None
-        return await self._engine.generate(request, context.id, stream, delivered, received)
+        return await self._engine.generate(request, context.id, stream, delivered, embeddings)
 
 
-def _see(image: Image) -> ChatRequest:
+def _chat_about(image: Image) -> ChatRequest:
     message = ChatMessage(role="user", content=[ImagePart(type="image", image=image)])
     return ChatRequest(messages=[message], max_tokens=2, temperature=0)
 
 
-def _embeddings(request: LLMRequest) -> list[Tensor]:
+def _embedding_tensors(request: LLMRequest) -> list[Tensor]:
     parts = request.image_parts if isinstance(request, ChatRequest) else []
     return [part.embedding for part in parts if part.embedding is not None]

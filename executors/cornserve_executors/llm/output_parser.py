@@ -1,4 +1,4 @@
-"""vLLM's parser of one choice: it tells what the model says from what it thinks and calls."""
+"""Separates text, reasoning and tool calls in one choice, with vLLM's parsers."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from cornserve_tasklib.response import ChatChunk, ToolCallDelta
 
 
 def check_parsers(config: LLMTask) -> None:
-    """Refuses what vLLM does not know."""
+    """Raises `ExecutorStartError` for a parser that vLLM does not provide."""
     for setting, name, known in (
         ("tool_parser", config.tool_parser, ToolParserManager.list_registered()),
         ("reasoning_parser", config.reasoning_parser, ReasoningParserManager.list_registered()),
     ):
         if name is not None and name not in known:
-            raise ExecutorStartError(f"vLLM has no {setting} {name!r}, but {', '.join(known)}")
+            raise ExecutorStartError(f"unknown {setting} {name!r}: vLLM provides {', '.join(known)}")
 
 
 class OutputParser:
@@ -35,12 +35,12 @@ class OutputParser:
         self._prompt_tokens = prompt_tokens
 
     @property
-    def function_is_given(self) -> bool:
-        """Whether the request leaves no choice of the function."""
+    def function_is_named(self) -> bool:
+        """Whether the request names the function to call."""
         return isinstance(self._request.tool_choice, ChatCompletionNamedToolChoiceParam)
 
-    def piece(self, completion: CompletionOutput, chunk: ChatChunk) -> None:
-        """Fills the chunk with what is new in the next of many outputs."""
+    def parse_delta(self, completion: CompletionOutput, chunk: ChatChunk) -> None:
+        """Fills the chunk with the new part of a streamed output."""
         delta: DeltaMessage | None = self._parser.parse_delta(
             completion.text,
             chunk.token_ids,
@@ -51,20 +51,20 @@ class OutputParser:
         if delta is not None:
             delta = maybe_filter_parallel_tool_calls(delta, self._request)
             chunk.text, chunk.reasoning = delta.content or "", delta.reasoning or ""
-            chunk.tool_calls = [_piece(call) for call in delta.tool_calls] or None
+            chunk.tool_calls = [_convert_delta(call) for call in delta.tool_calls] or None
 
-    def whole(self, completion: CompletionOutput, chunk: ChatChunk) -> None:
-        """Fills the chunk with all of the one output."""
+    def parse_complete(self, completion: CompletionOutput, chunk: ChatChunk) -> None:
+        """Fills the chunk with the complete output."""
         self._parser.set_prompt_token_ids(self._prompt_tokens)
         reasoning, content, calls = self._parser.parse(
             completion.text, self._request, enable_auto_tools=True, model_output_token_ids=chunk.token_ids
         )
         chunk.text, chunk.reasoning = content or "", reasoning or ""
         calls = maybe_filter_parallel_tool_calls(list(calls or ()), self._request)
-        chunk.tool_calls = [_call(index, call) for index, call in enumerate(calls)] or None
+        chunk.tool_calls = [_convert_call(index, call) for index, call in enumerate(calls)] or None
 
 
-def _piece(call: DeltaToolCall) -> ToolCallDelta:
+def _convert_delta(call: DeltaToolCall) -> ToolCallDelta:
     function = call.function
     return ToolCallDelta(
         index=call.index,
@@ -74,5 +74,5 @@ def _piece(call: DeltaToolCall) -> ToolCallDelta:
     )
 
 
-def _call(index: int, call: FunctionCall) -> ToolCallDelta:
+def _convert_call(index: int, call: FunctionCall) -> ToolCallDelta:
     return ToolCallDelta(index=index, id=call.id or make_tool_call_id(), name=call.name, arguments=call.arguments)

@@ -1,7 +1,7 @@
-"""From a request to what the engine is asked, by vLLM's own code: it knows every model's template and its oddities.
+"""Renders requests to engine inputs with vLLM's own code, which supports the chat template of every model.
 
-vLLM's server is made of parts, and these are its: the request types, the renderer (templates, tokenizers), the parsers
-of tool calls and reasoning. Its HTTP handlers are not.
+This module uses the parts of vLLM's server below its HTTP handlers: the request types, the renderer (templates and
+tokenizers), and the parsers of tool calls and reasoning.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ NO_PARAMETERS = {"type": "object", "properties": {}}
 
 @dataclass(frozen=True, slots=True)
 class RenderedRequest:
-    """What the engine is asked, and what its outputs are read with."""
+    """The engine's inputs for a request, and the parser of its outputs."""
 
     request: LLMRequest
     prompt: Any
     sampling: SamplingParams
     tokenizer: Any
-    new_parsing: Callable[[], OutputParser] | None = None
-    """For each choice one, where not all of the answer is text."""
+    new_parser: Callable[[], OutputParser] | None = None
+    """Creates a parser for a choice. None if all of the output is text."""
     reasoning: dict[str, Any] = field(default_factory=dict)
-    """What the engine has to know of the reasoning, where the answer's form is constrained."""
+    """Arguments with which the engine detects the end of the reasoning, before it applies a grammar."""
     continuation: Continuation | None = None
 
-    def after(self, delivered: Sequence[ChatChunk]) -> Self:
-        """This one, continued. Raises `InvalidRequestError` if that would not be exact."""
+    def continue_after(self, delivered: Sequence[ChatChunk]) -> Self:
+        """Returns a copy that continues after these chunks. Raises `InvalidRequestError` if that cannot be exact."""
         greedy = self.sampling.temperature == 0
         return replace(self, continuation=Continuation(delivered, self.prompt_tokens, self.tokenizer, greedy=greedy))
 
@@ -57,11 +57,11 @@ class RenderedRequest:
         tokens: list[int] = self.prompt["prompt_token_ids"]
         return tokens
 
-    def inputs(self) -> tuple[Any, SamplingParams]:
-        """The engine's prompt, and what it draws by. A continued answer is part of the prompt."""
+    def engine_inputs(self) -> tuple[Any, SamplingParams]:
+        """Returns the prompt, including the delivered tokens of a continued response, and the sampling parameters."""
         if self.continuation is None:
             return self.prompt, self.sampling
-        kept = self.continuation.kept
+        kept = self.continuation.kept_tokens
         sampling = self.sampling.clone()
         sampling.max_tokens -= len(kept)
         return {**self.prompt, "prompt_token_ids": [*self.prompt_tokens, *kept]}, sampling
@@ -75,9 +75,9 @@ class PromptRenderer:
     def __init__(self, model_config: Any, renderer: BaseRenderer, config: LLMTask) -> None:
         self._model_config = model_config
         self._tokenizer = renderer.tokenizer
-        self.images = ChatImages(model_config, renderer)
+        self.chat_images = ChatImages(model_config, renderer)
 
-        def online(tool_strict_level: str) -> OnlineRenderer:
+        def online_renderer(tool_strict_level: str) -> OnlineRenderer:
             return OnlineRenderer(
                 model_config,
                 renderer,
@@ -91,27 +91,27 @@ class PromptRenderer:
             )
 
         try:
-            self._renderer = online("auto")
-            self._strict_renderer = online("parameter")
-        except TypeError as error:  # A parser needs tokens that this tokenizer has not.
+            self._renderer = online_renderer("auto")
+            self._strict_renderer = online_renderer("parameter")
+        except TypeError as error:  # A parser needs tokens that the tokenizer lacks.
             raise ExecutorStartError(f"tool_parser, reasoning_parser: {error}") from error
 
-    async def of(
-        self, request: LLMRequest, received: Sequence[TensorView] = (), *, stream: bool, owner: str = ""
+    async def render(
+        self, request: LLMRequest, embeddings: Sequence[TensorView] = (), *, stream: bool, owner: str = ""
     ) -> RenderedRequest:
-        """Templates, tokenizers and processors of images run in threads.
+        """Renders a request. Templates, tokenizers and image processors run in threads.
 
         Args:
-            received: the embeddings of the request's encoded images, in their order.
-            owner: in whose turn its other images are opened.
+            embeddings: the embeddings of the request's encoded images, in order.
+            owner: shares the capacity for decoded images fairly with other owners.
         """
         if isinstance(request, CompletionRequest):
-            return await self._completion(request, stream)
-        return await self._chat(request, received, stream, owner)
+            return await self._render_completion(request, stream)
+        return await self._render_chat(request, embeddings, stream, owner)
 
-    async def _completion(self, request: CompletionRequest, stream: bool) -> RenderedRequest:
+    async def _render_completion(self, request: CompletionRequest, stream: bool) -> RenderedRequest:
         fields = request.model_dump(exclude_defaults=True)
-        # vLLM refuses a limit beyond the context, where ours is one that is never reached.
+        # vLLM rejects a limit above the context length. Cornserve accepts it.
         fields |= {"stream": stream, "max_tokens": min(request.max_tokens, self._model_config.max_model_len)}
         vllm_request = VllmCompletionRequest.model_validate(fields)
         result = await self._renderer.render_completion(vllm_request)
@@ -121,22 +121,22 @@ class PromptRenderer:
         sampling = vllm_request.to_sampling_params(self._max_tokens(request, prompt), {})
         return RenderedRequest(request, prompt, sampling, self._tokenizer)
 
-    async def _chat(
-        self, request: ChatRequest, received: Sequence[TensorView], stream: bool, owner: str
+    async def _render_chat(
+        self, request: ChatRequest, embeddings: Sequence[TensorView], stream: bool, owner: str
     ) -> RenderedRequest:
         self._check_tools(request)
-        conversation = ChatPrompt(request, received, self.images, owner)
+        chat_prompt = ChatPrompt(request, embeddings, self.chat_images, owner)
         fields = request.model_dump(exclude_defaults=True, exclude={"messages", "max_tokens", "max_completion_tokens"})
         if request.tools is not None:
             fields["tools"] = [_with_parameters(tool) for tool in fields["tools"]]
-        # Who has to call may not do so wrongly. Who may call does as the tool's `strict` says.
-        has_to_call = request.tool_choice not in (None, "auto", "none")
-        renderer = self._strict_renderer if has_to_call else self._renderer
-        async with conversation.messages() as messages:
-            fields |= {"messages": messages, "ec_transfer_params": conversation.embeddings, "stream": stream}
+        # A forced tool call uses the strict grammar. An optional one follows the tool's `strict`.
+        is_forced = request.tool_choice not in (None, "auto", "none")
+        renderer = self._strict_renderer if is_forced else self._renderer
+        async with chat_prompt.messages() as messages:
+            fields |= {"messages": messages, "ec_transfer_params": chat_prompt.tensor_references, "stream": stream}
             vllm_request = ChatCompletionRequest.model_validate(fields)
-            prompt = await conversation.prompt(renderer, vllm_request)
-        # Rendering has made a grammar of the tools, and of the choice among them.
+            prompt = await chat_prompt.render(renderer, vllm_request)
+        # Rendering has added the grammar of the tools to `vllm_request`.
         sampling = vllm_request.to_sampling_params(self._max_tokens(request, prompt), {})
         parser_type = self._parser_type(request)
         if parser_type is None:
@@ -144,7 +144,7 @@ class PromptRenderer:
         variables = self._renderer.effective_chat_template_kwargs(vllm_request)
         tokens = prompt["prompt_token_ids"]
 
-        def new_parser() -> Parser:
+        def new_vllm_parser() -> Parser:
             return parser_type(
                 self._tokenizer,
                 vllm_request.tools,
@@ -152,22 +152,22 @@ class PromptRenderer:
                 model_config=self._model_config,
             )
 
-        def new_parsing() -> OutputParser:
-            return OutputParser(new_parser(), vllm_request, tokens)
+        def new_parser() -> OutputParser:
+            return OutputParser(new_vllm_parser(), vllm_request, tokens)
 
-        reasoning = _reasoning(vllm_request, new_parser(), variables, tokens)
-        return RenderedRequest(request, prompt, sampling, self._tokenizer, new_parsing, reasoning)
+        reasoning = _reasoning_arguments(vllm_request, new_vllm_parser(), variables, tokens)
+        return RenderedRequest(request, prompt, sampling, self._tokenizer, new_parser, reasoning)
 
     def _check_tools(self, request: ChatRequest) -> None:
         parser_type = self._renderer.parser
         can_call = parser_type is not None and parser_type.tool_parser_cls is not None
         if request.tools is not None and request.tool_choice != "none" and not can_call:
             raise InvalidRequestError(
-                "tools: this app cannot tell what its model calls: it is deployed without a tool_parser (see LLMTask)"
+                "tools: this app cannot parse tool calls: deploy it with a tool_parser (see LLMTask)"
             )
 
     def _parser_type(self, request: ChatRequest) -> type[Parser] | None:
-        """None where all of the answer is text."""
+        """Returns the parser of the output, or None if all of it is text."""
         parser_type: type[Parser] | None = self._renderer.parser
         if parser_type is None or (request.tools is None and parser_type.reasoning_parser_cls is None):
             return None
@@ -175,21 +175,21 @@ class PromptRenderer:
 
     def _max_tokens(self, request: LLMRequest, prompt: Any) -> int:
         context, length = self._model_config.max_model_len, len(prompt["prompt_token_ids"])
-        room: int = context - length
-        if room < 1:
+        available: int = context - length
+        if available < 1:
             raise InvalidRequestError(
-                f"the prompt has {length} tokens, which leaves no room for an answer in a context of {context}"
+                f"the prompt has {length} tokens, which leaves no space for a response in a context of {context}"
             )
-        return min(room if request.token_limit is None else request.token_limit, room)
+        return min(available if request.token_limit is None else request.token_limit, available)
 
 
 def _with_parameters(tool: dict[str, Any]) -> dict[str, Any]:
-    """As at OpenAI, a function that says nothing of parameters has none. vLLM would let the model make some up."""
+    """Adds an empty `parameters` schema to a function that has none, as OpenAI does. Otherwise vLLM allows any."""
     function = tool["function"]
     return {**tool, "function": {**function, "parameters": function.get("parameters") or NO_PARAMETERS}}
 
 
-def _reasoning(
+def _reasoning_arguments(
     request: ChatCompletionRequest, parser: Parser, variables: dict[str, Any], prompt_tokens: list[int]
 ) -> dict[str, Any]:
     if parser.reasoning_parser is None:

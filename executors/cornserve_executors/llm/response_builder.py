@@ -1,4 +1,4 @@
-"""An answer that grows by vLLM's outputs: many small ones when it is streamed, else one."""
+"""Builds a response from vLLM's outputs: many small ones if it is streamed, otherwise a single one."""
 
 from __future__ import annotations
 
@@ -15,42 +15,43 @@ from cornserve_tasklib.response import ChatChunk, ChatResponse, TokenLogprobs, U
 
 
 class ResponseBuilder:
-    def __init__(self, generation: RenderedRequest) -> None:
-        self._generation = generation
-        self._choices = [ChoiceBuilder(generation, index) for index in range(generation.request.n)]
-        request = generation.request
+    def __init__(self, rendered: RenderedRequest) -> None:
+        self._rendered = rendered
+        self._choices = [ChoiceBuilder(rendered, index) for index in range(rendered.request.n)]
+        request = rendered.request
         self._to_echo = set(range(request.n)) if isinstance(request, CompletionRequest) and request.echo else set()
+        """Indices of the choices that have not echoed the prompt yet."""
         self._prompt_logprobs: list[TokenLogprobs] | None = None
 
-    def add(self, output: RequestOutput) -> Iterator[ChatChunk]:
-        """Takes the next output in, and gives what is new."""
+    def add_output(self, output: RequestOutput) -> Iterator[ChatChunk]:
+        """Adds an output and yields the new chunks."""
         if self._to_echo and output.prompt_logprobs:
-            # A streamed choice that first appears beside a further piece of another one comes without them.
-            self._prompt_logprobs = self._prompt_logprobs or self._logprobs(output.prompt_logprobs)
+            # vLLM omits them for a streamed choice whose first chunk arrives together with a later chunk of another.
+            self._prompt_logprobs = self._prompt_logprobs or self._convert_logprobs(output.prompt_logprobs)
         for completion in output.outputs:
             choice = self._choices[completion.index]
             if completion.index in self._to_echo:
                 self._to_echo.remove(completion.index)
-                yield choice.add(self._prompt(completion.index))
-            chunk = choice.read(completion)
-            if self._generation.request.token_limit != 0:
-                yield choice.add(chunk)
+                yield choice.append(self._echo(completion.index))
+            chunk = choice.parse_output(completion)
+            if self._rendered.request.token_limit != 0:
+                yield choice.append(chunk)
 
-    def _prompt(self, index: int) -> ChatChunk:
-        return ChatChunk(text=self._generation.prompt["prompt"], index=index, logprobs=self._prompt_logprobs)
+    def _echo(self, index: int) -> ChatChunk:
+        return ChatChunk(text=self._rendered.prompt["prompt"], index=index, logprobs=self._prompt_logprobs)
 
-    def _logprobs(self, of_prompt: PromptLogprobs) -> list[TokenLogprobs]:
-        generation = self._generation
-        top = generation.sampling.prompt_logprobs or 0
-        return token_logprobs(generation.prompt_tokens, of_prompt, generation.tokenizer, top)
+    def _convert_logprobs(self, prompt_logprobs: PromptLogprobs) -> list[TokenLogprobs]:
+        rendered = self._rendered
+        top = rendered.sampling.prompt_logprobs or 0
+        return token_logprobs(rendered.prompt_tokens, prompt_logprobs, rendered.tokenizer, top)
 
-    def end(self) -> None:
-        """Nothing more may be generated."""
+    def finish_at_limit(self) -> None:
+        """Finishes all choices, because the delivered chunks already have the maximum number of tokens."""
         for choice in self._choices:
-            choice.end()
+            choice.finish_at_limit()
 
-    def response(self) -> ChatResponse:
-        first, *further = [choice.whole() for choice in self._choices]
+    def build(self) -> ChatResponse:
+        first, *further = [choice.build() for choice in self._choices]
         tokens = sum(len(choice.token_ids) for choice in (first, *further))
-        usage = Usage(prompt_tokens=len(self._generation.prompt_tokens), completion_tokens=tokens)
+        usage = Usage(prompt_tokens=len(self._rendered.prompt_tokens), completion_tokens=tokens)
         return ChatResponse(**dict(first), usage=usage, further=further)

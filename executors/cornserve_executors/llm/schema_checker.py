@@ -1,7 +1,7 @@
-"""Which schema of a chat it is of which vLLM can make no grammar.
+"""Finds the JSON schema of a request that vLLM cannot compile to a grammar.
 
-vLLM makes one grammar of all tools, or of the answer's form. What is wrong with it, it says of the whole, or, where it
-finds that out in the engine, not at all. So once that has happened, the schemas are tried one by one.
+vLLM compiles one grammar for all tools, or for the response format. Its error does not name the schema, and an error in
+the engine has no message at all. After such an error, this module compiles the schemas one by one.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from vllm.v1.structured_output.backend_xgrammar import XgrammarBackend, validate
 from cornserve_tasklib.chat import ChatRequest
 from cornserve_tasklib.llm import LLMRequest
 
-FORM = "response_format.json_schema.schema"
+RESPONSE_SCHEMA = "response_format.json_schema.schema"
 
-_ORIGIN = re.compile(r"\[[\d:]+\] \S+\.cc:\d+: ")
-"""Where in xgrammar's own source an error comes from, and when."""
+_SOURCE_LOCATION = re.compile(r"\[[\d:]+\] \S+\.cc:\d+: ")
+"""Timestamp and source location at the start of xgrammar's errors."""
 
 
 class SchemaChecker:
@@ -31,23 +31,23 @@ class SchemaChecker:
         self._vllm_config = vllm_config
         self._tokenizer = tokenizer
 
-    def complaint(self, request: LLMRequest) -> str | None:
-        """About the first that cannot be followed, by its field. Blocks while it compiles them."""
+    def find_error(self, request: LLMRequest) -> str | None:
+        """Returns the error of the first schema that cannot be compiled, with its field. Blocks."""
         for field, schema in request_schemas(request):
             try:
-                if field == FORM:
+                if field == RESPONSE_SCHEMA:
                     _check_keywords(schema)
-                self._try(schema)
+                self._compile(schema)
             except Exception as error:
-                return f"{field}: {_ORIGIN.sub('', str(error)).strip()}"
+                return f"{field}: {_SOURCE_LOCATION.sub('', str(error)).strip()}"
         return None
 
-    def _try(self, schema: dict[str, Any]) -> None:
+    def _compile(self, schema: dict[str, Any]) -> None:
         grammar = self._backend.compile_grammar(StructuredOutputOptions.JSON, dumps(schema))
         allowed = self._backend.allocate_token_bitmask(1)
         grammar.fill_bitmask(allowed, 0)
         if not allowed.any():
-            raise ValueError("nothing can follow it")
+            raise ValueError("no text matches the schema")
 
     @cached_property
     def _backend(self) -> XgrammarBackend:
@@ -56,16 +56,16 @@ class SchemaChecker:
 
 
 def _check_keywords(schema: dict[str, Any]) -> None:
-    """vLLM lets tools have those that a grammar cannot keep."""
+    """Raises `ValueError` for keywords that a grammar cannot enforce. vLLM allows them in tools."""
     validate_xgrammar_grammar(SamplingParams(structured_outputs=StructuredOutputsParams(json=schema)))
 
 
 def request_schemas(request: LLMRequest) -> Iterator[tuple[str, dict[str, Any]]]:
-    """With their fields."""
+    """Yields the field and the JSON schema of each schema in the request."""
     if not isinstance(request, ChatRequest):
         return
     if request.response_format is not None and request.response_format.json_schema is not None:
-        yield FORM, request.response_format.json_schema.json_schema
+        yield RESPONSE_SCHEMA, request.response_format.json_schema.json_schema
     for index, tool in enumerate(request.tools or ()):
         if tool.function.parameters is not None:
             yield f"tools[{index}].function.parameters", tool.function.parameters

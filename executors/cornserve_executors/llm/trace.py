@@ -1,4 +1,4 @@
-"""The engine's part of an invocation's trace, from the times that vLLM keeps of a request."""
+"""Adds the engine's spans to an invocation's trace, from the timestamps that vLLM keeps for a request."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from vllm.outputs import RequestOutput
 from cornserve.observe import tracing
 
 
-def tell(output: RequestOutput) -> None:
-    """Of a request's last output; of several choices, the one that ended last."""
+def record_engine_spans(output: RequestOutput) -> None:
+    """Records the spans of a finished request. `output` is its last output; its timestamps are the last choice's."""
     times = output.metrics
     if tracing.current_span.get() is None or times is None:
         return

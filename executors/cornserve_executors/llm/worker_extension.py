@@ -1,4 +1,4 @@
-"""What is loaded of a model, asked for in the processes that run it."""
+"""An extension of vLLM's workers."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 
 class WorkerExtension:
-    """vLLM makes it part of its workers (`worker_extension_cls`)."""
+    """Methods that vLLM adds to its workers (`worker_extension_cls`)."""
 
     get_model: Any
 
     def parameter_counts(self) -> dict[str, int]:
-        """By component of the model. Those that are left out have none."""
+        """Returns the number of loaded parameters of each component of the model."""
         return {
             name: sum(parameter.numel() for parameter in component.parameters())
             for name, component in self.get_model().named_children()

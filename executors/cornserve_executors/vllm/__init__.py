@@ -1,4 +1,4 @@
-"""What all executors on stock vLLM share, whatever they use it for.
+"""Code shared by all executors on stock vLLM.
 
-Only `executor.py`, `loading.py` and `settings.py` can be imported without paying for vLLM.
+Only `executor.py`, `engine_loader.py` and `settings.py` can be imported without importing vLLM.
 """

@@ -1,4 +1,4 @@
-"""vLLM's asynchronous engine, whatever it is used for: how it starts, fails and ends."""
+"""Starts, watches and shuts down vLLM's asynchronous engine."""
 
 from __future__ import annotations
 
@@ -19,54 +19,56 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from cornserve_executors.base import EngineDeadError, ExecutorStartError, InvalidRequestError
 from cornserve_executors.vllm.stats import VllmStats
 
-DEAD = "vLLM's EngineCore process is gone"
+ENGINE_GONE = "vLLM's EngineCore process is gone"
 
 
 class VllmEngine:
     def __init__(self, args: Mapping[str, Any]) -> None:
-        """Loads the model. Blocks until that is done; any thread will do."""
+        """Loads the model. Blocks; may be called in any thread."""
         self._stats = VllmStats()
         vllm_config = _vllm_config(args)
         try:
             self._vllm = AsyncLLM.from_vllm_config(
                 vllm_config, disable_log_stats=True, stat_loggers=[lambda *_: self._stats]
             )
-        except RuntimeError as error:  # The engine's process has logged its own.
-            raise ExecutorStartError(f"vLLM's engine did not start: {error}") from error
+        except RuntimeError as error:  # The engine process has logged its own error.
+            raise ExecutorStartError(f"vLLM's engine failed to start: {error}") from error
 
-    async def death(self) -> str:
-        """Returns, with the reason, when the engine has died. Its output handler, which the first request has started,
-        ends only then."""
+    async def wait_death(self) -> str:
+        """Waits until the engine has died, and returns the reason.
+
+        Must be called after the first request, which starts vLLM's output handler. The handler ends only then.
+        """
         await asyncio.wait({self._vllm.output_handler})
-        return DEAD
+        return ENGINE_GONE
 
     def metrics(self) -> Iterable[Metric]:
         return self._stats.metrics()
 
     def shutdown(self) -> None:
-        """Ends the engine's processes. Blocks for seconds."""
+        """Stops the engine's processes. Blocks for seconds."""
         self._vllm.shutdown()
 
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """vLLM's errors as those of an executor."""
+    """Raises vLLM's errors as executor errors."""
     try:
         yield
     except (VLLMClientError, ChatTemplateResolutionError) as error:
         raise InvalidRequestError(error.args[0]) from error
     except vllm_exceptions.EngineDeadError as error:
-        raise EngineDeadError(DEAD) from error
+        raise EngineDeadError(ENGINE_GONE) from error
 
 
 def _vllm_config(args: Mapping[str, Any]) -> Any:
     try:
         return AsyncEngineArgs(**args).create_engine_config(UsageContext.ENGINE_CONTEXT)
     except ValidationError as error:
-        raise ExecutorStartError(f"vLLM refuses {args['model']}: {_first_sentence(error)}") from error
+        raise ExecutorStartError(f"vLLM rejects {args['model']}: {_first_sentence(error)}") from error
 
 
 def _first_sentence(error: ValidationError) -> str:
-    """What follows it in vLLM's messages is a list of hundreds of names, or advice about options of its own."""
+    """Returns the first sentence only: vLLM appends lists of hundreds of names, or advice about its own options."""
     message = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
     return message.split(". ")[0].splitlines()[0]

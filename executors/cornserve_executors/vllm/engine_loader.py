@@ -1,4 +1,4 @@
-"""How vLLM comes into an executor's process, and how that is broken off."""
+"""Loads a vLLM engine in a thread, and aborts the loading."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 class EngineLoader:
-    """Runs in a thread, so that callers can watch it.
+    """Loads an engine in a thread, so that the event loop stays responsive.
 
     Args:
-        import_engine: imports vLLM, and returns what is called with the settings.
+        import_engine: imports vLLM, and returns the engine's constructor.
     """
 
     def __init__(self, import_engine: Callable[[], Callable[[Any], VllmEngine]]) -> None:
         self._import_engine = import_engine
         self._task: asyncio.Task[VllmEngine] | None = None
 
-    async def run(self, config: EngineSettings, report_progress: ProgressReporter) -> VllmEngine:
+    async def load(self, config: EngineSettings, report_progress: ProgressReporter) -> VllmEngine:
         settings.check(config)
         settings.prepare_environment()
         report_progress("importing vLLM")
@@ -35,11 +35,12 @@ class EngineLoader:
         self._task = asyncio.create_task(asyncio.to_thread(engine_type, config))
         return await asyncio.shield(self._task)
 
-    async def undo(self) -> None:
+    async def abort(self) -> None:
+        """Stops the loading, or shuts the engine down if it is loaded."""
         if self._task is None:
             return
         while not self._task.done():
-            # vLLM cannot be told to stop loading, but it gives up when its engine process, once started, is gone.
+            # vLLM has no way to stop loading, but it fails when its engine process is gone.
             for process in multiprocessing.active_children():
                 process.kill()
             await asyncio.wait({self._task}, timeout=0.1)

@@ -1,4 +1,4 @@
-"""The life of an executor on vLLM."""
+"""The base class of executors on vLLM."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ Settings = TypeVar("Settings", bound=EngineSettings)
 
 
 class VllmExecutor(Executor[Settings, Request, Result]):
-    """A subclass says which engine it is, warms that up, and invokes it."""
+    """Loads, watches and stops a vLLM engine. A subclass imports, warms up and invokes it."""
 
     _engine: VllmEngine
 
     def __init__(self, config: Settings) -> None:
         super().__init__(config)
-        self._loading = EngineLoader(self.import_engine)
+        self._loader = EngineLoader(self.import_engine)
 
     def import_engine(self) -> Callable[[Any], VllmEngine]:
-        """Imports vLLM, which takes seconds, and returns what is called with the settings."""
+        """Imports vLLM, which takes seconds, and returns the engine's constructor."""
         raise NotImplementedError
 
     async def warm_up(self) -> None:
-        """Sends the first requests: they pay for lazy set-up all over vLLM."""
+        """Sends the first requests, so that vLLM completes its lazy initialization."""
         raise NotImplementedError
 
     async def start(self, report_progress: ProgressReporter) -> None:
-        self._engine = await self._loading.run(self.config, report_progress)
+        self._engine = await self._loader.load(self.config, report_progress)
         report_progress("warming up")
         try:
             await self.warm_up()
         except InvalidRequestError as error:
-            raise ExecutorStartError(f"{self.config.model_id} cannot answer a first request: {error}") from error
+            raise ExecutorStartError(f"{self.config.model_id} failed on the first request: {error}") from error
 
     async def wait_engine_death(self) -> str:
-        return await self._engine.death()
+        return await self._engine.wait_death()
 
     def metrics(self) -> Iterable[Metric]:
         return self._engine.metrics() if hasattr(self, "_engine") else ()
 
     async def stop(self) -> None:
-        await self._loading.undo()
+        await self._loader.abort()

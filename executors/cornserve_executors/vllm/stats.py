@@ -1,4 +1,4 @@
-"""The engine's own figures, which vLLM reports after each step, under vLLM's names for them."""
+"""Prometheus metrics of a vLLM engine, under vLLM's names. vLLM reports them after each step."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from vllm.v1.metrics.stats import FinishedRequestStats, IterationStats, Schedule
 from cornserve.observe.histogram import TOKENS, Histogram
 
 _COUNTERS = {
-    "prompt_tokens": "Tokens of prompts.",
-    "generation_tokens": "Tokens generated.",
-    "prefix_cache_queries": "Tokens that were looked for in the prefix cache.",
-    "prefix_cache_hits": "Tokens that were found there.",
-    "num_preemptions": "Requests that had to give up their place in the KV cache.",
+    "prompt_tokens": "Prompt tokens.",
+    "generation_tokens": "Generated tokens.",
+    "prefix_cache_queries": "Tokens looked up in the prefix cache.",
+    "prefix_cache_hits": "Tokens found in the prefix cache.",
+    "num_preemptions": "Preemptions of requests, which lose their KV cache.",
 }
 _HISTOGRAMS = {
     "time_to_first_token_seconds": "TTFT: from a request's arrival at the engine to its first token.",
@@ -30,9 +30,9 @@ _HISTOGRAMS = {
     "request_decode_time_seconds": "From a request's first token to its last.",
 }
 _SIZES = {
-    "request_prompt_tokens": "Tokens of a request's prompt.",
-    "request_generation_tokens": "Tokens generated for a request.",
-    "iteration_tokens": "Tokens, read and generated, of one step: the size of the batch.",
+    "request_prompt_tokens": "Prompt tokens of a request.",
+    "request_generation_tokens": "Generated tokens of a request.",
+    "iteration_tokens": "Prompt and generated tokens of an engine step: the batch size.",
 }
 
 
@@ -40,7 +40,7 @@ class VllmStats(StatLoggerBase):  # type: ignore[misc]
     def __init__(self) -> None:
         self._scheduler = SchedulerStats()
         self._counts: Counter[str] = Counter()
-        self._ends: Counter[str] = Counter()
+        self._finished: Counter[str] = Counter()
         self._seconds = {name: Histogram() for name in _HISTOGRAMS}
         self._sizes = {name: Histogram(TOKENS) for name in _SIZES}
 
@@ -54,7 +54,7 @@ class VllmStats(StatLoggerBase):  # type: ignore[misc]
         if iteration_stats is not None:
             self._record_step(iteration_stats)
             for request in iteration_stats.finished_requests:
-                self._record_end(request)
+                self._record_finished(request)
 
     def _record_step(self, step: IterationStats) -> None:
         self._counts["prompt_tokens"] += step.num_prompt_tokens
@@ -63,12 +63,12 @@ class VllmStats(StatLoggerBase):  # type: ignore[misc]
         self._sizes["iteration_tokens"].observe(step.num_prompt_tokens + step.num_generation_tokens)
         for seconds in step.time_to_first_tokens_iter:
             self._seconds["time_to_first_token_seconds"].observe(seconds)
-        between = self._seconds["inter_token_latency_seconds"]
+        inter_token_latency = self._seconds["inter_token_latency_seconds"]
         for seconds in step.inter_token_latencies_iter:
-            between.observe(seconds)
+            inter_token_latency.observe(seconds)
 
-    def _record_end(self, request: FinishedRequestStats) -> None:
-        self._ends[str(request.finish_reason)] += 1
+    def _record_finished(self, request: FinishedRequestStats) -> None:
+        self._finished[str(request.finish_reason)] += 1
         self._seconds["e2e_request_latency_seconds"].observe(request.e2e_latency)
         self._seconds["request_queue_time_seconds"].observe(request.queued_time)
         self._seconds["request_prefill_time_seconds"].observe(request.prefill_time)
@@ -81,25 +81,25 @@ class VllmStats(StatLoggerBase):  # type: ignore[misc]
         pass
 
     def metrics(self) -> Iterator[Metric]:
-        now = self._scheduler
-        waiting = now.num_waiting_reqs + now.num_skipped_waiting_reqs
-        yield _gauge("num_requests_running", "Requests in the batch.", now.num_running_reqs)
-        yield _gauge("num_requests_waiting", "Requests that wait for a place in the batch.", waiting)
-        yield _gauge("kv_cache_usage_perc", "The used share of the KV cache, from 0 to 1.", now.kv_cache_usage)
-        for name, meaning in _COUNTERS.items():
-            yield CounterMetricFamily(f"cornserve_llm_{name}", meaning, value=self._counts[name])
-        ends = CounterMetricFamily(
-            "cornserve_llm_request_success", "Requests that ended, by reason.", labels=["finished_reason"]
+        scheduler = self._scheduler
+        waiting = scheduler.num_waiting_reqs + scheduler.num_skipped_waiting_reqs
+        yield _gauge("num_requests_running", "Requests in the running batch.", scheduler.num_running_reqs)
+        yield _gauge("num_requests_waiting", "Requests waiting for the running batch.", waiting)
+        yield _gauge("kv_cache_usage_perc", "Fraction of the KV cache in use, from 0 to 1.", scheduler.kv_cache_usage)
+        for name, help in _COUNTERS.items():
+            yield CounterMetricFamily(f"cornserve_llm_{name}", help, value=self._counts[name])
+        finished = CounterMetricFamily(
+            "cornserve_llm_request_success", "Finished requests, by reason.", labels=["finished_reason"]
         )
-        for reason, count in self._ends.copy().items():
-            ends.add_metric([reason], count)
-        yield ends
-        for meanings, histograms in ((_HISTOGRAMS, self._seconds), (_SIZES, self._sizes)):
+        for reason, count in self._finished.copy().items():
+            finished.add_metric([reason], count)
+        yield finished
+        for helps, histograms in ((_HISTOGRAMS, self._seconds), (_SIZES, self._sizes)):
             for name, histogram in histograms.items():
-                family = HistogramMetricFamily(f"cornserve_llm_{name}", meanings[name])
+                family = HistogramMetricFamily(f"cornserve_llm_{name}", helps[name])
                 histogram.add_to(family)
                 yield family
 
 
-def _gauge(name: str, meaning: str, value: float) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"cornserve_llm_{name}", meaning, value=value)
+def _gauge(name: str, help: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"cornserve_llm_{name}", help, value=value)

@@ -1,4 +1,4 @@
-"""A small client of the executor contract."""
+"""A minimal client of the executor contract."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Chunks = ["chunks"]
 
 @dataclass
 class InvocationReply:
-    """What has come back so far."""
+    """The events received so far."""
 
     chunks: list[ChatChunk] = field(default_factory=list)
     first_chunk_after: float | None = None
@@ -39,7 +39,7 @@ class InvocationReply:
 
 
 class ClientInvocation:
-    """One invocation on a line of its own."""
+    """An invocation on a connection of its own."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
@@ -59,14 +59,14 @@ class ClientInvocation:
         self._caller.send(pb.Command(call=1, cancel=pb.Cancel()))
 
     def disconnect(self) -> None:
-        """What the death of the caller looks like."""
+        """Breaks the connection, as the death of the caller does."""
         self._caller.abort()
 
     async def first_chunk(self) -> ChatChunk:
         async for reply in self._progress():
             if reply.chunks:
                 return reply.chunks[0]
-        raise AssertionError(f"no chunk, but {self._reply.code}: {self._reply.end.message}")
+        raise AssertionError(f"no chunk; {self._reply.code}: {self._reply.end.message}")
 
     async def reply(self) -> InvocationReply:
         async for _ in self._progress():
@@ -87,9 +87,9 @@ class ClientInvocation:
 
 
 class ExecutorClient:
-    def __init__(self, endpoint: str, lines: AsyncExitStack) -> None:
+    def __init__(self, endpoint: str, connections: AsyncExitStack) -> None:
         self._endpoint = endpoint
-        self._lines = lines
+        self._connections = connections
 
     async def start(
         self,
@@ -98,7 +98,7 @@ class ExecutorClient:
         stream: bool = True,
         delivered: Sequence[ChatChunk] = (),
     ) -> ClientInvocation:
-        invocation = ClientInvocation(await self._lines.enter_async_context(calling(self._endpoint)))
+        invocation = ClientInvocation(await self._connections.enter_async_context(calling(self._endpoint)))
         data = request if isinstance(request, bytes) else request.model_dump_json(exclude_defaults=True).encode()
         invocation.start(data, stream=stream, delivered=delivered)
         return invocation
@@ -107,11 +107,11 @@ class ExecutorClient:
         return await (await self.start(request, stream=stream)).reply()
 
     async def resume(self, request: ChatRequest | CompletionRequest, delivered: Sequence[ChatChunk]) -> InvocationReply:
-        """What follows after what another executor has delivered."""
+        """Continues a response after the chunks that another executor has delivered."""
         return await (await self.start(request, delivered=delivered)).reply()
 
 
 @asynccontextmanager
 async def connected(endpoint: str) -> AsyncIterator[ExecutorClient]:
-    async with AsyncExitStack() as lines:
-        yield ExecutorClient(endpoint, lines)
+    async with AsyncExitStack() as connections:
+        yield ExecutorClient(endpoint, connections)

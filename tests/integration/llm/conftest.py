@@ -23,7 +23,7 @@ def tiny_task(tiny_llama: Path) -> LLMTask:
 
 @pytest.fixture(scope="session")
 def collector() -> Iterator[Collector]:
-    """Of the traces of `executor`."""
+    """Collects the traces of `executor`."""
     with collecting() as collector:
         yield collector
 
@@ -32,7 +32,7 @@ def collector() -> Iterator[Collector]:
 def executor(
     tiny_task: LLMTask, collector: Collector, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ExecutorProcess]:
-    """One executor for all tests that leave it as it was."""
+    """An executor shared by all tests that do not change it."""
     with ExitStack() as stack:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)

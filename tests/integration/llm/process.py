@@ -1,4 +1,4 @@
-"""An executor process, started and ended as a launcher would."""
+"""Starts and stops an executor process as a launcher does."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cornserve.v1 import executor_pb2 as pb
 from cornserve.v1 import executor_pb2_grpc
 
 START_SECONDS = 180
-"""Cold caches and a busy machine included."""
+"""Sufficient for cold caches on a busy machine."""
 STOP_SECONDS = 30
 
 
@@ -36,31 +36,31 @@ class ExecutorProcess:
     log: Path
 
     def observations(self) -> Iterator[pb.Observation]:
-        """What it says about its state, from now until it ends."""
+        """Yields the state that the executor reports, until the process ends."""
         with grpc.insecure_channel(self.endpoint) as channel:
             observe = executor_pb2_grpc.ExecutorStub(channel).Observe
             yield from observe(pb.ObserveRequest(), wait_for_ready=True, timeout=START_SECONDS)
 
     def until_ready(self) -> None:
         try:
-            assert any(report.phase == pb.PHASE_READY for report in self.observations())
+            assert any(observation.phase == pb.PHASE_READY for observation in self.observations())
         except grpc.RpcError as error:
             raise AssertionError(self.log.read_text()) from error
 
     async def metrics(self) -> dict[str, float]:
-        """Its metrics that have no labels."""
+        """Returns the metrics without labels."""
         async with httpx.AsyncClient() as client:
             response = await client.get(f"http://127.0.0.1:{self.metrics_port}/metrics")
         families = text_string_to_metric_families(response.text)
         return {sample.name: sample.value for family in families for sample in family.samples if not sample.labels}
 
     def engine_process(self) -> psutil.Process:
-        """vLLM's engine process."""
+        """Returns vLLM's engine process."""
         (engine,) = (child for child in self.process.children() if "EngineCore" in child.name())
         return engine
 
     def remaining_processes(self) -> list[psutil.Process]:
-        """What runs in its session, be its parent dead or alive."""
+        """Returns all processes in the executor's session, even if their parent is dead."""
         return [process for process in psutil.process_iter() if _session(process) == self.process.pid]
 
     def terminate(self) -> None:
@@ -71,23 +71,26 @@ class ExecutorProcess:
 
 
 @contextmanager
-def running_executor(task: UnitTask[Any, Any], folder: Path, *options: str) -> Iterator[ExecutorProcess]:
-    """The process listens, but is not ready. It may end itself; if not, SIGTERM ends it well. Nothing of it remains."""
-    executor = _start(task, folder, options)
+def running_executor(task: UnitTask[Any, Any], directory: Path, *options: str) -> Iterator[ExecutorProcess]:
+    """Starts an executor, which listens but may not be ready, and stops it with SIGTERM when the block ends.
+
+    Asserts that the exit status is 0 and that no process remains. The process may also exit before.
+    """
+    executor = _start(task, directory, options)
     try:
         yield executor
         if executor.process.poll() is None:
             executor.terminate()
             assert executor.process.wait(STOP_SECONDS) == 0, executor.log.read_text()
-        # Python's resource tracker needs a moment to see that it is alone.
+        # Python's resource tracker takes a moment to notice that its parent is gone.
         assert not psutil.wait_procs(executor.remaining_processes(), timeout=STOP_SECONDS)[1]
     finally:
         for process in executor.remaining_processes():
             process.kill()
 
 
-def _start(task: UnitTask[Any, Any], folder: Path, options: Sequence[str]) -> ExecutorProcess:
-    log, announcement, metrics_port = folder / "log", folder / "endpoint", _free_port()
+def _start(task: UnitTask[Any, Any], directory: Path, options: Sequence[str]) -> ExecutorProcess:
+    log, announcement, metrics_port = directory / "log", directory / "endpoint", _free_port()
     command = [
         *(sys.executable, "-m", "cornserve_executors.base"),
         *("--spec", task.executor_spec().model_dump_json()),

@@ -1,4 +1,4 @@
-"""vLLM called directly: conversations and sampling parameters in (JSON), token ids of each choice out.
+"""Calls vLLM directly. The input file has conversations and sampling parameters, the output file the token ids.
 
 python tests/integration/llm/reference.py INPUT OUTPUT
 """
@@ -28,7 +28,7 @@ def main(source: Path, target: Path) -> None:
 
 
 def sampling_params(logit_bias: dict[str, float] | None = None, **fields: Any) -> SamplingParams:
-    """JSON has no numbers as keys."""
+    """Converts the keys of `logit_bias` to numbers, which JSON does not allow as keys."""
     biases = None if logit_bias is None else {int(token): bias for token, bias in logit_bias.items()}
     return SamplingParams(logit_bias=biases, **fields)
 

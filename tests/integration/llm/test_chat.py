@@ -1,4 +1,4 @@
-"""What a caller of a language executor may rely on."""
+"""Guarantees of a language executor to its callers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LONG = ask(max_tokens=3000, ignore_eos=True)
 """Takes many seconds."""
 
 
-async def test_chunks_arrive_while_the_answer_is_still_being_generated(client: ExecutorClient) -> None:
+async def test_chunks_arrive_during_generation(client: ExecutorClient) -> None:
     reply = await client.invoke(ask(max_tokens=200, ignore_eos=True))
 
     assert reply.first_chunk_after is not None
@@ -33,28 +33,28 @@ async def test_chunks_arrive_while_the_answer_is_still_being_generated(client: E
     assert len(reply.chunks[0].token_ids) < 20
 
 
-async def test_the_chunks_together_are_the_answer(client: ExecutorClient) -> None:
+async def test_the_chunks_add_up_to_the_response(client: ExecutorClient) -> None:
     reply = await client.invoke(ask(max_tokens=100, ignore_eos=True))
 
     assert "".join(chunk.text for chunk in reply.chunks) == reply.text
     assert [token for chunk in reply.chunks for token in chunk.token_ids] == reply.response.token_ids
 
 
-async def test_who_does_not_ask_for_chunks_gets_the_same_answer_at_once(client: ExecutorClient) -> None:
+async def test_an_unstreamed_response_equals_the_streamed_one(client: ExecutorClient) -> None:
     streamed, whole = await client.invoke(ask(max_tokens=50)), await client.invoke(ask(max_tokens=50), stream=False)
 
     assert whole.chunks == []
     assert whole.response == streamed.response
 
 
-async def test_max_tokens_ends_an_answer(client: ExecutorClient) -> None:
+async def test_max_tokens_limits_a_response(client: ExecutorClient) -> None:
     response = (await client.invoke(ask(max_tokens=7, ignore_eos=True))).response
 
     assert response.finish_reason == "length"
     assert len(response.token_ids) == response.usage.completion_tokens == 7
 
 
-async def test_usage_counts_the_tokens_of_the_template_too(client: ExecutorClient) -> None:
+async def test_usage_includes_the_tokens_of_the_template(client: ExecutorClient) -> None:
     response = (await client.invoke(ask("four", max_tokens=1))).response
 
     # One token for each byte and each of the three markers.
@@ -63,7 +63,7 @@ async def test_usage_counts_the_tokens_of_the_template_too(client: ExecutorClien
 
 
 @pytest.mark.parametrize("max_tokens", [None, 2 * CONTEXT], ids=["unlimited", "too-many"])
-async def test_an_answer_ends_where_the_context_does(client: ExecutorClient, max_tokens: int | None) -> None:
+async def test_a_response_ends_at_the_context_length(client: ExecutorClient, max_tokens: int | None) -> None:
     response = (await client.invoke(ask("x" * (CONTEXT - 60), max_tokens=max_tokens, ignore_eos=True))).response
 
     assert response.finish_reason == "length"
@@ -71,7 +71,7 @@ async def test_an_answer_ends_where_the_context_does(client: ExecutorClient, max
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
-async def test_a_stop_string_ends_the_answer_and_is_not_part_of_it(client: ExecutorClient, stream: bool) -> None:
+async def test_a_stop_string_ends_the_response_and_is_not_part_of_it(client: ExecutorClient, stream: bool) -> None:
     text = (await client.invoke(ask(max_tokens=60, ignore_eos=True))).text
     stop = text[20:24]
 
@@ -82,14 +82,14 @@ async def test_a_stop_string_ends_the_answer_and_is_not_part_of_it(client: Execu
     assert "".join(chunk.text for chunk in reply.chunks) == (reply.text if stream else "")
 
 
-async def test_a_seed_repeats_a_sampled_answer(client: ExecutorClient) -> None:
+async def test_a_seed_reproduces_a_sampled_response(client: ExecutorClient) -> None:
     async def sampled(seed: int) -> str:
         return (await client.invoke(ask(max_tokens=40, temperature=1, seed=seed))).text
 
     assert await sampled(1) == await sampled(1) != await sampled(2)
 
 
-async def test_sixteen_at_once_get_the_answers_that_they_get_alone(client: ExecutorClient) -> None:
+async def test_concurrent_requests_get_the_same_responses_as_alone(client: ExecutorClient) -> None:
     requests = [ask(f"Question {number}" * number, max_tokens=24, ignore_eos=True) for number in range(1, 17)]
     alone = [(await client.invoke(request)).response for request in requests]
 
@@ -98,7 +98,7 @@ async def test_sixteen_at_once_get_the_answers_that_they_get_alone(client: Execu
     assert [reply.response for reply in together] == alone
 
 
-async def test_text_may_come_in_parts(client: ExecutorClient) -> None:
+async def test_text_may_consist_of_several_parts(client: ExecutorClient) -> None:
     parts: list[ContentPart] = [TextPart(type="text", text=text) for text in ("Good", "morning")]
     request = ChatRequest(messages=[ChatMessage(role="user", content=parts)], max_tokens=20, temperature=0)
 
@@ -118,7 +118,7 @@ async def test_cancelling_stops_the_generation_in_the_engine(executor: ExecutorP
     await until(lambda: idle(executor), seconds=10)
 
 
-async def test_a_caller_that_is_gone_stops_the_generation_in_the_engine(
+async def test_a_disconnected_caller_stops_the_generation_in_the_engine(
     executor: ExecutorProcess, client: ExecutorClient
 ) -> None:
     invocation = await client.start(LONG)
@@ -129,7 +129,7 @@ async def test_a_caller_that_is_gone_stops_the_generation_in_the_engine(
     await until(lambda: idle(executor), seconds=10)
 
 
-async def test_cancelling_a_whole_answer_stops_the_generation_in_the_engine(
+async def test_cancelling_an_unstreamed_response_stops_the_generation_in_the_engine(
     executor: ExecutorProcess, client: ExecutorClient
 ) -> None:
     invocation = await client.start(LONG, stream=False)
@@ -142,8 +142,8 @@ async def test_cancelling_a_whole_answer_stops_the_generation_in_the_engine(
 
 
 async def idle(executor: ExecutorProcess) -> bool:
-    figures = await executor.metrics()
-    return figures["cornserve_llm_num_requests_running"] == figures["cornserve_llm_kv_cache_usage_perc"] == 0
+    metrics = await executor.metrics()
+    return metrics["cornserve_llm_num_requests_running"] == metrics["cornserve_llm_kv_cache_usage_perc"] == 0
 
 
 async def busy(executor: ExecutorProcess) -> bool:
@@ -164,26 +164,28 @@ BAD_REQUESTS = {
         f"maximum context length is {CONTEXT} tokens.* at least {CONTEXT + 1} input tokens",
     ),
     "just-too-long": (ask("x" * (CONTEXT - 19)).model_dump_json(), f"{CONTEXT} tokens, .* in a context of {CONTEXT}"),
-    "refused-by-the-template": (
+    "rejected-by-the-template": (
         '{"messages": [{"role": "assistant", "content": "I begin."}]}',
         "The assistant must not speak first",
     ),
     "unknown-field": ('{"messages": [{"role": "user", "content": "x"}], "best_of": 2}', "best_of"),
-    "no-json": ("Hello?", "JSON"),
+    "not-json": ("Hello?", "JSON"),
 }
 
 
 @pytest.mark.parametrize(("request_", "message"), BAD_REQUESTS.values(), ids=BAD_REQUESTS.keys())
-async def test_a_bad_request_is_refused_and_harms_nobody(client: ExecutorClient, request_: str, message: str) -> None:
+async def test_a_bad_request_is_rejected_without_affecting_others(
+    client: ExecutorClient, request_: str, message: str
+) -> None:
     good = ask(max_tokens=100, ignore_eos=True)
     expected = (await client.invoke(good)).response
     neighbour = await client.start(good)
     await neighbour.first_chunk()
 
-    refused = await client.invoke(request_.encode())
+    rejected = await client.invoke(request_.encode())
 
-    assert refused.code == "INVALID_ARGUMENT"
-    assert_matches(refused.end.message, message)
+    assert rejected.code == "INVALID_ARGUMENT"
+    assert_matches(rejected.end.message, message)
     assert (await neighbour.reply()).response == expected
 
 

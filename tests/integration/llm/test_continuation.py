@@ -1,4 +1,4 @@
-"""An answer that another executor has begun ends exactly as it would have there."""
+"""A continued response equals the uninterrupted one."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from tests.integration.llm.test_chat import ask
 pytestmark = pytest.mark.timeout(300)
 
 TOKENS = 60
-"""The model draws bytes at random, among them many halves of characters."""
+"""The model generates random bytes, many of them parts of characters."""
 
 PLAIN = ask(max_tokens=TOKENS, ignore_eos=True)
 TEXT = CompletionRequest(prompt="Once upon a time", max_tokens=TOKENS, ignore_eos=True, temperature=0)
 
 
 @pytest.mark.parametrize("request_", [PLAIN, TEXT], ids=["chat", "completion"])
-async def test_wherever_it_was_interrupted(client: ExecutorClient, request_: ChatRequest | CompletionRequest) -> None:
+async def test_a_response_can_be_continued_after_any_chunk(
+    client: ExecutorClient, request_: ChatRequest | CompletionRequest
+) -> None:
     whole = await client.invoke(request_)
 
     await _check_every_cut(client, request_, whole.text)
 
 
-async def test_with_a_stop_string_that_may_have_begun(client: ExecutorClient) -> None:
+async def test_a_response_can_be_continued_within_a_possible_stop_string(client: ExecutorClient) -> None:
     text = (await client.invoke(PLAIN)).text
     request = ask(max_tokens=TOKENS, ignore_eos=True, stop=[text[30:35], "never generated, but held back for"])
     stopped = await client.invoke(request)
@@ -47,7 +49,7 @@ async def _check_every_cut(client: ExecutorClient, request: ChatRequest | Comple
         assert reply.response == whole.response
 
 
-async def test_an_answer_of_which_all_was_delivered_only_ends(client: ExecutorClient) -> None:
+async def test_a_completely_delivered_response_only_finishes(client: ExecutorClient) -> None:
     whole = await client.invoke(PLAIN)
 
     reply = await client.resume(PLAIN, whole.chunks)
@@ -56,7 +58,7 @@ async def test_an_answer_of_which_all_was_delivered_only_ends(client: ExecutorCl
     assert reply.response == whole.response
 
 
-async def test_what_was_sampled_goes_on_from_the_tokens_that_were_drawn(client: ExecutorClient) -> None:
+async def test_a_sampled_response_continues_after_the_delivered_tokens(client: ExecutorClient) -> None:
     request = ask(max_tokens=TOKENS, ignore_eos=True, temperature=1, top_p=0.9, logit_bias={"65": 100, "66": 100})
     whole = await client.invoke(request)
 
@@ -67,7 +69,7 @@ async def test_what_was_sampled_goes_on_from_the_tokens_that_were_drawn(client: 
     assert len(reply.response.token_ids) == TOKENS
 
 
-async def test_half_a_character_that_was_sampled_cannot_be_sampled_again(client: ExecutorClient) -> None:
+async def test_a_sampled_response_cannot_be_continued_within_a_character(client: ExecutorClient) -> None:
     request = ask(max_tokens=TOKENS, ignore_eos=True, temperature=1)
     whole = await client.invoke(PLAIN)
     half = next(number for number, chunk in enumerate(whole.chunks) if chunk.token_ids and not chunk.text)
@@ -75,4 +77,4 @@ async def test_half_a_character_that_was_sampled_cannot_be_sampled_again(client:
     reply = await client.resume(request, whole.chunks[: half + 1])
 
     assert reply.code == "INVALID_ARGUMENT"
-    assert "cannot be sampled again" in reply.end.message
+    assert "cannot be continued" in reply.end.message

@@ -1,4 +1,4 @@
-"""Greedy answers of a real model are those of vLLM called directly, token for token."""
+"""Greedy responses of a real model equal those of vLLM called directly, token for token."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def task(smollm2: Path) -> LLMTask:
 
 
 @pytest.fixture(scope="module")
-def directly(task: LLMTask, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[list[int]]]:
-    """What vLLM answers to each conversation, and to the first of them with each option: the tokens of each choice."""
+def reference_tokens(task: LLMTask, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[list[int]]]:
+    """The tokens of each choice that vLLM generates for each conversation, and for the first one with each option."""
     conversations = [*CONVERSATIONS.values(), *[CONVERSATIONS["question"]] * len(SAMPLING)]
     options: list[dict[str, Any]] = [{}] * len(CONVERSATIONS) + [*SAMPLING.values()]
-    folder = tmp_path_factory.mktemp("reference")
+    directory = tmp_path_factory.mktemp("reference")
     job = {
         "model": task.model_id,
         "max_model_len": task.max_model_len,
@@ -65,14 +65,14 @@ def directly(task: LLMTask, tmp_path_factory: pytest.TempPathFactory) -> dict[st
         "conversations": conversations,
         "sampling": [{"temperature": 0, "max_tokens": MAX_TOKENS} | option for option in options],
     }
-    (folder / "job").write_text(json.dumps(job))
-    subprocess.run([sys.executable, REFERENCE, folder / "job", folder / "tokens"], check=True)
-    return dict(zip([*CONVERSATIONS, *SAMPLING], json.loads((folder / "tokens").read_text()), strict=True))
+    (directory / "job").write_text(json.dumps(job))
+    subprocess.run([sys.executable, REFERENCE, directory / "job", directory / "tokens"], check=True)
+    return dict(zip([*CONVERSATIONS, *SAMPLING], json.loads((directory / "tokens").read_text()), strict=True))
 
 
 @pytest.fixture(scope="module")
 def smollm2_executor(
-    task: LLMTask, directly: object, tmp_path_factory: pytest.TempPathFactory
+    task: LLMTask, reference_tokens: object, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ExecutorProcess]:
     with running_executor(task, tmp_path_factory.mktemp("executor")) as executor:
         executor.until_ready()
@@ -85,28 +85,28 @@ def greedy(name: str, **fields: object) -> ChatRequest:
 
 
 @pytest.mark.parametrize("name", CONVERSATIONS)
-async def test_an_answer_alone_is_that_of_vllm(
-    smollm2_executor: ExecutorProcess, directly: dict[str, list[list[int]]], name: str
+async def test_a_single_response_equals_vllms(
+    smollm2_executor: ExecutorProcess, reference_tokens: dict[str, list[list[int]]], name: str
 ) -> None:
     async with connected(smollm2_executor.endpoint) as client:
-        assert [(await client.invoke(greedy(name))).response.token_ids] == directly[name]
+        assert [(await client.invoke(greedy(name))).response.token_ids] == reference_tokens[name]
 
 
 @pytest.mark.parametrize("name", SAMPLING)
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
-async def test_an_option_is_that_of_vllm(
-    smollm2_executor: ExecutorProcess, directly: dict[str, list[list[int]]], name: str, stream: bool
+async def test_a_response_with_an_option_equals_vllms(
+    smollm2_executor: ExecutorProcess, reference_tokens: dict[str, list[list[int]]], name: str, stream: bool
 ) -> None:
     async with connected(smollm2_executor.endpoint) as client:
         choices = (await client.invoke(greedy("question", **SAMPLING[name]), stream=stream)).response.choices
 
-    assert [choice.token_ids for choice in choices] == directly[name]
+    assert [choice.token_ids for choice in choices] == reference_tokens[name]
 
 
-async def test_answers_at_the_same_time_are_those_of_vllm(
-    smollm2_executor: ExecutorProcess, directly: dict[str, list[list[int]]]
+async def test_concurrent_responses_equal_vllms(
+    smollm2_executor: ExecutorProcess, reference_tokens: dict[str, list[list[int]]]
 ) -> None:
     async with connected(smollm2_executor.endpoint) as client:
         replies = await asyncio.gather(*(client.invoke(greedy(name)) for name in CONVERSATIONS))
 
-    assert [[reply.response.token_ids] for reply in replies] == [directly[name] for name in CONVERSATIONS]
+    assert [[reply.response.token_ids] for reply in replies] == [reference_tokens[name] for name in CONVERSATIONS]

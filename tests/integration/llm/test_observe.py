@@ -1,4 +1,4 @@
-"""What a language model's executor tells of itself; and what it keeps to itself."""
+"""Metrics, traces and logs of a language executor. They do not contain requests."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ from tests.waiting import until
 MARKER = "the patient is called Smith"
 
 
-async def metrics(executor: ExecutorProcess) -> str:
+async def scrape(executor: ExecutorProcess) -> str:
     async with httpx.AsyncClient() as http:
         return (await http.get(f"http://127.0.0.1:{executor.metrics_port}/metrics")).text
 
 
-async def test_every_metric_of_language_models_is_told(executor: ExecutorProcess, client: ExecutorClient) -> None:
+async def test_every_metric_of_language_models_is_documented(executor: ExecutorProcess, client: ExecutorClient) -> None:
     await client.invoke(ChatRequest.ask("Hello", max_tokens=4))
 
     found = {
         (family.name, family.type, frozenset(name for sample in family.samples for name in sample.labels) - {"le"})
-        for family in text_string_to_metric_families(await metrics(executor))
+        for family in text_string_to_metric_families(await scrape(executor))
         if family.name.startswith("cornserve_") and not family.name.startswith("cornserve_transport_")
     }
 
     assert found == documented_metrics("## Executors") | documented_metrics("## Language models")
 
 
-async def test_a_request_is_timed_by_the_engine(executor: ExecutorProcess, client: ExecutorClient) -> None:
+async def test_metrics_report_the_latency_of_a_request(executor: ExecutorProcess, client: ExecutorClient) -> None:
     before = await executor.metrics()
     await client.invoke(ChatRequest.ask("Hello", max_tokens=5))
     after = await executor.metrics()
 
-    def grew(name: str) -> float:
+    def increase(name: str) -> float:
         return after[f"cornserve_llm_{name}"] - before[f"cornserve_llm_{name}"]
 
-    assert grew("generation_tokens_total") == 5
-    assert grew("time_to_first_token_seconds_count") == 1
-    assert grew("inter_token_latency_seconds_count") == 4
-    assert grew("e2e_request_latency_seconds_count") == grew("request_queue_time_seconds_count") == 1
-    assert 0 < grew("request_decode_time_seconds_sum") < grew("e2e_request_latency_seconds_sum")
+    assert increase("generation_tokens_total") == 5
+    assert increase("time_to_first_token_seconds_count") == 1
+    assert increase("inter_token_latency_seconds_count") == 4
+    assert increase("e2e_request_latency_seconds_count") == increase("request_queue_time_seconds_count") == 1
+    assert 0 < increase("request_decode_time_seconds_sum") < increase("e2e_request_latency_seconds_sum")
 
 
-async def test_a_trace_tells_what_the_engine_did(client: ExecutorClient, collector: Collector) -> None:
+async def test_a_trace_contains_the_spans_of_the_engine(client: ExecutorClient, collector: Collector) -> None:
     await client.invoke(ChatRequest.ask("Hello", max_tokens=7))
 
     def run_of_seven_tokens() -> Span | None:
@@ -63,13 +63,13 @@ async def test_a_trace_tells_what_the_engine_did(client: ExecutorClient, collect
     assert {span.parent for span in parts} == {run.id}
 
 
-async def test_what_clients_send_is_in_no_log_no_metric_and_no_span(
+async def test_logs_metrics_and_spans_do_not_contain_requests(
     executor: ExecutorProcess, client: ExecutorClient, collector: Collector
 ) -> None:
     served = await client.invoke(ChatRequest.ask(MARKER, max_tokens=4))
-    refused = await client.invoke(ChatRequest.ask(MARKER * CONTEXT, max_tokens=4))
+    rejected = await client.invoke(ChatRequest.ask(MARKER * CONTEXT, max_tokens=4))
 
-    assert (served.code, refused.code) == ("OK", "INVALID_ARGUMENT")
+    assert (served.code, rejected.code) == ("OK", "INVALID_ARGUMENT")
     assert MARKER not in executor.log.read_text()
-    assert MARKER not in await metrics(executor)
+    assert MARKER not in await scrape(executor)
     assert MARKER not in str(collector.received)

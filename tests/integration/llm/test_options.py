@@ -1,4 +1,4 @@
-"""Every option of a chat or completion does what it says."""
+"""Every option of a chat or completion has the documented effect."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def complete(prompt: str | list[int], **fields: object) -> CompletionRequest:
 
 
 @streams
-async def test_n_draws_so_many_choices(client: ExecutorClient, stream: bool) -> None:
+async def test_n_is_the_number_of_choices(client: ExecutorClient, stream: bool) -> None:
     request = ask(n=3, temperature=1, seed=7, max_tokens=10, ignore_eos=True)
     reply = await client.invoke(request, stream=stream)
     choices = reply.response.choices
@@ -58,16 +58,16 @@ async def test_logprobs_come_with_each_token(client: ExecutorClient, stream: boo
 
     assert logprobs is not None
     assert len(logprobs) == len(reply.response.token_ids) == 20
-    for one in logprobs:  # greedy: each token is the likeliest
-        assert len(one.top_logprobs) == 3
-        assert one.logprob is not None
-        assert (one.token, one.logprob) == (one.top_logprobs[0].token, one.top_logprobs[0].logprob)
+    for token in logprobs:  # Greedy decoding selects the likeliest token.
+        assert len(token.top_logprobs) == 3
+        assert token.logprob is not None
+        assert (token.token, token.logprob) == (token.top_logprobs[0].token, token.top_logprobs[0].logprob)
     if stream:
-        assert logprobs == [one for chunk in reply.chunks for one in chunk.logprobs or ()]
+        assert logprobs == [token for chunk in reply.chunks for token in chunk.logprobs or ()]
 
 
-async def test_a_seed_draws_the_same_whether_or_not_the_prompt_takes_several_steps(client: ExecutorClient) -> None:
-    """The second time all of it but the last tokens is cached."""
+async def test_a_seed_samples_the_same_tokens_if_the_prompt_takes_several_steps(client: ExecutorClient) -> None:
+    """The second request finds all but the last tokens in the prefix cache."""
     request = complete("A prompt of more than one step. " * 100, temperature=1, seed=3, max_tokens=3)
 
     first = (await client.invoke(request)).response
@@ -76,7 +76,7 @@ async def test_a_seed_draws_the_same_whether_or_not_the_prompt_takes_several_ste
     assert again.token_ids == first.token_ids
 
 
-async def test_seeded_prompts_that_compete_for_a_step_draw_as_if_alone(client: ExecutorClient) -> None:
+async def test_seeded_prompts_sample_the_same_tokens_when_they_share_steps(client: ExecutorClient) -> None:
     requests = [
         complete(f"{number}: a prompt that others compete with. " * 25, temperature=1, seed=number, max_tokens=3)
         for number in range(8)
@@ -101,7 +101,7 @@ async def test_a_presence_penalty_forbids_repetition(client: ExecutorClient) -> 
     assert sorted((await client.invoke(request)).response.token_ids) == [65, 66, 67]
 
 
-async def test_a_stop_token_ends_the_answer(client: ExecutorClient) -> None:
+async def test_a_stop_token_ends_the_response(client: ExecutorClient) -> None:
     tokens = (await client.invoke(ask(ignore_eos=True))).response.token_ids
 
     response = (await client.invoke(ask(ignore_eos=True, stop_token_ids=[tokens[5]]))).response
@@ -111,7 +111,7 @@ async def test_a_stop_token_ends_the_answer(client: ExecutorClient) -> None:
 
 
 @streams
-async def test_an_answer_follows_a_schema(client: ExecutorClient, stream: bool) -> None:
+async def test_a_response_follows_a_schema(client: ExecutorClient, stream: bool) -> None:
     format = {"type": "json_schema", "json_schema": {"name": "fruit", "schema": SCHEMA}}
     response = (await client.invoke(ask(response_format=format, max_tokens=500), stream=stream)).response
 
@@ -120,22 +120,20 @@ async def test_an_answer_follows_a_schema(client: ExecutorClient, stream: bool) 
     assert type(fruit["ripe"]) is bool
 
 
-async def test_a_json_object_begins_as_one(client: ExecutorClient) -> None:
+async def test_a_json_object_begins_with_a_brace(client: ExecutorClient) -> None:
     response = (await client.invoke(ask(response_format={"type": "json_object"}))).response
 
     assert response.text.lstrip().startswith("{")
 
 
 @streams
-async def test_a_schema_that_cannot_be_kept_is_refused_and_harms_nobody_else(
-    client: ExecutorClient, stream: bool
-) -> None:
-    """vLLM by itself would choose, by the first schema that it sees, an engine of grammars that knows no tools."""
+async def test_an_unsupported_schema_is_rejected_without_affecting_others(client: ExecutorClient, stream: bool) -> None:
+    """By default, vLLM selects its grammar backend by the first schema, possibly one without support for tools."""
     schema = {"type": "object", "properties": {"n": {"type": "integer", "multipleOf": 1000}}, "required": ["n"]}
     format = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
 
-    refused = await client.invoke(ask(response_format=format, max_tokens=50), stream=stream)
-    assert refused.code == "INVALID_ARGUMENT"
+    rejected = await client.invoke(ask(response_format=format, max_tokens=50), stream=stream)
+    assert rejected.code == "INVALID_ARGUMENT"
 
     request = ask(tools=[PICK, DROP], tool_choice="required", parallel_tool_calls=False, max_tokens=1000)
     assert (await client.invoke(request, stream=stream)).code == "OK"
@@ -153,9 +151,9 @@ async def test_a_required_tool_is_called(client: ExecutorClient, stream: bool) -
     assert call.id
     assert reply.response.finish_reason == "tool_calls"
     if stream:
-        pieces = [piece for chunk in reply.chunks for piece in chunk.tool_calls or ()]
-        assert len(pieces) > 3
-        assert "".join(piece.arguments or "" for piece in pieces) == call.function.arguments
+        deltas = [delta for chunk in reply.chunks for delta in chunk.tool_calls or ()]
+        assert len(deltas) > 3
+        assert "".join(delta.arguments or "" for delta in deltas) == call.function.arguments
         assert [token for chunk in reply.chunks for token in chunk.token_ids] == reply.response.token_ids
 
 
@@ -186,7 +184,7 @@ async def test_a_function_without_parameters_is_called_without_arguments(
     assert json.loads(call.function.arguments) == {}
 
 
-async def test_tools_that_may_not_be_called_are_still_known(client: ExecutorClient) -> None:
+async def test_tools_that_may_not_be_called_are_part_of_the_prompt(client: ExecutorClient) -> None:
     without = (await client.invoke(ask(max_tokens=1))).response.usage
     response = (await client.invoke(ask(tools=[PICK], tool_choice="none", max_tokens=1))).response
 
@@ -194,7 +192,7 @@ async def test_tools_that_may_not_be_called_are_still_known(client: ExecutorClie
     assert response.usage.prompt_tokens > without.prompt_tokens + len(json.dumps(SCHEMA))
 
 
-async def test_calls_and_their_results_are_part_of_a_conversation(client: ExecutorClient) -> None:
+async def test_tool_calls_and_their_results_are_part_of_the_prompt(client: ExecutorClient) -> None:
     call = {"id": "call-1", "type": "function", "function": {"name": "pick", "arguments": '{"colour": "red"}'}}
     messages = [
         {"role": "user", "content": "Pick one."},
@@ -206,8 +204,8 @@ async def test_calls_and_their_results_are_part_of_a_conversation(client: Execut
 
 
 async def test_the_last_message_is_continued(client: ExecutorClient) -> None:
-    begun = {"role": "assistant", "content": "Once"}
-    messages = [{"role": "user", "content": "Tell me a tale."}, begun]
+    partial = {"role": "assistant", "content": "Once"}
+    messages = [{"role": "user", "content": "Tell me a tale."}, partial]
     prompt = "<|im_start|>user\nTell me a tale.<|im_end|>\n<|im_start|>assistant\nOnce"
 
     continued = ask(messages=messages, add_generation_prompt=False, continue_final_message=True)
@@ -217,7 +215,7 @@ async def test_the_last_message_is_continued(client: ExecutorClient) -> None:
 
 
 @streams
-async def test_a_completion_goes_on_with_the_prompt(client: ExecutorClient, stream: bool) -> None:
+async def test_a_completion_continues_the_prompt(client: ExecutorClient, stream: bool) -> None:
     response = (await client.invoke(complete("One two", max_tokens=5), stream=stream)).response
 
     assert response.usage.prompt_tokens == len("One two")
@@ -225,15 +223,15 @@ async def test_a_completion_goes_on_with_the_prompt(client: ExecutorClient, stre
     assert (await client.invoke(complete("One two"), stream=stream)).response.usage.completion_tokens == 16
 
 
-async def test_a_prompt_may_be_tokens(client: ExecutorClient) -> None:
-    # The alphabet of bytes begins with the printable characters.
+async def test_a_prompt_may_consist_of_token_ids(client: ExecutorClient) -> None:
+    # The token ids of printable characters begin with 0.
     letters = [ord(letter) - ord("!") for letter in "hello"]
 
     assert (await client.invoke(complete(letters))).response == (await client.invoke(complete("hello"))).response
 
 
 @streams
-async def test_an_echo_begins_with_the_prompt_and_its_logprobs(client: ExecutorClient, stream: bool) -> None:
+async def test_an_echo_contains_the_prompt_and_its_logprobs(client: ExecutorClient, stream: bool) -> None:
     plain = (await client.invoke(complete("One two", max_tokens=4, logprobs=2), stream=stream)).response
     reply = await client.invoke(complete("One two", max_tokens=4, logprobs=2, echo=True), stream=stream)
     response = reply.response
@@ -241,21 +239,21 @@ async def test_an_echo_begins_with_the_prompt_and_its_logprobs(client: ExecutorC
     assert response.text == "One two" + plain.text
     assert response.token_ids == plain.token_ids
     assert response.logprobs is not None
-    assert [one.token for one in response.logprobs[:7]] == list("One two")
+    assert [token.token for token in response.logprobs[:7]] == list("One two")
     assert response.logprobs[0].logprob is None
-    assert all(one.logprob is not None and len(one.top_logprobs) == 2 for one in response.logprobs[1:])
-    assert [one.token for one in response.logprobs[7:]] == [one.token for one in plain.logprobs or ()]
+    assert all(token.logprob is not None and len(token.top_logprobs) == 2 for token in response.logprobs[1:])
+    assert [token.token for token in response.logprobs[7:]] == [token.token for token in plain.logprobs or ()]
 
 
 @streams
 async def test_every_choice_echoes_the_prompt_with_its_logprobs(client: ExecutorClient, stream: bool) -> None:
-    """vLLM gives those of the prompt with the first pieces, which may come together with other pieces."""
+    """vLLM may omit the prompt's log probabilities from the first chunk of a choice if it comes with other chunks."""
     request = complete("One two", max_tokens=12, logprobs=1, echo=True, n=16, temperature=1, seed=5)
     first, *others = (await client.invoke(request, stream=stream)).response.choices
 
     assert first.logprobs is not None
     assert len(first.logprobs) == 7 + 12
-    assert [one.token for one in first.logprobs[:7]] == list("One two")
+    assert [token.token for token in first.logprobs[:7]] == list("One two")
     assert len({choice.text for choice in others}) == 15
     for choice in others:
         assert choice.logprobs is not None
@@ -264,7 +262,7 @@ async def test_every_choice_echoes_the_prompt_with_its_logprobs(client: Executor
 
 
 @streams
-async def test_an_echo_may_be_all(client: ExecutorClient, stream: bool) -> None:
+async def test_an_echo_may_be_the_whole_response(client: ExecutorClient, stream: bool) -> None:
     response = (await client.invoke(complete("One two", max_tokens=0, logprobs=0, echo=True), stream=stream)).response
 
     assert response.text == "One two"
@@ -279,35 +277,41 @@ PUZZLE: dict[str, object] = {
     "properties": {"a": {"type": "string", "pattern": "(a|b)*a(a|b){200}"}},
     "required": ["a"],
 }
-"""Its automaton would have 2**200 states, which the engine finds out only once it compiles the grammar."""
+"""A schema whose automaton has 2**200 states. The engine fails when it compiles the grammar."""
 
 
-def answered_as(schema: dict[str, object]) -> ChatRequest:
+def with_response_schema(schema: dict[str, object]) -> ChatRequest:
     return ask(response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": schema}})
 
 
-def called_with(schema: dict[str, object]) -> ChatRequest:
+def with_tool_schema(schema: dict[str, object]) -> ChatRequest:
     leap = {"type": "object", "properties": {"by": {"type": "integer", "multipleOf": 4}}}
     functions = [{"name": "leap", "parameters": leap}, {"name": "broken", "parameters": schema}]
     tools = [{"type": "function", "function": function} for function in functions]
     return ask(tools=tools, tool_choice={"type": "function", "function": {"name": "broken"}})
 
 
-REFUSED = {
+REJECTED = {
     "n-greedy": (ask(n=2), "n must be 1 when using greedy sampling"),
     "unknown-token-in-logit-bias": (ask(logit_bias={"99999": 1}), "99999"),
     "unknown-stop-token": (ask(stop_token_ids=[99999]), "99999"),
     "unknown-token-in-prompt": (complete([1, 99999]), "99999|vocabulary"),
-    "no-schema": (answered_as({"type": "nonsense"}), r'^response_format\.json_schema\.schema: .*"nonsense"$'),
-    "a-pattern-that-is-too-much": (answered_as(PUZZLE), r"^response_format\.json_schema\.schema: "),
-    "a-tool-with-such-a-pattern": (called_with(PUZZLE), r"^tools\[1\]\.function\.parameters: "),
-    "a-schema-that-nothing-follows": (answered_as({"$ref": "#"}), r"^response_format\.json_schema\.schema: "),
-    "a-tool-without-a-schema": (called_with({"type": "nonsense"}), r'^tools\[1\]\.function\.parameters: .*"nonsense"$'),
+    "not-a-schema": (
+        with_response_schema({"type": "nonsense"}),
+        r'^response_format\.json_schema\.schema: .*"nonsense"$',
+    ),
+    "a-pattern-that-is-too-complex": (with_response_schema(PUZZLE), r"^response_format\.json_schema\.schema: "),
+    "a-tool-with-such-a-pattern": (with_tool_schema(PUZZLE), r"^tools\[1\]\.function\.parameters: "),
+    "a-schema-that-no-text-matches": (with_response_schema({"$ref": "#"}), r"^response_format\.json_schema\.schema: "),
+    "a-tool-with-an-invalid-schema": (
+        with_tool_schema({"type": "nonsense"}),
+        r'^tools\[1\]\.function\.parameters: .*"nonsense"$',
+    ),
 }
 
 
-@pytest.mark.parametrize(("request_", "message"), REFUSED.values(), ids=REFUSED.keys())
-async def test_what_cannot_be_done_is_refused(
+@pytest.mark.parametrize(("request_", "message"), REJECTED.values(), ids=REJECTED.keys())
+async def test_an_impossible_request_is_rejected(
     client: ExecutorClient, request_: ChatRequest | CompletionRequest, message: str
 ) -> None:
     reply = await client.invoke(request_)
@@ -317,7 +321,7 @@ async def test_what_cannot_be_done_is_refused(
 
 
 @pytest.mark.parametrize("request_", [ask("x" * 10_000_000), complete("x" * 10_000_000)], ids=["chat", "completion"])
-async def test_a_prompt_of_ten_megabytes_is_refused_without_being_looked_at(
+async def test_a_prompt_of_ten_megabytes_is_rejected_before_it_is_tokenized(
     client: ExecutorClient, request_: ChatRequest | CompletionRequest
 ) -> None:
     neighbour = await client.start(ask(max_tokens=100, ignore_eos=True))

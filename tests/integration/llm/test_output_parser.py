@@ -1,4 +1,4 @@
-"""What a model says, thinks and calls is told apart by vLLM's parsers, whole and piece by piece. No engine runs."""
+"""vLLM's parsers separate text, reasoning and tool calls, with and without streaming. No engine runs."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type":
 
 streams = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
 
-Make = Callable[..., PromptRenderer]
+MakeRenderer = Callable[..., PromptRenderer]
 
 
 @pytest.fixture(scope="module")
-def generations(tiny_llama: Path) -> Make:
-    """Reads answers of a model with the given parsers."""
+def make_renderer(tiny_llama: Path) -> MakeRenderer:
+    """Makes renderers with the given parsers."""
     settings.prepare_environment()
     args = settings.engine_args(LLMTask(model_id=str(tiny_llama), max_model_len=4096))
     vllm_config = AsyncEngineArgs(**args).create_engine_config()
@@ -51,35 +51,35 @@ def ask(**fields: object) -> ChatRequest:
     return ChatRequest.model_validate({"messages": [{"role": "user", "content": "Add."}], **fields})
 
 
-def answer(generation: RenderedRequest, text: str) -> ChatResponse:
-    """What becomes of a text that the model has written, token by token."""
-    tokens = generation.tokenizer.encode(text, add_special_tokens=False)
-    parts = [[token] for token in tokens] if generation.streams else [tokens]
-    answer = ResponseBuilder(generation)
+def parse(rendered: RenderedRequest, text: str) -> ChatResponse:
+    """Returns the response to a request if the model generates this text."""
+    tokens = rendered.tokenizer.encode(text, add_special_tokens=False)
+    parts = [[token] for token in tokens] if rendered.streams else [tokens]
+    builder = ResponseBuilder(rendered)
     chunks: list[ChatChunk] = []
     for number, part in enumerate(parts):
         is_last = number == len(parts) - 1
         completion = CompletionOutput(
             index=0,
-            text=generation.tokenizer.decode(part),
+            text=rendered.tokenizer.decode(part),
             token_ids=part,
             cumulative_logprob=None,
             logprobs=None,
             finish_reason="stop" if is_last else None,
         )
-        output = partial(RequestOutput, "id", None, generation.prompt_tokens, None)
-        chunks += answer.add(output(outputs=[completion], finished=is_last))
-    response = answer.response()
+        output = partial(RequestOutput, "id", None, rendered.prompt_tokens, None)
+        chunks += builder.add_output(output(outputs=[completion], finished=is_last))
+    response = builder.build()
     assert "".join(chunk.text for chunk in chunks) == response.text
     assert [token for chunk in chunks for token in chunk.token_ids] == tokens
     return response
 
 
 @streams
-async def test_a_call_is_told_from_text(generations: Make, stream: bool) -> None:
-    generation = await generations(tool_parser="hermes").of(ask(tools=TOOLS), stream=stream)
+async def test_a_tool_call_is_separated_from_text(make_renderer: MakeRenderer, stream: bool) -> None:
+    rendered = await make_renderer(tool_parser="hermes").render(ask(tools=TOOLS), stream=stream)
 
-    response = answer(generation, "I add. " + CALL)
+    response = parse(rendered, "I add. " + CALL)
 
     assert response.text.strip() == "I add."
     assert response.tool_calls is not None
@@ -90,10 +90,10 @@ async def test_a_call_is_told_from_text(generations: Make, stream: bool) -> None
 
 
 @streams
-async def test_several_calls_are_kept_apart(generations: Make, stream: bool) -> None:
-    generation = await generations(tool_parser="hermes").of(ask(tools=TOOLS), stream=stream)
+async def test_several_tool_calls_are_separated(make_renderer: MakeRenderer, stream: bool) -> None:
+    rendered = await make_renderer(tool_parser="hermes").render(ask(tools=TOOLS), stream=stream)
 
-    calls = answer(generation, CALL + "\n" + CALL.replace("1", "4")).tool_calls
+    calls = parse(rendered, CALL + "\n" + CALL.replace("1", "4")).tool_calls
 
     assert calls is not None
     assert [call.function.arguments for call in calls] == ['{"a": 1, "b": [2, 3]}', '{"a": 4, "b": [2, 3]}']
@@ -101,78 +101,78 @@ async def test_several_calls_are_kept_apart(generations: Make, stream: bool) -> 
 
 
 @streams
-async def test_a_client_that_wants_one_call_gets_one(generations: Make, stream: bool) -> None:
+async def test_parallel_tool_calls_can_be_disabled(make_renderer: MakeRenderer, stream: bool) -> None:
     request = ask(tools=TOOLS, parallel_tool_calls=False)
-    generation = await generations(tool_parser="hermes").of(request, stream=stream)
+    rendered = await make_renderer(tool_parser="hermes").render(request, stream=stream)
 
-    calls = answer(generation, CALL + "\n" + CALL).tool_calls
+    calls = parse(rendered, CALL + "\n" + CALL).tool_calls
 
     assert calls is not None
     assert len(calls) == 1
 
 
 @streams
-async def test_without_tools_a_call_is_text(generations: Make, stream: bool) -> None:
-    generation = await generations(tool_parser="hermes").of(ask(), stream=stream)
+async def test_a_tool_call_is_text_if_the_request_has_no_tools(make_renderer: MakeRenderer, stream: bool) -> None:
+    rendered = await make_renderer(tool_parser="hermes").render(ask(), stream=stream)
 
-    assert answer(generation, CALL).text == CALL
+    assert parse(rendered, CALL).text == CALL
 
 
 @streams
-async def test_reasoning_is_told_from_the_answer(generations: Make, stream: bool) -> None:
-    generation = await generations(reasoning_parser="deepseek_r1").of(ask(), stream=stream)
+async def test_reasoning_is_separated_from_text(make_renderer: MakeRenderer, stream: bool) -> None:
+    rendered = await make_renderer(reasoning_parser="deepseek_r1").render(ask(), stream=stream)
 
-    response = answer(generation, "Let me see.</think>It is 3.")
+    response = parse(rendered, "Let me see.</think>It is 3.")
 
     assert (response.reasoning, response.text) == ("Let me see.", "It is 3.")
     assert response.finish_reason == "stop"
 
 
 @streams
-async def test_reasoning_may_come_before_a_call(generations: Make, stream: bool) -> None:
-    both = generations(reasoning_parser="deepseek_r1", tool_parser="hermes")
-    generation = await both.of(ask(tools=TOOLS), stream=stream)
+async def test_reasoning_may_precede_a_tool_call(make_renderer: MakeRenderer, stream: bool) -> None:
+    renderer = make_renderer(reasoning_parser="deepseek_r1", tool_parser="hermes")
+    rendered = await renderer.render(ask(tools=TOOLS), stream=stream)
 
-    response = answer(generation, "Let me see.</think>" + CALL)
+    response = parse(rendered, "Let me see.</think>" + CALL)
 
     assert response.reasoning == "Let me see."
     assert response.tool_calls is not None
     assert response.tool_calls[0].function.name == "add"
 
 
-async def test_tools_are_refused_where_calls_cannot_be_told(generations: Make) -> None:
-    with pytest.raises(InvalidRequestError, match=r"tools: .* without a tool_parser"):
-        await generations().of(ask(tools=TOOLS), stream=False)
+async def test_tools_are_rejected_without_a_tool_parser(make_renderer: MakeRenderer) -> None:
+    with pytest.raises(InvalidRequestError, match=r"tools: .* deploy it with a tool_parser"):
+        await make_renderer().render(ask(tools=TOOLS), stream=False)
 
 
 @pytest.mark.parametrize("setting", ["tool_parser", "reasoning_parser"])
-def test_a_parser_that_vllm_does_not_know_is_named_with_those_that_it_knows(setting: str) -> None:
-    with pytest.raises(ExecutorStartError, match=f"vLLM has no {setting} 'abacus', but .*, hermes, |deepseek_r1"):
+def test_an_unknown_parser_is_rejected_with_a_list_of_the_known_ones(setting: str) -> None:
+    with pytest.raises(ExecutorStartError, match=rf"unknown {setting} 'abacus': .*(, hermes, |deepseek_r1)"):
         check_parsers(LLMTask.model_validate({"model_id": "x", setting: "abacus"}))
 
 
-def test_a_parser_that_does_not_fit_the_tokenizer_is_refused(generations: Make) -> None:
+def test_a_parser_that_does_not_support_the_tokenizer_is_rejected(make_renderer: MakeRenderer) -> None:
     with pytest.raises(ExecutorStartError, match="cannot be used with the tokenizer"):
-        generations(tool_parser="mistral")
+        make_renderer(tool_parser="mistral")
 
 
-async def test_another_template_than_the_models_may_be_given(generations: Make) -> None:
-    prompt = (await generations(chat_template="{{ messages[0].content }}").of(ask(), stream=False)).prompt
+async def test_a_task_may_replace_the_chat_template(make_renderer: MakeRenderer) -> None:
+    prompt = (await make_renderer(chat_template="{{ messages[0].content }}").render(ask(), stream=False)).prompt
 
     assert len(prompt["prompt_token_ids"]) == len("Add.")
 
 
-async def test_templates_take_variables(generations: Make) -> None:
+async def test_a_request_may_set_template_variables(make_renderer: MakeRenderer) -> None:
     template = "{{ messages[0].content }}{{ mood }}"
     request = ask(chat_template_kwargs={"mood": "merry"})
 
-    prompt = (await generations(chat_template=template).of(request, stream=False)).prompt
+    prompt = (await make_renderer(chat_template=template).render(request, stream=False)).prompt
 
     assert len(prompt["prompt_token_ids"]) == len("Add.merry")
 
 
-async def test_a_template_that_fails_is_the_requests_fault(generations: Make) -> None:
+async def test_a_failing_template_is_an_invalid_request(make_renderer: MakeRenderer) -> None:
     template = "{{ messages[0].content + mood }}"
 
     with pytest.raises(InvalidRequestError, match="can only concatenate str"), translate_errors():
-        await generations(chat_template=template).of(ask(chat_template_kwargs={"mood": 1}), stream=False)
+        await make_renderer(chat_template=template).render(ask(chat_template_kwargs={"mood": 1}), stream=False)

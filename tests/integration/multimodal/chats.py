@@ -1,4 +1,4 @@
-"""Chats with images, raw or encoded."""
+"""Chats with raw and encoded images."""
 
 from __future__ import annotations
 
@@ -31,16 +31,17 @@ def images_in(content: Sequence[Part]) -> list[PIL.Image.Image]:
     return [part for part in content if not isinstance(part, str)]
 
 
-def kinds(content: Sequence[Part], choice: str) -> list[str]:
-    """All ways to have the images raw ("r") or encoded ("e")."""
-    return ["".join(one) for one in product(choice, repeat=len(images_in(content)))]
+def combinations(content: Sequence[Part], kinds: str) -> list[str]:
+    """Returns all combinations of raw ("r") and encoded ("e") images."""
+    return ["".join(combination) for combination in product(kinds, repeat=len(images_in(content)))]
 
 
 def chat(content: Sequence[Part], kind: str = "", **fields: Any) -> ChatRequest:
-    """A question. Images without a kind are raw."""
-    kinds = iter(kind or "r" * len(images_in(content)))
+    """Returns a chat request. By default all images are raw."""
+    image_kinds = iter(kind or "r" * len(images_in(content)))
     parts = [
-        TextPart(type="text", text=part) if isinstance(part, str) else _image(part, next(kinds)) for part in content
+        TextPart(type="text", text=part) if isinstance(part, str) else _image(part, next(image_kinds))
+        for part in content
     ]
     options = {"max_tokens": TOKENS, "temperature": 0.0, "ignore_eos": True} | fields
     return ChatRequest(messages=[ChatMessage(role="user", content=[*parts])], **options)

@@ -11,13 +11,13 @@ from cornserve_executors.llm.engine import LLMEngine
 from cornserve_executors.vllm import settings
 from cornserve_tasklib import LLMTask
 from tests.integration.multimodal.chats import CONTENTS
-from tests.integration.multimodal.encoder import Encoder, running_encoder
+from tests.integration.multimodal.encoder import LocalEncoder, running_encoder
 from tests.integration.multimodal.transformers_reference import TransformersReference
 
 
 @pytest.fixture(scope="module")
 def engines(model: Path) -> Iterator[dict[bool, LLMEngine]]:
-    """With an encoder, and without. Their KV caches hold one context."""
+    """An engine with an encoder and an engine without one. Their KV caches hold one context."""
     settings.prepare_environment()
     started = {
         with_enc: LLMEngine(
@@ -26,7 +26,7 @@ def engines(model: Path) -> Iterator[dict[bool, LLMEngine]]:
         for with_enc in (True, False)
     }
     yield started
-    with ThreadPoolExecutor() as threads:  # Each takes seconds.
+    with ThreadPoolExecutor() as threads:  # Each shutdown takes seconds.
         list(threads.map(LLMEngine.shutdown, started.values()))
 
 
@@ -43,10 +43,10 @@ def language_only(engines: dict[bool, LLMEngine]) -> LLMEngine:
 @pytest.fixture(scope="module")
 def expected(model: Path) -> dict[str, list[int]]:
     transformers = TransformersReference(model)
-    return {name: transformers.answer(content) for name, content in CONTENTS.items()}
+    return {name: transformers.generate(content) for name, content in CONTENTS.items()}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def encoder(model: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Encoder]:
+async def encoder(model: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LocalEncoder]:
     async with running_encoder(model, tmp_path_factory.mktemp("slab")) as encoder:
         yield encoder

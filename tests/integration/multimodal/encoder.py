@@ -1,4 +1,4 @@
-"""An encoder and a slab in this process: what a language executor gets of another."""
+"""Runs an encoder and a transport in the test process, in place of an encoder executor."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SLAB_BYTES = 16 << 20
 
 
-class Encoder:
+class LocalEncoder:
     def __init__(self, engine: EncoderEngine, transport: Transport, endpoint: str, held: AsyncExitStack) -> None:
         self._engine = engine
         self._transport = transport
@@ -30,15 +30,19 @@ class Encoder:
         self._held = held
         self._numbers = count()
 
-    async def all(self, pictures: Sequence[PIL.Image.Image], kind: str) -> list[TensorView]:
-        """Of those that are to be encoded."""
-        return [(await self.encode(picture))[0] for picture, one in zip(pictures, kind, strict=True) if one == "e"]
+    async def encode_all(self, pictures: Sequence[PIL.Image.Image], kind: str) -> list[TensorView]:
+        """Returns the embeddings of the pictures of kind "e"."""
+        return [
+            (await self.encode(picture))[0]
+            for picture, picture_kind in zip(pictures, kind, strict=True)
+            if picture_kind == "e"
+        ]
 
     async def encode(self, picture: PIL.Image.Image, rows: int | None = None) -> tuple[TensorView, Production]:
-        """What arrives of it, until the encoder ends, and by what it can be taken back.
+        """Returns the embeddings, which are readable while the encoder runs, and their production.
 
         Args:
-            rows: which the metadata says, if it lies.
+            rows: a wrong number of rows for the metadata.
         """
         image = as_image(picture)
         plan = await self._engine.plan(image)
@@ -46,8 +50,8 @@ class Encoder:
         production = self._transport.produce(name, 0, 1, arrived_us=1)
         self._held.callback(production.release)
         slot = await production.allocate("embeddings", self._engine.nbytes(plan))
-        async with self._engine.encoded(image, plan, name) as made:
-            await self._engine.write(made, slot.buffer)
+        async with self._engine.encoded(image, plan, name) as embeddings:
+            await self._engine.write(embeddings, slot.buffer)
         encoded = EncodedImage(key=self._engine.cache_key(image), rows=rows or plan.rows, fields=plan.fields)
         slot.publish(self._engine.dtype, self._engine.shape(plan), encoded.model_dump_json().encode())
         source = TensorId(self._endpoint, name, 0, 1, "embeddings")
@@ -55,13 +59,13 @@ class Encoder:
 
 
 @asynccontextmanager
-async def running_encoder(model: Path, folder: Path, dtype: str = "auto") -> AsyncIterator[Encoder]:
+async def running_encoder(model: Path, directory: Path, dtype: str = "auto") -> AsyncIterator[LocalEncoder]:
     async with AsyncExitStack() as stack:
         engine = await stack.enter_async_context(running_engine(model, dtype=dtype))
-        transport = Transport(folder, slab_bytes=SLAB_BYTES, request_bytes=SLAB_BYTES // 4)
+        transport = Transport(directory, slab_bytes=SLAB_BYTES, request_bytes=SLAB_BYTES // 4)
         stack.push_async_callback(transport.stop)
-        reception = MessageListener(await transport.start("127.0.0.1"))
-        stack.callback(reception.close)
-        endpoint = await reception.listen("127.0.0.1:0")
+        listener = MessageListener(await transport.start("127.0.0.1"))
+        stack.callback(listener.close)
+        endpoint = await listener.listen("127.0.0.1:0")
         held = await stack.enter_async_context(AsyncExitStack())
-        yield Encoder(engine, transport, endpoint, held)
+        yield LocalEncoder(engine, transport, endpoint, held)

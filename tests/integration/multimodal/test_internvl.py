@@ -1,4 +1,4 @@
-"""InternVL 3 in every role."""
+"""InternVL 3, with and without its encoder."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.multimodal.role_tests import ROLES, RoleTests
+from tests.integration.multimodal.multimodal_tests import MARKS, MultimodalTests
 
-pytestmark = ROLES
+pytestmark = MARKS
 
 
 @pytest.fixture(scope="module")
@@ -16,5 +16,5 @@ def model(tiny_internvl: Path) -> Path:
     return tiny_internvl
 
 
-class TestInternVL(RoleTests):
+class TestInternVL(MultimodalTests):
     pass

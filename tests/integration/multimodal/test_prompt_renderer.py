@@ -1,4 +1,4 @@
-"""A chat becomes the same prompt in every role. No engine runs."""
+"""A chat is rendered to the same prompt, with raw and encoded images. No engine runs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from cornserve_tasklib import ChatMessage, ChatRequest, LLMTask
 from cornserve_tasklib.image import ImagePart
 from cornserve_tasklib.tools import Tool
 from tests.images import noise
-from tests.integration.multimodal.chats import CONTENTS, Part, chat, images_in, kinds
-from tests.integration.multimodal.encoder import Encoder, running_encoder
+from tests.integration.multimodal.chats import CONTENTS, Part, chat, combinations, images_in
+from tests.integration.multimodal.encoder import LocalEncoder, running_encoder
 from tests.integration.multimodal.transformers_reference import TransformersReference
 
 pytestmark = [
     pytest.mark.timeout(120),
-    pytest.mark.filterwarnings("ignore:max_tokens is deprecated:DeprecationWarning"),  # vLLM uses its own field.
+    pytest.mark.filterwarnings("ignore:max_tokens is deprecated:DeprecationWarning"),  # raised by vLLM's own code
 ]
 
 
@@ -36,12 +36,12 @@ def model(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture
-async def encoder(model: Path, tmp_path: Path) -> AsyncIterator[Encoder]:
+async def encoder(model: Path, tmp_path: Path) -> AsyncIterator[LocalEncoder]:
     async with running_encoder(model, tmp_path) as encoder:
         yield encoder
 
 
-def generations(model: Path, *, with_enc: bool = True, tool_parser: str | None = None) -> PromptRenderer:
+def make_renderer(model: Path, *, with_enc: bool = True, tool_parser: str | None = None) -> PromptRenderer:
     settings.prepare_environment()
     task = LLMTask(model_id=str(model), max_model_len=4096, with_enc=with_enc, tool_parser=tool_parser)
     vllm_config = AsyncEngineArgs(**engine_args(task)).create_engine_config()
@@ -49,95 +49,95 @@ def generations(model: Path, *, with_enc: bool = True, tool_parser: str | None =
 
 
 @pytest.mark.parametrize("name", CONTENTS)
-async def test_a_prompt_is_that_of_transformers(model: Path, encoder: Encoder, name: str) -> None:
+async def test_a_prompt_equals_that_of_transformers(model: Path, encoder: LocalEncoder, name: str) -> None:
     content = CONTENTS[name]
     expected = TransformersReference(model).prompt(content)
 
-    for with_enc, choice in ((True, "re"), (False, "e")):
-        role = generations(model, with_enc=with_enc)
-        for kind in kinds(content, choice):
-            received = await encoder.all(images_in(content), kind)
-            generation = await role.of(chat(content, kind), received, stream=False)
-            assert generation.prompt_tokens == expected, (with_enc, kind)
+    for with_enc, kinds in ((True, "re"), (False, "e")):
+        renderer = make_renderer(model, with_enc=with_enc)
+        for kind in combinations(content, kinds):
+            embeddings = await encoder.encode_all(images_in(content), kind)
+            rendered = await renderer.render(chat(content, kind), embeddings, stream=False)
+            assert rendered.prompt_tokens == expected, (with_enc, kind)
 
 
-async def test_several_large_images_are_seen_one_after_the_other_as_transformers_sees_them_together(
+async def test_the_prompt_of_several_large_images_equals_that_of_transformers(
     model: Path,
 ) -> None:
     content: list[Part] = ["Compare ", noise(1, 2100, 1000), " with ", noise(2, 1000, 2100), noise(3, 60, 90)]
 
-    generation = await generations(model).of(chat(content), stream=False)
+    rendered = await make_renderer(model).render(chat(content), stream=False)
 
-    assert generation.prompt_tokens == TransformersReference(model).prompt(content)
-    assert len(places(generation)) == 3
+    assert rendered.prompt_tokens == TransformersReference(model).prompt(content)
+    assert len(placeholder_ranges(rendered)) == 3
 
 
-async def test_of_several_large_images_the_one_that_is_broken_is_named(model: Path) -> None:
+async def test_a_broken_image_among_several_large_ones_is_named(model: Path) -> None:
     request = chat([noise(1, 2100, 1000), noise(2, 1000, 2100)])
     (first, second) = request.image_parts
     broken = second.image.model_copy(update={"format": "JPEG", "where": "messages[0].content[1]"})
     message = ChatMessage(role="user", content=[first, ImagePart(type="image", image=broken)])
 
     with pytest.raises(InvalidRequestError, match=r"messages\[0\].content\[1\]: not a valid JPEG image"):
-        await generations(model).of(ChatRequest(messages=[message]), stream=False)
+        await make_renderer(model).render(ChatRequest(messages=[message]), stream=False)
 
 
-async def test_what_only_looks_like_an_image_is_taken_as_the_monolith_takes_it(model: Path, encoder: Encoder) -> None:
+async def test_image_tokens_in_a_text_are_rendered_as_with_raw_images(model: Path, encoder: LocalEncoder) -> None:
     content: list[Part] = [
         "Is <|image_pad|> or <IMG_CONTEXT> an image?",
         noise(1, 90, 60),
         "<|vision_start|><|image_pad|>",
     ]
-    received = await encoder.all(images_in(content), "e")
+    embeddings = await encoder.encode_all(images_in(content), "e")
 
-    whole = await generations(model).of(chat(content), stream=False)
-    language_only = await generations(model, with_enc=False).of(chat(content, "e"), received, stream=False)
+    whole = await make_renderer(model).render(chat(content), stream=False)
+    language_only = await make_renderer(model, with_enc=False).render(chat(content, "e"), embeddings, stream=False)
 
     assert whole.prompt_tokens == language_only.prompt_tokens
-    assert places(whole) == places(language_only)
+    assert placeholder_ranges(whole) == placeholder_ranges(language_only)
 
 
-def places(generation: RenderedRequest) -> list[Any]:
-    return [(place.offset, place.length) for place in generation.prompt["mm_placeholders"]["image"]]
+def placeholder_ranges(rendered: RenderedRequest) -> list[Any]:
+    return [(range.offset, range.length) for range in rendered.prompt["mm_placeholders"]["image"]]
 
 
-async def test_images_may_be_in_any_message(model: Path, encoder: Encoder) -> None:
+async def test_any_message_may_contain_images(model: Path, encoder: LocalEncoder) -> None:
     first, second = chat([noise(1, 90, 60), "?"]).messages[0], chat(["And ", noise(2, 60, 90), "?"]).messages[0]
-    turns = [
+    messages = [
         ChatMessage(role="system", content="Look closely."),
         first,
         ChatMessage(role="assistant", content="Noise."),
         second,
     ]
-    request = ChatRequest(messages=turns)
-    whole = await generations(model).of(request, stream=False)
-    for embeddings, kind in (([Tensor(), None], "er"), ([None, Tensor()], "re"), ([Tensor(), Tensor()], "ee")):
-        received = await encoder.all([noise(1, 90, 60), noise(2, 60, 90)], kind)
-        some = await generations(model).of(request.with_embeddings(embeddings), received, stream=False)
+    request = ChatRequest(messages=messages)
+    whole = await make_renderer(model).render(request, stream=False)
+    for tensors, kind in (([Tensor(), None], "er"), ([None, Tensor()], "re"), ([Tensor(), Tensor()], "ee")):
+        embeddings = await encoder.encode_all([noise(1, 90, 60), noise(2, 60, 90)], kind)
+        some = await make_renderer(model).render(request.with_embeddings(tensors), embeddings, stream=False)
 
         assert some.prompt_tokens == whole.prompt_tokens
-        assert places(some) == places(whole)
+        assert placeholder_ranges(some) == placeholder_ranges(whole)
 
 
-async def test_a_model_may_call_functions_whatever_it_sees(model: Path, encoder: Encoder) -> None:
+async def test_a_chat_with_images_may_have_tools(model: Path, encoder: LocalEncoder) -> None:
     tools = [Tool.model_validate({"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}})]
     content = CONTENTS["one image"]
-    received = await encoder.all(images_in(content), "e")
+    embeddings = await encoder.encode_all(images_in(content), "e")
     request = chat(content, "e", tools=tools, tool_choice="required")
 
-    generation = await generations(model, tool_parser="hermes").of(request, received, stream=False)
+    rendered = await make_renderer(model, tool_parser="hermes").render(request, embeddings, stream=False)
 
-    assert generation.new_parsing is not None
-    assert generation.sampling.structured_outputs is not None
-    assert len(places(generation)) == 1
+    assert rendered.new_parser is not None
+    assert rendered.sampling.structured_outputs is not None
+    assert len(placeholder_ranges(rendered)) == 1
 
 
-async def test_an_image_that_the_processor_refuses_is_named(tiny_qwen25vl: Path) -> None:
+async def test_an_image_that_the_processor_rejects_is_named(tiny_qwen25vl: Path) -> None:
     content = [noise(1, 90, 60), noise(2, 3000, 3)]
     with pytest.raises(InvalidRequestError, match=r"messages\[0\].content\[0\]: the model's processor .* ratio"):
-        await generations(tiny_qwen25vl).of(chat(content), stream=False)
+        await make_renderer(tiny_qwen25vl).render(chat(content), stream=False)
 
 
-async def test_a_model_of_text_takes_no_images(tiny_llama: Path) -> None:
-    with pytest.raises(InvalidRequestError, match=r"messages\[0\].content\[0\]: .* is a model of text"):
-        await generations(tiny_llama).of(chat([noise(1, 20, 20)]), stream=False)
+async def test_a_text_model_rejects_images(tiny_llama: Path) -> None:
+    with pytest.raises(InvalidRequestError, match=r"messages\[0\].content\[0\]: .* is a text model"):
+        await make_renderer(tiny_llama).render(chat([noise(1, 20, 20)]), stream=False)

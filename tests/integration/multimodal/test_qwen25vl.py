@@ -1,4 +1,4 @@
-"""Qwen2.5-VL in every role."""
+"""Qwen2.5-VL, with and without its encoder."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.multimodal.role_tests import ROLES, RoleTests
+from tests.integration.multimodal.multimodal_tests import MARKS, MultimodalTests
 
-pytestmark = ROLES
+pytestmark = MARKS
 
 
 @pytest.fixture(scope="module")
@@ -16,5 +16,5 @@ def model(tiny_qwen25vl: Path) -> Path:
     return tiny_qwen25vl
 
 
-class TestQwen25VL(RoleTests):
+class TestQwen25VL(MultimodalTests):
     pass

@@ -51,7 +51,7 @@ def test_streamed_choices_carry_their_index(client: OpenAI, model: str) -> None:
 
 
 def test_tools_are_refused_where_the_app_has_no_parser(client: OpenAI, model: str) -> None:
-    with pytest.raises(BadRequestError, match="tools: this app cannot tell what its model calls"):
+    with pytest.raises(BadRequestError, match="tools: this app cannot parse tool calls"):
         client.chat.completions.create(
             model=model, messages=QUESTION, tools=[{"type": "function", "function": {"name": "look_up"}}]
         )
