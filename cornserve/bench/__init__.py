@@ -1,5 +1,5 @@
 """Measures an app under load: `cornserve bench`.
 
-`arrivals` says when requests are sent, `requests` what, `load` sends them, `exchange` is one of them; `samples` is what
-was seen of each, `result` what follows from all, `report` and `live` show it.
+`requests` creates the requests, `arrivals` their times, `load_generator` sends them, and `timed_client` times each.
+`statistics` collects the measurements, `result` summarises them, and `report` and `live_display` print them.
 """

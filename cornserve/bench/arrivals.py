@@ -1,4 +1,4 @@
-"""When requests are sent in an open loop: as clients come that know nothing of one another."""
+"""Arrival times of requests in an open loop, as of independent clients."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from random import Random
 
 
 def arrivals(rate: float, burstiness: float, random: Random) -> Iterator[float]:
-    """Seconds since the start, for ever.
+    """Yields arrival times in seconds since the start, forever.
 
     Args:
         rate: requests per second, on average.
-        burstiness: how evenly they come: the shape of the Gamma distribution of the gaps. 1: a Poisson process;
-            below 1: in bursts; far above 1: like a clock.
+        burstiness: the shape of the Gamma distribution of the gaps. 1 is a Poisson process, lower values produce
+            bursts, and far higher values regular intervals.
     """
     now = 0.0
     while True:

@@ -1,4 +1,4 @@
-"""A result, for people."""
+"""Renders a result for the terminal."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from cornserve.bench.distribution import Distribution
-from cornserve.bench.result import Generator, Goodput, Result
+from cornserve.bench.percentiles import Percentiles
+from cornserve.bench.result import BenchResult, GeneratorStats, Goodput
 
 COLUMNS = ("mean", "p50", "p90", "p95", "p99", "max")
 
 
-def report(result: Result) -> Group:
+def render_result(result: BenchResult) -> Group:
     return Group(_facts(result), Text(), _latencies(result), *_notes(result))
 
 
-def _facts(result: Result) -> Table:
+def _facts(result: BenchResult) -> Table:
     counts = result.requests
     table = Table.grid(padding=(0, 3))
     unfinished = f", {counts.unfinished} unfinished" if counts.unfinished else ""
@@ -26,7 +26,7 @@ def _facts(result: Result) -> Table:
     table.add_row("requests", f"{counts.answered} answered, {counts.failed} failed{unfinished} in {result.seconds:g} s")
     table.add_row("throughput", _throughput(result))
     if result.prompt_tokens:
-        table.add_row("tokens", f"{result.prompt_tokens} in prompts, {result.output_tokens} in answers")
+        table.add_row("tokens", f"{result.prompt_tokens} in prompts, {result.output_tokens} in responses")
     if result.goodput is not None:
         table.add_row("goodput", _goodput(result.goodput))
     for kind, count in result.errors.items():
@@ -34,7 +34,7 @@ def _facts(result: Result) -> Table:
     return table
 
 
-def _throughput(result: Result) -> str:
+def _throughput(result: BenchResult) -> str:
     output = f", {result.output_tokens_per_second:.1f} output {result.tokens_are}/s" if result.output_tokens else ""
     return f"{result.requests_per_second:.2f} requests/s{output}"
 
@@ -44,38 +44,38 @@ def _goodput(goodput: Goodput) -> str:
     return f"{goodput.requests_per_second:.2f} requests/s ({100 * goodput.share:.1f} %) with {bounds}"
 
 
-def _latencies(result: Result) -> Table:
+def _latencies(result: BenchResult) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
     table.add_column("milliseconds")
     for column in COLUMNS:
         table.add_column(column, justify="right")
-    for name, seen in (
+    for name, percentiles in (
         ("time to first token", result.ttft_ms),
         ("time between tokens", result.tbt_ms),
         ("time per output token", result.tpot_ms),
         ("end to end", result.e2e_ms),
     ):
-        if seen is not None:
-            table.add_row(name, *_values(seen))
+        if percentiles is not None:
+            table.add_row(name, *_values(percentiles))
     return table
 
 
-def _values(seen: Distribution) -> Iterator[str]:
+def _values(percentiles: Percentiles) -> Iterator[str]:
     for column in COLUMNS:
-        value: float = getattr(seen, column)
+        value: float = getattr(percentiles, column)
         yield f"{value:.1f}"
 
 
-def _notes(result: Result) -> Iterator[Text]:
+def _notes(result: BenchResult) -> Iterator[Text]:
     if result.interrupted:
-        yield Text("\nInterrupted: this is what there was by then.", style="yellow")
+        yield Text("\nInterrupted: the results are incomplete.", style="yellow")
     if result.generator.was_the_limit:
-        yield Text(f"\n{_limit(result.generator)}", style="yellow")
+        yield Text(f"\n{_generator_warning(result.generator)}", style="yellow")
 
 
-def _limit(generator: Generator) -> str:
+def _generator_warning(generator: GeneratorStats) -> str:
     late = "" if generator.late_ms is None else f" and sent requests {generator.late_ms.p99:.0f} ms late (p99)"
     return (
-        f"The generator, or the machine it ran on, was the limit: it used {100 * generator.cpu:.0f} % of a core{late}. "
-        "The server may be faster than this: send less, or from another machine."
+        f"The load generator was the bottleneck: it used {100 * generator.cpu:.0f} % of a core{late}. "
+        "The server may be faster than this result: reduce the load, or run the generator on another machine."
     )

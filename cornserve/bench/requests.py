@@ -1,4 +1,4 @@
-"""What is sent: chats of a prompt, of random words or of a dataset, or an app's own requests."""
+"""Creates requests: chats with a fixed prompt, random words or a dataset, or an app's own requests."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ WORDS = (
     "family", "student", "group", "country", "problem", "hand", "part", "place", "case", "week", "company", "system",
     "program", "question", "work", "number", "night", "point", "home", "water", "room", "mother", "area", "money",
 )  # fmt: skip
-"""Common ones, which tokenizers know: about one token each."""
+"""Common words of about one token each."""
 
 
 class RequestError(Exception):
-    """There is nothing that could be sent; the message says why."""
+    """The requests cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Requests:
-    """The requests of one run, without end."""
+class RequestSource:
+    """Creates the requests of a run, without end."""
 
     app: str
     bodies: Iterator[Any]
-    """For a chat: its messages and options."""
+    """Messages and options of chats, or the app's own requests."""
     is_chat: bool
     stream: bool
     timeout: float
@@ -48,23 +48,23 @@ class Requests:
 
 
 def prompts(text: str, options: Mapping[str, Any]) -> Iterator[Any]:
-    """The same again and again: after the first, an engine may have it in its cache."""
+    """Repeats one chat. An engine may serve it from its prefix cache after the first request."""
     return repeat(_chat(text, options))
 
 
 def random_prompts(words: int, options: Mapping[str, Any], random: Random) -> Iterator[Any]:
-    """All different, so that no cache of prefixes makes them cheap."""
+    """Yields chats that differ, so that they do not hit a prefix cache."""
     while True:
         yield _chat(" ".join(random.choices(WORDS, k=words)), options)
 
 
 def dataset(path: Path, options: Mapping[str, Any]) -> Iterator[Any]:
-    """Of a file with a JSON object per line: `prompt` or `messages`, and options of its own such as `max_tokens`."""
+    """Cycles through a file with one JSON object per line: `prompt` or `messages`, and options such as `max_tokens`."""
     return cycle([_line(path, number, entry, options) for number, entry in _lines(path)])
 
 
-def own(path: Path) -> Iterator[Any]:
-    """The app's own requests: one, of a JSON file; or in turn those of a file with one per line (`.jsonl`)."""
+def app_requests(path: Path) -> Iterator[Any]:
+    """Repeats the request of a JSON file, or cycles through a file with one request per line (`.jsonl`)."""
     if path.suffix == ".jsonl":
         return cycle([entry for _, entry in _lines(path)])
     return repeat(_json(_text(path), str(path)))
@@ -79,9 +79,9 @@ def _line(path: Path, number: int, entry: Any, options: Mapping[str, Any]) -> di
         case {"messages": list()}:
             return {**options, **entry}
         case {"prompt": str(prompt)}:
-            own_options = {name: value for name, value in entry.items() if name != "prompt"}
-            return _chat(prompt, {**options, **own_options})
-    raise RequestError(f'{path}:{number}: neither {{"prompt": "…"}} nor {{"messages": […]}}')
+            entry_options = {name: value for name, value in entry.items() if name != "prompt"}
+            return _chat(prompt, {**options, **entry_options})
+    raise RequestError(f'{path}:{number}: expected {{"prompt": "…"}} or {{"messages": […]}}')
 
 
 def _lines(path: Path) -> Sequence[tuple[int, Any]]:
@@ -99,8 +99,8 @@ def _text(path: Path) -> str:
         raise RequestError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
 
 
-def _json(text: str, place: str) -> Any:
+def _json(text: str, source: str) -> Any:
     try:
         return from_json(text)
     except ValueError as error:
-        raise RequestError(f"{place}: no JSON: {error}") from error
+        raise RequestError(f"{source}: invalid JSON: {error}") from error

@@ -1,4 +1,4 @@
-"""What a run has shown."""
+"""The result of a run, as `--json` prints it."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from typing import Literal, Self
 
 from pydantic import BaseModel
 
-from cornserve.bench.distribution import Distribution
-from cornserve.bench.load import Load
-from cornserve.bench.samples import Sample
-from cornserve.bench.settings import Settings
+from cornserve.bench.load_generator import LoadGenerator
+from cornserve.bench.percentiles import Percentiles
+from cornserve.bench.settings import BenchSettings
 from cornserve.bench.slo import Slo
+from cornserve.bench.statistics import RequestSample
 
-BUSY_CPU = 0.85
-"""Of one core. A generator that is so busy measures itself."""
+MAX_GENERATOR_CPU = 0.85
+"""The share of one core above which the generator counts as the bottleneck."""
 
-LATE_MS = 20.0
+MAX_LATE_MS = 20.0
+"""The delay (p99) of sent requests above which the generator counts as the bottleneck."""
 
 
-class Counts(BaseModel):
+class RequestCounts(BaseModel):
     sent: int
     answered: int
     failed: int
@@ -33,22 +34,22 @@ class Goodput(BaseModel):
     """Upper bounds in seconds."""
     met: int
     share: float
-    """Of all requests that were sent: those that failed are not good."""
+    """The share of the requests that responded or failed. Failed requests do not meet the SLO."""
     requests_per_second: float
 
 
-class Generator(BaseModel):
-    """Whether it could send as it was told."""
+class GeneratorStats(BaseModel):
+    """Whether the generator could send all requests in time."""
 
     cpu: float
-    """The part of one core that it used."""
-    late_ms: Distribution | None
-    """How much later than due requests were sent."""
+    """The share of one core that it used."""
+    late_ms: Percentiles | None
+    """Delays between arrival times and the sending of requests."""
     was_the_limit: bool
 
 
-class Seen(BaseModel):
-    """One answered request, in seconds since the start."""
+class RequestResult(BaseModel):
+    """One request with a response. Times are in seconds; `due` is the arrival time since the start."""
 
     due: float
     latency: float
@@ -57,7 +58,7 @@ class Seen(BaseModel):
     tokens: int
 
     @classmethod
-    def of(cls, sample: Sample) -> Self:
+    def from_sample(cls, sample: RequestSample) -> Self:
         return cls(
             due=round(sample.due, 6),
             latency=round(sample.latency, 6),
@@ -67,59 +68,61 @@ class Seen(BaseModel):
         )
 
 
-class Result(BaseModel):
+class BenchResult(BaseModel):
     url: str
-    settings: Settings
+    settings: BenchSettings
     seconds: float
-    """From the first request that was due to the last answer."""
+    """The duration from the first arrival to the last response."""
     interrupted: bool
-    requests: Counts
+    requests: RequestCounts
     errors: dict[str, int]
-    """How many failed, by kind: the status and the error's code."""
+    """The number of failed requests by kind: status and error code."""
     requests_per_second: float
-    """Answered ones."""
+    """Counts requests with a response."""
     output_tokens_per_second: float
     prompt_tokens: int
     output_tokens: int
     tokens_are: Literal["tokens", "pieces"]
-    """Pieces of streams, where the server does not say how many tokens they are."""
-    ttft_ms: Distribution | None
-    tbt_ms: Distribution | None
-    tpot_ms: Distribution | None
-    e2e_ms: Distribution | None
+    """The value "pieces" means chunks of streams, if the server does not report the number of tokens."""
+    ttft_ms: Percentiles | None
+    tbt_ms: Percentiles | None
+    tpot_ms: Percentiles | None
+    e2e_ms: Percentiles | None
     goodput: Goodput | None
-    generator: Generator
-    samples: list[Seen]
+    generator: GeneratorStats
+    samples: list[RequestResult]
 
     @classmethod
-    def of(cls, load: Load, settings: Settings, url: str) -> Self:
-        tally, samples = load.tally, load.tally.samples
-        late = Distribution.of(tally.late)
-        is_busy = load.cpu > BUSY_CPU or (late is not None and late.p99 > LATE_MS)
-        counts = Counts(sent=tally.sent, answered=len(samples), failed=tally.failed, unfinished=tally.unfinished)
+    def from_run(cls, load: LoadGenerator, settings: BenchSettings, url: str) -> Self:
+        statistics, samples = load.statistics, load.statistics.samples
+        late = Percentiles.from_seconds(statistics.late)
+        is_busy = load.cpu > MAX_GENERATOR_CPU or (late is not None and late.p99 > MAX_LATE_MS)
+        counts = RequestCounts(
+            sent=statistics.sent, answered=len(samples), failed=statistics.failed, unfinished=statistics.unfinished
+        )
         return cls(
             url=url,
             settings=settings,
             seconds=round(load.seconds, 3),
             interrupted=load.is_stopped,
             requests=counts,
-            errors=dict(tally.errors.most_common()),
+            errors=dict(statistics.errors.most_common()),
             requests_per_second=round(len(samples) / load.seconds, 3),
-            output_tokens_per_second=round(tally.tokens / load.seconds, 3),
+            output_tokens_per_second=round(statistics.tokens / load.seconds, 3),
             prompt_tokens=sum(sample.prompt_tokens for sample in samples),
-            output_tokens=tally.tokens,
+            output_tokens=statistics.tokens,
             tokens_are="pieces" if any(sample.output_tokens is None for sample in samples) else "tokens",
-            ttft_ms=Distribution.of(sample.ttft for sample in samples if sample.ttft is not None),
-            tbt_ms=Distribution.of(chain.from_iterable(sample.gaps for sample in samples)),
-            tpot_ms=Distribution.of(sample.tpot for sample in samples if sample.tpot is not None),
-            e2e_ms=Distribution.of(sample.latency for sample in samples),
+            ttft_ms=Percentiles.from_seconds(sample.ttft for sample in samples if sample.ttft is not None),
+            tbt_ms=Percentiles.from_seconds(chain.from_iterable(sample.gaps for sample in samples)),
+            tpot_ms=Percentiles.from_seconds(sample.tpot for sample in samples if sample.tpot is not None),
+            e2e_ms=Percentiles.from_seconds(sample.latency for sample in samples),
             goodput=None if settings.bounds is None else _goodput(settings.bounds, samples, counts, load.seconds),
-            generator=Generator(cpu=round(load.cpu, 3), late_ms=late, was_the_limit=is_busy),
-            samples=[Seen.of(sample) for sample in samples],
+            generator=GeneratorStats(cpu=round(load.cpu, 3), late_ms=late, was_the_limit=is_busy),
+            samples=[RequestResult.from_sample(sample) for sample in samples],
         )
 
 
-def _goodput(slo: Slo, samples: list[Sample], counts: Counts, seconds: float) -> Goodput:
+def _goodput(slo: Slo, samples: list[RequestSample], counts: RequestCounts, seconds: float) -> Goodput:
     met = sum(slo.is_met(sample) for sample in samples)
     bounds = {name: bound for name, bound in asdict(slo).items() if bound is not None}
     ended = counts.answered + counts.failed

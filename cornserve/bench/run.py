@@ -1,4 +1,4 @@
-"""A run from its first warm-up request to its last answer, and Ctrl-C."""
+"""Runs a measurement: warm-up, load, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -8,44 +8,46 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from cornserve.bench.exchange import Exchanges
-from cornserve.bench.load import Load
-from cornserve.bench.requests import Requests
-from cornserve.bench.samples import Sample
-from cornserve.bench.settings import Settings
+from cornserve.bench.load_generator import LoadGenerator
+from cornserve.bench.requests import RequestSource
+from cornserve.bench.settings import BenchSettings
+from cornserve.bench.statistics import RequestSample
+from cornserve.bench.timed_client import TimedClient
 from cornserve.client.address import GatewayAddress
 
-Watching = Callable[[Load], Awaitable[None]]
-"""Shows a load while it runs; is cancelled at its end."""
+ProgressDisplay = Callable[[LoadGenerator], Awaitable[None]]
+"""Shows a running load. It is cancelled when the load ends."""
 
 
 class WarmUpError(Exception):
-    """The app did not answer: there is nothing to measure."""
+    """The app did not respond to the warm-up."""
 
 
-async def run(address: GatewayAddress, requests: Requests, settings: Settings, watch: Watching) -> Load:
-    """Raises `WarmUpError` before any load is made."""
-    async with Exchanges(address) as exchanges:
-        await _warm_up(exchanges, requests, settings.warmup)
-        load = Load(settings.shape, requests, exchanges, settings.seed)
-        async with _stopped_by_ctrl_c(load), _watched(load, watch):
+async def run(
+    address: GatewayAddress, requests: RequestSource, settings: BenchSettings, show_progress: ProgressDisplay
+) -> LoadGenerator:
+    """Sends the warm-up requests, then the load. Raises `WarmUpError` if a warm-up request fails."""
+    async with TimedClient(address) as client:
+        await _warm_up(client, requests, settings.warmup)
+        load = LoadGenerator(settings.shape, requests, client, settings.seed)
+        async with _stopped_by_ctrl_c(load), _shown(load, show_progress):
             await load.run()
         return load
 
 
-async def _warm_up(exchanges: Exchanges, requests: Requests, count: int) -> None:
-    """One after the other. The first answer is worth waiting for: it says whether the requests fit the app."""
+async def _warm_up(client: TimedClient, requests: RequestSource, count: int) -> None:
+    """Sends requests one after the other. The first response shows whether the requests are valid for the app."""
     for _ in range(count):
         now = time.perf_counter()
-        sample = Sample(now, now)
-        await exchanges.run(next(requests), sample)
+        sample = RequestSample(now, now)
+        await client.run(next(requests), sample)
         if sample.error is not None:
-            raise WarmUpError(f"{requests.app} did not answer the warm-up: {sample.reason or sample.error}")
+            raise WarmUpError(f"{requests.app} did not respond to the warm-up: {sample.reason or sample.error}")
 
 
 @asynccontextmanager
-async def _stopped_by_ctrl_c(load: Load) -> AsyncIterator[None]:
-    """The second one ends the process as ever."""
+async def _stopped_by_ctrl_c(load: LoadGenerator) -> AsyncIterator[None]:
+    """Stops the load at the first Ctrl-C; the second one ends the process."""
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
@@ -60,10 +62,10 @@ async def _stopped_by_ctrl_c(load: Load) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _watched(load: Load, watch: Watching) -> AsyncIterator[None]:
-    watching = asyncio.ensure_future(watch(load))
+async def _shown(load: LoadGenerator, show_progress: ProgressDisplay) -> AsyncIterator[None]:
+    display = asyncio.ensure_future(show_progress(load))
     try:
         yield
     finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
+        display.cancel()
+        await asyncio.gather(display, return_exceptions=True)

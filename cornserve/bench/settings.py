@@ -1,4 +1,4 @@
-"""What is to be measured, as it was asked for."""
+"""The settings of a run."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from cornserve.bench import requests
-from cornserve.bench.load import Shape
-from cornserve.bench.requests import Requests
+from cornserve.bench.load_generator import LoadShape
+from cornserve.bench.requests import RequestSource
 from cornserve.bench.slo import Slo
 
 CONCURRENCY = 8
@@ -19,12 +19,12 @@ REQUESTS = 100
 PROMPT_WORDS = 50
 
 
-class SettingsError(Exception):
-    """The settings do not go together."""
+class BenchSettingsError(Exception):
+    """The settings contradict each other."""
 
 
-class Settings(BaseModel):
-    """`None`: not given. Of what excludes one another, the defaults above stand in for what is given nothing of."""
+class BenchSettings(BaseModel):
+    """`None` means not given. Each group of exclusive settings has a default above."""
 
     app: str
     concurrency: int | None = None
@@ -45,47 +45,47 @@ class Settings(BaseModel):
     timeout: float = 120.0
 
     def model_post_init(self, context: Any, /) -> None:
-        self._exclude("concurrency", "rate")
-        self._exclude("prompt", "prompt_words", "dataset", "request")
-        if self._is_without("concurrency", "rate"):
+        self._check_exclusive("concurrency", "rate")
+        self._check_exclusive("prompt", "prompt_words", "dataset", "request")
+        if self._has_none_of("concurrency", "rate"):
             self.concurrency = CONCURRENCY
-        if self._is_without("requests", "duration"):
+        if self._has_none_of("requests", "duration"):
             self.requests = REQUESTS
-        if self._is_without("prompt", "prompt_words", "dataset", "request"):
+        if self._has_none_of("prompt", "prompt_words", "dataset", "request"):
             self.prompt_words = PROMPT_WORDS
         if (bounds := self.bounds) is not None and bounds.needs_stream and not self.stream:
-            raise SettingsError(f"--slo {self.slo} needs a stream: without one, only e2e is known")
+            raise BenchSettingsError(f"--slo {self.slo} needs a stream: without a stream, set only e2e")
 
     @property
-    def shape(self) -> Shape:
-        return Shape(self.concurrency, self.rate, self.burstiness, self.requests, self.duration)
+    def shape(self) -> LoadShape:
+        return LoadShape(self.concurrency, self.rate, self.burstiness, self.requests, self.duration)
 
     @property
     def bounds(self) -> Slo | None:
         try:
             return None if self.slo is None else Slo.parse(self.slo)
         except ValueError as error:
-            raise SettingsError(f"--slo: {error}") from error
+            raise BenchSettingsError(f"--slo: {error}") from error
 
-    def work(self) -> Requests:
-        """Raises `RequestError` if what is to be sent cannot be read."""
-        return Requests(self.app, self._bodies(), self.request is None, self.stream, self.timeout)
+    def request_source(self) -> RequestSource:
+        """Raises `RequestError` if the requests cannot be read."""
+        return RequestSource(self.app, self._bodies(), self.request is None, self.stream, self.timeout)
 
     def _bodies(self) -> Iterator[Any]:
-        wanted = {"max_tokens": self.max_tokens, "ignore_eos": self.ignore_eos}
-        options = {name: value for name, value in wanted.items() if value}
+        chat_options = {"max_tokens": self.max_tokens, "ignore_eos": self.ignore_eos}
+        options = {name: value for name, value in chat_options.items() if value}
         if self.request is not None:
-            return requests.own(self.request)
+            return requests.app_requests(self.request)
         if self.dataset is not None:
             return requests.dataset(self.dataset, options)
         if self.prompt is not None:
             return requests.prompts(self.prompt, options)
         return requests.random_prompts(self.prompt_words or PROMPT_WORDS, options, Random(self.seed))
 
-    def _exclude(self, *names: str) -> None:
+    def _check_exclusive(self, *names: str) -> None:
         given = [f"--{name.replace('_', '-')}" for name in names if getattr(self, name) is not None]
         if len(given) > 1:
-            raise SettingsError(f"{' and '.join(given)} exclude each other")
+            raise BenchSettingsError(f"{' and '.join(given)} exclude each other: set only one")
 
-    def _is_without(self, *names: str) -> bool:
+    def _has_none_of(self, *names: str) -> bool:
         return all(getattr(self, name) is None for name in names)

@@ -1,4 +1,4 @@
-"""What a request must keep to count as good."""
+"""Service-level objectives of requests."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from math import inf
 from typing import Self
 
-from cornserve.bench.samples import Sample
+from cornserve.bench.statistics import RequestSample
 
 _TERM = re.compile(r"(ttft|tbt|tpot|e2e)=([0-9]*\.?[0-9]+)(ms|s)")
 
-FORM = "ttft=200ms,tbt=100ms,tpot=50ms,e2e=2s, or some of these"
+FORM = "some of ttft=200ms,tbt=100ms,tpot=50ms,e2e=2s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,28 +20,28 @@ class Slo:
 
     ttft: float | None = None
     tbt: float | None = None
-    """Of every gap between two pieces."""
+    """The bound of each gap between two chunks."""
     tpot: float | None = None
     e2e: float | None = None
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises `ValueError`."""
+        """Raises `ValueError` for an invalid SLO."""
         bounds: dict[str, float] = {}
         for term in text.split(","):
             match = _TERM.fullmatch(term.strip())
             if match is None or match[1] in bounds:
-                raise ValueError(f"{text!r} is no SLO: {FORM}")
+                raise ValueError(f"invalid SLO {text!r}: expected {FORM}")
             bounds[match[1]] = float(match[2]) / (1000 if match[3] == "ms" else 1)
             if not 0 < bounds[match[1]] < inf:
-                raise ValueError(f"{text!r} is no SLO: {term.strip()} is no time above 0")
+                raise ValueError(f"invalid SLO {text!r}: {term.strip()} must be a positive, finite time")
         return cls(**bounds)
 
     @property
     def needs_stream(self) -> bool:
         return any(bound is not None for bound in (self.ttft, self.tbt, self.tpot))
 
-    def is_met(self, sample: Sample) -> bool:
+    def is_met(self, sample: RequestSample) -> bool:
         gaps = max(sample.gaps, default=None)
-        seen = ((self.ttft, sample.ttft), (self.tbt, gaps), (self.tpot, sample.tpot), (self.e2e, sample.latency))
-        return all(bound is None or value is None or value <= bound for bound, value in seen)
+        measured = ((self.ttft, sample.ttft), (self.tbt, gaps), (self.tpot, sample.tpot), (self.e2e, sample.latency))
+        return all(bound is None or value is None or value <= bound for bound, value in measured)

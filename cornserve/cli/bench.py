@@ -11,8 +11,8 @@ from cornserve.cli.console import CliError, print_json, stderr, stdout
 from cornserve.cli.options import AppName, Json, Url
 
 if TYPE_CHECKING:
-    from cornserve.bench.result import Result
-    from cornserve.bench.settings import Settings
+    from cornserve.bench.result import BenchResult
+    from cornserve.bench.settings import BenchSettings
 
 
 def bench(
@@ -86,10 +86,10 @@ def bench(
     """
     from cornserve.bench.requests import RequestError
     from cornserve.bench.run import WarmUpError
-    from cornserve.bench.settings import Settings, SettingsError
+    from cornserve.bench.settings import BenchSettings, BenchSettingsError
 
     try:
-        settings = Settings(
+        settings = BenchSettings(
             app=app,
             concurrency=concurrency,
             rate=rate,
@@ -109,7 +109,7 @@ def bench(
             timeout=timeout,
         )
         result = _measure(settings, url)
-    except (RequestError, SettingsError, WarmUpError) as error:
+    except (RequestError, BenchSettingsError, WarmUpError) as error:
         raise CliError(str(error)) from error
     if save is not None:
         _write(result, save)
@@ -120,23 +120,23 @@ def bench(
         raise CliError("no request was answered")
 
 
-def _measure(settings: Settings, url: str | None) -> Result:
+def _measure(settings: BenchSettings, url: str | None) -> BenchResult:
     import asyncio
     from functools import partial
 
     import uvloop
 
-    from cornserve.bench.live import watch
-    from cornserve.bench.result import Result
+    from cornserve.bench.live_display import show_progress
+    from cornserve.bench.result import BenchResult
     from cornserve.bench.run import run
     from cornserve.client.address import GatewayAddress
 
     address = GatewayAddress.resolve(url)
-    work = settings.work()
+    requests = settings.request_source()
     _check_served(settings.app, address.url)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        load = runner.run(run(address, work, settings, partial(watch, console=stderr())))
-    return Result.of(load, settings, address.url)
+        load = runner.run(run(address, requests, settings, partial(show_progress, console=stderr())))
+    return BenchResult.from_run(load, settings, address.url)
 
 
 def _check_served(app: str, url: str) -> None:
@@ -150,17 +150,17 @@ def _check_served(app: str, url: str) -> None:
         )
 
 
-def _write(result: Result, path: Path) -> None:
+def _write(result: BenchResult, path: Path) -> None:
     try:
         path.expanduser().write_text(result.model_dump_json(indent=2) + "\n")
     except OSError as error:
         raise CliError(f"cannot write {path}: {error.strerror}") from error
 
 
-def _show(result: Result, json: bool) -> None:
-    from cornserve.bench.report import report
+def _show(result: BenchResult, json: bool) -> None:
+    from cornserve.bench.report import render_result
 
     if json:
         print_json(result)
     else:
-        stdout().print(report(result))
+        stdout().print(render_result(result))

@@ -17,10 +17,10 @@ def gaps(burstiness: float, seed: int = 1) -> list[float]:
 
 
 @pytest.mark.parametrize("burstiness", [0.25, 1, 4])
-def test_requests_come_at_the_rate_and_as_evenly_as_was_said(burstiness: float) -> None:
-    seen = gaps(burstiness)
-    assert fmean(seen) == pytest.approx(0.1, rel=0.05)
-    assert pstdev(seen) / fmean(seen) == pytest.approx(burstiness**-0.5, rel=0.05)
+def test_arrivals_have_the_given_rate_and_burstiness(burstiness: float) -> None:
+    observed = gaps(burstiness)
+    assert fmean(observed) == pytest.approx(0.1, rel=0.05)
+    assert pstdev(observed) / fmean(observed) == pytest.approx(burstiness**-0.5, rel=0.05)
 
 
 def test_the_same_seed_gives_the_same_arrivals() -> None:

@@ -1,4 +1,4 @@
-"""What was seen of each request, and of all of them so far."""
+"""Measurements of each request, and running statistics of all requests."""
 
 from __future__ import annotations
 
@@ -6,47 +6,46 @@ from array import array
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
-RECENT = 1000
-"""So many of the last samples make the running percentiles."""
+RECENT_SAMPLES = 1000
+"""Percentiles of a running measurement use this many of the latest samples."""
 
 
 @dataclass(slots=True)
-class Sample:
+class RequestSample:
     """One request. Times are seconds since the start of the run.
 
-    Latencies count from when the request was due, also where the generator or its connections were late: a slow server
-    must not look fast because it kept requests from being sent ("coordinated omission").
+    Latencies count from the request's arrival time, even if the generator sent it later. Otherwise, a slow server would
+    look fast because it delays the sending of requests ("coordinated omission").
     """
 
     due: float
     sent: float
     first: float | None = None
-    """When the first piece of output came; none without a stream."""
+    """When the first chunk of output arrived. None without a stream."""
     last: float = 0.0
     ended: float = 0.0
     gaps: array[float] = field(default_factory=lambda: array("d"))
-    """Between pieces."""
-    pieces: int = 0
+    """Seconds between chunks."""
+    chunks: int = 0
     output_tokens: int | None = None
-    """As the server says."""
+    """The number that the server reports."""
     prompt_tokens: int = 0
     error: str | None = None
-    """The kind, as errors are counted."""
+    """The kind of the error, by which errors are counted."""
     reason: str = ""
-    """In the server's words."""
+    """The server's error message."""
 
-    def piece(self, now: float) -> None:
-        """A piece of output has come."""
+    def record_chunk(self, now: float) -> None:
         if self.first is None:
             self.first = now
         else:
             self.gaps.append(now - self.last)
         self.last = now
-        self.pieces += 1
+        self.chunks += 1
 
     @property
     def tokens(self) -> int:
-        return self.pieces if self.output_tokens is None else self.output_tokens
+        return self.chunks if self.output_tokens is None else self.output_tokens
 
     @property
     def latency(self) -> float:
@@ -58,24 +57,24 @@ class Sample:
 
     @property
     def tpot(self) -> float | None:
-        """Seconds per output token, after the first one."""
+        """Seconds per output token after the first one."""
         return None if self.first is None or self.tokens < 2 else (self.last - self.first) / (self.tokens - 1)
 
 
-class Tally:
-    """Grows while a run goes on."""
+class RunStatistics:
+    """Running statistics of a run."""
 
     def __init__(self) -> None:
-        self.samples: list[Sample] = []
-        """Of answered requests."""
+        self.samples: list[RequestSample] = []
+        """The requests that received a response."""
         self.errors: Counter[str] = Counter()
         self.late: array[float] = array("d")
-        """How much later than due each request was sent."""
-        self.recent: deque[Sample] = deque(maxlen=RECENT)
+        """By how many seconds each request was sent after its arrival time."""
+        self.recent: deque[RequestSample] = deque(maxlen=RECENT_SAMPLES)
         self.tokens = 0
         self.in_flight = 0
         self.unfinished = 0
-        """Cut off by Ctrl-C."""
+        """Requests that Ctrl-C cancelled."""
 
     @property
     def failed(self) -> int:
@@ -85,11 +84,11 @@ class Tally:
     def sent(self) -> int:
         return len(self.samples) + self.failed + self.unfinished + self.in_flight
 
-    def begin(self, sample: Sample) -> None:
+    def start_request(self, sample: RequestSample) -> None:
         self.in_flight += 1
         self.late.append(sample.sent - sample.due)
 
-    def end(self, sample: Sample) -> None:
+    def finish_request(self, sample: RequestSample) -> None:
         self.in_flight -= 1
         if sample.error is not None:
             self.errors[sample.error] += 1
@@ -98,6 +97,6 @@ class Tally:
         self.recent.append(sample)
         self.tokens += sample.tokens
 
-    def cut(self) -> None:
+    def cancel_request(self) -> None:
         self.in_flight -= 1
         self.unfinished += 1

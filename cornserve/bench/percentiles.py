@@ -8,8 +8,8 @@ from typing import Self
 from pydantic import BaseModel
 
 
-class Distribution(BaseModel):
-    """Of durations, in milliseconds."""
+class Percentiles(BaseModel):
+    """Mean, percentiles and maximum of durations, in milliseconds."""
 
     mean: float
     p50: float
@@ -19,8 +19,8 @@ class Distribution(BaseModel):
     max: float
 
     @classmethod
-    def of(cls, seconds: Iterable[float]) -> Self | None:
-        """Nothing, of nothing."""
+    def from_seconds(cls, seconds: Iterable[float]) -> Self | None:
+        """Returns None without durations."""
         values = sorted(1000 * value for value in seconds)
         if not values:
             return None
@@ -29,7 +29,7 @@ class Distribution(BaseModel):
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """Between two values, as far between them as the rank is; as numpy does by default."""
+    """Interpolates linearly between the values next to the rank, like numpy's default."""
     rank = (len(ordered) - 1) * percent / 100
     below = int(rank)
     above = min(below + 1, len(ordered) - 1)
