@@ -1,1 +1,1 @@
-"""Where records live: `base` is the interface, each other module one implementation."""
+"""Stores of app records: `base` defines the interface, `sqlite` implements it in one file."""

@@ -1,7 +1,7 @@
-"""The interface of stores. Gateways and the controller share nothing but a store, and only watch it.
+"""The store interface. Gateways and the controller communicate only through a store, which they watch.
 
-Records have a spec, written by users, and a status, written by the controller; the two never overwrite each
-other. Writes name the version that they build on and fail if there is a newer one (optimistic concurrency).
+A record has a spec, which users write, and a status, which the controller writes. Writes of one do not overwrite the
+other. A write names the version that it is based on and fails if a newer one exists (optimistic concurrency).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class RecordKind(Generic[Spec, Status]):
 class Record(Generic[Spec, Status]):
     name: str
     uid: str
-    """Another one after a delete and a new create."""
+    """Differs between records with the same name, if one was deleted before the other was created."""
     generation: int
-    """Counts the writes of the spec, from 1."""
+    """The number of writes of the spec, from 1."""
     version: int
-    """The resource version: grows with every write of any record of the store."""
+    """The resource version. Each write of any record of the store increases it."""
     spec: Spec
     status: Status
 
@@ -55,83 +55,86 @@ class Change(Generic[Spec, Status]):
     type: ChangeType
     version: int
     record: Record[Spec, Status]
-    """After the change; of a deleted record, its last state, with the version of the deletion."""
+    """The record after the change. For a deletion: its last state, with the version of the deletion."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[Spec, Status]):
     records: list[Record[Spec, Status]]
     version: int
-    """Where a watch goes on from."""
+    """A watch from this version yields all later changes."""
 
 
 class StoreError(Exception):
-    """A store refused a call."""
+    """Base class of the errors of a store."""
 
 
 class NotFoundError(StoreError):
     def __init__(self, kind: str, name: str) -> None:
-        super().__init__(f"there is no {kind} {name!r}")
+        super().__init__(f"{kind} {name!r} does not exist")
 
 
 class AlreadyExistsError(StoreError):
     def __init__(self, kind: str, name: str) -> None:
-        super().__init__(f"there is a {kind} {name!r} already")
+        super().__init__(f"{kind} {name!r} already exists")
 
 
 class ConflictError(StoreError):
-    """The record has changed since the version that the write builds on: read it again."""
+    """The record has changed since the version that the write is based on: read it again."""
 
 
 class ExpiredError(StoreError):
-    """The changes since that version are no longer kept: list again, and watch from there."""
+    """The changes since this version are not kept any more: list the records and watch from the new version."""
 
 
 class RecordTooLargeError(StoreError):
-    """A record does not fit: workloads are stored as summaries, traces are files."""
+    """A record exceeds `MAX_RECORD_BYTES`."""
 
 
 class StoreUnavailableError(StoreError):
-    """The store itself does not work: its file, disk or server says why."""
+    """The store does not work, for example because of its disk."""
 
 
 class Store(Protocol):
-    """Any call may raise `StoreUnavailableError`."""
+    """Any method may raise `StoreUnavailableError`."""
 
     async def create(self, kind: RecordKind[Spec, Status], name: str, spec: Spec) -> Record[Spec, Status]:
-        """Raises `AlreadyExistsError`, `RecordTooLargeError`. The status starts as `kind.status()`."""
+        """Creates a record with the status `kind.status()`.
+
+        Raises `AlreadyExistsError`, `RecordTooLargeError`.
+        """
 
     async def get(self, kind: RecordKind[Spec, Status], name: str) -> Record[Spec, Status]:
         """Raises `NotFoundError`."""
 
     async def list(self, kind: RecordKind[Spec, Status]) -> Listing[Spec, Status]:
-        """All records, by name, and the version at which they were so."""
+        """Returns all records, sorted by name, and the version of this snapshot."""
 
     async def update_spec(
         self, kind: RecordKind[Spec, Status], name: str, spec: Spec, version: int
     ) -> Record[Spec, Status]:
-        """Writes the spec and counts the generation up, unless the spec is equal: then nothing changes.
+        """Writes the spec and increments the generation. An equal spec changes nothing.
 
-        Raises `NotFoundError`, `RecordTooLargeError`, and `ConflictError` if the *spec* has changed since
-        `version`; writes of the status do not count.
+        Raises `NotFoundError`, `RecordTooLargeError`, and `ConflictError` if the *spec* has changed since `version`.
+        Changes of the status are not conflicts.
         """
 
     async def update_status(
         self, kind: RecordKind[Spec, Status], name: str, status: Status, version: int
     ) -> Record[Spec, Status]:
-        """Writes the status, unless it is equal.
+        """Writes the status. An equal status changes nothing.
 
-        Raises `NotFoundError`, `RecordTooLargeError`, and `ConflictError` if anything has changed since `version`.
+        Raises `NotFoundError`, `RecordTooLargeError`, and `ConflictError` if the record has changed since `version`.
         """
 
     async def delete(self, kind: RecordKind[Spec, Status], name: str) -> None:
         """Raises `NotFoundError`."""
 
     def watch(self, kind: RecordKind[Spec, Status], version: int) -> AsyncIterator[Change[Spec, Status]]:
-        """Every change after `version`, by whichever process, in order and for ever.
+        """Yields every change after `version`, by any process, in order. Runs until closed.
 
-        Raises `ExpiredError`, also for a version that is yet to come: then the store is not the one it was.
+        Raises `ExpiredError`, also if `version` is newer than the store: then another store has replaced it.
         """
 
     async def close(self) -> None:
-        """Frees the store's resources; the records stay."""
+        """Closes the store. The records stay."""

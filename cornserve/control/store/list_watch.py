@@ -1,4 +1,4 @@
-"""Following a store: what there is, then what changes, for as long as one likes."""
+"""Follows a store: lists its records, then yields each change."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ log = logging.getLogger(__name__)
 async def list_and_watch(
     store: Store, kind: RecordKind[Spec, Status]
 ) -> AsyncIterator[Listing[Spec, Status] | Change[Spec, Status]]:
-    """All records, then every change; who falls too far behind gets all records anew. Ends only by an error."""
+    """Yields all records, then every change. A watcher that falls too far behind receives all records again.
+
+    Runs until an error of the store.
+    """
     while True:
         listing = await store.list(kind)
         yield listing
@@ -21,4 +24,4 @@ async def list_and_watch(
             async for change in store.watch(kind, listing.version):
                 yield change
         except ExpiredError:
-            log.info("missed changes of the store, reading it anew")
+            log.info("missed changes of the store; listing all records again")

@@ -1,18 +1,19 @@
 """The store of a local instance: one SQLite file that several processes share.
 
-Every write is one transaction, and every read one statement, so a process may be killed at any time. Writes
-and reads have a connection each: who reads never waits for a writer, be it of another process.
+Every write is one transaction and every read is one statement, so a process may be killed at any time. Reads and writes
+use separate connections: a reader never waits for a writer of this or another process.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Self
 from uuid import uuid4
 
+from cornserve.concurrency import Broadcast
 from cornserve.control.store.base import (
     AlreadyExistsError,
     Change,
@@ -25,53 +26,54 @@ from cornserve.control.store.base import (
     Spec,
     Status,
 )
-from cornserve.control.store.sqlite_connection import LogState, SqliteConnection, log_state, prepare
+from cornserve.control.store.sqlite_connection import CommitDetector, SqliteConnection, prepare_store
 from cornserve.control.store.sqlite_rows import (
     RecordRow,
     WriteTransaction,
     changes_after,
-    find,
-    find_all,
+    find_record,
+    list_records,
     newest_version,
 )
 
 POLL_SECONDS = 0.1
-"""How often a watch looks whether other processes have written: SQLite does not tell."""
-
-MAX_POLLS = 10
-"""After which it reads in any case: the log shows a write a little before it can be read, and two within a tick of the
-system's clock as one."""
+"""Interval at which a watch checks for commits of other processes. SQLite does not notify."""
 
 
 class SqliteStore:
     def __init__(
-        self, path: Path, reader: SqliteConnection, writer: SqliteConnection, keep: int, resources: AsyncExitStack
+        self,
+        reader: SqliteConnection,
+        writer: SqliteConnection,
+        commits: CommitDetector,
+        keep: int,
+        resources: AsyncExitStack,
     ) -> None:
-        self._path = path
         self._reader = reader
         self._writer = writer
+        self._commits = commits
         self._keep = keep
         self._resources = resources
-        self._written = asyncio.Event()
-        """The next write of this process; each has an event of its own."""
+        self._own_writes = Broadcast()
 
     @classmethod
     async def open(cls, path: Path, *, keep: int = 1000) -> Self:
-        """Opens the store, or creates it. Watches may lie `keep` changes behind before they expire.
+        """Opens or creates the store. A watch expires when it is more than `keep` changes behind.
 
         Raises `StoreUnavailableError`.
         """
         if keep < 1:
-            raise ValueError(f"a store keeps at least one change, not {keep}")
-        await asyncio.to_thread(prepare, path)
+            raise ValueError(f"invalid number of changes to keep: {keep}: use at least one")
+        await asyncio.to_thread(prepare_store, path)
         async with AsyncExitStack() as resources:
             reader = await resources.enter_async_context(SqliteConnection.open(path))
             writer = await resources.enter_async_context(SqliteConnection.open(path))
-            return cls(path, reader, writer, keep, resources.pop_all())
+            commits = resources.enter_context(closing(await asyncio.to_thread(CommitDetector, path)))
+            return cls(reader, writer, commits, keep, resources.pop_all())
 
     async def create(self, kind: RecordKind[Spec, Status], name: str, spec: Spec) -> Record[Spec, Status]:
         async with self._write() as write:
-            if await find(self._writer, kind.name, name):
+            if await find_record(self._writer, kind.name, name):
                 raise AlreadyExistsError(kind.name, name)
             row = RecordRow(
                 kind=kind.name,
@@ -83,89 +85,84 @@ class SqliteStore:
                 spec=spec.model_dump_json(),
                 status=kind.status().model_dump_json(),
             )
-            return (await write.put(row)).record(kind)
+            return (await write.put_record(row)).to_record(kind)
 
     async def get(self, kind: RecordKind[Spec, Status], name: str) -> Record[Spec, Status]:
-        return (await _existing(self._reader, kind.name, name)).record(kind)
+        return (await _find_existing(self._reader, kind.name, name)).to_record(kind)
 
     async def list(self, kind: RecordKind[Spec, Status]) -> Listing[Spec, Status]:
-        rows, version = await find_all(self._reader, kind.name)
-        return Listing([row.record(kind) for row in rows], version)
+        rows, version = await list_records(self._reader, kind.name)
+        return Listing([row.to_record(kind) for row in rows], version)
 
     async def update_spec(
         self, kind: RecordKind[Spec, Status], name: str, spec: Spec, version: int
     ) -> Record[Spec, Status]:
         async with self._write() as write:
-            row = await _existing(self._writer, kind.name, name)
-            _refuse_conflict(row, version, row.spec_version)
-            record = row.record(kind)
+            row = await _find_existing(self._writer, kind.name, name)
+            _check_conflict(row, version, row.spec_version)
+            record = row.to_record(kind)
             if record.spec == spec:
                 return record
             row = row._replace(generation=row.generation + 1, spec_version=write.version, spec=spec.model_dump_json())
-            return (await write.put(row)).record(kind)
+            return (await write.put_record(row)).to_record(kind)
 
     async def update_status(
         self, kind: RecordKind[Spec, Status], name: str, status: Status, version: int
     ) -> Record[Spec, Status]:
         async with self._write() as write:
-            row = await _existing(self._writer, kind.name, name)
-            _refuse_conflict(row, version, row.version)
-            record = row.record(kind)
+            row = await _find_existing(self._writer, kind.name, name)
+            _check_conflict(row, version, row.version)
+            record = row.to_record(kind)
             if record.status == status:
                 return record
-            return (await write.put(row._replace(status=status.model_dump_json()))).record(kind)
+            return (await write.put_record(row._replace(status=status.model_dump_json()))).to_record(kind)
 
     async def delete(self, kind: RecordKind[Spec, Status], name: str) -> None:
         async with self._write() as write:
-            await write.delete(await _existing(self._writer, kind.name, name))
+            await write.delete_record(await _find_existing(self._writer, kind.name, name))
 
     async def watch(self, kind: RecordKind[Spec, Status], version: int) -> AsyncIterator[Change[Spec, Status]]:
         newest = await newest_version(self._reader)
         if version > newest:
-            raise ExpiredError(f"version {version} is not of this store, which is at {newest}: list again")
+            raise ExpiredError(f"version {version} is newer than the store, which is at {newest}: list again")
         while True:
-            # Taken before looking: a write that comes between the look and the wait ends the wait at once.
-            written, log = self._written, log_state(self._path)
+            # Taken before the read: a write between the read and the wait ends the wait immediately.
+            own_write, data_version = self._own_writes.next_change(), self._commits.data_version()
             changes = await changes_after(self._reader, version)
             for logged in changes:
                 version = logged.row.version
                 if logged.row.kind == kind.name:
-                    yield logged.change(kind)
+                    yield logged.to_change(kind)
             if not changes:
-                await self._until_written(log, written)
+                await self._wait_for_write(own_write, data_version)
 
-    async def _until_written(self, log: LogState | None, written: asyncio.Event) -> None:
-        """Returns when there may be something to see."""
-        for _ in range(MAX_POLLS):
-            await _happens(written, POLL_SECONDS)
-            if written.is_set() or log is None or log != log_state(self._path):
+    async def _wait_for_write(self, own_write: asyncio.Event, data_version: int | None) -> None:
+        """Returns after a write of this process, or a commit since `data_version` was read."""
+        while not own_write.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(POLL_SECONDS):
+                    await own_write.wait()
+            if data_version is None or data_version != self._commits.data_version():
                 return
 
     async def close(self) -> None:
         await self._resources.aclose()
-        self._written.set()  # so that watches notice
+        self._own_writes.notify()  # Ends the watches with `StoreUnavailableError`.
 
     @asynccontextmanager
     async def _write(self) -> AsyncIterator[WriteTransaction]:
         async with self._writer.transaction():
             yield WriteTransaction(self._writer, await newest_version(self._writer) + 1, self._keep)
-        self._written.set()
-        self._written = asyncio.Event()
+        self._own_writes.notify()
 
 
-async def _existing(connection: SqliteConnection, kind: str, name: str) -> RecordRow:
-    row = await find(connection, kind, name)
+async def _find_existing(connection: SqliteConnection, kind: str, name: str) -> RecordRow:
+    row = await find_record(connection, kind, name)
     if row is None:
         raise NotFoundError(kind, name)
     return row
 
 
-def _refuse_conflict(row: RecordRow, known: int, written: int) -> None:
+def _check_conflict(row: RecordRow, known: int, written: int) -> None:
     if written > known:
         raise ConflictError(f"{row.kind} {row.name!r} has changed at version {written}, after {known}: read it again")
-
-
-async def _happens(event: asyncio.Event, seconds: float) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()

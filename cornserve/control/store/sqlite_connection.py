@@ -1,4 +1,4 @@
-"""The file of a SQLite store: how it comes into being, and how one talks to it without blocking the event loop."""
+"""Creates the file of a SQLite store and connects to it without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cornserve.control.store.base import StoreUnavailableError
 APPLICATION_ID = int.from_bytes(b"Corn", "big")
 SCHEMA_VERSION = 1
 BUSY_SECONDS = 10.0
-"""How long a write waits for those of other processes. Each takes milliseconds: after this, one hangs in mid-write."""
+"""How long a write waits for the writes of other processes, which normally take milliseconds."""
 
 SCHEMA = f"""
 BEGIN;
@@ -37,23 +37,26 @@ COMMIT;
 """
 
 
-def prepare(path: Path) -> None:
-    """Makes sure that `path` is a store: creates it, for its owner's eyes only, unless there is one."""
+def prepare_store(path: Path) -> None:
+    """Creates the store, readable by its owner only, or checks that the existing file is a store.
+
+    Raises `StoreUnavailableError`.
+    """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _alone(path):
-            # The file of a store is only ever opened by SQLite: closing it again would drop the locks of the process.
+        with _creation_lock(path):
+            # Only SQLite may open an existing store: closing another descriptor would release the process's locks.
             if not path.exists():
                 path.touch(mode=0o600)
             with closing(sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)) as database:
-                _prepare(database, path)
+                _prepare_schema(database, path)
     except (OSError, sqlite3.Error) as error:
         raise StoreUnavailableError(f"cannot open the store {path}: {error}") from error
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """SQLite does not wait, but fails, when two connections switch a new file to WAL at once."""
+def _creation_lock(path: Path) -> Iterator[None]:
+    """SQLite fails, instead of waiting, when two connections switch a new file to WAL at the same time."""
     lock = os.open(f"{path}-lock", os.O_CREAT | os.O_RDWR, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -62,40 +65,23 @@ def _alone(path: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def _prepare(database: sqlite3.Connection, path: Path) -> None:
+def _prepare_schema(database: sqlite3.Connection, path: Path) -> None:
     if not database.execute("SELECT 1 FROM sqlite_master").fetchone():
         database.executescript(SCHEMA)
     (application,) = database.execute("PRAGMA application_id").fetchone()
     (version,) = database.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:
-        raise StoreUnavailableError(f"{path} belongs to another program: choose another place for the store")
+        raise StoreUnavailableError(f"{path} is a database of another program: choose another path for the store")
     if version != SCHEMA_VERSION:
         raise StoreUnavailableError(
-            f"{path} has schema {version}, and this version of Cornserve reads schema {SCHEMA_VERSION}: "
-            "move the file away, or use the version that wrote it"
+            f"{path} has schema {version}, and this version of Cornserve needs schema {SCHEMA_VERSION}: "
+            "move the file away, or use the version of Cornserve that wrote it"
         )
     database.execute("PRAGMA journal_mode = WAL")
 
 
-LogState = tuple[int, int]
-"""When it was written last, in nanoseconds, and its size in bytes."""
-
-
-def log_state(path: Path) -> LogState | None:
-    """Of the log that all writes of all processes go to first: another one whenever something is written, unless two
-    writes fall within a tick of the system's clock. None: there is no such log.
-
-    To ask for it costs a hundredth of what a query does, which two threads have to wake up for.
-    """
-    try:
-        log = os.stat(f"{path}-wal")
-    except OSError:
-        return None
-    return log.st_mtime_ns, log.st_size
-
-
 class SqliteConnection:
-    """One connection. It works in a thread of its own, in the order in which it is asked."""
+    """A connection with its own thread, which executes statements in order."""
 
     def __init__(self, database: aiosqlite.Connection) -> None:
         self._database = database
@@ -105,25 +91,48 @@ class SqliteConnection:
     @asynccontextmanager
     async def open(cls, path: Path) -> AsyncIterator[SqliteConnection]:
         async with aiosqlite.connect(path, timeout=BUSY_SECONDS, isolation_level=None) as database:
-            # A crash of the machine may take the last writes, but never the order; a crash of a process takes nothing.
+            # NORMAL: a crash of the machine may lose the last writes, a crash of a process loses nothing.
             await database.execute_fetchall("PRAGMA synchronous = NORMAL")
             yield cls(database)
 
-    async def rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+    async def execute(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        """Executes a statement and returns all rows."""
         try:
             return [tuple(row) for row in await self._database.execute_fetchall(statement, values)]
-        except (sqlite3.Error, ValueError) as error:  # `ValueError`: the connection is closed
-            raise StoreUnavailableError(f"the store fails: {error}") from error
+        except (sqlite3.Error, ValueError) as error:  # ValueError: the connection is closed.
+            raise StoreUnavailableError(f"cannot access the store: {error}") from error
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
-        """All or nothing. A task that is cancelled leaves no transaction behind: the roll-back is queued at once."""
+        """Commits the block, or rolls it back on any error, including cancellation."""
         async with self._transaction:
             try:
-                await self.rows("BEGIN IMMEDIATE")
+                await self.execute("BEGIN IMMEDIATE")
                 yield
-                await self.rows("COMMIT")
+                await self.execute("COMMIT")
             except BaseException:
-                with suppress(ValueError):  # closed, and rolled back by that
+                with suppress(ValueError):  # The connection is closed, which has rolled back the transaction.
                     await self._database.rollback()
                 raise
+
+
+class CommitDetector:
+    """Detects commits by other connections, of any process.
+
+    `PRAGMA data_version` reads shared memory in about a microsecond. It therefore runs in the event loop: a query
+    through the thread of a `SqliteConnection` costs a hundred times as much.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._database = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+
+    def data_version(self) -> int | None:
+        """Returns a number that differs after a commit, or None if it cannot be read now."""
+        try:
+            (version,) = self._database.execute("PRAGMA data_version").fetchone()
+        except sqlite3.Error:
+            return None
+        return int(version)
+
+    def close(self) -> None:
+        self._database.close()

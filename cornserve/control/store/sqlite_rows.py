@@ -1,7 +1,7 @@
-"""What a SQLite store keeps: a table with the records as they are, and a log of the last changes.
+"""The tables of a SQLite store: the records, and a log of the last changes.
 
-Every write is one change with the next version, so the versions in the log have no gaps: whoever finds the version
-after the one it knows has missed nothing. The last change is never dropped; it carries the newest version.
+Each write adds one change with the next version, so the log has no gaps: a watcher that finds the version after the one
+it knows has missed nothing. The last change is never deleted, because it contains the newest version.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cornserve.control.store.base import (
 from cornserve.control.store.sqlite_connection import SqliteConnection
 
 BATCH = 100
-"""Changes that are read at once."""
+"""Maximum number of changes per read."""
 
 
 class RecordRow(NamedTuple):
@@ -34,12 +34,12 @@ class RecordRow(NamedTuple):
     uid: str
     generation: int
     spec_version: int
-    """The version that the spec has been written with."""
+    """The version that wrote the spec."""
     version: int
     spec: str
     status: str
 
-    def record(self, kind: RecordKind[Spec, Status]) -> Record[Spec, Status]:
+    def to_record(self, kind: RecordKind[Spec, Status]) -> Record[Spec, Status]:
         return Record(
             name=self.name,
             uid=self.uid,
@@ -54,65 +54,65 @@ class LoggedChange(NamedTuple):
     type: ChangeType
     row: RecordRow
 
-    def change(self, kind: RecordKind[Spec, Status]) -> Change[Spec, Status]:
-        return Change(self.type, self.row.version, self.row.record(kind))
+    def to_change(self, kind: RecordKind[Spec, Status]) -> Change[Spec, Status]:
+        return Change(self.type, self.row.version, self.row.to_record(kind))
 
 
 @dataclass(frozen=True, slots=True)
 class WriteTransaction:
-    """A write within a transaction: all that it does has one version."""
+    """A write with one version within a transaction."""
 
     connection: SqliteConnection
     version: int
     keep: int
-    """How many changes the log holds."""
+    """Maximum number of changes in the log."""
 
-    async def put(self, row: RecordRow) -> RecordRow:
+    async def put_record(self, row: RecordRow) -> RecordRow:
         size = len(row.spec.encode()) + len(row.status.encode())
         if size > MAX_RECORD_BYTES:
             raise RecordTooLargeError(
-                f"{row.kind} {row.name!r} takes {size:,} bytes, and a record holds {MAX_RECORD_BYTES:,}: "
-                "store summaries, and keep large data in files"
+                f"{row.kind} {row.name!r} has {size:,} bytes, more than the limit of {MAX_RECORD_BYTES:,}: "
+                "store a summary, and keep large data in files"
             )
         row = row._replace(version=self.version)
-        await self.connection.rows("INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *row)
-        await self._log(ChangeType.PUT, row)
+        await self.connection.execute("INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *row)
+        await self._log_change(ChangeType.PUT, row)
         return row
 
-    async def delete(self, row: RecordRow) -> None:
-        await self.connection.rows("DELETE FROM records WHERE kind = ? AND name = ?", row.kind, row.name)
-        await self._log(ChangeType.DELETED, row._replace(version=self.version))
+    async def delete_record(self, row: RecordRow) -> None:
+        await self.connection.execute("DELETE FROM records WHERE kind = ? AND name = ?", row.kind, row.name)
+        await self._log_change(ChangeType.DELETED, row._replace(version=self.version))
 
-    async def _log(self, type: ChangeType, row: RecordRow) -> None:
-        await self.connection.rows("INSERT INTO changes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", type, *row)
-        await self.connection.rows("DELETE FROM changes WHERE version <= ?", self.version - self.keep)
+    async def _log_change(self, type: ChangeType, row: RecordRow) -> None:
+        await self.connection.execute("INSERT INTO changes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", type, *row)
+        await self.connection.execute("DELETE FROM changes WHERE version <= ?", self.version - self.keep)
 
 
-async def find(connection: SqliteConnection, kind: str, name: str) -> RecordRow | None:
-    rows = await connection.rows("SELECT * FROM records WHERE kind = ? AND name = ?", kind, name)
+async def find_record(connection: SqliteConnection, kind: str, name: str) -> RecordRow | None:
+    rows = await connection.execute("SELECT * FROM records WHERE kind = ? AND name = ?", kind, name)
     return RecordRow(*rows[0]) if rows else None
 
 
 async def newest_version(connection: SqliteConnection) -> int:
-    [(version,)] = await connection.rows("SELECT coalesce(max(version), 0) FROM changes")
+    [(version,)] = await connection.execute("SELECT coalesce(max(version), 0) FROM changes")
     return int(version)
 
 
-async def find_all(connection: SqliteConnection, kind: str) -> tuple[list[RecordRow], int]:
-    """The records, and the version at which they are so: one statement, thus one snapshot."""
-    rows = await connection.rows(
+async def list_records(connection: SqliteConnection, kind: str) -> tuple[list[RecordRow], int]:
+    """Returns the records and the newest version. One statement reads both from the same snapshot."""
+    rows = await connection.execute(
         "SELECT newest, records.* FROM (SELECT coalesce(max(version), 0) AS newest FROM changes)"
         " LEFT JOIN records ON kind = ? ORDER BY name",
         kind,
     )
-    # Without records, the join still has one row, of nulls.
+    # Without records, the join has one row of nulls.
     return [RecordRow(*row) for _, *row in rows if row[0] is not None], int(rows[0][0])
 
 
 async def changes_after(connection: SqliteConnection, version: int) -> list[LoggedChange]:
-    """The next changes of all kinds, if there are any yet."""
-    rows = await connection.rows("SELECT * FROM changes WHERE version > ? ORDER BY version LIMIT ?", version, BATCH)
+    """Returns the next changes of all kinds, up to `BATCH`."""
+    rows = await connection.execute("SELECT * FROM changes WHERE version > ? ORDER BY version LIMIT ?", version, BATCH)
     changes = [LoggedChange(ChangeType(type), RecordRow(*row)) for type, *row in rows]
     if changes and changes[0].row.version > version + 1:
-        raise ExpiredError(f"the changes after version {version} are no longer kept: list again, and watch from there")
+        raise ExpiredError(f"the changes after version {version} are not kept any more: list the records again")
     return changes

@@ -1,7 +1,7 @@
-"""What every store must do. It speaks to nothing but the `Store` interface.
+"""Tests for every implementation of the `Store` interface.
 
-A module that tests a store derives a class from `StoreConformance` and defines the fixture `connect`: each call
-opens another client, which shares nothing with the others but the store; that is empty when a test starts.
+The tests of a store derive a class from `StoreConformance` and define the fixture `connect`. Each call opens another
+client of the same store, which is empty when a test starts.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ Connect = Callable[[], AbstractAsyncContextManager[Store]]
 AppRecord = Record[AppSpec, AppStatus]
 AppChange = Change[AppSpec, AppStatus]
 
-PATIENCE_SECONDS = 60.0
-"""For what happens at once. Should not be involved, fail if it is."""
+TIMEOUT_SECONDS = 60.0
+"""A test fails if an operation takes this long. Normal operations take milliseconds."""
 
 ONE = AppSpec(model="one")
 TWO = AppSpec(model="two")
 
 
-def said(message: str) -> AppStatus:
+def status_with(message: str) -> AppStatus:
     return AppStatus(message=message)
 
 
 @asynccontextmanager
-async def changes(store: Store, after: int) -> AsyncIterator[AsyncIterator[AppChange]]:
-    """A watch that ends with its block."""
+async def open_watch(store: Store, after: int) -> AsyncIterator[AsyncIterator[AppChange]]:
+    """Closes the watch at the end of the block."""
     watch = store.watch(APPS, after)
     try:
         yield watch
@@ -56,8 +56,8 @@ async def changes(store: Store, after: int) -> AsyncIterator[AsyncIterator[AppCh
             await watch.aclose()
 
 
-async def take(watch: AsyncIterator[AppChange], count: int) -> list[AppChange]:
-    async with asyncio.timeout(PATIENCE_SECONDS):
+async def read_changes(watch: AsyncIterator[AppChange], count: int) -> list[AppChange]:
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         return [await anext(watch) for _ in range(count)]
 
 
@@ -82,13 +82,13 @@ class StoreConformance:
         record = await store.create(APPS, "a", ONE)
         assert (record.name, record.generation, record.spec, record.status) == ("a", 1, ONE, AppStatus())
 
-    async def test_every_client_reads_what_one_has_written(self, store: Store, other: Store) -> None:
+    async def test_every_client_reads_the_writes_of_every_other_client(self, store: Store, other: Store) -> None:
         await store.create(APPS, "a", ONE)
-        written = await store.update_status(APPS, "a", said("hello"), (await store.get(APPS, "a")).version)
+        written = await store.update_status(APPS, "a", status_with("hello"), (await store.get(APPS, "a")).version)
         assert await other.get(APPS, "a") == written
         assert (await other.list(APPS)).records == [written]
 
-    async def test_any_text_is_read_as_it_was_written(self, store: Store) -> None:
+    async def test_any_text_is_read_back_unchanged(self, store: Store) -> None:
         source = "text = 'ß 😀 \0 \\u0000 \" \\n'\n\ttab = \"'; DROP TABLE records; --\"\r\n"
         await store.create(APPS, "a", AppSpec(source=source))
         assert (await store.get(APPS, "a")).spec.source == source
@@ -98,20 +98,20 @@ class StoreConformance:
             await store.create(APPS, name, ONE)
         assert [record.name for record in (await store.list(APPS)).records] == ["a", "b", "c"]
 
-    async def test_a_name_is_created_once(self, store: Store, other: Store) -> None:
+    async def test_a_name_cannot_be_created_twice(self, store: Store, other: Store) -> None:
         first = await store.create(APPS, "a", ONE)
         with pytest.raises(AlreadyExistsError, match="'a'"):
             await other.create(APPS, "a", TWO)
         assert await store.get(APPS, "a") == first
 
-    async def test_of_clients_that_create_one_name_at_once_one_succeeds(self, store: Store, other: Store) -> None:
+    async def test_one_of_several_concurrent_creates_of_a_name_succeeds(self, store: Store, other: Store) -> None:
         attempts = [client.create(APPS, "a", ONE) for client in (store, other) for _ in range(4)]
         results = await asyncio.gather(*attempts, return_exceptions=True)
         created = [result for result in results if isinstance(result, Record)]
         assert created == [await store.get(APPS, "a")]
         assert sum(isinstance(result, AlreadyExistsError) for result in results) == 7
 
-    async def test_what_is_not_there_cannot_be_read_or_written(self, store: Store) -> None:
+    async def test_a_missing_record_cannot_be_read_or_written(self, store: Store) -> None:
         calls: list[Coroutine[Any, Any, object]] = [
             store.get(APPS, "a"),
             store.update_spec(APPS, "a", ONE, 0),
@@ -129,19 +129,19 @@ class StoreConformance:
         with pytest.raises(NotFoundError):
             await other.get(APPS, "a")
 
-    async def test_a_name_that_is_created_again_is_another_record(self, store: Store) -> None:
+    async def test_a_name_that_is_created_again_gets_a_new_uid(self, store: Store) -> None:
         first = await store.create(APPS, "a", ONE)
-        first = await store.update_status(APPS, "a", said("old"), first.version)
+        first = await store.update_status(APPS, "a", status_with("old"), first.version)
         await store.delete(APPS, "a")
         second = await store.create(APPS, "a", ONE)
         assert second.uid != first.uid
         assert second.version > first.version
         assert (second.generation, second.status) == (1, AppStatus())
 
-    async def test_versions_grow_over_all_records(self, store: Store, other: Store) -> None:
+    async def test_every_write_increases_the_version(self, store: Store, other: Store) -> None:
         first = await store.create(APPS, "a", ONE)
         second = await other.create(APPS, "b", ONE)
-        third = await store.update_status(APPS, "a", said("hello"), first.version)
+        third = await store.update_status(APPS, "a", status_with("hello"), first.version)
         fourth = await other.update_spec(APPS, "b", TWO, second.version)
         versions = [record.version for record in (first, second, third, fourth)]
         assert versions == sorted(set(versions))
@@ -149,35 +149,35 @@ class StoreConformance:
 
     # Spec and status
 
-    async def test_a_new_spec_counts_the_generation_up_and_keeps_the_status(self, store: Store) -> None:
+    async def test_a_new_spec_increments_the_generation_and_keeps_the_status(self, store: Store) -> None:
         record = await store.create(APPS, "a", ONE)
-        record = await store.update_status(APPS, "a", said("hello"), record.version)
+        record = await store.update_status(APPS, "a", status_with("hello"), record.version)
         updated = await store.update_spec(APPS, "a", TWO, record.version)
-        assert (updated.generation, updated.spec, updated.status) == (2, TWO, said("hello"))
+        assert (updated.generation, updated.spec, updated.status) == (2, TWO, status_with("hello"))
         assert updated.uid == record.uid
 
     async def test_a_new_status_keeps_spec_and_generation(self, store: Store) -> None:
         record = await store.create(APPS, "a", ONE)
-        updated = await store.update_status(APPS, "a", said("hello"), record.version)
-        assert (updated.generation, updated.spec, updated.status) == (1, ONE, said("hello"))
+        updated = await store.update_status(APPS, "a", status_with("hello"), record.version)
+        assert (updated.generation, updated.spec, updated.status) == (1, ONE, status_with("hello"))
         assert updated.uid == record.uid
 
     async def test_an_equal_spec_or_status_changes_nothing(self, store: Store) -> None:
         record = await store.create(APPS, "a", ONE)
         assert await store.update_spec(APPS, "a", ONE.model_copy(), record.version) == record
         assert await store.update_status(APPS, "a", AppStatus(), record.version) == record
-        async with changes(store, record.version) as watch:
+        async with open_watch(store, record.version) as watch:
             await store.delete(APPS, "a")
-            [change] = await take(watch, 1)
+            [change] = await read_changes(watch, 1)
         assert change.type is ChangeType.DELETED
 
-    async def test_a_spec_may_build_on_a_version_before_writes_of_the_status(self, store: Store, other: Store) -> None:
+    async def test_a_spec_may_be_based_on_a_version_before_a_status_write(self, store: Store, other: Store) -> None:
         record = await store.create(APPS, "a", ONE)
-        await other.update_status(APPS, "a", said("hello"), record.version)
+        await other.update_status(APPS, "a", status_with("hello"), record.version)
         updated = await store.update_spec(APPS, "a", TWO, record.version)
-        assert (updated.spec, updated.status) == (TWO, said("hello"))
+        assert (updated.spec, updated.status) == (TWO, status_with("hello"))
 
-    async def test_a_spec_that_builds_on_an_old_spec_is_refused(self, store: Store, other: Store) -> None:
+    async def test_a_spec_based_on_an_old_spec_is_rejected(self, store: Store, other: Store) -> None:
         record = await store.create(APPS, "a", ONE)
         updated = await other.update_spec(APPS, "a", TWO, record.version)
         for spec in (ONE, TWO):
@@ -185,29 +185,29 @@ class StoreConformance:
                 await store.update_spec(APPS, "a", spec, record.version)
         assert await store.get(APPS, "a") == updated
 
-    async def test_a_status_that_builds_on_an_old_spec_is_refused(self, store: Store, other: Store) -> None:
+    async def test_a_status_based_on_an_old_spec_is_rejected(self, store: Store, other: Store) -> None:
         record = await store.create(APPS, "a", ONE)
         await other.update_spec(APPS, "a", TWO, record.version)
         with pytest.raises(ConflictError):
-            await store.update_status(APPS, "a", said("hello"), record.version)
+            await store.update_status(APPS, "a", status_with("hello"), record.version)
 
-    async def test_a_status_that_builds_on_an_old_status_is_refused(self, store: Store, other: Store) -> None:
+    async def test_a_status_based_on_an_old_status_is_rejected(self, store: Store, other: Store) -> None:
         record = await store.create(APPS, "a", ONE)
-        await other.update_status(APPS, "a", said("first"), record.version)
+        await other.update_status(APPS, "a", status_with("first"), record.version)
         with pytest.raises(ConflictError):
-            await store.update_status(APPS, "a", said("second"), record.version)
+            await store.update_status(APPS, "a", status_with("second"), record.version)
 
-    async def test_a_write_that_builds_on_a_deleted_record_does_not_hit_its_successor(self, store: Store) -> None:
+    async def test_a_write_based_on_a_deleted_record_does_not_change_its_successor(self, store: Store) -> None:
         old = await store.create(APPS, "a", ONE)
         await store.delete(APPS, "a")
         new = await store.create(APPS, "a", ONE)
         with pytest.raises(ConflictError):
             await store.update_spec(APPS, "a", TWO, old.version)
         with pytest.raises(ConflictError):
-            await store.update_status(APPS, "a", said("hello"), old.version)
+            await store.update_status(APPS, "a", status_with("hello"), old.version)
         assert await store.get(APPS, "a") == new
 
-    async def test_clients_that_try_again_on_conflicts_lose_no_update(self, store: Store, other: Store) -> None:
+    async def test_clients_that_retry_on_conflicts_lose_no_update(self, store: Store, other: Store) -> None:
         await store.create(APPS, "a", ONE)
 
         async def add_one(client: Store) -> None:
@@ -220,13 +220,13 @@ class StoreConformance:
                     continue
                 return
 
-        async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(TIMEOUT_SECONDS), asyncio.TaskGroup() as tasks:
             for client in (store, other) * 4:
                 tasks.create_task(add_one(client))
         record = await store.get(APPS, "a")
         assert (record.spec.replicas, record.generation) == (9, 9)
 
-    async def test_a_record_may_be_large_but_not_too_large(self, store: Store) -> None:
+    async def test_a_record_over_the_size_limit_is_rejected(self, store: Store) -> None:
         large, too_large = "x" * (MAX_RECORD_BYTES // 2), "x" * MAX_RECORD_BYTES
         with pytest.raises(RecordTooLargeError):
             await store.create(APPS, "a", AppSpec(source=too_large))
@@ -234,51 +234,51 @@ class StoreConformance:
         with pytest.raises(RecordTooLargeError):
             await store.update_spec(APPS, "a", AppSpec(source=too_large), record.version)
         with pytest.raises(RecordTooLargeError):
-            await store.update_status(APPS, "a", said(large), record.version)
+            await store.update_status(APPS, "a", status_with(large), record.version)
         assert (await store.list(APPS)).records == [record]
 
     # Watching
 
-    async def test_a_watch_tells_every_change_in_order(self, store: Store, other: Store) -> None:
+    async def test_a_watch_yields_every_change_in_order(self, store: Store, other: Store) -> None:
         start = (await store.list(APPS)).version
         created = await other.create(APPS, "a", ONE)
         updated = await store.update_spec(APPS, "a", TWO, created.version)
-        reported = await other.update_status(APPS, "a", said("hello"), updated.version)
+        reported = await other.update_status(APPS, "a", status_with("hello"), updated.version)
         await store.delete(APPS, "a")
-        async with changes(store, start) as watch:
-            *puts, deletion = await take(watch, 4)
+        async with open_watch(store, start) as watch:
+            *puts, deletion = await read_changes(watch, 4)
         assert puts == [Change(ChangeType.PUT, record.version, record) for record in (created, updated, reported)]
         assert deletion.type is ChangeType.DELETED
         assert deletion.record.version == deletion.version > reported.version
-        assert (deletion.record.uid, deletion.record.status) == (created.uid, said("hello"))
+        assert (deletion.record.uid, deletion.record.status) == (created.uid, status_with("hello"))
 
-    async def test_a_watch_goes_on_from_any_version(self, store: Store) -> None:
+    async def test_a_watch_starts_at_any_version(self, store: Store) -> None:
         records = [await store.create(APPS, name, ONE) for name in "abcd"]
         for index, record in enumerate(records[:-1]):
-            async with changes(store, record.version) as watch:
-                [change] = await take(watch, 1)
+            async with open_watch(store, record.version) as watch:
+                [change] = await read_changes(watch, 1)
             assert change.record == records[index + 1]
 
-    async def test_a_watch_waits_for_changes_of_any_client(self, store: Store, other: Store) -> None:
-        async with changes(store, (await store.list(APPS)).version) as watch:
+    async def test_a_watch_yields_later_changes_of_every_client(self, store: Store, other: Store) -> None:
+        async with open_watch(store, (await store.list(APPS)).version) as watch:
             for number, writer in enumerate((store, other, store, other)):
-                coming = asyncio.create_task(take(watch, 1))
+                pending = asyncio.create_task(read_changes(watch, 1))
                 record = await writer.create(APPS, f"app-{number}", ONE)
-                assert [change.record for change in await coming] == [record]
+                assert [change.record for change in await pending] == [record]
 
-    async def test_every_watch_is_told_every_change(self, store: Store, other: Store) -> None:
+    async def test_every_watch_yields_every_change(self, store: Store, other: Store) -> None:
         start = (await store.list(APPS)).version
-        async with changes(store, start) as one, changes(store, start) as two, changes(other, start) as three:
-            told = asyncio.gather(*(take(watch, 3) for watch in (one, two, three)))
+        async with open_watch(store, start) as a, open_watch(store, start) as b, open_watch(other, start) as c:
+            reading = asyncio.gather(*(read_changes(watch, 3) for watch in (a, b, c)))
             records = [await store.create(APPS, name, ONE) for name in "abc"]
-            assert [[change.record for change in each] for each in await told] == [records] * 3
+            assert [[change.record for change in each] for each in await reading] == [records] * 3
 
-    async def test_a_watch_that_is_cancelled_leaves_a_store_that_works(self, store: Store) -> None:
+    async def test_the_store_works_after_a_watch_is_cancelled(self, store: Store) -> None:
         start = (await store.list(APPS)).version
         await store.create(APPS, "a", ONE)
-        async with changes(store, start) as watch:
-            await take(watch, 1)
-            waiting = asyncio.create_task(take(watch, 1))
+        async with open_watch(store, start) as watch:
+            await read_changes(watch, 1)
+            waiting = asyncio.create_task(read_changes(watch, 1))
             await store.get(APPS, "a")
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -286,7 +286,7 @@ class StoreConformance:
         await store.delete(APPS, "a")
         assert (await store.list(APPS)).records == []
 
-    async def test_a_consumer_may_stop_amid_the_changes(self, store: Store) -> None:
+    async def test_a_watch_may_stop_between_changes(self, store: Store) -> None:
         start = (await store.list(APPS)).version
         await store.create(APPS, "a", ONE)
         await store.create(APPS, "b", ONE)
@@ -296,11 +296,11 @@ class StoreConformance:
         await store.delete(APPS, "a")
         assert [record.name for record in (await store.list(APPS)).records] == ["b"]
 
-    async def test_a_version_that_is_yet_to_come_has_expired(self, store: Store) -> None:
+    async def test_a_watch_from_a_future_version_expires(self, store: Store) -> None:
         record = await store.create(APPS, "a", ONE)
-        async with changes(store, record.version + 1_000_000) as watch:
+        async with open_watch(store, record.version + 1_000_000) as watch:
             with pytest.raises(ExpiredError):
-                await take(watch, 1)
+                await read_changes(watch, 1)
 
     @settings(
         max_examples=25,
@@ -317,42 +317,42 @@ class StoreConformance:
             max_size=12,
         )
     )
-    async def test_a_listing_and_the_changes_after_it_give_the_next_listing(
+    async def test_a_listing_plus_its_later_changes_equals_the_next_listing(
         self, store: Store, other: Store, steps: list[tuple[str, str, int]]
     ) -> None:
         for record in (await store.list(APPS)).records:
             await store.delete(APPS, record.name)
         listings = [await store.list(APPS)]
-        for index, (verb, name, number) in enumerate(steps):
-            await _step((store, other)[index % 2], verb, name, number)
+        for index, (operation, name, number) in enumerate(steps):
+            await _run_step((store, other)[index % 2], operation, name, number)
             listings.append(await store.list(APPS))
         await store.create(APPS, "end", ONE)
         final = (await other.list(APPS)).records
 
         for listing in listings:
             records = {record.name: record for record in listing.records}
-            async with asyncio.timeout(PATIENCE_SECONDS), changes(other, listing.version) as watch:
+            async with asyncio.timeout(TIMEOUT_SECONDS), open_watch(other, listing.version) as watch:
                 while "end" not in records:
-                    _replay(await anext(watch), records)
+                    _apply_change(await anext(watch), records)
             assert sorted(records.values(), key=lambda record: record.name) == final
 
     # Interruptions
 
-    async def test_a_write_that_is_cancelled_is_done_or_not_and_blocks_no_one(self, store: Store, other: Store) -> None:
-        turns, finished = 1, False
+    async def test_a_cancelled_write_is_atomic_and_blocks_no_other_write(self, store: Store, other: Store) -> None:
+        steps, finished = 1, False
         while not finished:
-            writing = asyncio.create_task(store.create(APPS, f"cancelled-{turns}", ONE))
-            for _ in range(turns):
+            writing = asyncio.create_task(store.create(APPS, f"cancelled-{steps}", ONE))
+            for _ in range(steps):
                 await asyncio.sleep(0)
             finished = writing.done()
             writing.cancel()
             await asyncio.wait([writing])
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                await other.create(APPS, f"after-{turns}", ONE)
-            turns += 1 + turns // 8
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                await other.create(APPS, f"after-{steps}", ONE)
+            steps += 1 + steps // 8
         assert await store.list(APPS) == await other.list(APPS)
 
-    async def test_records_outlive_their_clients(self, connect: Connect) -> None:
+    async def test_records_persist_after_their_clients_close(self, connect: Connect) -> None:
         async with connect() as store:
             record = await store.create(APPS, "a", ONE)
         async with connect() as store:
@@ -360,22 +360,22 @@ class StoreConformance:
             await store.delete(APPS, "a")
 
 
-async def _step(store: Store, verb: str, name: str, number: int) -> None:
-    """A write, if it is possible now."""
+async def _run_step(store: Store, operation: str, name: str, number: int) -> None:
+    """Writes unless the record exists (create) or does not exist (other writes)."""
     spec = AppSpec(model="m", replicas=number)
     with suppress(AlreadyExistsError, NotFoundError):
-        match verb:
+        match operation:
             case "create":
                 await store.create(APPS, name, spec)
             case "update_spec":
                 await store.update_spec(APPS, name, spec, (await store.get(APPS, name)).version)
             case "update_status":
-                await store.update_status(APPS, name, said(str(number)), (await store.get(APPS, name)).version)
+                await store.update_status(APPS, name, status_with(str(number)), (await store.get(APPS, name)).version)
             case "delete":
                 await store.delete(APPS, name)
 
 
-def _replay(change: AppChange, records: dict[str, AppRecord]) -> None:
+def _apply_change(change: AppChange, records: dict[str, AppRecord]) -> None:
     if change.type is ChangeType.DELETED:
         del records[change.record.name]
     else:

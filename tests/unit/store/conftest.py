@@ -1,4 +1,4 @@
 import pytest
 
-# pytest rewrites the assertions of test modules only, unless it is told of others.
+# By default, pytest rewrites the assertions of test modules only.
 pytest.register_assert_rewrite("tests.unit.store.conformance")

@@ -1,4 +1,5 @@
-"""Run as `doomed_writer.py STORE SIGNAL`: creates the app "whole", and raises the signal amid creating "half"."""
+"""Run as `doomed_writer.py STORE SIGNAL`: creates the app "whole", and raises the signal
+before the commit of the app "half"."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from cornserve.control.store.base import APPS
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.control.store.sqlite_connection import SqliteConnection
 
-execute = SqliteConnection.rows
+execute = SqliteConnection.execute
 
 
 async def main(path: Path, number: int) -> None:
@@ -25,7 +26,7 @@ async def main(path: Path, number: int) -> None:
 
     store = await SqliteStore.open(path)
     await store.create(APPS, "whole", AppSpec(model="m"))
-    with patch.object(SqliteConnection, "rows", doomed):
+    with patch.object(SqliteConnection, "execute", doomed):
         await store.create(APPS, "half", AppSpec(model="m"))
     await store.close()
 

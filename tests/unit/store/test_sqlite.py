@@ -1,4 +1,4 @@
-"""The SQLite store: what every store does, and what its file must stand."""
+"""The SQLite store: conformance, other processes, and its file."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 from pydantic import BaseModel
@@ -19,7 +20,8 @@ from pydantic import BaseModel
 from cornserve.control.store import sqlite, sqlite_connection
 from cornserve.control.store.base import APPS, ExpiredError, NotFoundError, RecordKind, StoreUnavailableError
 from cornserve.control.store.sqlite import SqliteStore
-from tests.unit.store.conformance import ONE, PATIENCE_SECONDS, StoreConformance, changes, said, take
+from cornserve.control.store.sqlite_connection import CommitDetector, SqliteConnection
+from tests.unit.store.conformance import ONE, TIMEOUT_SECONDS, StoreConformance, open_watch, read_changes, status_with
 from tests.waiting import until
 
 Connect = Callable[..., AbstractAsyncContextManager[SqliteStore]]
@@ -44,7 +46,7 @@ def connect(path: Path) -> Connect:
 
 
 class TestSqliteStore(StoreConformance):
-    """All that every store must do."""
+    pass
 
 
 # Other processes
@@ -52,10 +54,10 @@ class TestSqliteStore(StoreConformance):
 
 @asynccontextmanager
 async def doomed_writer(path: Path, number: signal.Signals) -> AsyncIterator[None]:
-    """Another process, which has received the signal in mid-write."""
+    """Runs another process that has received the signal in the middle of a write."""
     process = await asyncio.to_thread(_start, path, number)
     try:
-        # Returns when it has stopped or ended, and leaves it to be waited for.
+        # Returns when the process has stopped or exited, without reaping it.
         await asyncio.to_thread(os.waitid, os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         yield
     finally:
@@ -69,75 +71,87 @@ def _start(path: Path, number: signal.Signals) -> subprocess.Popen[bytes]:
 
 
 async def test_a_watch_sees_the_writes_of_another_process(connect: Connect, path: Path) -> None:
-    async with connect() as store, changes(store, 0) as watch:
-        coming = asyncio.create_task(take(watch, 2))
+    async with connect() as store, open_watch(store, 0) as watch:
+        pending = asyncio.create_task(read_changes(watch, 2))
         async with doomed_writer(path, signal.SIGCONT):
-            assert [change.record.name for change in await coming] == ["whole", "half"]
+            assert [change.record.name for change in await pending] == ["whole", "half"]
 
 
-async def test_a_watch_that_has_seen_nothing_for_long_sees_the_writes_of_others(
-    connect: Connect, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sqlite, "POLL_SECONDS", 0.001)
-    seen = Counter[object]()
-
-    def state(of: Path) -> sqlite_connection.LogState | None:
-        seen[log := sqlite_connection.log_state(of)] += 1
-        return log
-
-    monkeypatch.setattr(sqlite, "log_state", state)
-    async with connect() as store, connect() as other, changes(store, 0) as watch:
-        for name in "abc":
-            coming = asyncio.create_task(take(watch, 1))
-            seen.clear()
-            await until(lambda: max(seen.values(), default=0) > 10)
-            await other.create(APPS, name, ONE)
-            assert [change.record.name for change in await coming] == [name]
-
-
-async def test_a_write_is_seen_although_the_log_looks_as_before(
+async def test_a_watch_that_has_been_idle_sees_the_writes_of_other_clients(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite, "POLL_SECONDS", 0.001)
-    monkeypatch.setattr(sqlite, "log_state", lambda path: (0, 0))
-    async with connect() as store, connect() as other, changes(store, 0) as watch:
+    polls, data_version = Counter[str](), CommitDetector.data_version
+
+    def counted(detector: CommitDetector) -> int | None:
+        polls["data_version"] += 1
+        return data_version(detector)
+
+    monkeypatch.setattr(CommitDetector, "data_version", counted)
+    async with connect() as store, connect() as other, open_watch(store, 0) as watch:
         for name in "abc":
-            coming = asyncio.create_task(take(watch, 1))
+            pending = asyncio.create_task(read_changes(watch, 1))
+            polls.clear()
+            await until(lambda: polls.total() > 10)
+            await other.create(APPS, name, ONE)
+            assert [change.record.name for change in await pending] == [name]
+
+
+async def test_an_idle_watch_does_not_read_the_store(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "POLL_SECONDS", 0.001)
+    async with connect() as store, open_watch(store, 0) as watch:
+        pending = asyncio.create_task(read_changes(watch, 1))
+        await asyncio.sleep(0.05)
+        execute = AsyncMock(side_effect=AssertionError("the watch reads the store"))
+        with monkeypatch.context() as patched:
+            patched.setattr(SqliteConnection, "execute", execute)
+            await asyncio.sleep(0.05)
+            assert not pending.done()
+        await store.create(APPS, "a", ONE)
+        assert [change.record.name for change in await pending] == ["a"]
+
+
+async def test_a_watch_reads_the_store_while_commits_cannot_be_detected(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "POLL_SECONDS", 0.001)
+    monkeypatch.setattr(CommitDetector, "data_version", lambda detector: None)
+    async with connect() as store, connect() as other, open_watch(store, 0) as watch:
+        for name in "abc":
+            pending = asyncio.create_task(read_changes(watch, 1))
             await asyncio.sleep(0)
             await other.create(APPS, name, ONE)
-            assert [change.record.name for change in await coming] == [name]
+            assert [change.record.name for change in await pending] == [name]
 
 
-async def test_a_watch_of_a_closed_store_says_so_while_others_have_it_open(connect: Connect) -> None:
+async def test_a_watch_fails_when_its_store_is_closed_although_another_client_has_it_open(connect: Connect) -> None:
     async with connect(), AsyncExitStack() as open:
         store = await open.enter_async_context(connect())
-        async with changes(store, 0) as watch:
-            coming = asyncio.create_task(take(watch, 1))
+        async with open_watch(store, 0) as watch:
+            pending = asyncio.create_task(read_changes(watch, 1))
             await asyncio.sleep(0)
             await open.aclose()
             with pytest.raises(StoreUnavailableError):
-                await coming
+                await pending
 
 
-async def test_a_writer_that_is_killed_in_mid_write_leaves_nothing_of_it_and_no_lock(
-    connect: Connect, path: Path
-) -> None:
-    async with doomed_writer(path, signal.SIGKILL), connect() as store, asyncio.timeout(PATIENCE_SECONDS):
+async def test_a_writer_killed_during_a_write_leaves_no_partial_write_and_no_lock(connect: Connect, path: Path) -> None:
+    async with doomed_writer(path, signal.SIGKILL), connect() as store, asyncio.timeout(TIMEOUT_SECONDS):
         assert [record.name for record in (await store.list(APPS)).records] == ["whole"]
         await store.create(APPS, "after", ONE)
-        async with changes(store, 0) as watch:
-            assert [change.record.name for change in await take(watch, 2)] == ["whole", "after"]
+        async with open_watch(store, 0) as watch:
+            assert [change.record.name for change in await read_changes(watch, 2)] == ["whole", "after"]
 
 
-async def test_readers_do_not_wait_for_a_writer_that_hangs(connect: Connect, path: Path) -> None:
-    async with doomed_writer(path, signal.SIGSTOP), connect() as store, asyncio.timeout(PATIENCE_SECONDS):
-        async with changes(store, 0) as watch:
-            assert [change.record.name for change in await take(watch, 1)] == ["whole"]
+async def test_readers_do_not_wait_for_a_hanging_writer(connect: Connect, path: Path) -> None:
+    async with doomed_writer(path, signal.SIGSTOP), connect() as store, asyncio.timeout(TIMEOUT_SECONDS):
+        async with open_watch(store, 0) as watch:
+            assert [change.record.name for change in await read_changes(watch, 1)] == ["whole"]
         with pytest.raises(NotFoundError):
             await store.get(APPS, "half")
 
 
-async def test_a_write_waits_for_a_writer_that_hangs_but_not_for_ever(
+async def test_a_write_waits_for_a_hanging_writer_until_a_timeout(
     connect: Connect, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite_connection, "BUSY_SECONDS", 0.01)
@@ -149,35 +163,35 @@ async def test_a_write_waits_for_a_writer_that_hangs_but_not_for_ever(
 # The log of changes
 
 
-async def test_a_watch_does_not_wait_to_see_writes_of_its_own_store(
+async def test_a_watch_yields_writes_of_its_own_store_without_polling(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite, "POLL_SECONDS", 3600)
-    async with connect() as store, changes(store, 0) as watch:
+    async with connect() as store, open_watch(store, 0) as watch:
         for name in "abc":
-            coming = asyncio.create_task(take(watch, 1))
+            pending = asyncio.create_task(read_changes(watch, 1))
             await store.create(APPS, name, ONE)
-            assert [change.record.name for change in await coming] == [name]
+            assert [change.record.name for change in await pending] == [name]
 
 
-async def test_a_watch_from_a_change_that_is_no_longer_kept_has_expired(connect: Connect) -> None:
+async def test_a_watch_from_a_change_that_is_not_kept_expires(connect: Connect) -> None:
     async with connect(keep=3) as store:
         versions = [(await store.create(APPS, name, ONE)).version for name in "abcde"]
-        async with changes(store, versions[1]) as watch:
-            assert [change.record.name for change in await take(watch, 3)] == ["c", "d", "e"]
-        async with changes(store, versions[0]) as watch:
-            with pytest.raises(ExpiredError, match="list again"):
-                await take(watch, 1)
+        async with open_watch(store, versions[1]) as watch:
+            assert [change.record.name for change in await read_changes(watch, 3)] == ["c", "d", "e"]
+        async with open_watch(store, versions[0]) as watch:
+            with pytest.raises(ExpiredError, match="list the records again"):
+                await read_changes(watch, 1)
 
 
-async def test_a_watch_whose_consumer_is_too_slow_expires_and_skips_nothing(connect: Connect) -> None:
-    async with connect(keep=3) as store, changes(store, 0) as watch:
+async def test_a_watch_with_a_slow_consumer_expires_instead_of_skipping_changes(connect: Connect) -> None:
+    async with connect(keep=3) as store, open_watch(store, 0) as watch:
         record = await store.create(APPS, "a", ONE)
-        await take(watch, 1)
+        await read_changes(watch, 1)
         for number in range(4):
-            record = await store.update_status(APPS, "a", said(str(number)), record.version)
+            record = await store.update_status(APPS, "a", status_with(str(number)), record.version)
         with pytest.raises(ExpiredError):
-            await take(watch, 1)
+            await read_changes(watch, 1)
 
 
 async def test_a_store_keeps_at_least_the_last_change(path: Path) -> None:
@@ -186,34 +200,34 @@ async def test_a_store_keeps_at_least_the_last_change(path: Path) -> None:
 
 
 async def test_a_watch_that_is_far_behind_catches_up(connect: Connect) -> None:
-    async with connect() as store, changes(store, 0) as watch:
+    async with connect() as store, open_watch(store, 0) as watch:
         names = [f"app-{number}" for number in range(250)]
         for name in names:
             await store.create(APPS, name, ONE)
-        assert [change.record.name for change in await take(watch, 250)] == names
+        assert [change.record.name for change in await read_changes(watch, 250)] == names
 
 
-class Note(BaseModel):
+class MemoSpec(BaseModel):
     text: str = ""
 
 
-NOTES = RecordKind("Note", Note, Note)
+MEMOS = RecordKind("Memo", MemoSpec, MemoSpec)
 
 
-async def test_kinds_do_not_meet(connect: Connect) -> None:
+async def test_records_of_different_kinds_are_separate(connect: Connect) -> None:
     async with connect() as store:
-        note = await store.create(NOTES, "a", Note(text="hello"))
+        memo = await store.create(MEMOS, "a", MemoSpec(text="hello"))
         app = await store.create(APPS, "a", ONE)
-        assert (await store.list(NOTES)).records == [note]
+        assert (await store.list(MEMOS)).records == [memo]
         assert (await store.list(APPS)).records == [app]
-        async with changes(store, 0) as watch:
-            assert [change.record for change in await take(watch, 1)] == [app]
+        async with open_watch(store, 0) as watch:
+            assert [change.record for change in await read_changes(watch, 1)] == [app]
 
 
 # The file
 
 
-async def test_a_store_is_for_the_eyes_of_its_owner_only(connect: Connect, path: Path) -> None:
+async def test_only_the_owner_can_read_a_store(connect: Connect, path: Path) -> None:
     async with connect() as store:
         await store.create(APPS, "a", ONE)
         assert path.parent.stat().st_mode & 0o777 == 0o700
@@ -221,7 +235,7 @@ async def test_a_store_is_for_the_eyes_of_its_owner_only(connect: Connect, path:
     assert modes == dict.fromkeys(["state.db", "state.db-wal", "state.db-shm", "state.db-lock"], 0o600)
 
 
-async def test_a_new_store_may_be_opened_by_many_at_once(connect: Connect) -> None:
+async def test_many_clients_may_open_a_new_store_at_once(connect: Connect) -> None:
     async def write(name: str) -> None:
         async with connect() as store:
             await store.create(APPS, name, ONE)
@@ -233,14 +247,14 @@ async def test_a_new_store_may_be_opened_by_many_at_once(connect: Connect) -> No
         assert [record.name for record in (await store.list(APPS)).records] == list("abcdefgh")
 
 
-def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_rejected(path: Path) -> None:
     path.parent.mkdir()
-    path.write_text("This is no database. " * 100)
+    path.write_text("This is not a database. " * 100)
     with pytest.raises(StoreUnavailableError, match=r"state\.db: file is not a database"):
         asyncio.run(SqliteStore.open(path))
 
 
-def test_the_database_of_another_program_is_refused_and_left_alone(path: Path) -> None:
+def test_the_database_of_another_program_is_rejected_and_unchanged(path: Path) -> None:
     path.parent.mkdir()
     with closing(sqlite3.connect(path)) as database:
         database.execute("CREATE TABLE bookmarks (url TEXT)")
@@ -250,7 +264,7 @@ def test_the_database_of_another_program_is_refused_and_left_alone(path: Path) -
     assert path.read_bytes() == before
 
 
-async def test_a_store_of_another_schema_is_refused(connect: Connect, path: Path) -> None:
+async def test_a_store_with_another_schema_is_rejected(connect: Connect, path: Path) -> None:
     async with connect():
         pass
     with closing(sqlite3.connect(path)) as database:
@@ -259,13 +273,13 @@ async def test_a_store_of_another_schema_is_refused(connect: Connect, path: Path
         await SqliteStore.open(path)
 
 
-def test_a_place_where_no_file_can_be_is_refused(path: Path) -> None:
+def test_an_impossible_path_is_rejected(path: Path) -> None:
     path.parent.touch()
     with pytest.raises(StoreUnavailableError, match=r"state\.db"):
         asyncio.run(SqliteStore.open(path))
 
 
-async def test_a_closed_store_says_so(connect: Connect) -> None:
+async def test_calls_of_a_closed_store_fail(connect: Connect) -> None:
     async with connect() as store:
         await store.close()
         with pytest.raises(StoreUnavailableError, match="closed"):
