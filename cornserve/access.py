@@ -30,7 +30,7 @@ class AccessError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The secrets of an instance. By default there are none: every client that reaches the port has full access."""
+    """The secrets of an instance. Without secrets, every client that reaches the port has full access."""
 
     api_keys: tuple[str, ...] = field(default=(), repr=False)
     admin_token: str | None = field(default=None, repr=False)

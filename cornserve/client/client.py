@@ -180,7 +180,7 @@ class Client:
         return self._call(calls.models(), responses.model_ids)
 
     def invoke(self, app: str, request: BaseModel | Mapping[str, Any], *, timeout: float | None = None) -> Any:
-        """Returns the app's response as parsed JSON, in which streams are None."""
+        """Returns the app's response as parsed JSON, with `None` for streams."""
         return self._call(calls.invoke(app, request, timeout), responses.json_document)
 
     def stream(
@@ -241,7 +241,7 @@ class Client:
         return attempt()
 
     def _send(self, call: ApiCall) -> httpx.Response:
-        """Returns a successful response whose body has not been read. Raises `ApiStatusError`."""
+        """Returns a successful response with an unread body. Raises `ApiStatusError`."""
         if self._http.is_closed:
             raise ClientClosedError
         with translated_errors(self.url, call.read_timeout):

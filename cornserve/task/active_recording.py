@@ -11,7 +11,7 @@ from cornserve.task.replayable_random import ReplayableRandom
 
 
 class ActiveRecording(Protocol):
-    """What unit tasks and `replayable_choice` need of a `Recording`."""
+    """The interface of `Recording` for unit tasks and `replayable_choice`."""
 
     random: ReplayableRandom
 
@@ -24,7 +24,7 @@ active_recording: ContextVar[ActiveRecording] = ContextVar("active_recording")
 
 
 def require_active_recording(operation: str) -> ActiveRecording:
-    """Returns the active recording. Raises `OutsideRequestError`, which names `operation`, if there is none."""
+    """Returns the active recording. Outside of a request, raises an error with the name of the operation."""
     recording = active_recording.get(None)
     if recording is None:
         raise OutsideRequestError(operation)

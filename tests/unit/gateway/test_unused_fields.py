@@ -1,4 +1,4 @@
-"""What a client asks for has an effect, or is refused by name."""
+"""Requests with fields that the app does not use are rejected."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from cornserve_echo import EchoRequest, EchoTask
 from cornserve_tasklib import ChatRequest, ChatResponse
 
 class Late(Task[ChatRequest, ChatResponse]):
-    '''Says what is asked for as often as `n` says, which it looks at last.'''
+    '''Repeats the message `n` times, and reads `n` last.'''
 
     def post_init(self) -> None:
         self.echo = EchoTask()
@@ -42,7 +42,7 @@ app = App(name="late", paths=[Late()])
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_field_that_a_task_makes_no_use_of_is_refused_before_anything_runs(
+async def test_unused_fields_are_rejected_before_the_dispatch(
     openai: AsyncOpenAI, deploy: Deploy, executors: EchoExecutors, stream: bool
 ) -> None:
     await deploy(CHAT)
@@ -57,9 +57,7 @@ async def test_a_field_that_a_task_makes_no_use_of_is_refused_before_anything_ru
     assert executors.total("cornserve_executor_invocations_total", {"code": "OK"}) == 0
 
 
-async def test_a_field_that_is_read_late_is_heeded_and_others_are_still_refused(
-    openai: AsyncOpenAI, deploy: Deploy
-) -> None:
+async def test_a_field_that_is_read_in_a_replay_is_used(openai: AsyncOpenAI, deploy: Deploy) -> None:
     await deploy(LATE)
 
     completion = await openai.chat.completions.create(model="late", messages=[USER], n=2)
@@ -69,7 +67,7 @@ async def test_a_field_that_is_read_late_is_heeded_and_others_are_still_refused(
         await openai.chat.completions.create(model="late", messages=[USER], n=2, stop=["x"])
 
 
-async def test_all_that_a_call_lets_apps_do_is_watched(openai: AsyncOpenAI, deploy: Deploy) -> None:
+async def test_fields_of_embedding_requests_are_tracked(openai: AsyncOpenAI, deploy: Deploy) -> None:
     await deploy(VECTORS.replace("request.dimensions or 2", "2"))
 
     await openai.embeddings.create(model="lengths", input="four")
@@ -77,7 +75,7 @@ async def test_all_that_a_call_lets_apps_do_is_watched(openai: AsyncOpenAI, depl
         await openai.embeddings.create(model="lengths", input="four", dimensions=3)
 
 
-def test_a_request_that_is_handed_on_is_heeded() -> None:
+def test_passing_on_the_request_uses_all_fields() -> None:
     given = ChatRequest.model_validate(
         {"messages": [USER], "n": 2, "tools": [{"type": "function", "function": {"name": "f"}}]}
     )
@@ -88,7 +86,7 @@ def test_a_request_that_is_handed_on_is_heeded() -> None:
     assert ChatRequest.model_validate_json(recording.invocations[0].request) == given
 
 
-def test_a_copy_of_a_request_is_one_as_any_other() -> None:
+def test_a_copy_of_a_tracked_request_is_a_plain_request() -> None:
     given = ChatRequest.model_validate({"messages": [USER], "n": 2})
 
     changed = tracked(ChatRequest, given).model_copy(update={"n": 3})
@@ -97,7 +95,7 @@ def test_a_copy_of_a_request_is_one_as_any_other() -> None:
 
 
 @pytest.mark.parametrize(
-    "look",
+    "read",
     [
         copy.copy,
         copy.deepcopy,
@@ -110,12 +108,12 @@ def test_a_copy_of_a_request_is_one_as_any_other() -> None:
     ],
     ids=["copy", "deepcopy", "model_copy", "model_dump", "model_dump_json", "dict", "vars", "repr"],
 )
-def test_who_looks_at_the_whole_request_heeds_it(look: Callable[[ChatRequest], Any]) -> None:
+def test_reading_the_whole_request_uses_all_fields(read: Callable[[ChatRequest], Any]) -> None:
     given = ChatRequest.model_validate({"messages": [USER], "n": 2})
 
-    class Looking(Task[ChatRequest, ChatResponse]):
+    class WholeRequestReader(Task[ChatRequest, ChatResponse]):
         def invoke(self, request: ChatRequest) -> ChatResponse:
-            assert look(request) == look(given)
+            assert read(request) == read(given)
             return ChatResponse(text="")
 
-    reject_unused(Looking(), tracked(ChatRequest, given))
+    reject_unused(WholeRequestReader(), tracked(ChatRequest, given))
