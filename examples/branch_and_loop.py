@@ -1,9 +1,9 @@
-"""Writes an answer, lets the model criticise it, and improves it until the critic is content.
+"""Writes a response, asks the model to criticise it, and improves it until the critic approves.
 
     cornserve deploy examples/branch_and_loop.py
     cornserve chat branch-and-loop "Describe a cornfield in one sentence."
 
-The task is plain Python. Reading `text` waits for the model, and gives an ordinary string to branch and loop on.
+The task is plain Python. Reading `text` waits for the model and returns an ordinary string to branch and loop on.
 """
 
 from cornserve import App, Task
@@ -11,10 +11,10 @@ from cornserve.home import Home
 from cornserve_tasklib import ChatRequest, ChatResponse, LLMTask
 
 MODEL = Home.default().models / "smollm2"
-"""Any directory of a language model; `make run` has put a small one here."""
+"""The directory of a language model. `make run` creates a small one here."""
 
 if not MODEL.is_dir():
-    raise FileNotFoundError(f"there is no model in {MODEL}: `make run` puts one there, or set MODEL to yours")
+    raise FileNotFoundError(f"no model directory {MODEL}: create it with `make run`, or set MODEL to your model")
 
 
 class Improve(Task[ChatRequest, ChatResponse]):

@@ -1,9 +1,9 @@
-"""Asks several experts at once, and sums up what they say.
+"""Asks several experts at once and summarises their opinions.
 
     cornserve deploy examples/fan_out.py
     cornserve invoke fan-out '{"question": "Should I learn to cook?", "experts": ["a doctor", "a banker"]}'
 
-The experts answer at the same time, because nothing is read before all of them are asked.
+The invocations run concurrently, because the task reads no response before it has recorded all of them.
 """
 
 from pydantic import BaseModel
@@ -13,10 +13,10 @@ from cornserve.home import Home
 from cornserve_tasklib import ChatRequest, ChatResponse, LLMTask
 
 MODEL = Home.default().models / "smollm2"
-"""Any directory of a language model; `make run` has put a small one here."""
+"""The directory of a language model. `make run` creates a small one here."""
 
 if not MODEL.is_dir():
-    raise FileNotFoundError(f"there is no model in {MODEL}: `make run` puts one there, or set MODEL to yours")
+    raise FileNotFoundError(f"no model directory {MODEL}: create it with `make run`, or set MODEL to your model")
 
 
 class Question(BaseModel):

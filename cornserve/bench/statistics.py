@@ -69,7 +69,7 @@ class RunStatistics:
         """The requests that received a response."""
         self.errors: Counter[str] = Counter()
         self.late: array[float] = array("d")
-        """By how many seconds each request was sent after its arrival time."""
+        """Seconds between the arrival time and the sending of each request."""
         self.recent: deque[RequestSample] = deque(maxlen=RECENT_SAMPLES)
         self.tokens = 0
         self.in_flight = 0

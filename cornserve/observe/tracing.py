@@ -1,6 +1,6 @@
 """OpenTelemetry traces of this process, if the environment names a collector (`OTEL_EXPORTER_OTLP_ENDPOINT`).
 
-Otherwise, `tracer` is None, OpenTelemetry is not imported, and callers skip tracing. A thread exports spans in batches:
+Otherwise, the process does not import OpenTelemetry, and callers skip tracing. A thread exports spans in batches:
 a collector that is slow or unreachable loses spans and does not delay requests.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Attributes = Mapping[str, str | int | float | bool]
 
 FLUSH_TIMEOUT_SECONDS = 2.0
-"""How long the exit of a process waits for the collector."""
+"""The time that the exit of a process waits for the collector."""
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 

@@ -37,15 +37,15 @@ class _CodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Code.ValueType],
     CODE_DEADLINE_EXCEEDED: _Code.ValueType  # 3
     CODE_RESOURCE_EXHAUSTED: _Code.ValueType  # 4
     CODE_UNAVAILABLE: _Code.ValueType  # 5
-    """It has not begun: another replica may take it at once."""
+    """The invocation has not started: callers may send it to another replica at once."""
     CODE_INTERNAL: _Code.ValueType  # 6
     CODE_ABORTED: _Code.ValueType  # 7
-    """The engine died under it."""
+    """The engine died during the invocation."""
     CODE_INPUT_LOST: _Code.ValueType  # 8
-    """Tensors that it takes are gone, with the executor that made them or before it asked. It has not begun."""
+    """Input tensors are lost. The invocation has not started."""
 
 class Code(_Code, metaclass=_CodeEnumTypeWrapper):
-    """The meanings of gRPC's status codes of the same names; CODE_INPUT_LOST is ours."""
+    """The meanings are those of gRPC's status codes of the same names. CODE_INPUT_LOST is specific to Cornserve."""
 
 CODE_OK: Code.ValueType  # 0
 CODE_CANCELLED: Code.ValueType  # 1
@@ -53,12 +53,12 @@ CODE_INVALID_ARGUMENT: Code.ValueType  # 2
 CODE_DEADLINE_EXCEEDED: Code.ValueType  # 3
 CODE_RESOURCE_EXHAUSTED: Code.ValueType  # 4
 CODE_UNAVAILABLE: Code.ValueType  # 5
-"""It has not begun: another replica may take it at once."""
+"""The invocation has not started: callers may send it to another replica at once."""
 CODE_INTERNAL: Code.ValueType  # 6
 CODE_ABORTED: Code.ValueType  # 7
-"""The engine died under it."""
+"""The engine died during the invocation."""
 CODE_INPUT_LOST: Code.ValueType  # 8
-"""Tensors that it takes are gone, with the executor that made them or before it asked. It has not begun."""
+"""Input tensors are lost. The invocation has not started."""
 Global___Code: _TypeAlias = Code  # noqa: Y015
 
 class _Phase:
@@ -126,7 +126,7 @@ class Event(_message.Message):
     def chunk(self) -> Global___OutputChunk: ...
     @_builtins.property
     def end(self) -> Global___End:
-        """The last event of a call, whatever happened."""
+        """Always the last event of a call."""
 
     def __init__(
         self,
@@ -164,19 +164,17 @@ class Start(_message.Message):
     invocation: _builtins.int
     """Index of the invocation within its request."""
     attempt: _builtins.int
-    """0 for the first try. Tensors of an older attempt are refused by their consumers."""
+    """0 for the first attempt. Consumers reject tensors of an older attempt."""
     timeout_ms: _builtins.int
     """The deadline, relative (as in gRPC) because clocks of nodes differ. 0: none."""
     traceparent: _builtins.str
     """W3C trace context."""
     tracestate: _builtins.str
     request: _builtins.bytes
-    """The unit task's input as JSON. What does not travel inside it stands there as {"$input": n}, the
-    index of an entry of `inputs`.
-    """
+    """The unit task's input as JSON. {"$input": n} stands for entry n of `inputs`."""
     arrived_us: _builtins.int
-    """When the request arrived, in microseconds since 1970 by its gateway's clock. Where tensors compete for room, the
-    older request has it first: all executors have to agree on which that is, so that no two wait for each other.
+    """The arrival time of the request in microseconds since 1970, by its gateway's clock. Older requests receive memory
+    for tensors first: all executors must agree on the order, so that two requests cannot wait for each other.
     """
     @_builtins.property
     def inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Input]: ...
@@ -186,7 +184,7 @@ class Start(_message.Message):
 
     @_builtins.property
     def delivered(self) -> _containers.RepeatedCompositeFieldContainer[Global___OutputChunk]:
-        """What streams have brought in earlier attempts, in order: the executor goes on after it. Empty in a first attempt."""
+        """The stream items of earlier attempts, in order: the executor continues after them. Empty in a first attempt."""
 
     def __init__(
         self,
@@ -238,8 +236,8 @@ Global___Input: _TypeAlias = Input  # noqa: Y015
 
 @_typing.final
 class Pending(_message.Message):
-    """A tensor that another invocation of the same request makes, or has made: whoever takes it subscribes to it where
-    that invocation runs.
+    """A tensor of another invocation of the same request, which may not have produced it yet. The executor subscribes to it
+    at `endpoint`.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -252,7 +250,7 @@ class Pending(_message.Message):
     output: _builtins.str
     attempt: _builtins.int
     endpoint: _builtins.str
-    """`host:port` of the executor that makes it."""
+    """`host:port` of the executor that produces the tensor."""
     def __init__(
         self,
         *,
@@ -286,8 +284,8 @@ Global___Cancel: _TypeAlias = Cancel  # noqa: Y015
 
 @_typing.final
 class Release(_message.Message):
-    """The tensors of a call that has ended are needed no more. Until then, or until the call's deadline is over or its
-    stream breaks, the executor keeps them.
+    """Frees the tensors of a call that has ended. The executor keeps them until then, until the call's deadline, or until
+    the connection breaks.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -310,9 +308,9 @@ class OutputChunk(_message.Message):
     OUTPUT_FIELD_NUMBER: _builtins.int
     ITEM_FIELD_NUMBER: _builtins.int
     output: _builtins.str
-    """A stream's next piece, or a value that is ready before the invocation has ended."""
+    """The name of a stream, or of a value that is ready before the end."""
     item: _builtins.bytes
-    """As JSON."""
+    """The next item of the stream, or the value, as JSON."""
     def __init__(
         self,
         *,
@@ -337,12 +335,12 @@ class End(_message.Message):
     LOST_INPUTS_FIELD_NUMBER: _builtins.int
     code: Global___Code.ValueType
     message: _builtins.str
-    """For people; empty when the code is OK."""
+    """Human-readable; empty when the code is OK."""
     values: _builtins.bytes
-    """JSON object with the output's values that no chunk has brought."""
+    """A JSON object of the output's values that no chunk contained."""
     @_builtins.property
     def lost_inputs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Of CODE_INPUT_LOST: the indices of the inputs whose tensors are gone."""
+        """With CODE_INPUT_LOST: the indices of the inputs whose tensors are lost."""
 
     def __init__(
         self,
@@ -383,7 +381,7 @@ class Observation(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     phase: Global___Phase.ValueType
     message: _builtins.str
-    """What it is busy with, for people: "loading weights"."""
+    """The current step, human-readable: "loading weights"."""
     def __init__(
         self,
         *,

@@ -80,7 +80,7 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
         self.unsent: list[Sent] = []
         """Messages that have not been written yet."""
         self.read_count = 0
-        """How many times data of the other end has arrived."""
+        """The number of reads with data of the other end."""
 
     async def connect(self, endpoint: str) -> None:
         """Connects to the process at `endpoint`. Raises `OSError` if it does not accept such connections."""

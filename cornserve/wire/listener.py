@@ -11,7 +11,7 @@ from cornserve.wire.connection import MessageConnection, connection_address
 PREAMBLE_TIMEOUT_SECONDS = 10.0
 
 ConnectionFactories = Mapping[bytes, Callable[[], MessageConnection[Any, Any]]]
-"""By preamble: creates this process's end of an accepted connection."""
+"""Functions by preamble. Each creates this process's end of an accepted connection."""
 
 
 class MessageListener:

@@ -1,4 +1,4 @@
-"""Executors of the echo package, served as ever, but in the test's own process."""
+"""Serves executors of the echo package in the test's own process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SLAB_BYTES = 8 * 1024 * 1024
 
 
 class EchoExecutors:
-    """Serves them; `states` has the lives of them, by endpoint."""
+    """Starts echo executors on demand. `states` and `services` contain theirs by endpoint."""
 
     def __init__(self) -> None:
         self.states: dict[str, ExecutorState] = {}
@@ -37,13 +37,13 @@ class EchoExecutors:
         self._served: dict[str, AsyncExitStack] = {}
 
     async def endpoint(self, spec: ExecutorSpec) -> str:
-        """Of the one executor of a spec."""
+        """Returns the endpoint of the spec's first replica; starts it if needed."""
         if spec.key not in self._endpoints:
             self._endpoints[spec.key] = await self.replica(spec)
         return self._endpoints[spec.key]
 
     async def replica(self, spec: ExecutorSpec) -> str:
-        """The endpoint of a further one."""
+        """Starts another replica; returns its endpoint."""
         state = ExecutorState()
         state.set_phase(pb.PHASE_READY)
         executor_type: type[Executor[Any, Any, Any]] = find_executor(spec.executor).load()
@@ -57,20 +57,20 @@ class EchoExecutors:
         served.push_async_callback(transport.stop)
 
         factories = {**service.connection_factories, **await transport.start("127.0.0.1")}
-        lost = {preamble: partial(_until_killed, served, create) for preamble, create in factories.items()}
-        endpoint = await served.enter_async_context(open_endpoint(server, lost, "127.0.0.1:0"))
+        factories = {preamble: partial(_create_killable, served, create) for preamble, create in factories.items()}
+        endpoint = await served.enter_async_context(open_endpoint(server, factories, "127.0.0.1:0"))
         served.push_async_callback(server.stop, grace=None)
         self.states[endpoint], self.services[endpoint], self._served[endpoint] = state, service, served
         self._metrics[endpoint] = metrics
         return endpoint
 
     def running(self, endpoint: str | None = None) -> int:
-        """How many invocations run there, or in all."""
+        """Returns how many invocations run at the endpoint, or at all endpoints."""
         return int(self.total("cornserve_executor_running", endpoint=endpoint))
 
     def total(self, metric: str, labels: dict[str, str] | None = None, endpoint: str | None = None) -> float:
-        asked = self._metrics.values() if endpoint is None else [self._metrics[endpoint]]
-        return sum(metrics.registry.get_sample_value(metric, labels) or 0 for metrics in asked)
+        selected = self._metrics.values() if endpoint is None else [self._metrics[endpoint]]
+        return sum(metrics.registry.get_sample_value(metric, labels) or 0 for metrics in selected)
 
     async def kill(self, endpoint: str) -> None:
         await self._served.pop(endpoint).aclose()
@@ -81,9 +81,9 @@ class EchoExecutors:
         self._directory.cleanup()
 
 
-def _until_killed(
+def _create_killable(
     served: AsyncExitStack, create: Callable[[], MessageConnection[Any, Any]]
 ) -> MessageConnection[Any, Any]:
-    line = create()
-    served.callback(line.abort, "killed")
-    return line
+    connection = create()
+    served.callback(connection.abort, "killed")
+    return connection

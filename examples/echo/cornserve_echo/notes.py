@@ -15,7 +15,7 @@ from cornserve_echo.task import EchoResponse
 class NoteRequest(BaseModel):
     text: str
     seconds: float = Field(default=0, ge=0)
-    """How long writing takes."""
+    """The duration of writing."""
     nbytes: int = Field(default=0, ge=0)
     """The minimum size of the note, which is padded with spaces."""
     fail: str | None = None
@@ -34,7 +34,7 @@ class NoteTask(UnitTask[NoteRequest, Note]):
 class ReadRequest(BaseModel):
     notes: list[Tensor]
     seconds: float = Field(default=0, ge=0)
-    """How long reading takes, after all notes have arrived."""
+    """The duration of reading, after all notes have arrived."""
 
 
 class ReadTask(UnitTask[ReadRequest, EchoResponse]):

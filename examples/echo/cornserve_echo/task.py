@@ -10,7 +10,7 @@ from cornserve import Output, Stream, UnitTask
 class EchoRequest(BaseModel):
     text: str
     seconds: float = Field(default=0, ge=0)
-    """How long the response takes; the words are spread over it evenly."""
+    """The duration of the invocation. The words are spread over it evenly."""
     fail: str | None = None
     """If set, the invocation fails with this message after its last word."""
     continues: bool = True
@@ -28,7 +28,7 @@ class EchoTask(UnitTask[EchoRequest, EchoResponse]):
 
     prefix: str = ""
     start_seconds: float = 0
-    """How long the executor takes to start."""
+    """The duration of the executor's start."""
     fail_start: str | None = None
     """If set, the executor fails to start with this message."""
     engine: bool = False

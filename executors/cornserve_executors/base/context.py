@@ -23,7 +23,7 @@ class InvocationContext:
         self.id = f"{start.request_id}/{start.invocation}/{start.attempt}"
         """Unique for this attempt of this invocation."""
         self.delivered = _items_by_output(start.delivered)
-        """By output: the items, as JSON, that an earlier attempt has sent. Only for executors that `continues`."""
+        """Items, as JSON and by output, that an earlier attempt has sent. Only for executors that `continues`."""
         self.has_sent = False
         """Whether this attempt has sent anything to its caller."""
         self._outputs = frozenset(start.outputs)

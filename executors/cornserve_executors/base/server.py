@@ -32,7 +32,7 @@ from cornserve_executors.base.state import ExecutorState
 log = logging.getLogger("cornserve.executor")
 
 DRAIN_GRACE_SECONDS = 1.0
-"""How long a draining executor accepts new callers, which may not know yet that it drains."""
+"""The time in which a draining executor accepts new callers, which may not know yet that it drains."""
 
 HEALTH_SERVICE = "cornserve.v1.Executor"
 """The service name of the health check; the empty name is an alias."""

@@ -26,10 +26,10 @@ from cornserve_executors.base.tensors import InvocationTensors, RetainedProducti
 from cornserve_executors.base.trace import invocation_span
 
 ABORT_TIMEOUT_SECONDS = 1.0
-"""How long invocations may take to end once they are cancelled."""
+"""The time in which cancelled invocations must end."""
 
 DISCONNECT_TIMEOUT_SECONDS = 1.0
-"""How long callers may take to read the last events."""
+"""The time in which callers must read the last events."""
 
 MAX_UNSENT_EVENTS = 4096
 """Streams to a caller pause while this many of its events are unsent."""

@@ -30,7 +30,7 @@ class ExecutorState:
         self._no_callers.set()
         self._engine_death: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.callers = 0
-        """How many accepted callers are connected."""
+        """The number of connected callers that were accepted."""
 
     @property
     def accepts_invocations(self) -> bool:

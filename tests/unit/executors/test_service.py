@@ -1,4 +1,4 @@
-"""The executor contract, spoken by hand: what any gateway, in any language, may rely on."""
+"""The executor contract, tested with a minimal caller."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def start(call: int, request: str, **fields: object) -> pb.Command:
 
 
 async def ends(caller: Caller, count: int) -> dict[int, pb.End]:
-    """The ends of so many calls, whatever else arrives meanwhile."""
+    """Waits for the ends of `count` calls; ignores other events."""
     ended: dict[int, pb.End] = {}
     while len(ended) < count:
         event = await caller.read()
@@ -57,7 +57,7 @@ async def end_of(caller: Caller, command: pb.Command) -> pb.End:
     return (await ends(caller, 1))[command.call]
 
 
-async def test_one_line_carries_many_invocations(caller: Caller) -> None:
+async def test_one_connection_carries_many_invocations(caller: Caller) -> None:
     commands = [start(call, f'{{"text": "number {call}"}}') for call in range(100)]
     caller.send(*commands)
 
@@ -68,7 +68,7 @@ async def test_one_line_carries_many_invocations(caller: Caller) -> None:
     }
 
 
-async def test_chunks_come_only_to_those_who_ask(caller: Caller) -> None:
+async def test_chunks_are_sent_only_for_requested_outputs(caller: Caller) -> None:
     request = '{"text": "one two"}'
     caller.send(start(1, request, outputs=WORDS), start(2, request))
 
@@ -92,7 +92,7 @@ async def test_a_cancelled_invocation_ends(caller: Caller, executors: EchoExecut
     await until(lambda: executors.running() == 0)
 
 
-async def test_a_broken_line_cancels_what_was_started_on_it(caller: Caller, executors: EchoExecutors) -> None:
+async def test_a_broken_connection_cancels_its_invocations(caller: Caller, executors: EchoExecutors) -> None:
     caller.send(start(1, '{"text": "a", "seconds": 1000}'))
     await until(lambda: executors.running() == 1)
 
@@ -101,7 +101,7 @@ async def test_a_broken_line_cancels_what_was_started_on_it(caller: Caller, exec
     await until(lambda: executors.running() == 0)
 
 
-async def test_invocations_finish_when_the_caller_has_nothing_more_to_start(caller: Caller) -> None:
+async def test_invocations_finish_after_the_callers_last_command(caller: Caller) -> None:
     caller.send(start(1, '{"text": "a", "seconds": 0.05}'))
     caller.finish()
 
@@ -116,31 +116,29 @@ async def test_a_deadline_ends_the_invocation(caller: Caller) -> None:
 
 
 @pytest.mark.parametrize("request_", ["", "{", '{"txt": "a"}', '{"text": 1}', '{"text": "a", "seconds": -1}'])
-async def test_a_wrong_request_harms_nobody_else(caller: Caller, request_: str) -> None:
-    wrong, right = start(1, request_), start(2, '{"text": "a"}')
-    caller.send(wrong, right)
+async def test_an_invalid_request_does_not_affect_other_invocations(caller: Caller, request_: str) -> None:
+    invalid, valid = start(1, request_), start(2, '{"text": "a"}')
+    caller.send(invalid, valid)
 
     ended = await ends(caller, 2)
 
     assert (ended[1].code, ended[2].code) == (pb.CODE_INVALID_ARGUMENT, pb.CODE_OK)
 
 
-async def test_an_invocation_that_fails_leaves_nothing_for_the_garbage_collector(
-    caller: Caller, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failed_invocation_leaves_no_reference_cycle(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     class Image: ...
 
     opened: list[weakref.ref[Image]] = []
-    lane, flights = DecodePools(1).pool_for(1), SingleFlight[None]()
+    pool, single_flight = DecodePools(1).pool_for(1), SingleFlight[None]()
 
-    def breaks() -> None:
+    def fail() -> None:
         image = Image()
         opened.append(weakref.ref(image))
         raise InvalidRequestError(f"{image} cannot be decoded")
 
     async def invoke(*_: object) -> EchoResponse:
-        async with flights.join("image", lambda: lane.run(breaks)):
-            raise AssertionError("it was decoded")
+        async with single_flight.join("image", lambda: pool.run(fail)):
+            raise AssertionError("decoding did not fail")
 
     monkeypatch.setattr(EchoExecutor, "invoke", invoke)
     gc.disable()
@@ -151,16 +149,16 @@ async def test_an_invocation_that_fails_leaves_nothing_for_the_garbage_collector
         await until(lambda: [image() for image in opened] == [None])
     finally:
         gc.enable()
-        lane.shutdown()
+        pool.shutdown()
 
 
-async def test_an_exception_is_an_internal_error_with_its_reason(caller: Caller) -> None:
+async def test_an_exception_is_an_internal_error_with_its_message(caller: Caller) -> None:
     end = await end_of(caller, start(1, '{"text": "a", "fail": "boom"}'))
 
     assert (end.code, end.message) == (pb.CODE_INTERNAL, "RuntimeError: boom")
 
 
-async def test_a_draining_executor_takes_what_callers_send_that_it_knows(
+async def test_a_draining_executor_accepts_invocations_of_connected_callers_only(
     endpoint: str, caller: Caller, state: ExecutorState
 ) -> None:
     state.set_phase(pb.PHASE_DRAINING)
@@ -174,54 +172,52 @@ async def test_a_draining_executor_takes_what_callers_send_that_it_knows(
     assert (await end_of(caller, start(2, '{"text": "a"}'))).code == pb.CODE_OK
 
 
-async def test_an_executor_is_deserted_when_all_callers_it_has_taken_have_left(
+async def test_a_draining_executor_waits_for_its_accepted_callers_only(
     endpoint: str, caller: Caller, state: ExecutorState
 ) -> None:
     await end_of(caller, start(1, '{"text": "a"}'))
     state.refuse_new_callers()
     async with calling(endpoint) as late:
         await end_of(late, start(1, '{"text": "a"}'))
-        deserted = asyncio.ensure_future(state.wait_without_callers())
+        disconnected = asyncio.ensure_future(state.wait_without_callers())
 
         caller.send(start(2, '{"text": "a b", "seconds": 0.2}'))
         caller.finish()
         assert (await ends(caller, 1))[2].code == pb.CODE_OK
 
-        await deserted
+        await disconnected
 
 
-async def test_what_is_aborted_may_be_done_elsewhere(caller: Caller, executors: EchoExecutors) -> None:
+async def test_aborted_invocations_end_with_aborted(caller: Caller, executors: EchoExecutors) -> None:
     caller.send(start(1, '{"text": "a b", "seconds": 60}'))
     await until(lambda: executors.running() == 1)
     (service,) = executors.services.values()
 
-    await service.abort("the executor ends")
+    await service.abort("the executor is stopping")
 
     end = (await ends(caller, 1))[1]
-    assert (end.code, end.message) == (pb.CODE_ABORTED, "the executor ends")
+    assert (end.code, end.message) == (pb.CODE_ABORTED, "the executor is stopping")
 
 
-async def test_observers_hear_an_executor_of_which_there_is_nothing_to_say(
+async def test_observers_receive_heartbeats_while_the_state_does_not_change(
     stub: executor_pb2_grpc.ExecutorAsyncStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cornserve_executors.base.state.HEARTBEAT_SECONDS", 0.01)
     observing = stub.Observe(pb.ObserveRequest())
     async with asyncio.timeout(60):
-        heard = [await observing.read() for _ in range(3)]
-    assert heard[0] == heard[1] == heard[2]
+        received = [await observing.read() for _ in range(3)]
+    assert received[0] == received[1] == received[2]
     observing.cancel()
 
 
-async def test_a_call_that_is_cancelled_before_it_begins_ends_too(caller: Caller) -> None:
+async def test_a_call_that_is_cancelled_before_it_starts_ends(caller: Caller) -> None:
     cancelled = [start(1, '{"text": "a"}'), pb.Command(call=1, cancel=pb.Cancel())]
     caller.send(*cancelled)
 
     assert (await ends(caller, 1))[1].code == pb.CODE_CANCELLED
 
 
-async def test_what_has_no_place_in_the_queue_is_refused_until_there_is_one(
-    caller: Caller, executors: EchoExecutors
-) -> None:
+async def test_invocations_beyond_the_queue_limit_are_refused(caller: Caller, executors: EchoExecutors) -> None:
     running = [start(call, '{"text": "a", "seconds": 1000}') for call in range(1024)]
     caller.send(*running)
     await until(lambda: executors.running() == 1024)
@@ -242,7 +238,7 @@ async def test_an_unknown_call_can_be_cancelled(caller: Caller) -> None:
     assert (await end_of(caller, start(8, '{"text": "a"}'))).code == pb.CODE_OK
 
 
-async def test_observers_see_the_state_and_its_changes(
+async def test_observers_receive_the_state_and_its_changes(
     stub: executor_pb2_grpc.ExecutorAsyncStub, state: ExecutorState
 ) -> None:
     observations = stub.Observe(pb.ObserveRequest())
