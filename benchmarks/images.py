@@ -245,7 +245,7 @@ async def _slab_held_mib(session: aiohttp.ClientSession, url: str) -> float:
     async with session.get(f"{url}/admin/v1/metrics/targets") as response:
         targets = await response.json()
     for target in targets:
-        if target["labels"]["process"] == "executor":
+        if target["labels"]["component"] == "executor":
             async with session.get(f"http://{target['targets'][0]}/metrics") as response:
                 text = await response.text()
             held += sum(

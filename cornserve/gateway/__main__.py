@@ -25,9 +25,9 @@ from cornserve.gateway.api import create_gateway
 from cornserve.gateway.http.server import BACKLOG, HttpServer, server_config
 from cornserve.gateway.media.fetch import ImageFetcher
 from cornserve.gateway.media.images import ImageLoader
-from cornserve.gateway.memory import collect_less_garbage, give_back_large_blocks
+from cornserve.gateway.memory_tuning import reduce_garbage_collection, return_large_blocks_to_the_system
 from cornserve.gateway.observe import access_log
-from cornserve.gateway.replica_logs import Logs
+from cornserve.gateway.replica_logs import ReplicaLogReader
 from cornserve.home import Home
 from cornserve.limits import LimitError, Limits
 from cornserve.media_allowlist import MediaAllowlist, MediaAllowlistError
@@ -64,7 +64,7 @@ def main() -> int:
         print(f"cannot listen on {options.host}:{options.port}: {error.strerror}", file=sys.stderr)
         return EXIT_NO_RESTART
     file_limit.raise_file_limit()
-    give_back_large_blocks()
+    return_large_blocks_to_the_system()
     tracing.setup("cornserve-gateway")
     try:
         create = partial(
@@ -83,12 +83,14 @@ def main() -> int:
     return 0
 
 
-async def serve(home: Home, listener: socket.socket, limits: Limits, create: Callable[[Store, Logs], ASGIApp]) -> None:
+async def serve(
+    home: Home, listener: socket.socket, limits: Limits, create: Callable[[Store, ReplicaLogReader], ASGIApp]
+) -> None:
     """Serves until a stop signal, then finishes the requests in flight."""
     store = await SqliteStore.open(home.store)
     try:
         server = HttpServer(server_config(create(store, LocalReplicaLogs(home)), limits))
-        collect_less_garbage()
+        reduce_garbage_collection()
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         stopping = asyncio.create_task(stop_signals().wait())
         await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)

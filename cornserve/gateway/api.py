@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 
 from cornserve.access import Access
 from cornserve.control.store.base import Store, StoreError
-from cornserve.gateway.apps import SYNC_SECONDS, Apps
+from cornserve.gateway.app_registry import SYNC_SECONDS, AppRegistry
 from cornserve.gateway.context import Context, GatewayContext
 from cornserve.gateway.endpoints import admin, v1
 from cornserve.gateway.endpoints.error_response import error_response
@@ -31,16 +31,16 @@ from cornserve.gateway.http.auth import Authenticator
 from cornserve.gateway.http.middleware import RequestMiddleware
 from cornserve.gateway.media.fetch import ImageFetcher
 from cornserve.gateway.media.images import ImageLoader
-from cornserve.gateway.observe.metrics import Metrics
+from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
 from cornserve.gateway.observe.replica_metrics import ReplicaMetrics
-from cornserve.gateway.replica_logs import Logs
-from cornserve.gateway.request.replicas import Replicas
+from cornserve.gateway.replica_logs import ReplicaLogReader
+from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.limits import Limits
 
 
 def create_gateway(
     store: Store,
-    logs: Logs,
+    logs: ReplicaLogReader,
     *,
     limits: Limits | None = None,
     access: Access | None = None,
@@ -53,14 +53,14 @@ def create_gateway(
     Args:
         host: the address that the gateway listens on.
     """
-    admission, metrics, replicas = RequestAdmission(limits), Metrics(), Replicas()
+    admission, metrics, replicas = RequestAdmission(limits), GatewayMetrics(), ReplicaPool()
     images = images or ImageLoader(ImageFetcher(admission.limits))
     metrics.registry.register(admission)
-    metrics.registry.register(ReplicaMetrics(replicas.tallies))
-    apps = Apps(store, replicas, metrics)
+    metrics.registry.register(ReplicaMetrics(replicas.stats))
+    apps = AppRegistry(store, replicas, metrics)
     context = GatewayContext(store, apps, replicas, metrics, logs, admission, images, controller_metrics)
     router = v1.V1Router(create_api(context), context)
-    return RequestMiddleware(router, Authenticator(access or Access(), host), admission, metrics.error)
+    return RequestMiddleware(router, Authenticator(access or Access(), host), admission, metrics.record_error)
 
 
 def create_api(context: GatewayContext) -> FastAPI:
@@ -68,7 +68,7 @@ def create_api(context: GatewayContext) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(api: FastAPI) -> AsyncIterator[None]:
-        following = asyncio.create_task(context.apps.follow())
+        following = asyncio.create_task(context.apps.watch_store())
         try:
             with suppress(TimeoutError):  # Requests then get a 503 until the store is read.
                 await asyncio.wait_for(context.apps.synced.wait(), SYNC_SECONDS)

@@ -8,21 +8,21 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from cornserve.control.store.base import Store
-from cornserve.gateway.apps import Apps
+from cornserve.gateway.app_registry import AppRegistry
 from cornserve.gateway.http.admission import RequestAdmission
 from cornserve.gateway.media.images import ImageLoader
-from cornserve.gateway.observe.metrics import Metrics
-from cornserve.gateway.replica_logs import Logs
-from cornserve.gateway.request.replicas import Replicas
+from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
+from cornserve.gateway.replica_logs import ReplicaLogReader
+from cornserve.gateway.request.replica_pool import ReplicaPool
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayContext:
     store: Store
-    apps: Apps
-    replicas: Replicas
-    metrics: Metrics
-    logs: Logs
+    apps: AppRegistry
+    replicas: ReplicaPool
+    metrics: GatewayMetrics
+    logs: ReplicaLogReader
     admission: RequestAdmission
     images: ImageLoader
     controller_metrics: str | None = None

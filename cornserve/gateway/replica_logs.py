@@ -1,10 +1,10 @@
-"""Where the gateway reads what executors wrote."""
+"""The interface to the logs of executors."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
 
-class Logs(Protocol):
+class ReplicaLogReader(Protocol):
     async def __call__(self, replica: str, lines: int) -> list[str]:
-        """The replica's last lines; none if it is not known."""
+        """Returns the replica's last lines, or an empty list if the replica is unknown."""

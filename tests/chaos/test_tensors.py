@@ -123,7 +123,7 @@ async def _is_zero(machine: CliInstance, metric: str) -> bool:
 def _total(machine: CliInstance, metric: str) -> float:
     total = 0.0
     for target in httpx.get(f"{machine.url}/admin/v1/metrics/targets").json():
-        if target["labels"]["process"] == "executor":
+        if target["labels"]["component"] == "executor":
             text = httpx.get(f"http://{target['targets'][0]}/metrics").text
             total += sum(map(float, re.findall(rf"^{re.escape(metric)} (\S+)$", text, re.MULTILINE)))
     return total

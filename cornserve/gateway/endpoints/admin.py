@@ -33,7 +33,7 @@ from cornserve.gateway.endpoints import sse
 from cornserve.gateway.endpoints.openapi import request_body
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.http.request_body import read_json_bytes
-from cornserve.gateway.observe.targets import Targets, scrape_targets
+from cornserve.gateway.observe.scrape_targets import TargetGroup, scrape_targets
 from cornserve.task.errors import DefinitionError
 
 router = APIRouter(prefix="/admin/v1")
@@ -118,9 +118,9 @@ async def watch_app(name: str, context: Context) -> StreamingResponse:
 
 
 @router.get("/metrics/targets")
-async def metrics_targets(request: Request, context: Context) -> list[Targets]:
+async def metrics_targets(request: Request, context: Context) -> list[TargetGroup]:
     """Returns the metrics endpoints of all processes, in the format of Prometheus's HTTP service discovery."""
-    return scrape_targets(request.url.netloc, context.controller_metrics, context.apps.groups())
+    return scrape_targets(request.url.netloc, context.controller_metrics, context.apps.executor_groups())
 
 
 @router.get("/apps/{name}/logs")

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 def error_response(error: Exception, request: Request, context: GatewayContext) -> Response:
     """Counts the error and returns its response."""
     api_error = _to_api_error(error, f"{request.method} {request.scope['path']}")
-    context.metrics.error(api_error.status, api_error.body.error.code)
+    context.metrics.record_error(api_error.status, api_error.body.error.code)
     clear_traceback(api_error)
     return Response(
         api_error.content, status_code=api_error.status, headers=api_error.headers, media_type="application/json"

@@ -16,7 +16,7 @@ from cornserve.gateway.endpoints import sse
 from cornserve.gateway.endpoints.request_handler import RequestHandler
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.http.request_body import read_json_bytes
-from cornserve.gateway.request.merge import merge
+from cornserve.gateway.request.merge_streams import merge_streams
 from cornserve.gateway.request.session import Session
 from cornserve.task import Stream
 
@@ -51,7 +51,7 @@ class NativeHandler:
 
     async def events(self, session: Session) -> AsyncGenerator[bytes, None]:
         streams = await session.run(self._request, _open_streams)
-        async with aclosing(merge(streams)) as batches:
+        async with aclosing(merge_streams(streams)) as batches:
             async for name, batch in batches:
                 yield b"".join([sse.encode_event(to_json({"stream": name, "item": item}), "item") for item in batch])
         yield sse.encode_event(await self.respond(session), "result")

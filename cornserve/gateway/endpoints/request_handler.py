@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -30,6 +30,9 @@ from cornserve.observe.redaction import redacted_traceback
 from cornserve.task.errors import TaskError
 from cornserve.tracebacks import clear_traceback
 
+if TYPE_CHECKING:  # It loads OpenTelemetry.
+    from cornserve.gateway.observe.request_trace import RequestTrace
+
 log = logging.getLogger(__name__)
 
 TIMEOUT_HEADER = "x-request-timeout"
@@ -47,7 +50,8 @@ class RequestHandler:
         self._context = context
         self._app = app
         self._request = request
-        self._meter = context.metrics.meter(app)
+        self._metrics = context.metrics.new_request(app)
+        self._trace: RequestTrace | None = None
         self._arrived_us = time.time_ns() // 1000
         self._deadline = asyncio.get_running_loop().time() + _timeout_seconds(request, context.admission.limits)
         self._fetched = MemoryReservation(context.admission)
@@ -111,7 +115,7 @@ class RequestHandler:
         try:
             async with asyncio.timeout_at(self._deadline):
                 await self._context.images.resolve(self._images, self._fetched.reserve)
-                self._meter.take_images(len(self._images))
+                self._metrics.record_images(len(self._images))
         except TimeoutError:
             message = "the images could not be fetched by the request's deadline"
             raise ApiError(504, message, code="deadline_exceeded") from None
@@ -131,7 +135,8 @@ class RequestHandler:
             self.id,
             self.deployed,
             self._context.replicas,
-            self._meter,
+            self._metrics,
+            self._trace,
             streams=streams,
             arrived_us=self._arrived_us,
             deadline=self._deadline,
@@ -151,19 +156,19 @@ class RequestHandler:
     def _start(self) -> None:
         """Raises a 429 if the app has too many requests in flight."""
         self._context.admission.start_app_request(self._app)
-        self._meter.begin()
+        self._metrics.record_start()
         if tracing.tracer is not None:
-            from cornserve.gateway.observe.trace import Trace
+            from cornserve.gateway.observe.request_trace import RequestTrace
 
-            self._meter.trace = Trace(self._request, self.id, self._app)
+            self._trace = RequestTrace(self._request, self.id, self._app)
 
     def _finish(self) -> None:
         self._context.admission.finish_app_request(self._app)
         self._fetched.release()
-        self._meter.end(self._status)
-        if self._meter.trace is not None:
-            self._meter.trace.end(self._meter, self._status)
-        access_log.write(self._request, self._meter, self._status)
+        self._metrics.record_end(self._status)
+        if self._trace is not None:
+            self._trace.end(self._metrics, self._status)
+        access_log.log_request(self._request, self._metrics, self._status)
 
 
 def _timeout_seconds(request: Request, limits: Limits) -> float:

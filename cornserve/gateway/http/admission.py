@@ -63,7 +63,7 @@ class RequestAdmission(Collector):
     def collect(self) -> Iterator[Metric]:
         in_flight = "Requests that count toward the limit of requests in flight."
         bodies = "Bytes of request bodies in flight, of images fetched for them, and of large unsent responses."
-        yield GaugeMetricFamily("cornserve_gateway_in_flight", in_flight, self.in_flight)
+        yield GaugeMetricFamily("cornserve_gateway_http_requests_in_flight", in_flight, self.in_flight)
         yield GaugeMetricFamily("cornserve_gateway_body_bytes", bodies, self.body_bytes)
 
     def _overloaded(self, load: str, limit: str) -> ApiError:

@@ -1,1 +1,1 @@
-"""What is counted, traced and logged of requests and replicas."""
+"""Metrics, traces and logs of requests and replicas."""

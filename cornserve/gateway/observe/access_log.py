@@ -1,34 +1,34 @@
-"""A line in the log for each request that is served, if that is wanted.
+"""The access log: one line for each request, if it is enabled.
 
-It costs several times what all metrics of a request cost, and more than a request may.
+A line costs several times as much as all metrics of a request, so the log is off by default.
 """
 
 from __future__ import annotations
 
 import logging
 
-from fastapi import Request
+from starlette.requests import Request
 
-from cornserve.gateway.observe.meter import Meter
+from cornserve.gateway.observe.request_metrics import RequestMetrics
 
 log = logging.getLogger("cornserve.access")
 
-CLIENTS_ID = "x-request-id"
-MAX_CHARACTERS = 128
-"""Of an id that a client gives."""
+CLIENT_REQUEST_ID_HEADER = "x-request-id"
+MAX_CLIENT_REQUEST_ID_CHARACTERS = 128
 
 
-def write(request: Request, meter: Meter, status: int) -> None:
+def log_request(request: Request, metrics: RequestMetrics, status: int) -> None:
     if not log.isEnabledFor(logging.INFO):
         return
+    client_request_id = request.headers.get(CLIENT_REQUEST_ID_HEADER, "")[:MAX_CLIENT_REQUEST_ID_CHARACTERS]
     fields = {
-        "client_request_id": request.headers.get(CLIENTS_ID, "")[:MAX_CHARACTERS] or None,
-        "path": meter.path,
+        "client_request_id": client_request_id or None,
+        "path": metrics.path,
         "status": status,
-        "seconds": round(meter.seconds, 6),
-        "first_seconds": None if meter.first is None else round(meter.first, 6),
-        "prompt_tokens": meter.prompt_tokens or None,
-        "generation_tokens": meter.generation_tokens or None,
-        "retries": meter.retries or None,
+        "seconds": round(metrics.seconds, 6),
+        "first_seconds": None if metrics.first_chunk_seconds is None else round(metrics.first_chunk_seconds, 6),
+        "prompt_tokens": metrics.prompt_tokens or None,
+        "generation_tokens": metrics.generation_tokens or None,
+        "retries": metrics.retries or None,
     }
     log.info("request", extra={"fields": {name: value for name, value in fields.items() if value is not None}})

@@ -1,5 +1,6 @@
-"""One request's life, from the outside in.
+"""The execution of one request.
 
-`session` has the task that is recorded and replayed, `dispatch` the invocations it has recorded,
-`execution` the attempts of one of them, `replicas` and `replica` the executors' connections.
+`session` records and replays the request's task. `dispatcher` decides where its invocations run, and what happens when
+one fails; `invocation_execution` handles the events of one invocation; `dataflow` records which invocations consume the
+outputs of which. `replica_pool` and `replica_connection` manage the connections to executors.
 """

@@ -1,17 +1,17 @@
-"""One request's life: play its task, dispatch what was recorded, wait for what is read, play again (DESIGN §5)."""
+"""One request: plays its task, dispatches new invocations, waits for the demanded value, and replays [C §5.2]."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from cornserve.gateway.deployed import Deployed
-from cornserve.gateway.observe.meter import Meter
-from cornserve.gateway.request.dispatch import Dispatch
-from cornserve.gateway.request.replicas import Replicas
+from cornserve.gateway.observe.request_metrics import RequestMetrics
+from cornserve.gateway.request.dispatcher import Dispatcher
+from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.gateway.request.unused_fields import reject_unused
+from cornserve.gateway.served_app import ServedApp
 from cornserve.task import Stream, TaskError
 from cornserve.task.base import Task
 from cornserve.task.errors import Suspension
@@ -19,29 +19,33 @@ from cornserve.task.recording import Recording
 from cornserve.task.references import Origin
 from cornserve.task.replayable_random import ReplayableRandom
 
+if TYPE_CHECKING:  # It loads OpenTelemetry.
+    from cornserve.gateway.observe.request_trace import RequestTrace
+
 T = TypeVar("T")
 
 
 class StreamWantedError(TaskError):
-    """A stream is read whose items the executor was not asked for: the request has to run again, with streams."""
+    """A stream is read whose items were not requested from the executor: the request has to run again, with streams."""
 
 
 class Session:
-    """`with Session(...) as session:` serves one request; leaving it cancels what still runs.
+    """`with Session(...) as session:` serves one request. Leaving it cancels all running invocations.
 
     Args:
-        streams: whether streams are going to be read; executors do not send what nobody reads.
-        arrived_us: when the request arrived, by the system's clock.
-        deadline: when what still runs fails, by the event loop's clock.
-        attempt: the first of each invocation's attempts.
+        streams: whether streams will be read; otherwise executors do not send their items.
+        arrived_us: when the request arrived, in microseconds since the epoch.
+        deadline: when everything that still runs fails, by the event loop's clock.
+        attempt: the number of each invocation's first attempt.
     """
 
     def __init__(
         self,
         request_id: str,
-        deployed: Deployed,
-        replicas: Replicas,
-        meter: Meter,
+        served: ServedApp,
+        replicas: ReplicaPool,
+        metrics: RequestMetrics,
+        trace: RequestTrace | None = None,
         *,
         streams: bool,
         arrived_us: int,
@@ -49,15 +53,22 @@ class Session:
         attempt: int = 0,
     ) -> None:
         self._streams = streams
-        self._trace = meter.trace
-        self._dispatch = Dispatch(
-            request_id, deployed.route, replicas, meter, attempt=attempt, arrived_us=arrived_us, deadline=deadline
+        self._trace = trace
+        self._dispatcher = Dispatcher(
+            request_id,
+            served.route,
+            replicas,
+            metrics,
+            trace,
+            attempt=attempt,
+            arrived_us=arrived_us,
+            deadline=deadline,
         )
         random = ReplayableRandom(request_id)
-        path = random.choose(deployed.route.shares)
-        meter.take_path(path)
-        self._path: Task[Any, Any] = deployed.app.paths[path]
-        self._recording = Recording(random, open_stream=self._open_stream, max_invocations=deployed.app.max_invocations)
+        path = random.choose(served.route.shares)
+        metrics.record_path(path)
+        self._path: Task[Any, Any] = served.app.paths[path]
+        self._recording = Recording(random, open_stream=self._open_stream, max_invocations=served.app.max_invocations)
 
     def __enter__(self) -> Self:
         return self
@@ -65,33 +76,33 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._dispatch.close()
+        self._dispatcher.close()
         self._recording.close()
-        del self._recording  # It knows this session, to open streams: a circle, too.
+        del self._recording  # breaks the reference cycle through `_open_stream`
 
     @property
     def next_attempt(self) -> int:
-        """For another session of the same request."""
-        return self._dispatch.next_attempt
+        """The first attempt number for another session of the same request."""
+        return self._dispatcher.next_attempt
 
     def run(self, request: Any, render: Callable[[Any], T]) -> Awaitable[T]:
-        """What `render` makes of the app's response to `request`; streams in it may still be arriving.
+        """Returns `render` of the app's response to `request`. Streams in it may be incomplete.
 
-        `render` runs as part of the task: where it reads a value that is not there yet, that value is awaited.
+        `render` runs as part of the task: if it reads a value that has not arrived yet, that value is awaited.
         """
         return self.play(lambda path: render(reject_unused(path, request)))
 
     async def play(self, code: Callable[[Task[Any, Any]], T]) -> T:
-        """What `code` makes of the app's path. It runs as often, and under the same rules, as a task's `invoke`."""
+        """Returns the result of `code` for the app's path. `code` is replayed under the rules of a task's `invoke`."""
         while True:
             outcome = self._play_once(code)
             self._streams = self._streams or _has_stream(outcome)
-            if new := self._recording.invocations[len(self._dispatch.executions) :]:
-                self._dispatch.send(new, streams=self._streams)
+            if new := self._recording.invocations[len(self._dispatcher.executions) :]:
+                self._dispatcher.dispatch(new, streams=self._streams)
             if not isinstance(outcome, Suspension):
-                self._dispatch.complete()
+                self._dispatcher.end_recording()
                 return outcome
-            await self._until(outcome)
+            await self._wait_for_value(outcome)
 
     def _play_once(self, code: Callable[[Task[Any, Any]], T]) -> T | Suspension:
         name, play = self._path.name, partial(code, self._path)
@@ -100,16 +111,16 @@ class Session:
         with self._trace.play(name):
             return self._recording.play(name, play)
 
-    async def _until(self, suspension: Suspension) -> None:
+    async def _wait_for_value(self, suspension: Suspension) -> None:
         invocation = self._recording.invocations[suspension.invocation]
         while not invocation.has_value(suspension.field):
-            await self._dispatch.progress()
+            await self._dispatcher.next_progress()
 
     def _open_stream(self, origin: Origin) -> AsyncIterator[Sequence[Any]]:
-        channel = self._dispatch.executions[origin.invocation].channels.get(origin.output)
-        if channel is None:
-            raise StreamWantedError(f"{origin.output!r} of invocation {origin.invocation} was not asked for")
-        return channel.read()
+        stream = self._dispatcher.executions[origin.invocation].streams.get(origin.output)
+        if stream is None:
+            raise StreamWantedError(f"stream {origin.output!r} of invocation {origin.invocation} was not requested")
+        return stream.batches()
 
 
 def _has_stream(outcome: object) -> bool:

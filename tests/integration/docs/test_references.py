@@ -29,8 +29,8 @@ from cornserve.gateway.endpoints.openai.completions import TextCompletionRequest
 from cornserve.gateway.endpoints.openai.embeddings import CreateEmbeddingRequest
 from cornserve.gateway.endpoints.openai.requests import GenerationRequest
 from cornserve.gateway.http.admission import RequestAdmission
-from cornserve.gateway.observe.metrics import Metrics
-from cornserve.gateway.observe.replica_metrics import ReplicaMetrics, Tallies
+from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
+from cornserve.gateway.observe.replica_metrics import ReplicaMetrics, ReplicaStatsRegistry
 from cornserve.home import Home
 from cornserve.limits import Limits
 from cornserve.task import errors
@@ -138,18 +138,18 @@ def _metrics_of(registry: CollectorRegistry) -> DocumentedMetrics:
 
 
 def test_every_metric_of_the_gateway_is_documented() -> None:
-    metrics = Metrics()
-    tallies = Tallies()
-    tallies.update({"group": ["endpoint"]}, {})
-    tallies.of("endpoint").begin()
-    tallies.of("endpoint").end("OK", 1)
-    metrics.registry.register(ReplicaMetrics(tallies))
+    metrics = GatewayMetrics()
+    stats = ReplicaStatsRegistry()
+    stats.update_replicas({"group": ["endpoint"]}, {})
+    stats.for_endpoint("endpoint").record_start()
+    stats.for_endpoint("endpoint").record_end("OK", 1)
+    metrics.registry.register(ReplicaMetrics(stats))
     metrics.registry.register(RequestAdmission())
-    metrics.error(404, "model_not_found")
-    meter = metrics.meter("app")
-    meter.begin()
-    meter.take_path(0)
-    meter.end(200)
+    metrics.record_error(404, "model_not_found")
+    request = metrics.new_request("app")
+    request.record_start()
+    request.record_path(0)
+    request.record_end(200)
 
     assert documented_metrics("## Gateway") == _metrics_of(metrics.registry)
 

@@ -114,7 +114,7 @@ def test_every_process_of_the_instance_can_be_scraped(instance: Instance) -> Non
     for target in instance.http.get("/admin/v1/metrics/targets").json():
         (address,) = target["targets"]
         text = httpx.get(f"http://{address}/metrics").text
-        found[target["labels"]["process"]] = {family.name for family in text_string_to_metric_families(text)}
+        found[target["labels"]["component"]] = {family.name for family in text_string_to_metric_families(text)}
 
     assert found.keys() == {"gateway", "controller", "executor"}
     for process, metrics in found.items():

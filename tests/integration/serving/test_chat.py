@@ -57,7 +57,7 @@ def test_a_stream_begins_long_before_the_generation_ends(cornserve: Cornserve, c
         rest = list(stream)
 
     assert first.choices[0].delta.content
-    assert f'cornserve_gateway_running{{app="{model}"}} 1.0' in running
+    assert f'cornserve_gateway_requests_running{{app="{model}"}} 1.0' in running
     assert len(rest) > 48
     assert rest[-1].choices[0].finish_reason == "length"
 

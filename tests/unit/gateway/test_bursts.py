@@ -41,8 +41,8 @@ async def test_two_hundred_clients_that_leave_mid_stream_free_their_places_withi
     await until(lambda: executors.running() == 0)
     assert time.perf_counter() - left < SECONDS_TO_LEAVE
     metrics = (await gateway.get("/metrics")).text
-    assert 'cornserve_gateway_running{app="echo"} 0.0' in metrics
-    assert "cornserve_gateway_in_flight 0.0" in metrics
+    assert 'cornserve_gateway_requests_running{app="echo"} 0.0' in metrics
+    assert "cornserve_gateway_http_requests_in_flight 0.0" in metrics
     assert "cornserve_gateway_body_bytes 0.0" in metrics
 
 

@@ -106,7 +106,7 @@ async def test_models_are_listed(client: AsyncOpenAI) -> None:
 
 
 async def test_an_unknown_model_is_a_404_that_names_the_known_ones(client: AsyncOpenAI) -> None:
-    with pytest.raises(openai_client.NotFoundError, match="'nobody' is not served here; served: parrot") as caught:
+    with pytest.raises(openai_client.NotFoundError, match="unknown model 'nobody'; served models: parrot") as caught:
         await client.chat.completions.create(model="nobody", messages=[{"role": "user", "content": "x"}])
 
     assert caught.value.code == "model_not_found"

@@ -292,7 +292,7 @@ async def test_who_began_with_a_version_that_has_ended_need_not_wait(group: Grou
 
     response = await request
     assert (response.status_code, response.headers["retry-after"]) == (503, "1")
-    assert "has ended: send it again" in error_of(response)["message"]
+    assert "has been replaced: send it again" in error_of(response)["message"]
 
 
 async def test_a_started_stream_continues_exactly_where_its_task_allows_it(group: Group) -> None:

@@ -12,9 +12,9 @@ import pytest
 
 from cornserve.gateway.endpoints.openai.chat import ChatCompletionRequest
 from cornserve.gateway.endpoints.request_handler import RequestHandler
-from cornserve.gateway.request.channel import Channel
-from cornserve.gateway.request.dispatch import Dispatch
+from cornserve.gateway.request.dispatcher import Dispatcher
 from cornserve.gateway.request.session import Session
+from cornserve.gateway.request.stream_buffer import StreamBuffer
 from cornserve.task.recording import Invocation, Recording
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.conftest import Deploy
@@ -24,7 +24,7 @@ from tests.unit.gateway.raw_http import post, raw
 from tests.unit.gateway.sources import ECHO, READER, SEER
 from tests.waiting import until
 
-_OF_A_REQUEST = (RequestHandler, ChatCompletionRequest, Session, Dispatch, Recording, Invocation, Channel)
+_OF_A_REQUEST = (RequestHandler, ChatCompletionRequest, Session, Dispatcher, Recording, Invocation, StreamBuffer)
 IMAGE = data_url(picture())
 
 

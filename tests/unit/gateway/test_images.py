@@ -289,7 +289,7 @@ async def test_a_client_that_leaves_ends_what_is_fetched_for_it(
     asking.cancel()
 
     await until(lambda: site.open == 0)  # long before the minute of fetch_seconds is over
-    await until(lambda: says(gateway, "cornserve_gateway_in_flight 0.0"))
+    await until(lambda: says(gateway, "cornserve_gateway_http_requests_in_flight 0.0"))
 
 
 async def test_the_requests_deadline_counts_while_images_are_fetched(gateway: httpx.AsyncClient, site: Web) -> None:
@@ -329,7 +329,7 @@ async def test_images_are_counted(gateway: httpx.AsyncClient) -> None:
     await gateway.post(CHAT, json=chat(part(data_url(PNG)), part(data_url(PNG))))
 
     assert await says(gateway, 'cornserve_gateway_images_total{app="seer"} 2.0')
-    assert await says(gateway, 'cornserve_gateway_image_seconds_count{app="seer"} 1.0')
+    assert await says(gateway, 'cornserve_gateway_image_load_seconds_count{app="seer"} 1.0')
 
 
 class TestPatience:

@@ -218,7 +218,7 @@ class TestAnswers:
         async with raw(gateway) as connection:
             await connection.send(post(INVOKE, f"Content-Length: {len(body)}") + body)
             await until(lambda: says(gateway, 'cornserve_gateway_requests_total{app="echo",status="200"} 1.0'))
-            assert await says(gateway, "cornserve_gateway_in_flight 1.0")
+            assert await says(gateway, "cornserve_gateway_http_requests_in_flight 1.0")
 
             refused = await gateway.post(INVOKE, content=body)
 

@@ -37,7 +37,7 @@ async def test_requests_are_counted_by_app_status_and_path(gateway: httpx.AsyncC
     assert counted[of("requests_total", app="echo", status="500")] == 1
     assert counted[of("path_requests_total", app="echo", path="0")] == 3
     assert counted[of("e2e_request_latency_seconds_count", app="echo")] == 3
-    assert counted[of("running", app="echo")] == 0
+    assert counted[of("requests_running", app="echo")] == 0
     assert counted[of("error_responses_total", status="500", code="internal")] == 1
 
 

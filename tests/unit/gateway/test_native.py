@@ -71,7 +71,7 @@ async def test_a_task_may_catch_the_failure_of_an_invocation(gateway: httpx.Asyn
         ({"words": "x"}, 400, "words: Input should be a valid array"),
         ({}, 400, "missing field: 'words'"),
         ({"words": [], "mode": "odd"}, 500, "KeyError: 'odd'"),
-        ({"words": [], "mode": "not deployed"}, 500, "EchoTask is invoked but not deployed"),
+        ({"words": [], "mode": "not deployed"}, 500, "unit task EchoTask is not deployed"),
     ],
 )
 async def test_errors_have_the_shape_and_status_of_their_cause(

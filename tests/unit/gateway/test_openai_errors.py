@@ -66,7 +66,7 @@ async def test_a_key_that_may_not_is_a_permission_denied_error(client: AsyncOpen
 
 
 async def test_an_unknown_model_is_a_not_found_error(client: AsyncOpenAI) -> None:
-    with pytest.raises(openai.NotFoundError, match="not served here"):
+    with pytest.raises(openai.NotFoundError, match="unknown model"):
         await _ask(client, model="nobody")
 
 

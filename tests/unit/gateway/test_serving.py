@@ -15,19 +15,19 @@ from cornserve.app.load import load_app
 from cornserve.app.record import AppSpec, Route
 from cornserve.app.source import unload_app
 from cornserve.control.store.base import Store
-from cornserve.gateway.apps import Apps
+from cornserve.gateway.app_registry import AppRegistry
 from cornserve.gateway.context import GatewayContext
-from cornserve.gateway.deployed import Deployed
 from cornserve.gateway.endpoints.request_handler import RequestHandler
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.http.admission import RequestAdmission
 from cornserve.gateway.http.disconnect import CANCELLATION, RequestCancellation, client_disconnected
 from cornserve.gateway.media.fetch import ImageFetcher
 from cornserve.gateway.media.images import ImageLoader
-from cornserve.gateway.observe.metrics import Metrics
-from cornserve.gateway.request.merge import merge
-from cornserve.gateway.request.replicas import Replicas
+from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
+from cornserve.gateway.request.merge_streams import merge_streams
+from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.gateway.request.session import Session, StreamWantedError
+from cornserve.gateway.served_app import ServedApp
 from cornserve.limits import Limits
 from cornserve.task import Stream
 from tests.unit.gateway.sources import ECHO
@@ -36,12 +36,12 @@ from tests.waiting import until
 Message = MutableMapping[str, Any]
 
 
-class Served(Apps):
+class Served(AppRegistry):
     """One app, without a store."""
 
-    def __init__(self, store: Store, deployed: Deployed) -> None:
-        super().__init__(store, Replicas(), Metrics())
-        self._deployed = {"echo": deployed}
+    def __init__(self, store: Store, deployed: ServedApp) -> None:
+        super().__init__(store, ReplicaPool(), GatewayMetrics())
+        self._served = {"echo": deployed}
 
 
 async def _no_logs(replica: str, lines: int) -> list[str]:
@@ -53,10 +53,10 @@ def context(store: Store) -> Iterator[GatewayContext]:
     spec = AppSpec(source=ECHO)
     app = load_app("echo", spec, "echo_of_the_serving_test")
     route = Route(generation=1, spec=spec, shares=[1.0], endpoints={})
-    deployed = Deployed(app, "", "", route, 0, TypeAdapter(app.request_type), TypeAdapter(app.response_type))
+    deployed = ServedApp(app, "", "", route, 0, TypeAdapter(app.request_type), TypeAdapter(app.response_type))
     apps = Served(store, deployed)
     yield GatewayContext(
-        store, apps, Replicas(), Metrics(), _no_logs, RequestAdmission(), ImageLoader(ImageFetcher(Limits()))
+        store, apps, ReplicaPool(), GatewayMetrics(), _no_logs, RequestAdmission(), ImageLoader(ImageFetcher(Limits()))
     )
     unload_app("echo_of_the_serving_test")
 
@@ -65,7 +65,7 @@ def _counts(context: GatewayContext) -> tuple[float | None, float | None]:
     """Running, and ended because the client left."""
     registry = context.metrics.registry
     return (
-        registry.get_sample_value("cornserve_gateway_running", {"app": "echo"}),
+        registry.get_sample_value("cornserve_gateway_requests_running", {"app": "echo"}),
         registry.get_sample_value("cornserve_gateway_requests_total", {"app": "echo", "status": "499"}),
     )
 
@@ -177,7 +177,7 @@ async def test_merged_streams_that_are_left_early_are_over_at_once() -> None:
         for n in range(1000):
             yield [n]
 
-    merged = merge({"a": Stream(source=items), "b": Stream(source=items)})
+    merged = merge_streams({"a": Stream(source=items), "b": Stream(source=items)})
     async with asyncio.timeout(60):
         await anext(merged)
         for _ in range(300):
@@ -199,9 +199,11 @@ async def test_merged_streams_give_every_item_and_the_error_of_one_ends_them() -
         await asyncio.Future()
         yield [0]
 
-    merged = [(name, [*batch]) async for name, batch in merge({"a": Stream(source=items), "b": Stream(source=items)})]
+    merged = [
+        (name, [*batch]) async for name, batch in merge_streams({"a": Stream(source=items), "b": Stream(source=items)})
+    ]
     assert sorted(merged) == [("a", [0, 1]), ("a", [2]), ("b", [0, 1]), ("b", [2])]
 
     with pytest.raises(ValueError, match="torn"):
         async with asyncio.timeout(60):
-            [item async for item in merge({"a": Stream(source=endless), "b": Stream(source=failing)})]
+            [item async for item in merge_streams({"a": Stream(source=endless), "b": Stream(source=failing)})]

@@ -255,7 +255,7 @@ async def test_all_that_a_dead_writer_has_made_is_made_again_at_once(post: Post)
 async def test_a_reader_starts_anew_as_soon_as_it_is_known_where_its_notes_are_written(
     post: Post, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cornserve.gateway.request.dispatch.RETRY_SECONDS", LONG)
+    monkeypatch.setattr("cornserve.gateway.request.dispatcher.RETRY_SECONDS", LONG)
     doomed, heir, reader = await post.writer(), await post.writer(), await post.reader()
     await post.publish(writers=[doomed], readers=[reader])
     sent = post.send("kept", "lost", one_by_one=True, writing=0.5, timeout=30)

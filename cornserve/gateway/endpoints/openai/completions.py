@@ -27,7 +27,7 @@ from cornserve.gateway.endpoints.openai.requests import (
 )
 from cornserve.gateway.endpoints.request_handler import RequestHandler
 from cornserve.gateway.http.request_body import read_json
-from cornserve.gateway.request.merge import merge
+from cornserve.gateway.request.merge_streams import merge_streams
 from cornserve.gateway.request.session import Session
 from cornserve.gateway.request.unused_fields import reject_unused, tracked
 from cornserve.task import Stream
@@ -142,7 +142,7 @@ class CompletionHandler:
             for chunk in () if isinstance(chunks, Stream) else chunks:
                 yield self._chunk_event(prompt, chunk)
         streams = {prompt: chunks for prompt, chunks in enumerate(prompts) if isinstance(chunks, Stream)}
-        async for prompt, batch in merge(streams):
+        async for prompt, batch in merge_streams(streams):
             if events := [self._chunk_event(prompt, chunk) for chunk in batch if self._has_content(chunk)]:
                 yield b"".join(events)
         endings = await session.play(lambda path: [responses.read_ending(response) for response in self._invoke(path)])

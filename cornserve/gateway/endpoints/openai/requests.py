@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Tag, ValidationError,
 from typing_extensions import TypedDict
 
 from cornserve.app.app import App
-from cornserve.gateway.deployed import Deployed
 from cornserve.gateway.errors import ApiError
+from cornserve.gateway.served_app import ServedApp
 from cornserve_tasklib.chat import ChatRequest
 from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.embedding import EmbeddingRequest, EmbeddingResponse
@@ -117,7 +117,7 @@ _APP_TYPES: dict[str, tuple[type[Any], type[Any]]] = {
 """The request and response types of the apps that an operation can call."""
 
 
-def check_app(deployed: Deployed, name: str, path: str) -> None:
+def check_app(deployed: ServedApp, name: str, path: str) -> None:
     """Raises a 400 if the operation at `path` cannot call the app."""
     if not _can_call(path, deployed.app):
         paths = [other for other in _APP_TYPES if _can_call(other, deployed.app)] or [f"/v1/apps/{name}/invoke"]

@@ -1,29 +1,23 @@
-"""The spans of one request in the gateway: the request, each play of its task, each attempt of an invocation.
+"""The spans of one request in the gateway: the request, each play of its task, and each attempt of an invocation.
 
-Imported only where requests are traced.
+This module loads OpenTelemetry, so it is imported only if tracing is enabled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from opentelemetry.trace import Span, SpanKind, StatusCode, set_span_in_context
+from starlette.requests import Request
 
+from cornserve.gateway.observe.request_metrics import RequestMetrics
 from cornserve.observe import tracing
-
-if TYPE_CHECKING:
-    from fastapi import Request
-
-    from cornserve.gateway.observe.meter import Meter
-    from cornserve.task.recording import Invocation
-    from cornserve.v1 import executor_pb2 as pb
+from cornserve.task.recording import Invocation
+from cornserve.v1 import executor_pb2 as pb
 
 
-class Trace:
-    """Exists only where requests are traced."""
-
+class RequestTrace:
     __slots__ = ("_context", "_span")
 
     def __init__(self, request: Request, request_id: str, app: str) -> None:
@@ -52,7 +46,7 @@ class Trace:
             span.end()
 
     def begin_attempt(self, invocation: Invocation, endpoint: str, start: pb.Start) -> Span:
-        """Whose executor is told of the span by `start`."""
+        """Starts the span of an attempt, and writes its context into `start` for the executor."""
         host, _, port = endpoint.rpartition(":")
         span = tracing.start_span(
             f"invoke {invocation.task.name}",
@@ -79,14 +73,14 @@ class Trace:
             span.set_status(StatusCode.ERROR)
         span.end()
 
-    def end(self, meter: Meter, status: int) -> None:
+    def end(self, metrics: RequestMetrics, status: int) -> None:
         span = self._span
         span.set_attribute("http.response.status_code", status)
-        if meter.path is not None:
-            span.set_attribute("cornserve.path", meter.path)
-        if meter.prompt_tokens or meter.generation_tokens:
-            span.set_attribute("gen_ai.usage.input_tokens", meter.prompt_tokens)
-            span.set_attribute("gen_ai.usage.output_tokens", meter.generation_tokens)
+        if metrics.path is not None:
+            span.set_attribute("cornserve.path", metrics.path)
+        if metrics.prompt_tokens or metrics.generation_tokens:
+            span.set_attribute("gen_ai.usage.input_tokens", metrics.prompt_tokens)
+            span.set_attribute("gen_ai.usage.output_tokens", metrics.generation_tokens)
         if status >= 500:
             span.set_attribute("error.type", str(status))
             span.set_status(StatusCode.ERROR)

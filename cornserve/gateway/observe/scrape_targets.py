@@ -1,4 +1,4 @@
-"""Where Prometheus finds the metrics of all processes."""
+"""Prometheus HTTP service discovery: the metrics endpoints of all processes."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pydantic import BaseModel
 from cornserve.app.record import GroupStatus, ReplicaStatus
 
 
-class Targets(BaseModel):
-    """An entry of Prometheus' HTTP service discovery."""
+class TargetGroup(BaseModel):
+    """An entry of the service discovery response."""
 
     targets: list[str]
     labels: dict[str, str]
 
 
-def scrape_targets(gateway: str, controller: str | None, apps: Mapping[str, list[GroupStatus]]) -> list[Targets]:
-    """Each process once, also an executor that several apps share."""
-    found = [Targets(targets=[gateway], labels={"process": "gateway"})]
+def scrape_targets(gateway: str, controller: str | None, apps: Mapping[str, list[GroupStatus]]) -> list[TargetGroup]:
+    """Returns each process once. An executor that several apps share has all their names in its `app` label."""
+    found = [TargetGroup(targets=[gateway], labels={"component": "gateway"})]
     if controller is not None:
-        found.append(Targets(targets=[controller], labels={"process": "controller"}))
+        found.append(TargetGroup(targets=[controller], labels={"component": "controller"}))
     users: dict[str, list[str]] = {}
     replicas: dict[str, tuple[str, ReplicaStatus]] = {}
     for app, group, replica in _replicas(apps):
@@ -28,8 +28,8 @@ def scrape_targets(gateway: str, controller: str | None, apps: Mapping[str, list
         replicas[replica.id] = (group, replica)
     for id, (group, replica) in replicas.items():
         if replica.metrics is not None:
-            labels = {"process": "executor", "app": ",".join(sorted(users[id])), "group": group, "replica": id}
-            found.append(Targets(targets=[replica.metrics], labels=labels))
+            labels = {"component": "executor", "app": ",".join(sorted(users[id])), "group": group, "replica": id}
+            found.append(TargetGroup(targets=[replica.metrics], labels=labels))
     return found
 
 

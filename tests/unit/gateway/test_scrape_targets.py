@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from cornserve.app.record import GroupStatus, ReplicaState, ReplicaStatus
-from cornserve.gateway.observe.targets import scrape_targets
+from cornserve.gateway.observe.scrape_targets import scrape_targets
 
 
 def group(key: str, *replicas: str) -> GroupStatus:
@@ -15,11 +15,11 @@ def test_every_process_is_a_target_once() -> None:
     targets = scrape_targets("gateway:8000", "controller:9000", apps)
 
     assert [(it.targets, it.labels) for it in targets] == [
-        (["gateway:8000"], {"process": "gateway"}),
-        (["controller:9000"], {"process": "controller"}),
-        (["e:9000"], {"process": "executor", "app": "b", "group": "encoder", "replica": "e"}),
-        (["l0:9000"], {"process": "executor", "app": "a,b", "group": "llm", "replica": "l0"}),
-        (["l1:9000"], {"process": "executor", "app": "a,b", "group": "llm", "replica": "l1"}),
+        (["gateway:8000"], {"component": "gateway"}),
+        (["controller:9000"], {"component": "controller"}),
+        (["e:9000"], {"component": "executor", "app": "b", "group": "encoder", "replica": "e"}),
+        (["l0:9000"], {"component": "executor", "app": "a,b", "group": "llm", "replica": "l0"}),
+        (["l1:9000"], {"component": "executor", "app": "a,b", "group": "llm", "replica": "l1"}),
     ]
 
 
@@ -28,4 +28,4 @@ def test_a_replica_that_does_not_listen_yet_is_no_target() -> None:
 
     targets = scrape_targets("gateway:8000", None, {"a": [GroupStatus(key="k", wanted=1, replicas=[starting])]})
 
-    assert [it.labels["process"] for it in targets] == ["gateway"]
+    assert [it.labels["component"] for it in targets] == ["gateway"]

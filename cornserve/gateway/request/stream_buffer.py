@@ -1,4 +1,4 @@
-"""The items of one stream output on their way from an executor to whoever reads them."""
+"""The items of one stream output, between the executor that sends them and their readers."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from typing import Any
 from cornserve.task.errors import InvocationError
 
 
-class Channel:
-    """Keeps the items, so that each reader gets them from the first."""
+class StreamBuffer:
+    """Keeps all items, so that every reader gets them from the first."""
 
     __slots__ = ("_closed", "_error", "_waiting", "items")
 
     def __init__(self) -> None:
         self.items: list[Any] = []
         self._waiting: list[asyncio.Future[None]] = []
-        """Readers that have read all there is."""
+        """Readers that have read all items so far."""
         self._closed = False
         self._error: InvocationError | None = None
 
-    def put(self, item: Any) -> None:
+    def append(self, item: Any) -> None:
         self.items.append(item)
-        self._wake()
+        self._wake_readers()
 
     def close(self, error: InvocationError | None) -> None:
         self._closed = True
         self._error = error
-        self._wake()
+        self._wake_readers()
 
-    async def read(self) -> AsyncIterator[Sequence[Any]]:
-        """What is there, then what has arrived meanwhile, and so on: a reader that falls behind gets more at once.
+    async def batches(self) -> AsyncIterator[Sequence[Any]]:
+        """Yields all items that have arrived since the last batch; a slow reader gets larger batches.
 
         Raises the invocation's error after the items that came before it.
         """
@@ -49,8 +49,8 @@ class Channel:
         if self._error is not None:
             raise self._error
 
-    def _wake(self) -> None:
+    def _wake_readers(self) -> None:
         for waiter in self._waiting:
-            if not waiter.done():  # its reader has left
+            if not waiter.done():  # its reader may have been cancelled
                 waiter.set_result(None)
         self._waiting.clear()

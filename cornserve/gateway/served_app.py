@@ -1,4 +1,4 @@
-"""A version of an app, as requests take and keep it."""
+"""A version of an app that this gateway serves."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from cornserve.control.store.base import AppRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Deployed:
-    """A version of an app that is served."""
+class ServedApp:
+    """A loaded version of an app. A request uses the same one from its start to its end."""
 
     app: App
     uid: str
     module: str
     route: Route
     created: int
-    """Seconds since the epoch when this gateway first saw it."""
+    """When this gateway loaded the version, in seconds since the epoch."""
     request: TypeAdapter[Any]
     response: TypeAdapter[Any]
 
     @classmethod
-    def load(cls, record: AppRecord, route: Route, module: str) -> Deployed:
-        """Slow and blocking, as loading an app is."""
+    def load(cls, record: AppRecord, route: Route, module: str) -> ServedApp:
+        """Loads the app's code as `module`. This is slow and blocks."""
         app = load_app(record.name, route.spec, module)
         try:
             request, response = TypeAdapter(app.request_type), TypeAdapter(app.response_type)
-        except Exception:  # is raised again: an app that is not served leaves no modules
+        except Exception:
             unload_app(module)
             raise
         return cls(app, record.uid, module, route, int(time.time()), request, response)

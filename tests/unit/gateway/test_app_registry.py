@@ -1,4 +1,4 @@
-"""What a gateway serves follows the store."""
+"""The gateway serves the apps in the store."""
 
 from __future__ import annotations
 
@@ -14,29 +14,27 @@ from cornserve.app.app import App
 from cornserve.app.load import load_app
 from cornserve.app.record import AppSpec, AppStatus, Phase, Route
 from cornserve.control.store.base import APPS, Store, StoreUnavailableError
-from cornserve.gateway import apps as apps_module
-from cornserve.gateway import deployed
-from cornserve.gateway.apps import Apps
+from cornserve.gateway import app_registry, served_app
+from cornserve.gateway.app_registry import AppRegistry
 from cornserve.gateway.errors import ApiError
-from cornserve.gateway.observe.metrics import Metrics
-from cornserve.gateway.request.replicas import Replicas
+from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
+from cornserve.gateway.request.replica_pool import ReplicaPool
 from tests.unit.gateway.sources import ECHO
 from tests.waiting import until
 
 
 @pytest.fixture
-async def apps(store: Store, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Apps]:
-    """Followed while the test runs."""
-    monkeypatch.setattr(apps_module, "RETRY_SECONDS", 0.05)
-    replicas = Replicas()
-    apps = Apps(store, replicas, Metrics())
+async def apps(store: Store, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AppRegistry]:
+    monkeypatch.setattr(app_registry, "RETRY_SECONDS", 0.05)
+    replicas = ReplicaPool()
+    apps = AppRegistry(store, replicas, GatewayMetrics())
     yield apps
     await replicas.close()
 
 
 @pytest.mark.parametrize("method", ["list", "watch"])
-async def test_a_store_that_fails_is_read_again_and_meanwhile_the_gateway_is_not_ready(
-    store: Store, apps: Apps, monkeypatch: pytest.MonkeyPatch, method: str
+async def test_after_a_store_error_the_gateway_is_not_ready_until_it_has_read_the_store_again(
+    store: Store, apps: AppRegistry, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     failures = 0
 
@@ -48,17 +46,19 @@ async def test_a_store_that_fails_is_read_again_and_meanwhile_the_gateway_is_not
 
     with monkeypatch.context() as patch:
         patch.setattr(store, method, fail)
-        following = asyncio.create_task(apps.follow())
+        watching = asyncio.create_task(apps.watch_store())
         await until(lambda: failures >= 2 and not apps.synced.is_set())
     await until(apps.synced.is_set)
 
-    following.cancel()
-    await asyncio.gather(following, return_exceptions=True)
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
 
 
-async def test_an_app_whose_new_generation_cannot_be_loaded_is_a_503_that_says_why(store: Store, apps: Apps) -> None:
+async def test_an_app_whose_new_generation_cannot_be_loaded_is_a_503_with_the_reason(
+    store: Store, apps: AppRegistry
+) -> None:
     record = await store.create(APPS, "echo", AppSpec(source=ECHO))
-    following = asyncio.create_task(apps.follow())
+    watching = asyncio.create_task(apps.watch_store())
 
     async def route(generation: int, source: str) -> None:
         route = Route(generation=generation, spec=AppSpec(source=source), shares=[1.0], endpoints={})
@@ -66,67 +66,67 @@ async def test_an_app_whose_new_generation_cannot_be_loaded_is_a_503_that_says_w
         await store.update_status(APPS, record.name, AppStatus(phase=Phase.SERVING, route=route), version)
 
     await route(1, ECHO)
-    await until(lambda: "echo" in apps.all())
+    await until(lambda: "echo" in apps.served())
     await route(2, "import a_package_that_is_not_here")
-    await until(lambda: "echo" not in apps.all())
+    await until(lambda: "echo" not in apps.served())
     with pytest.raises(ApiError, match=r"cannot be loaded.*a_package_that_is_not_here") as caught:
         apps.get("echo")
     assert caught.value.status == 503
 
     await route(3, ECHO)
-    await until(lambda: "echo" in apps.all())
+    await until(lambda: "echo" in apps.served())
     assert apps.get("echo").route.generation == 3
 
     await route(4, "import a_package_that_is_not_here")
-    await until(lambda: "echo" not in apps.all())
+    await until(lambda: "echo" not in apps.served())
     await store.delete(APPS, "echo")
     await until(lambda: _status(apps) == 404)
 
-    following.cancel()
-    await asyncio.gather(following, return_exceptions=True)
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
 
 
-async def test_an_app_that_cannot_be_loaded_for_a_while_is_served_when_it_can(
-    store: Store, apps: Apps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_loading_an_app_is_retried_until_it_succeeds(
+    store: Store, apps: AppRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(apps_module, "RELOAD_SECONDS", 0.05)
+    monkeypatch.setattr(app_registry, "RELOAD_SECONDS", 0.05)
     missing, imports = tmp_path / "weights", tmp_path / "imports"
     imports.touch()
-    opened = f"with open({str(imports)!r}, 'a') as it: it.write('.')\nwith open({str(missing)!r}): pass\n"
+    opened = f"with open({str(imports)!r}, 'a') as file: file.write('.')\nwith open({str(missing)!r}): pass\n"
     await serve(store, "echo", 1, opened + ECHO)
-    following = asyncio.create_task(apps.follow())
+    watching = asyncio.create_task(apps.watch_store())
     await until(lambda: len(imports.read_text()) >= 3)
     with pytest.raises(ApiError, match=r"cannot be loaded.*weights"):
         apps.get("echo")
 
     missing.touch()
-    await until(lambda: "echo" in apps.all())
+    await until(lambda: "echo" in apps.served())
 
-    following.cancel()
-    await asyncio.gather(following, return_exceptions=True)
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
 
 
-async def test_what_nobody_foresaw_leaves_no_gateway_that_looks_ready_and_follows_nothing(
-    store: Store, apps: Apps, monkeypatch: pytest.MonkeyPatch
+async def test_after_an_unexpected_error_the_gateway_is_not_ready_until_it_watches_the_store_again(
+    store: Store, apps: AppRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    following = asyncio.create_task(apps.follow())
+    watching = asyncio.create_task(apps.watch_store())
     await until(apps.synced.is_set)
 
     def fail(*args: Any) -> Any:
-        raise RuntimeError("a mistake")
+        raise RuntimeError("unexpected")
 
     with monkeypatch.context() as patch:
-        patch.setattr(apps_module, "replace", fail)
+        patch.setattr(app_registry, "replace", fail)
         await serve(store, "echo", 1, ECHO)
         await until(lambda: not apps.synced.is_set())
-    await until(lambda: apps.synced.is_set() and "echo" in apps.all())
+    await until(lambda: apps.synced.is_set() and "echo" in apps.served())
 
-    following.cancel()
-    await asyncio.gather(following, return_exceptions=True)
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
 
 
-async def test_an_app_that_is_slow_to_import_holds_up_no_other_and_is_served_by_its_old_version_meanwhile(
-    store: Store, apps: Apps, monkeypatch: pytest.MonkeyPatch
+async def test_an_app_that_is_slow_to_import_delays_no_other_and_its_old_version_serves_meanwhile(
+    store: Store, apps: AppRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     imported = threading.Event()
 
@@ -135,56 +135,56 @@ async def test_an_app_that_is_slow_to_import_holds_up_no_other_and_is_served_by_
             imported.wait()
         return load_app(name, spec, module)
 
-    monkeypatch.setattr(deployed, "load_app", load_slowly)
-    monkeypatch.setattr(apps_module, "SYNC_SECONDS", 0.1)
+    monkeypatch.setattr(served_app, "load_app", load_slowly)
+    monkeypatch.setattr(app_registry, "SYNC_SECONDS", 0.1)
     old, slow = ECHO, ECHO + "# slow"
     await serve(store, "echo", 1, old)
-    following = asyncio.create_task(apps.follow())
-    await until(lambda: "echo" in apps.all())
+    watching = asyncio.create_task(apps.watch_store())
+    await until(lambda: "echo" in apps.served())
     await serve(store, "echo", 2, slow)
     await serve(store, "other", 1, ECHO.replace('name="echo"', 'name="other"'))
 
-    await until(lambda: "other" in apps.all())
+    await until(lambda: "other" in apps.served())
     assert apps.get("echo").route.generation == 1
 
-    restarted = Apps(store, Replicas(), Metrics())
-    restarting = asyncio.create_task(restarted.follow())
+    restarted = AppRegistry(store, ReplicaPool(), GatewayMetrics())
+    restarting = asyncio.create_task(restarted.watch_store())
     await until(restarted.synced.is_set)
-    assert "other" in restarted.all()
+    assert "other" in restarted.served()
     with pytest.raises(ApiError, match="is being loaded") as caught:
         restarted.get("echo")
     assert caught.value.status == 503
 
     imported.set()
     await until(lambda: apps.get("echo").route.generation == 2)
-    for task in (following, restarting):
+    for task in (watching, restarting):
         task.cancel()
-    await asyncio.gather(following, restarting, return_exceptions=True)
+    await asyncio.gather(watching, restarting, return_exceptions=True)
 
 
-async def test_other_replicas_are_no_reason_to_import_an_app_again(store: Store, apps: Apps) -> None:
-    following = asyncio.create_task(apps.follow())
+async def test_a_change_of_replicas_does_not_import_the_app_again(store: Store, apps: AppRegistry) -> None:
+    watching = asyncio.create_task(apps.watch_store())
     await serve(store, "echo", 1, ECHO)
-    await until(lambda: "echo" in apps.all())
+    await until(lambda: "echo" in apps.served())
     before = apps.get("echo")
 
     await serve(store, "echo", 2, ECHO, replicas=3)
     await until(lambda: apps.get("echo").route.generation == 2)
 
     assert apps.get("echo").app is before.app
-    following.cancel()
-    await asyncio.gather(following, return_exceptions=True)
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
 
 
 async def serve(store: Store, name: str, generation: int, source: str, *, replicas: int = 1) -> None:
-    """As the controller does when every executor is ready."""
+    """Updates the store like a controller whose executors are all ready."""
     spec = AppSpec(source=source, replicas=replicas)
     record = await (store.create(APPS, name, spec) if generation == 1 else store.get(APPS, name))
     route = Route(generation=generation, spec=spec, shares=[1.0], endpoints={})
     await store.update_status(APPS, name, AppStatus(phase=Phase.SERVING, route=route), record.version)
 
 
-def _status(apps: Apps) -> int:
+def _status(apps: AppRegistry) -> int:
     try:
         apps.get("echo")
     except ApiError as error:

@@ -1,0 +1,114 @@
+"""Measurements of one request, and their sums over all requests to an app."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+from cornserve.observe.histogram import Histogram
+from cornserve.task.output import Output
+from cornserve_tasklib.response import Usage
+
+
+class AppStats:
+    """Sums over all requests to one app."""
+
+    __slots__ = (
+        "chunk_seconds",
+        "first_chunk_seconds",
+        "generation_tokens",
+        "image_seconds",
+        "images",
+        "paths",
+        "prompt_tokens",
+        "retries",
+        "running",
+        "seconds",
+        "statuses",
+    )
+
+    def __init__(self) -> None:
+        self.running = 0
+        self.statuses: Counter[int] = Counter()
+        self.paths: Counter[int] = Counter()
+        self.retries = 0
+        self.prompt_tokens = 0
+        self.generation_tokens = 0
+        self.images = 0
+        self.image_seconds = Histogram()
+        self.seconds = Histogram()
+        self.first_chunk_seconds = Histogram()
+        self.chunk_seconds = Histogram()
+
+
+class RequestMetrics:
+    """Measures one request."""
+
+    __slots__ = (
+        "_app",
+        "_last_chunk_at",
+        "_started",
+        "first_chunk_seconds",
+        "generation_tokens",
+        "path",
+        "prompt_tokens",
+        "retries",
+    )
+
+    def __init__(self, app: AppStats) -> None:
+        self._app = app
+        self._started = time.perf_counter()
+        self._last_chunk_at = 0.0
+        self.path: int | None = None
+        self.retries = 0
+        self.prompt_tokens = 0
+        self.generation_tokens = 0
+        self.first_chunk_seconds: float | None = None
+        """Seconds from the request's arrival to the first chunk of a streamed response."""
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the request arrived."""
+        return time.perf_counter() - self._started
+
+    def record_start(self) -> None:
+        self._app.running += 1
+
+    def record_path(self, path: int) -> None:
+        if self.path is None:  # a second session of the same request draws the same path
+            self.path = path
+            self._app.paths[path] += 1
+
+    def record_retry(self) -> None:
+        """Counts another attempt of an invocation."""
+        self.retries += 1
+        self._app.retries += 1
+
+    def record_images(self, count: int) -> None:
+        """Counts the request's images, once all are decoded or fetched."""
+        self._app.images += count
+        self._app.image_seconds.observe(self.seconds)
+
+    def record_chunk(self) -> None:
+        """Times a chunk of a streamed response."""
+        now = time.perf_counter()
+        if self.first_chunk_seconds is None:
+            self.first_chunk_seconds = now - self._started
+            self._app.first_chunk_seconds.observe(self.first_chunk_seconds)
+        else:
+            self._app.chunk_seconds.observe(now - self._last_chunk_at)
+        self._last_chunk_at = now
+
+    def record_usage(self, output: Output) -> None:
+        """Counts the tokens that a completed invocation's output reports, if it reports any."""
+        usage = vars(output).get("usage")
+        if isinstance(usage, Usage):
+            self.prompt_tokens += usage.prompt_tokens
+            self.generation_tokens += usage.completion_tokens
+            self._app.prompt_tokens += usage.prompt_tokens
+            self._app.generation_tokens += usage.completion_tokens
+
+    def record_end(self, status: int) -> None:
+        self._app.running -= 1
+        self._app.statuses[status] += 1
+        self._app.seconds.observe(self.seconds)

@@ -1,0 +1,40 @@
+"""Which invocations of a request consume the outputs of which."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from cornserve.task.recording import Invocation
+
+Node = TypeVar("Node")
+
+
+class DataflowGraph(Generic[Node]):
+    """The invocations of a request, each with a node of its own, connected by the outputs that they consume."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        """Indexed like the invocations."""
+        self._producers: list[Sequence[Node]] = []
+        self._consumers: list[list[Node]] = []
+
+    def add(self, invocation: Invocation, node: Node) -> None:
+        """Adds the invocation that follows those added before."""
+        indices = sorted({origin.invocation for origin in invocation.origins}) if invocation.origins else ()
+        for index in indices:
+            self._consumers[index].append(node)
+        self._producers.append([self.nodes[index] for index in indices])
+        self._consumers.append([])
+        self.nodes.append(node)
+
+    def producers(self, invocation: Invocation) -> Sequence[Node]:
+        """Returns the nodes whose outputs the invocation consumes."""
+        return self._producers[invocation.index]
+
+    def consumers(self, invocation: Invocation) -> Sequence[Node]:
+        """Returns the nodes that consume the invocation's outputs."""
+        return self._consumers[invocation.index]
+
+    def clear(self) -> None:
+        self.nodes, self._producers, self._consumers = [], [], []

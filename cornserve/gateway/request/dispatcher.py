@@ -1,0 +1,318 @@
+"""Decides where the invocations of one request run, and what follows when an attempt fails.
+
+An attempt that has not begun costs nothing, so another replica gets the invocation. If the executor dies, the
+invocation is retried if it has no output yet, or if its task can resume the output exactly. If the tensors of a
+completed invocation are lost before their consumers have read them, it runs again; its values stay the same.
+
+A tensor stays with the executor that produced it, and consumers fetch it from there. So an invocation starts once all
+its producers have replicas, and tensors are released once no consumer can need them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from cornserve.app.record import Route
+from cornserve.gateway.observe.request_metrics import RequestMetrics
+from cornserve.gateway.request.dataflow import DataflowGraph
+from cornserve.gateway.request.invocation_execution import InvocationExecution
+from cornserve.gateway.request.replica_connection import ReplicaConnection
+from cornserve.gateway.request.replica_pool import ReplicaPool
+from cornserve.observe.redaction import redacted_traceback
+from cornserve.task import TaskError
+from cornserve.task.errors import InvocationError
+from cornserve.task.recording import Invocation
+from cornserve.task.references import Blob
+from cornserve.task.replayable_random import ReplayableRandom
+from cornserve.v1 import executor_pb2 as pb
+
+if TYPE_CHECKING:  # It loads OpenTelemetry.
+    from cornserve.gateway.observe.request_trace import RequestTrace
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 0.2
+"""How long to wait before trying replicas again that were unreachable or refused an invocation."""
+
+MAX_EXECUTOR_DEATHS = 1
+"""How many executors may die under one request before it fails, so that one request cannot kill all executors."""
+
+MAX_INPUT_LOSSES = 3
+"""How often one invocation may find that its input tensors are gone."""
+
+
+class Dispatcher:
+    """Starts a request's invocations at replicas, and handles the outcomes of their attempts.
+
+    Args:
+        attempt: the number of each invocation's first attempt.
+        arrived_us: when the request arrived, in microseconds since the epoch.
+        deadline: when everything that still runs fails, by the event loop's clock.
+    """
+
+    def __init__(
+        self,
+        request_id: str,
+        route: Route,
+        replicas: ReplicaPool,
+        metrics: RequestMetrics,
+        trace: RequestTrace | None,
+        *,
+        attempt: int,
+        arrived_us: int,
+        deadline: float,
+    ) -> None:
+        self._graph: DataflowGraph[InvocationExecution] = DataflowGraph()
+        self._is_recorded = False
+        self._request_id = request_id
+        self._route = route
+        self._replicas = replicas
+        self._metrics = metrics
+        self._trace = trace
+        self._first_attempt = attempt
+        self._arrived_us = arrived_us
+        self._deadline = deadline
+        self._dead: set[ReplicaConnection] = set()
+        """Replicas whose executors have died under this request."""
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_at(deadline, self._expire)
+        self._progress: asyncio.Future[None] | None = None
+        self._starting: set[asyncio.Task[None]] = set()
+        replicas.acquire_route(route)
+
+    def close(self) -> None:
+        """Cancels all running invocations and releases all tensors."""
+        self._timer.cancel()
+        for task in self._starting:
+            task.cancel()
+        for execution in self.executions:
+            execution.release()
+            execution.cancel()
+        self._graph.clear()  # breaks the reference cycle: executions refer to this dispatcher
+        self._replicas.release_route(self._route)
+
+    @property
+    def executions(self) -> Sequence[InvocationExecution]:
+        """Indexed like their invocations."""
+        return self._graph.nodes
+
+    @property
+    def next_attempt(self) -> int:
+        """An attempt number that no invocation has used."""
+        return max((execution.attempt + 1 for execution in self.executions), default=self._first_attempt)
+
+    def next_progress(self) -> Awaitable[None]:
+        """Returns a future that completes when the next value arrives or the next invocation ends."""
+        self._progress = self._loop.create_future()
+        return self._progress
+
+    def dispatch(self, invocations: Sequence[Invocation], *, streams: bool) -> None:
+        """Starts newly recorded invocations, all at once: consumers wait for tensors at their executors."""
+        for invocation in invocations:
+            if invocation.task.key not in self._route.endpoints:
+                raise TaskError(
+                    f"unit task {invocation.task.name} is not deployed: create it in post_init and assign it to an "
+                    "attribute of the task that invokes it"
+                )
+        added = []
+        for invocation in invocations:
+            execution = InvocationExecution(
+                invocation, self, self._metrics, self._trace, attempt=self._first_attempt, streams=streams
+            )
+            self._graph.add(invocation, execution)
+            added.append(execution)
+        for execution in added:  # in order of recording, as consumers need the endpoints of their producers
+            self._start(execution)
+
+    def end_recording(self) -> None:
+        """No more invocations follow, so tensors without unfinished consumers are released."""
+        self._is_recorded = True
+        for execution in self.executions:
+            self._release_if_unneeded(execution)
+
+    def on_value(self) -> None:
+        if self._progress is not None and not self._progress.done():
+            self._progress.set_result(None)
+
+    def on_completed(self, execution: InvocationExecution) -> None:
+        self._settle(execution)
+
+    def on_failed(self, execution: InvocationExecution, code: str, message: str) -> None:
+        if execution.replica is not None:
+            execution.refused_by.add(execution.replica.endpoint)
+            if code == "ABORTED":
+                self._dead.add(execution.replica)
+        if self._may_retry(execution, code):
+            self._retry(execution)
+        else:
+            self._fail(execution, code, message)
+
+    def on_inputs_lost(self, execution: InvocationExecution, inputs: Sequence[int], message: str) -> None:
+        execution.input_losses += 1
+        if execution.input_losses > MAX_INPUT_LOSSES:
+            self._fail(execution, "ABORTED", f"its inputs were lost {execution.input_losses} times: {message}")
+            return
+        execution.prepare_retry()
+        rerun = []
+        for pending in (execution.inputs[index].pending for index in inputs):
+            producer = self.executions[pending.invocation]
+            # A consumer may notice the death of an executor before this gateway does, or after the producer is retried.
+            if producer.is_finished and producer.attempt == pending.attempt:
+                producer.prepare_retry()
+                rerun.append(producer)
+        for producer in rerun:
+            self._start(producer)
+        if not self._fail_early(execution):
+            self._start_later(execution)
+
+    def _may_retry(self, execution: InvocationExecution, code: str) -> bool:
+        match code:
+            case "UNAVAILABLE":
+                return True
+            case "RESOURCE_EXHAUSTED":
+                return self._select_replica(execution) is not None
+            case "ABORTED":
+                return len(self._dead) <= MAX_EXECUTOR_DEATHS and execution.is_resumable
+        return False
+
+    def _retry(self, execution: InvocationExecution) -> None:
+        """Starts the next attempt. Consumers that wait for tensors of the abandoned attempt are retried as well."""
+        abandoned = [(execution, execution.attempt)]
+        execution.prepare_retry()
+        self._start(execution)
+        for producer, attempt in abandoned:
+            for consumer in self._consumers_waiting_for(producer, attempt):
+                abandoned.append((consumer, consumer.attempt))
+                consumer.prepare_retry()
+                self._start(consumer)
+
+    def _consumers_waiting_for(self, producer: InvocationExecution, attempt: int) -> Iterator[InvocationExecution]:
+        awaited = producer.invocation.index, attempt
+        for consumer in self._graph.consumers(producer.invocation):
+            if consumer.is_running and not consumer.has_output:
+                pending = (given.pending for given in consumer.inputs if given.HasField("pending"))
+                if any((tensor.invocation, tensor.attempt) == awaited for tensor in pending):
+                    yield consumer
+
+    def _fail(self, execution: InvocationExecution, code: str, message: str) -> None:
+        invocation = execution.invocation
+        execution.fail(InvocationError(invocation.task.name, invocation.index, code, message))
+        self._settle(execution)
+
+    def _settle(self, execution: InvocationExecution) -> None:
+        """Fails the consumers of a failed execution, and releases the tensors that nothing consumes any more."""
+        ended = [execution]
+        for execution in ended:
+            if (error := execution.invocation.error) is not None:
+                for consumer in self._graph.consumers(execution.invocation):
+                    if not consumer.is_finished:
+                        consumer.fail(error)
+                        ended.append(consumer)
+            for producer in self._graph.producers(execution.invocation):
+                self._release_if_unneeded(producer)
+        self.on_value()
+
+    def _release_if_unneeded(self, producer: InvocationExecution) -> None:
+        consumers = self._graph.consumers(producer.invocation)
+        if self._is_recorded and producer.is_retained and all(consumer.is_finished for consumer in consumers):
+            producer.release()
+
+    def _start(self, execution: InvocationExecution) -> None:
+        """Starts a waiting execution now, or as soon as a replica is available."""
+        if not execution.is_waiting or self._fail_early(execution) or self._try_start(execution):
+            return
+        if self._select_replica(execution) is None and self._replicas.is_unrouted(execution.invocation.task.key):
+            self._fail(execution, "UNAVAILABLE", "the app version of this request has been replaced: send it again")
+        else:
+            self._start_later(execution)
+
+    def _fail_early(self, execution: InvocationExecution) -> bool:
+        """Fails an execution that cannot succeed. Returns whether it is finished."""
+        if self._loop.time() >= self._deadline:
+            self._fail(execution, "DEADLINE_EXCEEDED", _TOO_LATE)
+        elif len(self._dead) > MAX_EXECUTOR_DEATHS:
+            self._fail(execution, "ABORTED", f"{len(self._dead)} executors died under this request")
+        else:
+            for producer in self._graph.producers(execution.invocation):
+                if producer.invocation.error is not None and not execution.is_finished:
+                    execution.fail(producer.invocation.error)
+                    self._settle(execution)
+        return execution.is_finished
+
+    def _try_start(self, execution: InvocationExecution) -> bool:
+        """Starts the execution if all its producers and itself have replicas, and then its waiting consumers."""
+        producers = self._graph.producers(execution.invocation)
+        if not all(producer.replica is not None for producer in producers):
+            return False
+        replica = self._select_replica(execution)
+        if replica is None:
+            return False
+        execution.start(replica, self._start_command(execution))
+        for consumer in self._graph.consumers(execution.invocation):
+            if consumer.is_waiting:
+                self._try_start(consumer)
+        return True
+
+    def _start_later(self, execution: InvocationExecution) -> None:
+        task = asyncio.create_task(self._start_when_available(execution))
+        self._starting.add(task)
+        task.add_done_callback(self._starting.discard)
+
+    async def _start_when_available(self, execution: InvocationExecution) -> None:
+        try:
+            while execution.is_waiting:
+                await self._replicas.wait_for_change(RETRY_SECONDS)
+                execution.refused_by.clear()
+                if execution.is_waiting:
+                    self._try_start(execution)
+        except Exception as error:
+            log.error("cannot start an invocation:\n%s", redacted_traceback(error))
+            self._fail(execution, "INTERNAL", f"the gateway cannot start it: {error!r}")
+
+    def _select_replica(self, execution: InvocationExecution) -> ReplicaConnection | None:
+        key = execution.invocation.task.key
+        draw = None
+        if self._route.spec.balance == "static":
+            draw = ReplayableRandom(f"{self._request_id}/{execution.invocation.index}").uniform()
+        return self._replicas.select(
+            key, unrouted_endpoints=self._route.endpoints[key], exclude=execution.refused_by, draw=draw
+        )
+
+    def _start_command(self, execution: InvocationExecution) -> pb.Command:
+        # Fields are set in place, because protobuf copies a message, and the images in it, when it is added to another.
+        invocation = execution.invocation
+        command = pb.Command()
+        start = command.start
+        start.request_id = self._request_id
+        start.invocation = invocation.index
+        start.attempt = execution.attempt
+        start.timeout_ms = max(1, int(1000 * (self._deadline - self._loop.time())))
+        start.request = invocation.request
+        start.arrived_us = self._arrived_us
+        for reference in invocation.inputs:
+            if isinstance(reference, Blob):
+                start.inputs.add(inline=reference.data)
+            else:
+                producer = self.executions[reference.invocation]
+                pending = start.inputs.add().pending
+                pending.invocation, pending.output = reference.invocation, reference.output
+                pending.attempt = producer.attempt
+                pending.endpoint = "" if producer.replica is None else producer.replica.endpoint
+        if execution.streams:
+            start.outputs.extend(execution.streams)
+            start.delivered.extend(execution.delivered())
+        return command
+
+    def _expire(self) -> None:
+        for execution in self.executions:
+            if execution.is_waiting:
+                task = execution.invocation.task.name
+                self._fail(execution, "UNAVAILABLE", f"no executor of {task} became ready before the deadline")
+            elif not execution.is_finished:
+                self._fail(execution, "DEADLINE_EXCEEDED", _TOO_LATE)
+
+
+_TOO_LATE = "not done by the request's deadline"

@@ -1,0 +1,218 @@
+"""The execution of one invocation, over one or more attempts, of which at most one runs at a time.
+
+It collects the outputs that executors send and reports how each attempt ends. It does not decide what happens next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Protocol
+
+from pydantic import ValidationError
+
+from cornserve.gateway.observe.request_metrics import RequestMetrics
+from cornserve.gateway.request.replica_connection import ReplicaConnection
+from cornserve.gateway.request.stream_buffer import StreamBuffer
+from cornserve.task.errors import InvocationError
+from cornserve.task.recording import Invocation
+from cornserve.v1 import executor_pb2 as pb
+
+if TYPE_CHECKING:  # They load OpenTelemetry.
+    from opentelemetry.trace import Span
+
+    from cornserve.gateway.observe.request_trace import RequestTrace
+
+
+class State(Enum):
+    WAITING = auto()
+    """Not assigned to a replica yet."""
+    RUNNING = auto()
+    """Assigned to a replica, which has not reported its end yet."""
+    RETAINED = auto()
+    """Completed. The executor retains its tensors for its consumers."""
+    FINISHED = auto()
+    """Completed, failed or cancelled. No executor holds anything of it."""
+
+
+class OutcomeHandler(Protocol):
+    """Decides what follows the outcome of an attempt."""
+
+    def on_value(self) -> None:
+        """A value of the output has arrived before the end of the invocation."""
+
+    def on_completed(self, execution: InvocationExecution) -> None: ...
+
+    def on_failed(self, execution: InvocationExecution, code: str, message: str) -> None: ...
+
+    def on_inputs_lost(self, execution: InvocationExecution, inputs: Sequence[int], message: str) -> None:
+        """The attempt has not begun, because the tensors of these inputs are gone."""
+
+
+class InvocationExecution:
+    __slots__ = (
+        "_call",
+        "_handler",
+        "_metrics",
+        "_span",
+        "_state",
+        "_trace",
+        "attempt",
+        "input_losses",
+        "inputs",
+        "invocation",
+        "refused_by",
+        "replica",
+        "streams",
+    )
+
+    def __init__(
+        self,
+        invocation: Invocation,
+        handler: OutcomeHandler,
+        metrics: RequestMetrics,
+        trace: RequestTrace | None,
+        *,
+        attempt: int,
+        streams: bool,
+    ) -> None:
+        self.invocation = invocation
+        self.attempt = attempt
+        self.replica: ReplicaConnection | None = None
+        """The replica of the current attempt, also after its end."""
+        self.inputs: Sequence[pb.Input] = ()
+        """The inputs of the last attempt."""
+        self.streams = {name: StreamBuffer() for name in invocation.task.layout.streams} if streams else {}
+        self.refused_by: set[str] = set()
+        """Endpoints to avoid in the next attempt."""
+        self.input_losses = 0
+        self._handler = handler
+        self._metrics = metrics
+        self._trace = trace
+        self._span: Span | None = None
+        self._call = 0
+        self._state = State.WAITING
+
+    @property
+    def is_waiting(self) -> bool:
+        return self._state is State.WAITING
+
+    @property
+    def is_running(self) -> bool:
+        return self._state is State.RUNNING
+
+    @property
+    def is_retained(self) -> bool:
+        return self._state is State.RETAINED
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it neither runs nor has to be started."""
+        return self._state in (State.RETAINED, State.FINISHED)
+
+    @property
+    def has_output(self) -> bool:
+        return self.invocation.has_early_values or any(stream.items for stream in self.streams.values())
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether another attempt continues the output exactly where this one ends."""
+        invocation = self.invocation
+        if not self.has_output or invocation.ended:  # A completed invocation runs again only for its tensors.
+            return True
+        if invocation.has_early_values:
+            return False
+        return invocation.task.continues(invocation.task.decode(invocation.request, invocation.inputs))
+
+    def delivered(self) -> list[pb.OutputChunk]:
+        """Returns all stream items received so far."""
+        adapters = self.invocation.task.layout.streams
+        return [
+            pb.OutputChunk(output=name, item=adapters[name].dump_json(item))
+            for name, stream in self.streams.items()
+            for item in stream.items
+        ]
+
+    def start(self, replica: ReplicaConnection, command: pb.Command) -> None:
+        self.replica = replica
+        self.inputs = command.start.inputs
+        self._state = State.RUNNING
+        if self._trace is not None:
+            self._span = self._trace.begin_attempt(self.invocation, replica.endpoint, command.start)
+        self._call = replica.start_invocation(command, self)
+
+    def prepare_retry(self) -> None:
+        """Cancels the current attempt, releases its tensors, and waits for a replica for the next attempt."""
+        self.cancel()
+        self.release()
+        self.attempt += 1
+        self.replica = None
+        self._state = State.WAITING
+        self._metrics.record_retry()
+
+    def cancel(self, code: str = "CANCELLED") -> None:
+        if self.replica is not None and self.is_running:
+            self._state = State.FINISHED
+            self.replica.cancel_invocation(self._call, code)
+            self._end_span(code)
+
+    def fail(self, error: InvocationError) -> None:
+        self.cancel(error.code)
+        self._state = State.FINISHED
+        self.invocation.fail_with(error)
+        self._close_streams()
+
+    def release(self) -> None:
+        """Releases the tensors that the executor retains."""
+        if self.replica is not None and self.is_retained:
+            self._state = State.FINISHED
+            self.replica.release_tensors(self._call)
+
+    def on_chunk(self, output: str, item: bytes) -> None:
+        invocation = self.invocation
+        if invocation.ended:  # It runs again only for its tensors.
+            return
+        stream = self.streams.get(output)
+        try:
+            if stream is not None:
+                self._metrics.record_chunk()
+                stream.append(invocation.task.layout.streams[output].validator.validate_json(item))
+            else:
+                invocation.set_value(output, item)
+                self._handler.on_value()
+        except (KeyError, ValidationError) as error:
+            self.cancel("INTERNAL")
+            self._handler.on_failed(self, "INTERNAL", f"the executor sent an invalid {output!r}: {error}")
+
+    def on_end(self, code: str, message: str, values: bytes) -> None:
+        self._end_span(code)
+        if code != "OK":
+            self._state = State.FINISHED
+            self._handler.on_failed(self, code, message)
+            return
+        self._state = State.FINISHED
+        if self.replica is not None and self.invocation.task.layout.tensors:
+            self._state = State.RETAINED
+            self.replica.retain_tensors(self._call)
+        if not self.invocation.ended:
+            try:
+                self.invocation.finish(values)
+                self._metrics.record_usage(self.invocation.output)
+            except ValueError as error:
+                self.invocation.fail("INTERNAL", f"the executor sent an invalid output: {error}")
+        self._close_streams()
+        self._handler.on_completed(self)
+
+    def on_inputs_lost(self, inputs: Sequence[int], message: str) -> None:
+        self._end_span("INPUT_LOST")
+        self._state = State.FINISHED
+        self._handler.on_inputs_lost(self, inputs, message)
+
+    def _close_streams(self) -> None:
+        for stream in self.streams.values():
+            stream.close(self.invocation.error)
+
+    def _end_span(self, code: str) -> None:
+        if self._trace is not None and self._span is not None:
+            self._trace.end_attempt(self._span, code)
+            self._span = None

@@ -1,0 +1,181 @@
+"""The connection to one executor replica. It carries all invocations of this gateway there.
+
+When the connection is lost, each running invocation ends with "UNAVAILABLE" if it cannot have begun, so that it is safe
+to send it to another replica, or with "ABORTED" if the executor may have died under it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Sequence
+from contextvars import Context
+from typing import Protocol
+
+from cornserve.gateway.observe.replica_metrics import ReplicaStats
+from cornserve.observe.redaction import redacted_traceback
+from cornserve.v1 import executor_pb2 as pb
+from cornserve.wire.connection import MessageConnection
+from cornserve.wire.invocations import CALLER
+
+log = logging.getLogger(__name__)
+
+CONNECT_SECONDS = 5.0
+
+
+class InvocationListener(Protocol):
+    """Receives the events of one invocation, on the event loop. The methods must not block."""
+
+    def on_chunk(self, output: str, item: bytes) -> None: ...
+
+    def on_end(self, code: str, message: str, values: bytes) -> None:
+        """The last event. `code` is "OK" or an error code."""
+
+    def on_inputs_lost(self, inputs: Sequence[int], message: str) -> None:
+        """The last event, instead of `on_end`: the tensors of these inputs are gone."""
+
+
+_starts = itertools.count()
+
+
+class ReplicaConnection:
+    """Connects when it is created. A lost connection does not reconnect: create another one.
+
+    Args:
+        endpoint: `HOST:PORT`.
+        is_suspect: whether an earlier connection to the endpoint was lost.
+    """
+
+    def __init__(self, endpoint: str, stats: ReplicaStats, *, is_suspect: bool = False) -> None:
+        self.endpoint = endpoint
+        self._stats = stats
+        self.is_suspect = is_suspect
+        """Whether an earlier connection was lost and this one is not established yet."""
+        self._connection = MessageConnection(CALLER, self._on_event, self._on_write)
+        self._oldest_unsent_at = 0.0
+        """When the oldest unsent command was queued."""
+        self._running: dict[int, tuple[InvocationListener, float]] = {}
+        """The listener and the start time of each running invocation, by call number."""
+        self._retained: set[int] = set()
+        """Calls whose tensors the executor retains."""
+        self._calls = itertools.count(1)
+        self.lost_at: float | None = None
+        """When the connection was lost, by the event loop's clock."""
+        self.last_start = -1
+        """Orders the replicas by their last start of an invocation."""
+        # The task outlives the request that creates it, so it must not inherit the request's logging context.
+        self._connecting = asyncio.create_task(self._connect(), name=f"replica {endpoint}", context=Context())
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._running)
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether the executor runs invocations or retains tensors for this gateway."""
+        return bool(self._running or self._retained)
+
+    def start_invocation(self, command: pb.Command, listener: InvocationListener) -> int:
+        """Sends a start command, and returns the call number that it assigns to it."""
+        call = command.call = next(self._calls)
+        self.last_start = next(_starts)
+        self._running[call] = listener, time.perf_counter()
+        self._stats.record_start()
+        self._send(command)
+        return call
+
+    def cancel_invocation(self, call: int, code: str = "CANCELLED") -> None:
+        """Stops an invocation and counts it as ended with `code`. Its listener receives no further events."""
+        if self._remove(call, code) is not None:
+            self._send(pb.Command(call=call, cancel=pb.Cancel()))
+
+    def retain_tensors(self, call: int) -> None:
+        """Marks the tensors of a completed invocation as needed."""
+        self._retained.add(call)
+
+    def release_tensors(self, call: int) -> None:
+        self._retained.discard(call)
+        if self.lost_at is None:
+            self._send(pb.Command(call=call, release=pb.Release()))
+
+    async def close(self) -> None:
+        self._connecting.cancel()
+        await asyncio.gather(self._connecting, return_exceptions=True)
+
+    def _remove(self, call: int, code: str) -> InvocationListener | None:
+        listener, started = self._running.pop(call, (None, 0.0))
+        if listener is not None:
+            self._stats.record_end(code, time.perf_counter() - started)
+        return listener
+
+    def _send(self, command: pb.Command) -> None:
+        if not self._connection.unsent:
+            self._oldest_unsent_at = time.perf_counter()
+        self._connection.send(command)
+
+    def _on_write(self) -> None:
+        self._stats.dispatch_seconds.observe(time.perf_counter() - self._oldest_unsent_at)
+
+    async def _connect(self) -> None:
+        reason = "the connection was closed"
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await self._connection.connect(self.endpoint)
+            self.is_suspect = False
+            reason = await self._connection.wait_closed()
+        except (TimeoutError, OSError):
+            reason = "cannot connect"
+        finally:
+            self._connection.abort(reason)
+            self._on_lost(reason)
+
+    def _on_lost(self, reason: str) -> None:
+        self.lost_at = asyncio.get_running_loop().time()
+        unsent = {command.call for command in self._connection.unsent}
+        lost = list(self._running)
+        if lost and not self.is_suspect:
+            log.warning("lost the executor at %s with %d invocations: %s", self.endpoint, len(lost), reason)
+        for call in lost:
+            code = "UNAVAILABLE" if call in unsent else "ABORTED"
+            listener = self._remove(call, code)
+            if listener is not None:  # the listener of an earlier call may have cancelled this one
+                self._end(listener, code, f"the executor at {self.endpoint} was lost: {reason}")
+
+    def _on_event(self, event: pb.Event | None) -> None:
+        if event is None:
+            self._connection.abort("the executor has exited")
+            return
+        running = self._running.get(event.call)
+        if running is None:
+            return
+        listener, _ = running
+        try:
+            if event.HasField("end"):
+                self._on_end(event.call, event.end, listener)
+            else:
+                chunk = event.chunk
+                listener.on_chunk(chunk.output, chunk.item)
+        except Exception as error:  # the other invocations continue
+            log.error("cannot process an event of the executor at %s:\n%s", self.endpoint, redacted_traceback(error))
+            self.cancel_invocation(event.call, "INTERNAL")
+            self._end(listener, "INTERNAL", f"the gateway cannot process the executor's response: {error!r}")
+
+    def _on_end(self, call: int, end: pb.End, listener: InvocationListener) -> None:
+        code = _CODES.get(end.code, "INTERNAL")
+        self._remove(call, code)
+        if code == "INPUT_LOST":
+            listener.on_inputs_lost(end.lost_inputs, end.message)
+        else:
+            listener.on_end(code, end.message, end.values)
+
+    def _end(self, listener: InvocationListener, code: str, message: str) -> None:
+        try:
+            listener.on_end(code, message, b"")
+        except Exception as error:
+            log.error("cannot end an invocation at %s:\n%s", self.endpoint, redacted_traceback(error))
+
+
+_CODES = {code: name.removeprefix("CODE_") for name, code in pb.Code.items()}
+"""Codes that this version does not know, sent by a newer executor, count as INTERNAL."""

@@ -1,0 +1,145 @@
+"""Selection of replicas, and the lifetime of the connections to them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from cornserve.app.record import AppSpec, Route
+from cornserve.gateway.request.replica_connection import ReplicaConnection
+from cornserve.gateway.request.replica_pool import ReplicaPool
+from cornserve.task.replayable_random import ReplayableRandom
+from cornserve.v1 import executor_pb2 as pb
+from cornserve_echo import EchoTask
+from tests.unit.echo_executors import EchoExecutors
+from tests.waiting import until
+
+
+class NullListener:
+    def on_chunk(self, output: str, item: bytes) -> None: ...
+
+    def on_inputs_lost(self, inputs: Sequence[int], message: str) -> None: ...
+
+    def on_end(self, code: str, message: str, values: bytes) -> None: ...
+
+
+@pytest.fixture
+async def endpoints(executors: EchoExecutors) -> list[str]:
+    return [await executors.replica(EchoTask().spec) for _ in range(3)]
+
+
+@pytest.fixture
+async def replicas(endpoints: list[str]) -> AsyncIterator[ReplicaPool]:
+    replicas = ReplicaPool()
+    replicas.update_routes({"echo": endpoints})
+    yield replicas
+    await replicas.close()
+
+
+def select(replicas: ReplicaPool, draw: float | None = None) -> ReplicaConnection:
+    replica = replicas.select("echo", unrouted_endpoints=[], draw=draw)
+    assert replica is not None
+    return replica
+
+
+def connections(replicas: ReplicaPool, endpoints: list[str]) -> list[ReplicaConnection]:
+    return [replicas._connection(endpoint) for endpoint in endpoints]
+
+
+def start(replica: ReplicaConnection, seconds: float) -> None:
+    request = b'{"text": "a", "seconds": %f}' % seconds
+    replica.start_invocation(pb.Command(start=pb.Start(request_id="r", request=request)), NullListener())
+
+
+def callers(executors: EchoExecutors) -> list[int]:
+    return [state.callers for state in executors.states.values()]
+
+
+def route(endpoints: list[str]) -> Route:
+    return Route(generation=1, spec=AppSpec(model="a/b"), shares=[1.0], endpoints={"echo": endpoints})
+
+
+async def test_the_pool_connects_to_routed_executors_before_any_request(
+    replicas: ReplicaPool, executors: EchoExecutors
+) -> None:
+    await until(lambda: callers(executors) == [1, 1, 1])
+    replicas.update_routes({})
+    await until(lambda: callers(executors) == [0, 0, 0])
+
+
+async def test_an_old_version_stays_connected_until_the_requests_that_started_with_it_have_ended(
+    replicas: ReplicaPool, executors: EchoExecutors, endpoints: list[str]
+) -> None:
+    await until(lambda: callers(executors) == [1, 1, 1])
+    old = route(endpoints)
+    replicas.acquire_route(old)
+    replicas.acquire_route(old)
+
+    replicas.update_routes({"new": []})
+    replicas.release_route(old)
+    late = replicas.select("echo", unrouted_endpoints=endpoints)
+    assert late is not None
+    start(late, 0.1)
+    await until(lambda: late.in_flight == 0)
+    assert callers(executors) == [1, 1, 1]
+
+    replicas.release_route(old)
+    await until(lambda: callers(executors) == [0, 0, 0])
+
+
+async def test_a_replica_scaled_down_is_disconnected_although_requests_started_with_its_route(
+    replicas: ReplicaPool, executors: EchoExecutors, endpoints: list[str]
+) -> None:
+    await until(lambda: callers(executors) == [1, 1, 1])
+    replicas.acquire_route(route(endpoints))
+    replicas.update_routes({"echo": endpoints[:2]})
+    await until(lambda: callers(executors) == [1, 1, 0])
+
+
+async def test_the_least_loaded_replica_is_selected(replicas: ReplicaPool, endpoints: list[str]) -> None:
+    for _ in range(30):
+        start(select(replicas), seconds=1000)
+
+    assert [replica.in_flight for replica in connections(replicas, endpoints)] == [10, 10, 10]
+
+
+async def test_idle_replicas_are_selected_in_turn(replicas: ReplicaPool, endpoints: list[str]) -> None:
+    selected = Counter[str]()
+    for _ in range(6):
+        replica = select(replicas)
+        selected[replica.endpoint] += 1
+        start(replica, seconds=0)
+        await until(lambda replica=replica: replica.in_flight == 0)  # type: ignore[misc]
+
+    assert selected == dict.fromkeys(endpoints, 2)
+
+
+async def test_a_faster_replica_gets_more_invocations(replicas: ReplicaPool, endpoints: list[str]) -> None:
+    slow = connections(replicas, endpoints)[0]
+    for _ in range(100):
+        replica = select(replicas)
+        start(replica, seconds=1000 if replica is slow else 0)
+        await until(lambda replica=replica: replica is slow or replica.in_flight == 0)  # type: ignore[misc]
+
+    assert slow.in_flight == 1
+
+
+async def test_static_balancing_ignores_the_load(replicas: ReplicaPool, endpoints: list[str]) -> None:
+    start(connections(replicas, endpoints)[0], seconds=1000)
+
+    selected = Counter(select(replicas, ReplayableRandom(f"request {n}").uniform()).endpoint for n in range(3000))
+
+    assert all(900 < selected[endpoint] < 1100 for endpoint in endpoints)
+
+
+async def test_static_balancing_selects_another_replica_while_the_drawn_one_refuses(
+    replicas: ReplicaPool, endpoints: list[str]
+) -> None:
+    first = select(replicas, 0.5)
+
+    other = replicas.select("echo", unrouted_endpoints=[], exclude={first.endpoint}, draw=0.5)
+
+    assert other is not None
+    assert other.endpoint in set(endpoints) - {first.endpoint}
