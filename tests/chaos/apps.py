@@ -1,10 +1,10 @@
-"""Apps under load, and the requests that go to them."""
+"""The apps under load, and the requests to them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.chaos.load import Request
+from tests.chaos.load import ChaosRequest
 
 ECHO = """
 from cornserve import App
@@ -38,23 +38,28 @@ def echo(prefix: str = "", *, engine: bool = False, comment: str = "") -> str:
 
 
 def twice(prefix: str = "", *, engine: bool = False, comment: str = "") -> str:
-    """Records in two rounds. Shares its executors with the other."""
+    """Returns an app that records in two rounds and shares its executors with `echo`."""
     return TWICE.format(prefix=prefix, engine=engine, comment=comment)
 
 
-def requests(*prefixes: str, seconds: float) -> Callable[[int], Request]:
-    """All kinds, one after the other. `prefixes`: of the versions that may answer."""
+def requests(*prefixes: str, seconds: float) -> Callable[[int], ChaosRequest]:
+    """Returns a function that makes the n-th request, of each kind in turn.
 
-    def request(number: int) -> Request:
+    Args:
+        prefixes: the prefixes of the app versions that may respond.
+        seconds: how long a request takes.
+    """
+
+    def request(number: int) -> ChaosRequest:
         text = " ".join(f"word{number}-{index}" for index in range(20))
         once = tuple(f"{prefix}{text}" for prefix in prefixes)
         kind = number % 4
         if kind == 0:
             again = tuple(f"{prefix}{prefix}{text} again" for prefix in prefixes)
-            return Request("twice", {"text": text, "seconds": seconds / 2}, stream=False, answers=again)
+            return ChaosRequest("twice", {"text": text, "seconds": seconds / 2}, stream=False, expected=again)
         continues = kind == 2
         body = {"text": text, "seconds": seconds, "continues": continues}
-        return Request("echo", body, stream=kind > 1, answers=once, continues=continues)
+        return ChaosRequest("echo", body, stream=kind > 1, expected=once, continues=continues)
 
     return request
 
@@ -71,7 +76,7 @@ class Letter(BaseModel):
     texts: list[str]
     seconds: float
     nbytes: int
-    one_by_one: bool
+    sequential: bool
 
 
 class Post(Task[Letter, EchoResponse]):
@@ -83,7 +88,7 @@ class Post(Task[Letter, EchoResponse]):
         notes = []
         for text in letter.texts:
             notes.append(self.write.invoke(NoteRequest(text=text, seconds=letter.seconds, nbytes=letter.nbytes)))
-            if letter.one_by_one:
+            if letter.sequential:
                 assert notes[-1].words
         return self.read.invoke(ReadRequest(notes=[note.note for note in notes], seconds=letter.seconds))
 
@@ -92,12 +97,12 @@ app = App(name="post", paths=[Post()])
 """
 
 
-def letters(*, seconds: float, nbytes: int) -> Callable[[int], Request]:
-    """Each of several notes: sent off together, or one when the last one is there."""
+def letters(*, seconds: float, nbytes: int) -> Callable[[int], ChaosRequest]:
+    """Returns a function that makes the n-th request. Its notes are written in parallel or one after the other."""
 
-    def request(number: int) -> Request:
+    def request(number: int) -> ChaosRequest:
         texts = [f"note{number}-{index}" for index in range(3)]
-        body = {"texts": texts, "seconds": seconds, "nbytes": nbytes, "one_by_one": number % 3 == 0}
-        return Request("post", body, stream=False, answers=(" ".join(texts),))
+        body = {"texts": texts, "seconds": seconds, "nbytes": nbytes, "sequential": number % 3 == 0}
+        return ChaosRequest("post", body, stream=False, expected=(" ".join(texts),))
 
     return request

@@ -15,7 +15,7 @@ MODELS = ROOT / "tests" / "models"
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[CliInstance]:
-    """One on which Cornserve runs."""
+    """Starts an instance of Cornserve."""
     machine = CliInstance(Home(tmp_path / "home"))
     machine.up()
     yield machine
@@ -25,5 +25,4 @@ def machine(tmp_path: Path) -> Iterator[CliInstance]:
 
 @pytest.fixture(scope="session")
 def tiny_llama() -> Path:
-    """A random Llama."""
     return cached_model(MODELS / "tiny_llama.py", MODELS / "byte_tokenizer.py")

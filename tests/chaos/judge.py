@@ -1,4 +1,4 @@
-"""What a client may see, given what was killed and when (DESIGN §5)."""
+"""Checks the outcomes of requests against the guarantees, given which processes were killed and when."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from enum import StrEnum
 from tests.chaos.load import Outcome
 
 RESTART_SECONDS = 30.0
-"""How long a killed gateway may be away."""
+"""The maximum time that a killed gateway takes to restart."""
 
 DEATH_SECONDS = 1.0
-"""How long after a kill the dead one's sockets may still be there, and others not know of it."""
+"""The maximum time after a kill until the sockets are closed and other processes have noticed it."""
 
 
 class Victim(StrEnum):
@@ -29,43 +29,42 @@ class Kill:
     time: float
 
 
-def verdicts(outcomes: Sequence[Outcome], kills: Sequence[Kill] = ()) -> list[str]:
-    """What is wrong; nothing, if all is as promised."""
-    found = [(outcome, wrong) for outcome in outcomes for wrong in _judge(outcome, kills)]
-    return [f"{wrong}: {outcome}" for outcome, wrong in found]
+def violations(outcomes: Sequence[Outcome], kills: Sequence[Kill] = ()) -> list[str]:
+    """Returns all violations of the guarantees."""
+    return [f"{violation}: {outcome}" for outcome in outcomes for violation in _check(outcome, kills)]
 
 
-def _judge(outcome: Outcome, kills: Sequence[Kill]) -> Iterator[str]:
+def _check(outcome: Outcome, kills: Sequence[Kill]) -> Iterator[str]:
     since = outcome.started - DEATH_SECONDS
-    gateways = [it.time for it in kills if it.victim is Victim.GATEWAY]
-    deaths = [it.time for it in kills if it.victim in (Victim.EXECUTOR, Victim.ENGINE)]
+    gateways = [kill.time for kill in kills if kill.victim is Victim.GATEWAY]
+    deaths = [kill.time for kill in kills if kill.victim in (Victim.EXECUTOR, Victim.ENGINE)]
     during = [time for time in deaths if since <= time <= outcome.ended]
-    answers = outcome.request.answers
-    if answers and not any(answer.startswith(outcome.streamed) for answer in answers):
-        yield "wrong words"
+    expected = outcome.request.expected
+    if expected and not any(text.startswith(outcome.streamed) for text in expected):
+        yield "wrong stream items"
     if outcome.hung:
         yield "hangs"
     elif outcome.refused:
         if not any(time <= outcome.ended <= time + RESTART_SECONDS for time in gateways):
-            yield "refused by a gateway that nobody has killed"
+            yield "refused although no gateway was killed"
     elif outcome.broken:
         if not any(since <= time <= outcome.ended for time in gateways):
-            yield "broken by a gateway that nobody has killed"
+            yield "broken although no gateway was killed"
     elif outcome.error is not None:
-        yield from _judge_error(outcome, len(during))
+        yield from _check_error(outcome, len(during))
     elif not outcome.is_complete:
-        yield "ends in the middle"
-    elif answers and outcome.text not in answers:
-        yield "wrong answer"
+        yield "incomplete"
+    elif expected and outcome.text not in expected:
+        yield "wrong response"
     elif outcome.request.stream and outcome.streamed != outcome.text:
-        yield "something is missing, or came twice"
+        yield "missing or duplicate stream items"
 
 
-def _judge_error(outcome: Outcome, deaths: int) -> Iterator[str]:
+def _check_error(outcome: Outcome, deaths: int) -> Iterator[str]:
     assert outcome.error is not None
-    is_given_up = outcome.error["code"] == "executor_died"
+    is_aborted = outcome.error["code"] == "executor_died"
     needed = 1 if outcome.items and not outcome.request.continues else 2
-    if not is_given_up:
-        yield "an error"
+    if not is_aborted:
+        yield "unexpected error"
     elif deaths < needed:
-        yield f"given up after {deaths} deaths"
+        yield f"aborted after {deaths} deaths"

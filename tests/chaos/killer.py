@@ -1,4 +1,4 @@
-"""Kills processes of an instance at random moments, as a seed says."""
+"""Kills processes of an instance at times drawn from a seed."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class Killer:
             await asyncio.sleep(self._random.expovariate(1 / mean_seconds))
             [victim] = self._random.choices(victims, shares)
             candidates = await asyncio.to_thread(self._candidates, victim)
-            if candidates:  # else the last one has not been replaced yet
+            if candidates:  # otherwise the last victim is not replaced yet
                 process = self._random.choice(candidates)
                 self.kills.append(Kill(victim, process.pid, asyncio.get_running_loop().time()))
                 process.kill()
 
     def _candidates(self, victim: Victim) -> list[psutil.Process]:
         executors = self._machine.processes(MODULES[Victim.EXECUTOR])
-        self._note_what_runs(executors)
+        self._record_resources(executors)
         match victim:
             case Victim.EXECUTOR:
                 return executors
@@ -51,19 +51,26 @@ class Killer:
             case _:
                 return self._machine.processes(MODULES[victim])
 
-    def _note_what_runs(self, executors: list[psutil.Process]) -> None:
+    def _record_resources(self, executors: list[psutil.Process]) -> None:
         self._sessions |= {executor.pid for executor in executors}
         self._endpoints |= {file.read_text() for file in self._machine.home.replicas.glob("*/endpoint")}
-        for note in self._machine.home.replicas.glob("*/shared-memory"):
-            self._shared_memory |= {Path(line) for line in note.read_text().splitlines()}
+        for file in self._machine.home.replicas.glob("*/shared-memory"):
+            self._shared_memory |= {Path(line) for line in file.read_text().splitlines()}
 
-    def left_behind(self) -> list[str]:
-        """Of all that has ever run: what there still is."""
-        remaining = (it for it in psutil.process_iter() if _session(it) in self._sessions)
-        processes = [f"process {it.pid}: {it.name()}" for it in remaining if it.status() != psutil.STATUS_ZOMBIE]
+    def leaked_resources(self) -> list[str]:
+        """Returns the remaining resources of all executors that have ever run."""
+        remaining = (process for process in psutil.process_iter() if _session(process) in self._sessions)
+        processes = [
+            f"process {process.pid}: {process.name()}"
+            for process in remaining
+            if process.status() != psutil.STATUS_ZOMBIE
+        ]
         ports = {int(endpoint.rpartition(":")[2]) for endpoint in self._endpoints}
-        sockets = psutil.net_connections("tcp")
-        listening = {it.laddr.port for it in sockets if it.laddr and it.status == psutil.CONN_LISTEN}
+        listening = {
+            socket.laddr.port
+            for socket in psutil.net_connections("tcp")
+            if socket.laddr and socket.status == psutil.CONN_LISTEN
+        }
         files = [f"file {file}" for file in self._shared_memory if file.exists()]
         return [*processes, *(f"port {port}" for port in ports & listening), *files]
 

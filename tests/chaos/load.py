@@ -1,4 +1,4 @@
-"""Clients that never rest: each sends one request after the other, streams and others, and writes down what comes."""
+"""Closed-loop clients that record the outcome of each request."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from typing import Any
 import aiohttp
 
 HANG_SECONDS = 10.0
-"""So long after its deadline, a request without an end hangs."""
+"""How long after its deadline a request counts as hung."""
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ChaosRequest:
     app: str
     body: dict[str, Any]
     stream: bool
-    answers: tuple[str, ...] = ()
-    """Any of these is right; without any, nobody knows."""
+    expected: tuple[str, ...] = ()
+    """The correct texts. If empty, the text is not checked."""
     continues: bool = True
     timeout: float = 30.0
 
 
 @dataclass(slots=True)
 class Outcome:
-    request: Request
+    request: ChaosRequest
     started: float
     ended: float = 0.0
     status: int | None = None
     items: list[Any] = field(default_factory=list)
     result: dict[str, Any] | None = None
-    """The answer, once it was complete."""
+    """The complete response."""
     error: dict[str, Any] | None = None
     refused: bool = False
-    """There was nobody to connect to."""
+    """The gateway did not accept the connection."""
     broken: bool = False
-    """The connection broke before the answer was complete."""
+    """The connection broke before the response was complete."""
     hung: bool = False
 
     @property
@@ -54,19 +54,19 @@ class Outcome:
 
     @property
     def streamed(self) -> str:
-        """What the stream has brought of the text: words, or pieces of it."""
+        """The text so far, joined from the stream's words or chunks."""
         words = [item for item in self.items if isinstance(item, str)]
         return " ".join(words) if words else "".join(item["text"] for item in self.items)
 
 
-class Load:
-    """So many clients, until the block of `running` ends.
+class LoadClients:
+    """Runs `clients` clients until the block of `running` ends.
 
     Args:
         requests: makes the next request, given its number.
     """
 
-    def __init__(self, url: str, requests: Callable[[int], Request], *, clients: int) -> None:
+    def __init__(self, url: str, requests: Callable[[int], ChaosRequest], *, clients: int) -> None:
         self.outcomes: list[Outcome] = []
         self._url = url
         self._requests = requests
@@ -76,7 +76,7 @@ class Load:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Leaving it waits for the requests in flight: each has a deadline."""
+        """Runs the clients. Leaving the block waits for the requests in flight, which all have deadlines."""
         connector = aiohttp.TCPConnector(limit=0, force_close=True)
         async with aiohttp.ClientSession(connector=connector) as session, asyncio.TaskGroup() as tasks:
             for _ in range(self._clients):
@@ -89,10 +89,10 @@ class Load:
     async def _client(self, session: aiohttp.ClientSession) -> None:
         while not self._stop.is_set():
             request = self._requests(next(self._numbers))
-            while not (await self._ask(session, request)).status and not self._stop.is_set():
-                await asyncio.sleep(0.1)  # The gateway was killed: as clients do, once more.
+            while not (await self._send(session, request)).status and not self._stop.is_set():
+                await asyncio.sleep(0.1)  # The gateway was killed, so the client retries.
 
-    async def _ask(self, session: aiohttp.ClientSession, request: Request) -> Outcome:
+    async def _send(self, session: aiohttp.ClientSession, request: ChaosRequest) -> Outcome:
         loop = asyncio.get_running_loop()
         outcome = Outcome(request, loop.time())
         try:
@@ -108,7 +108,7 @@ class Load:
         self.outcomes.append(outcome)
         return outcome
 
-    async def _exchange(self, session: aiohttp.ClientSession, request: Request, outcome: Outcome) -> None:
+    async def _exchange(self, session: aiohttp.ClientSession, request: ChaosRequest, outcome: Outcome) -> None:
         headers = {"x-request-timeout": str(request.timeout)}
         if request.stream:
             headers["accept"] = "text/event-stream"
@@ -121,10 +121,10 @@ class Load:
                 outcome.result = await response.json()
             else:
                 async for event, data in _events(response.content):
-                    _take(outcome, event, data)
+                    _record_event(outcome, event, data)
 
 
-def _take(outcome: Outcome, event: str, data: dict[str, Any]) -> None:
+def _record_event(outcome: Outcome, event: str, data: dict[str, Any]) -> None:
     match event:
         case "item":
             outcome.items.append(data["item"])

@@ -1,4 +1,4 @@
-"""Changes of what runs under load: no request fails."""
+"""Deployments and scaling under load fail no request."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.apps import echo, requests, twice
-from tests.chaos.judge import verdicts
-from tests.chaos.load import Load
+from tests.chaos.judge import violations
+from tests.chaos.load import LoadClients
 from tests.integration.cli.cli_instance import CliInstance, write_app
 
 CLIENTS = 16
 SECONDS = 2.0
-"""Of a request: longer than a draining executor takes new callers."""
+"""The duration of a request. It exceeds the time for which a draining executor accepts new callers."""
 
 
-class Site:
-    """An instance that serves both apps."""
+class EchoInstance:
+    """Operates an instance that serves both apps."""
 
-    def __init__(self, machine: CliInstance, folder: Path) -> None:
+    def __init__(self, machine: CliInstance, directory: Path) -> None:
         self.machine = machine
-        self._folder = folder
+        self._directory = directory
 
     async def run(self, *arguments: str) -> str:
         return await asyncio.to_thread(functools.partial(self.machine.do, *arguments))
 
     async def deploy(self, *sources: str) -> None:
         for source in sources:
-            file = self._folder / "app.py"
+            file = self._directory / "app.py"
             file.write_text(source)
             await self.run("deploy", str(file))
 
@@ -40,53 +40,55 @@ class Site:
         return {process.pid for process in self.machine.processes("cornserve_executors.base")}
 
     @asynccontextmanager
-    async def under_load(self, *prefixes: str) -> AsyncIterator[Load]:
-        """Judges when it ends: everything must have been answered, by one of the versions."""
-        load = Load(self.machine.url, requests(*prefixes, seconds=SECONDS), clients=CLIENTS)
+    async def under_load(self, *prefixes: str) -> AsyncIterator[LoadClients]:
+        """Runs clients during the block, and checks that each request was answered by one of the versions."""
+        load = LoadClients(self.machine.url, requests(*prefixes, seconds=SECONDS), clients=CLIENTS)
         async with load.running():
-            await answered(load)
+            await wait_for_responses(load)
             yield load
-            await answered(load)
-        assert verdicts(load.outcomes) == []
+            await wait_for_responses(load)
+        assert violations(load.outcomes) == []
 
 
-async def answered(load: Load) -> None:
-    """Returns when every client's request was begun and answered from now on."""
-    begun = len(load.outcomes)
+async def wait_for_responses(load: LoadClients) -> None:
+    """Waits until every client has sent another request and received its response."""
+    before = len(load.outcomes)
     async with asyncio.timeout(60):
-        while len(load.outcomes) < begun + 2 * CLIENTS:
+        while len(load.outcomes) < before + 2 * CLIENTS:
             await asyncio.sleep(0.05)
 
 
 @pytest.fixture
-async def site(machine: CliInstance, tmp_path: Path) -> Site:
-    site = Site(machine, tmp_path)
-    await site.deploy(echo("a "), twice("a "))
-    return site
+async def instance(machine: CliInstance, tmp_path: Path) -> EchoInstance:
+    instance = EchoInstance(machine, tmp_path)
+    await instance.deploy(echo("a "), twice("a "))
+    return instance
 
 
-async def test_another_task_takes_over_and_nothing_restarts(site: Site) -> None:
-    before = site.executors()
-    async with site.under_load("a "):
-        await site.deploy(echo("a ", comment="changed"), twice("a ", comment="changed"))
-    assert site.executors() == before
+async def test_a_change_of_the_source_restarts_no_executor(instance: EchoInstance) -> None:
+    before = instance.executors()
+    async with instance.under_load("a "):
+        await instance.deploy(echo("a ", comment="changed"), twice("a ", comment="changed"))
+    assert instance.executors() == before
 
 
-async def test_another_setting_takes_over_and_a_version_that_fails_does_not(site: Site, tmp_path: Path) -> None:
-    async with site.under_load("a ", "b ") as load:
-        await site.deploy(echo("b "), twice("b "))
-        await answered(load)
+async def test_a_changed_setting_is_served_and_a_version_that_fails_to_start_is_not(
+    instance: EchoInstance, tmp_path: Path
+) -> None:
+    async with instance.under_load("a ", "b ") as load:
+        await instance.deploy(echo("b "), twice("b "))
+        await wait_for_responses(load)
         failing = write_app(tmp_path, "echo", fail_start="broken")
-        assert (await asyncio.to_thread(site.machine.run, "deploy", failing)).returncode == 1
+        assert (await asyncio.to_thread(instance.machine.run, "deploy", failing)).returncode == 1
     last = [outcome.text for outcome in load.outcomes[-CLIENTS:]]
     assert all(text.startswith("b ") for text in last)
 
 
-async def test_replicas_come_and_go(site: Site) -> None:
-    [first] = site.executors()
-    async with site.under_load("a ") as load:
-        await site.run("scale", "echo", "3")
-        assert len(site.executors()) == 3
-        await answered(load)
-        await site.run("scale", "echo", "1")
-        assert site.executors() == {first}
+async def test_scaling_up_and_down_fails_no_request(instance: EchoInstance) -> None:
+    [first] = instance.executors()
+    async with instance.under_load("a ") as load:
+        await instance.run("scale", "echo", "3")
+        assert len(instance.executors()) == 3
+        await wait_for_responses(load)
+        await instance.run("scale", "echo", "1")
+        assert instance.executors() == {first}

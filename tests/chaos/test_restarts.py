@@ -1,4 +1,4 @@
-"""Whatever is killed, what runs is found again and kept."""
+"""After a crash, a new gateway or controller finds the running executors and keeps them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def pids(machine: CliInstance, module: str) -> set[int]:
     return {process.pid for process in machine.processes(module)}
 
 
-async def answers(machine: CliInstance) -> bool:
+async def responds(machine: CliInstance) -> bool:
     done = await asyncio.to_thread(machine.run, "invoke", "echo", json.dumps({"text": "hello"}))
     return done.returncode == 0
 
 
-async def assert_controls(machine: CliInstance, executors: set[int]) -> None:
-    """The executors are there, and whoever controls now knows them: it starts one more, no other, and ends it."""
-    await until(lambda: answers(machine), seconds=60)
+async def assert_managed(machine: CliInstance, executors: set[int]) -> None:
+    """Asserts that the executors still run and that the current controller manages them: it scales them up and down."""
+    await until(lambda: responds(machine), seconds=60)
     machine.do("scale", "echo", "2")
     assert pids(machine, EXECUTOR) > executors
     machine.do("scale", "echo", "1")
@@ -42,25 +42,25 @@ def executors(machine: CliInstance, tmp_path: Path) -> set[int]:
 
 
 @pytest.mark.parametrize("module", ["cornserve.gateway", "cornserve.control"])
-async def test_another_takes_over_from_a_killed_one(machine: CliInstance, executors: set[int], module: str) -> None:
+async def test_a_killed_process_is_replaced_and_its_executors_keep_running(
+    machine: CliInstance, executors: set[int], module: str
+) -> None:
     [killed] = machine.processes(module)
     killed.kill()
     await until(lambda: bool(pids(machine, module) - {killed.pid}), seconds=60)
-    await assert_controls(machine, executors)
+    await assert_managed(machine, executors)
 
 
-async def test_another_instance_goes_on_with_what_a_killed_one_has_left(
-    machine: CliInstance, executors: set[int]
-) -> None:
+async def test_a_new_instance_keeps_the_executors_of_a_killed_one(machine: CliInstance, executors: set[int]) -> None:
     supervisor = psutil.Process(machine.pid)
     os.kill(supervisor.pid, signal.SIGKILL)
     await until(lambda: not pids(machine, "cornserve.control") and not pids(machine, "cornserve.gateway"))
     assert pids(machine, EXECUTOR) == executors
     machine.up()
-    await assert_controls(machine, executors)
+    await assert_managed(machine, executors)
 
 
-async def test_what_is_left_of_an_executor_that_died_while_nobody_looked_is_removed(
+async def test_the_engine_of_an_executor_that_died_while_the_controller_was_down_is_killed(
     machine: CliInstance, tmp_path: Path
 ) -> None:
     file = tmp_path / "echo.py"
@@ -79,4 +79,4 @@ async def test_what_is_left_of_an_executor_that_died_while_nobody_looked_is_remo
     machine.up()
 
     await until(lambda: not engine.is_running(), seconds=60)
-    await until(lambda: answers(machine), seconds=60)
+    await until(lambda: responds(machine), seconds=60)

@@ -1,4 +1,4 @@
-"""`kill -9`, hangs and leaving clients under load, where executors hand tensors to each other (DESIGN §7)."""
+"""`kill -9`, hangs and disconnects under load, while executors transfer tensors to each other."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import pytest
 
 from cornserve.control.launcher.local.state_dir import StateDir
 from tests.chaos.apps import POST, letters
-from tests.chaos.judge import Victim, verdicts
+from tests.chaos.judge import Victim, violations
 from tests.chaos.killer import MODULES, Killer
-from tests.chaos.load import Load
+from tests.chaos.load import LoadClients
 from tests.integration.cli.cli_instance import CliInstance
 from tests.waiting import until
 
@@ -30,7 +30,7 @@ SLAB_MIB = 16
 HELD = 'cornserve_transport_slab_bytes{state="held"}'
 
 NBYTES = 2 * 1024 * 1024
-"""Of a note: a few requests fill the slabs of all writers."""
+"""The size of a note. A few requests fill the slabs of all writers."""
 
 
 @pytest.fixture
@@ -46,49 +46,49 @@ def machine(machine: CliInstance, tmp_path: Path) -> Iterator[CliInstance]:
 
 
 @pytest.mark.timeout(300)
-async def test_kills_cost_no_request_and_leave_nothing_behind(machine: CliInstance) -> None:
+async def test_kills_violate_no_guarantee_and_leak_no_tensor(machine: CliInstance) -> None:
     killer = Killer(machine, seed=5)
-    load = Load(machine.url, letters(seconds=0.1, nbytes=NBYTES), clients=CLIENTS)
+    load = LoadClients(machine.url, letters(seconds=0.1, nbytes=NBYTES), clients=CLIENTS)
 
     async with load.running():
         await killer.kill(KILLS, WEIGHTS, mean_seconds=0.4)
     await until(lambda: _is_zero(machine, HELD), seconds=60)
 
-    assert verdicts(load.outcomes, killer.kills) == []
+    assert violations(load.outcomes, killer.kills) == []
     assert len(load.outcomes) > CLIENTS
 
 
 @pytest.mark.timeout(300)
-async def test_two_hundred_clients_that_leave_give_everything_back(machine: CliInstance) -> None:
-    chance = random.Random(3)
+async def test_two_hundred_disconnecting_clients_leak_nothing(machine: CliInstance) -> None:
+    rng = random.Random(3)
     request = letters(seconds=0.2, nbytes=NBYTES // 8)
 
-    async def leave(session: aiohttp.ClientSession, number: int) -> None:
-        asking = asyncio.create_task(_ask(session, machine.url, request(number).body))
-        await asyncio.wait([asking], timeout=chance.uniform(0, 2))
-        asking.cancel()
-        await asyncio.gather(asking, return_exceptions=True)
+    async def send_and_disconnect(session: aiohttp.ClientSession, number: int) -> None:
+        sending = asyncio.create_task(_send(session, machine.url, request(number).body))
+        await asyncio.wait([sending], timeout=rng.uniform(0, 2))
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
 
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-        await asyncio.gather(*(leave(session, number) for number in range(200)))
+        await asyncio.gather(*(send_and_disconnect(session, number) for number in range(200)))
 
     await until(lambda: _is_zero(machine, HELD), seconds=60)
     await until(lambda: _is_zero(machine, "cornserve_executor_running"), seconds=60)
 
 
 @pytest.mark.timeout(300)
-async def test_a_consumer_that_hangs_keeps_nobody_elses_place(machine: CliInstance) -> None:
-    """Its requests end by their deadline; the rest goes on, over the other replicas."""
-    readers = [it for it in machine.processes(MODULES[Victim.EXECUTOR]) if "echo-reader" in " ".join(it.cmdline())]
-    hung = psutil.Process(readers[0].pid)
-    load = Load(machine.url, letters(seconds=0.05, nbytes=NBYTES), clients=8)
+async def test_a_hung_consumer_does_not_block_other_requests(machine: CliInstance) -> None:
+    """Requests at the hung replica end at their deadlines. Others continue on the other replicas."""
+    executors = machine.processes(MODULES[Victim.EXECUTOR])
+    hung = next(process for process in executors if "echo-reader" in " ".join(process.cmdline()))
+    load = LoadClients(machine.url, letters(seconds=0.05, nbytes=NBYTES), clients=8)
 
     async with load.running():
         await until(lambda: len(load.outcomes) > 8, seconds=60)
         hung.suspend()
-        answered = len([outcome for outcome in load.outcomes if outcome.is_complete])
-        await until(lambda: len([it for it in load.outcomes if it.is_complete]) > answered + 4, seconds=60)
-        with suppress(ProcessLookupError, psutil.NoSuchProcess):  # The launcher has not waited for it for ever.
+        completed = sum(outcome.is_complete for outcome in load.outcomes)
+        await until(lambda: sum(outcome.is_complete for outcome in load.outcomes) > completed + 4, seconds=60)
+        with suppress(ProcessLookupError, psutil.NoSuchProcess):  # The launcher may have killed it.
             hung.resume()
 
     await until(lambda: _is_zero(machine, HELD), seconds=60)
@@ -96,8 +96,8 @@ async def test_a_consumer_that_hangs_keeps_nobody_elses_place(machine: CliInstan
 
 
 @pytest.mark.timeout(300)
-async def test_nothing_is_left_after_everything_was_killed(machine: CliInstance) -> None:
-    load = Load(machine.url, letters(seconds=0.1, nbytes=NBYTES), clients=8)
+async def test_shared_memory_of_killed_processes_is_removed_at_the_next_start(machine: CliInstance) -> None:
+    load = LoadClients(machine.url, letters(seconds=0.1, nbytes=NBYTES), clients=8)
     async with load.running():
         await until(lambda: _segments(machine) != [], seconds=60)
         machine.kill_everything()
@@ -107,13 +107,13 @@ async def test_nothing_is_left_after_everything_was_killed(machine: CliInstance)
     machine.up()
 
 
-async def _ask(session: aiohttp.ClientSession, url: str, body: dict[str, object]) -> None:
+async def _send(session: aiohttp.ClientSession, url: str, body: dict[str, object]) -> None:
     async with session.post(f"{url}/v1/apps/post/invoke", json=body) as response:
         await response.read()
 
 
 async def _is_zero(machine: CliInstance, metric: str) -> bool:
-    """Of all executors; not known while the gateway is away."""
+    """Returns whether the sum of the metric over all executors is zero. While the gateway is down, it is unknown."""
     try:
         return await asyncio.to_thread(_total, machine, metric) == 0
     except httpx.TransportError:
@@ -130,5 +130,5 @@ def _total(machine: CliInstance, metric: str) -> float:
 
 
 def _segments(machine: CliInstance) -> list[Path]:
-    """What the executors of this home have in shared memory."""
+    """Returns the shared-memory segments of this home's executors."""
     return [*StateDir(machine.home.replicas).segments.glob("*")]

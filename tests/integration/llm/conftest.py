@@ -9,7 +9,7 @@ import pytest
 from cornserve_tasklib import LLMTask
 from tests.integration.llm.client import ExecutorClient, connected
 from tests.integration.llm.process import ExecutorProcess, running_executor
-from tests.integration.observe.collector import Collector, collecting
+from tests.integration.observe.collector import TraceCollector, running_collector
 
 CONTEXT = 4096
 
@@ -22,15 +22,15 @@ def tiny_task(tiny_llama: Path) -> LLMTask:
 
 
 @pytest.fixture(scope="session")
-def collector() -> Iterator[Collector]:
+def collector() -> Iterator[TraceCollector]:
     """Collects the traces of `executor`."""
-    with collecting() as collector:
+    with running_collector() as collector:
         yield collector
 
 
 @pytest.fixture(scope="session")
 def executor(
-    tiny_task: LLMTask, collector: Collector, tmp_path_factory: pytest.TempPathFactory
+    tiny_task: LLMTask, collector: TraceCollector, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ExecutorProcess]:
     """An executor shared by all tests that do not change it."""
     with ExitStack() as stack:

@@ -10,7 +10,7 @@ from tests.integration.docs.documented_metrics import documented_metrics
 from tests.integration.llm.client import ExecutorClient
 from tests.integration.llm.conftest import CONTEXT
 from tests.integration.llm.process import ExecutorProcess
-from tests.integration.observe.collector import Collector, Span
+from tests.integration.observe.collector import Span, TraceCollector
 from tests.waiting import until
 
 MARKER = "the patient is called Smith"
@@ -48,7 +48,7 @@ async def test_metrics_report_the_latency_of_a_request(executor: ExecutorProcess
     assert 0 < increase("request_decode_time_seconds_sum") < increase("e2e_request_latency_seconds_sum")
 
 
-async def test_a_trace_contains_the_spans_of_the_engine(client: ExecutorClient, collector: Collector) -> None:
+async def test_a_trace_contains_the_spans_of_the_engine(client: ExecutorClient, collector: TraceCollector) -> None:
     await client.invoke(ChatRequest.ask("Hello", max_tokens=7))
 
     def run_of_seven_tokens() -> Span | None:
@@ -64,7 +64,7 @@ async def test_a_trace_contains_the_spans_of_the_engine(client: ExecutorClient, 
 
 
 async def test_logs_metrics_and_spans_do_not_contain_requests(
-    executor: ExecutorProcess, client: ExecutorClient, collector: Collector
+    executor: ExecutorProcess, client: ExecutorClient, collector: TraceCollector
 ) -> None:
     served = await client.invoke(ChatRequest.ask(MARKER, max_tokens=4))
     rejected = await client.invoke(ChatRequest.ask(MARKER * CONTEXT, max_tokens=4))

@@ -1,4 +1,4 @@
-"""A real OpenTelemetry collector, as far as traces go: it takes them by OTLP over gRPC, and keeps them."""
+"""An OpenTelemetry collector that receives traces by OTLP over gRPC and keeps them in memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Span:
 
 
 @dataclass
-class Collector(otlp_grpc.TraceServiceServicer):
+class TraceCollector(otlp_grpc.TraceServiceServicer):
     endpoint: str = ""
     received: list[otlp.ExportTraceServiceRequest] = field(default_factory=list)
 
@@ -35,10 +35,10 @@ class Collector(otlp_grpc.TraceServiceServicer):
         return otlp.ExportTraceServiceResponse()
 
     def spans(self, trace: str | None = None) -> list[Span]:
-        """Of one trace, or all."""
+        """Returns the spans of one trace, or of all."""
         return [
             Span(
-                service=_attributes(of_process.resource)["service.name"],
+                service=_attributes(resource_spans.resource)["service.name"],
                 name=span.name,
                 id=span.span_id,
                 parent=span.parent_span_id,
@@ -46,20 +46,20 @@ class Collector(otlp_grpc.TraceServiceServicer):
                 attributes=_attributes(span),
             )
             for request in list(self.received)
-            for of_process in request.resource_spans
-            for of_scope in of_process.scope_spans
-            for span in of_scope.spans
+            for resource_spans in request.resource_spans
+            for scope_spans in resource_spans.scope_spans
+            for span in scope_spans.spans
             if trace in (None, span.trace_id.hex())
         ]
 
 
 def _attributes(holder: Any) -> dict[str, Any]:
-    return {it.key: getattr(it.value, it.value.WhichOneof("value")) for it in holder.attributes}
+    return {pair.key: getattr(pair.value, pair.value.WhichOneof("value")) for pair in holder.attributes}
 
 
 @contextmanager
-def collecting() -> Iterator[Collector]:
-    collector = Collector()
+def running_collector() -> Iterator[TraceCollector]:
+    collector = TraceCollector()
     server = grpc.server(ThreadPoolExecutor(2))
     otlp_grpc.add_TraceServiceServicer_to_server(collector, server)  # type: ignore[no-untyped-call]
     collector.endpoint = f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"

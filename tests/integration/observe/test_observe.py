@@ -1,4 +1,4 @@
-"""What an instance that serves echoes tells of itself, in logs, metrics and traces; and what it keeps to itself."""
+"""Logs, metrics and traces of an instance, and the absence of client data in them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cornserve.home import Home
 from tests.integration.cli.cli_instance import CliInstance
-from tests.integration.observe.collector import Collector, Span, collecting
+from tests.integration.observe.collector import Span, TraceCollector, running_collector
 from tests.waiting import until
 
 SOURCE = """
@@ -38,65 +38,66 @@ app = App(name="echo", paths=[Echo()])
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class ObservedInstance:
     home: Home
     http: httpx.Client
-    collector: Collector
+    collector: TraceCollector
 
     def invoke(self, body: Any, **headers: str) -> httpx.Response:
         return self.http.post("/v1/apps/echo/invoke", json=body, headers=headers)
 
     def logs(self) -> str:
-        """Everything that any process of the instance has written."""
-        found = [*self.home.logs.iterdir(), *self.home.replicas.glob("*/log*"), *self.home.replicas.glob("ended/*")]
-        return "".join(path.read_text() for path in found)
+        """Returns the logs of all processes of the instance."""
+        files = [*self.home.logs.iterdir(), *self.home.replicas.glob("*/log*"), *self.home.replicas.glob("ended/*")]
+        return "".join(path.read_text() for path in files)
 
-    def lines(self, logger: str) -> list[dict[str, Any]]:
+    def request_lines(self, logger: str, response: httpx.Response) -> list[dict[str, Any]]:
         records = [json.loads(line) for line in self.logs().splitlines() if line.startswith("{")]
-        return [record for record in records if record.get("logger") == logger]
+        id = response.headers["x-request-id"]
+        return [record for record in records if record.get("logger") == logger and record["request_id"] == id]
 
 
 @pytest.fixture(scope="module")
-def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
-    """Has logs as JSON, and lines for each request."""
-    folder = tmp_path_factory.mktemp("observe")
-    machine = CliInstance(Home(folder / "home"))
-    (folder / "echo.py").write_text(SOURCE)
-    with pytest.MonkeyPatch.context() as patch, collecting() as collector:
+def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObservedInstance]:
+    """Starts an instance with JSON logs and an access log."""
+    directory = tmp_path_factory.mktemp("observe")
+    machine = CliInstance(Home(directory / "home"))
+    (directory / "echo.py").write_text(SOURCE)
+    with pytest.MonkeyPatch.context() as patch, running_collector() as collector:
         patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)
         patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
         try:
             machine.do("up", "--detach", "--port", "0", "--cpu-slots", "1", "--log-format", "json", "--access-log")
-            machine.do("deploy", str(folder / "echo.py"))
+            machine.do("deploy", str(directory / "echo.py"))
             with httpx.Client(base_url=machine.url, timeout=30) as http:
-                yield Instance(machine.home, http, collector)
+                yield ObservedInstance(machine.home, http, collector)
         finally:
             machine.run("down")
             machine.kill_everything()
 
 
-async def trace_of(instance: Instance, trace: str, spans: int) -> dict[str, list[Span]]:
-    """By name, once so many have arrived."""
+async def trace_of(instance: ObservedInstance, trace: str, spans: int) -> dict[str, list[Span]]:
+    """Returns a trace's spans by name, once at least `spans` have arrived."""
     await until(lambda: len(instance.collector.spans(trace)) >= spans)
-    named: dict[str, list[Span]] = {}
+    by_name: dict[str, list[Span]] = {}
     for span in instance.collector.spans(trace):
-        named.setdefault(span.name, []).append(span)
-    return named
+        by_name.setdefault(span.name, []).append(span)
+    return by_name
 
 
-async def test_one_trace_follows_a_request_through_gateway_and_executors(instance: Instance) -> None:
+async def test_one_trace_follows_a_request_through_gateway_and_executors(instance: ObservedInstance) -> None:
     trace, caller = secrets.token_hex(16), secrets.token_hex(8)
 
-    answer = await asyncio.to_thread(
+    response = await asyncio.to_thread(
         instance.invoke, {"text": "a b"}, traceparent=f"00-{trace}-{caller}-01", tracestate="vendor=1"
     )
 
-    assert answer.status_code == 200
+    assert response.status_code == 200
     spans = await trace_of(instance, trace, 8)
     (request,) = spans.pop("POST /v1/apps/{name}/invoke")
     assert (request.service, request.parent.hex()) == ("cornserve-gateway", caller)
     assert request.attributes["http.response.status_code"] == 200
-    assert request.attributes["cornserve.request_id"] == answer.headers["x-request-id"]
+    assert request.attributes["cornserve.request_id"] == response.headers["x-request-id"]
     plays = spans.pop("play Echo")
     assert {play.parent for play in plays} == {request.id}
     attempts = spans.pop("invoke EchoTask")
@@ -109,7 +110,7 @@ async def test_one_trace_follows_a_request_through_gateway_and_executors(instanc
     assert spans == {}
 
 
-def test_every_process_of_the_instance_can_be_scraped(instance: Instance) -> None:
+def test_every_process_of_the_instance_can_be_scraped(instance: ObservedInstance) -> None:
     found = {}
     for target in instance.http.get("/admin/v1/metrics/targets").json():
         (address,) = target["targets"]
@@ -122,26 +123,25 @@ def test_every_process_of_the_instance_can_be_scraped(instance: Instance) -> Non
         assert "process_cpu_seconds" in metrics
 
 
-async def test_a_request_is_found_in_the_logs_by_its_id(instance: Instance) -> None:
-    answer = await asyncio.to_thread(instance.invoke, {"text": "a"}, **{"x-request-id": "mine"})
+async def test_log_lines_of_a_request_contain_its_id(instance: ObservedInstance) -> None:
+    response = await asyncio.to_thread(instance.invoke, {"text": "a"}, **{"x-request-id": "mine"})
     failed = await asyncio.to_thread(instance.invoke, {"text": "a", "fail": "boom"})
 
-    (line,) = [it for it in instance.lines("cornserve.access") if it["request_id"] == answer.headers["x-request-id"]]
+    (line,) = instance.request_lines("cornserve.access", response)
     assert (line["app"], line["status"], line["path"], line["client_request_id"]) == ("echo", 200, 0, "mine")
-    id = failed.headers["x-request-id"]
-    (line,) = [it for it in instance.lines("cornserve.access") if it["request_id"] == id]
-    (error,) = [it for it in instance.lines("cornserve_executors.base.invocation") if it["request_id"] == id]
+    (line,) = instance.request_lines("cornserve.access", failed)
+    (error,) = instance.request_lines("cornserve_executors.base.invocation", failed)
     assert (failed.status_code, line["status"]) == (500, 500)
     assert (error["invocation"], error["attempt"], error["replica"].split("-")[0]) == (0, 0, "echo")
 
 
-async def test_what_clients_send_and_get_is_in_no_log_no_metric_and_no_span(instance: Instance) -> None:
+async def test_no_log_metric_or_span_contains_client_data(instance: ObservedInstance) -> None:
     marker = f"the patient is called {secrets.token_hex(8)}"
     bodies = [
         {"text": marker},
-        {"text": marker, "fail": marker},  # the executor fails
-        {"text": marker, "seconds": 0.001},  # the app's code fails
-        {"text": marker, "seconds": marker},  # what the task does not take
+        {"text": marker, "fail": marker},  # fails in the executor
+        {"text": marker, "seconds": 0.001},  # fails in the app's code
+        {"text": marker, "seconds": marker},  # not a valid request
         {marker: marker},
         marker,
     ]
@@ -151,7 +151,7 @@ async def test_what_clients_send_and_get_is_in_no_log_no_metric_and_no_span(inst
     await asyncio.to_thread(instance.http.post, "/v1/chat/completions", json={"model": "echo", "messages": marker})
     trace = secrets.token_hex(16)
     await asyncio.to_thread(instance.invoke, {"text": "last"}, traceparent=f"00-{trace}-{'1' * 16}-01")
-    await trace_of(instance, trace, 8)  # what came before has arrived, too
+    await trace_of(instance, trace, 8)  # spans arrive in order, so all earlier ones have arrived
 
     assert marker not in instance.logs()
     assert "KeyError" in instance.logs()
@@ -160,7 +160,7 @@ async def test_what_clients_send_and_get_is_in_no_log_no_metric_and_no_span(inst
     assert marker not in "".join(map(str, instance.collector.received))
 
 
-def test_nothing_is_logged_that_is_no_json(instance: Instance, tmp_path: Path) -> None:
+def test_every_log_line_is_json(instance: ObservedInstance, tmp_path: Path) -> None:
     instance.invoke({"text": "a"})
 
     for line in instance.logs().splitlines():

@@ -1,4 +1,4 @@
-"""A real gateway on a real store, with echo executors served over gRPC in this process."""
+"""A gateway with a SQLite store, and echo executors in the same process."""
 
 from __future__ import annotations
 
@@ -80,8 +80,7 @@ async def gateway(server: HttpServer) -> AsyncIterator[httpx.AsyncClient]:
 
 @pytest.fixture
 def openai(gateway: httpx.AsyncClient) -> AsyncOpenAI:
-    """The official client, on connections that are there already: reading the machine's certificates takes longer than
-    a test."""
+    """Returns OpenAI's client. It shares the HTTP client, because loading TLS certificates takes longer than a test."""
     return AsyncOpenAI(base_url=f"{gateway.base_url}/v1", api_key="none", max_retries=0, http_client=gateway)
 
 
@@ -97,17 +96,17 @@ async def _is_served(client: httpx.AsyncClient, name: str) -> bool:
 
 @pytest.fixture
 async def deploy(store: Store, gateway: httpx.AsyncClient, executors: EchoExecutors) -> AsyncIterator[Deploy]:
-    """Deploys a source as the controller would, with every executor ready, and waits until it is served."""
+    """Deploys an app like a controller whose executors are all ready, and waits until the gateway serves it."""
     modules: list[str] = []
 
     async def deploy(source: str) -> None:
         name = re.findall('App\\(name="(.*?)"', source)[0]
         modules.append(f"{name}_of_the_test")
-        spec = AppSpec(source=source)
-        app: App = await asyncio.to_thread(load_app, name, spec, modules[-1])
-        endpoints = {key: [await executors.endpoint(it)] for key, it in app.executor_specs().items()}
-        record = await store.create(APPS, name, spec)
-        route = Route(generation=1, spec=spec, shares=list(app.shares), endpoints=endpoints)
+        app_spec = AppSpec(source=source)
+        app: App = await asyncio.to_thread(load_app, name, app_spec, modules[-1])
+        endpoints = {key: [await executors.endpoint(spec)] for key, spec in app.executor_specs().items()}
+        record = await store.create(APPS, name, app_spec)
+        route = Route(generation=1, spec=app_spec, shares=list(app.shares), endpoints=endpoints)
         status = AppStatus(phase=Phase.SERVING, generation=1, route=route)
         await store.update_status(APPS, name, status, record.version)
         await until(lambda: _is_served(gateway, name))

@@ -1,10 +1,10 @@
-"""What the gateway says of itself."""
+"""Reads the gateway's metrics."""
 
 from __future__ import annotations
 
 import httpx2 as httpx
 
 
-async def says(gateway: httpx.AsyncClient, metric: str) -> bool:
-    """Whether this stands in its metrics: a line of them, or part of one."""
-    return metric in (await gateway.get("/metrics")).text
+async def exposes(gateway: httpx.AsyncClient, text: str) -> bool:
+    """Returns whether the metrics contain the text, which is a line or a part of one."""
+    return text in (await gateway.get("/metrics")).text

@@ -1,4 +1,4 @@
-"""Apps for the gateway's tests, as users would write them."""
+"""Source code of the apps in the gateway's tests."""
 
 ECHO = """
 from cornserve import App, Task
@@ -20,7 +20,7 @@ from cornserve_echo import EchoRequest, EchoTask
 from cornserve_tasklib import ChatChunk, ChatRequest, ChatResponse, Usage
 
 class Parrot(Task[ChatRequest, ChatResponse]):
-    '''Repeats the last message: a word every tenth of a second if there is a system message, else at once.'''
+    '''Repeats the last message: one word every tenth of a second if there is a system message, otherwise at once.'''
 
     def post_init(self) -> None:
         self.echo = EchoTask()
@@ -28,8 +28,8 @@ class Parrot(Task[ChatRequest, ChatResponse]):
     def invoke(self, request: ChatRequest) -> ChatResponse:
         text = request.messages[-1].content
         slow = request.messages[0].role == "system"
-        answer = self.echo.invoke(EchoRequest(text=text, seconds=len(text.split()) / 10 if slow else 0))
-        return ChatResponse(chunks=answer.words.map(lambda word: ChatChunk(text=word + " ")))
+        output = self.echo.invoke(EchoRequest(text=text, seconds=len(text.split()) / 10 if slow else 0))
+        return ChatResponse(chunks=output.words.map(lambda word: ChatChunk(text=word + " ")))
 
 app = App(name="parrot", paths=[Parrot()])
 """
@@ -40,16 +40,16 @@ from cornserve_echo import EchoRequest, EchoTask
 from cornserve_tasklib import ChatChunk, ChatRequest, ChatResponse
 
 class Reader(Task[ChatRequest, ChatResponse]):
-    '''Looks at the text of an answer before it passes on its stream.'''
+    '''Reads the text of an output before it returns the stream.'''
 
     def post_init(self) -> None:
         self.echo = EchoTask()
 
     def invoke(self, request: ChatRequest) -> ChatResponse:
-        answer = self.echo.invoke(EchoRequest(text=request.messages[-1].content))
-        if not answer.text:
+        output = self.echo.invoke(EchoRequest(text=request.messages[-1].content))
+        if not output.text:
             return ChatResponse(text="silence")
-        return ChatResponse(chunks=answer.words.map(lambda word: ChatChunk(text=word + " ")))
+        return ChatResponse(chunks=output.words.map(lambda word: ChatChunk(text=word + " ")))
 
 app = App(name="reader", paths=[Reader()])
 """
@@ -107,8 +107,8 @@ CALLS = {
 }
 
 def logprobs(token):
-    likeliest = [TokenLogprob(token=token, logprob=-0.5), TokenLogprob(token="?", logprob=-1.5)]
-    return [TokenLogprobs(token=token, logprob=-0.5, top_logprobs=likeliest)]
+    top = [TokenLogprob(token=token, logprob=-0.5), TokenLogprob(token="?", logprob=-1.5)]
+    return [TokenLogprobs(token=token, logprob=-0.5, top_logprobs=top)]
 
 def chunk(word):
     index, _, text = word.rpartition(":")
@@ -120,21 +120,21 @@ def chunk(word):
     return ChatChunk(text=text, index=index, token_ids=[len(text)], logprobs=logprobs(text))
 
 class Model(Task[LLMRequest, ChatResponse]):
-    '''Says what it is told to.'''
+    '''Responds as the prompt specifies.'''
 
     def post_init(self) -> None:
         self.echo = EchoTask()
 
     def invoke(self, request: LLMRequest) -> ChatResponse:
-        request = request.model_copy()  # heeds all that is asked for
-        told = request.prompt if hasattr(request, "prompt") else request.messages[-1].content
-        if isinstance(told, list):
-            told = " ".join(map(str, told))
-        answer = self.echo.invoke(EchoRequest(text=told))
-        if told == "call":
+        request = request.model_copy()  # uses all fields
+        prompt = request.prompt if hasattr(request, "prompt") else request.messages[-1].content
+        if isinstance(prompt, list):
+            prompt = " ".join(map(str, prompt))
+        output = self.echo.invoke(EchoRequest(text=prompt))
+        if prompt == "call":
             return ChatResponse(tool_calls=[CALL], finish_reason="tool_calls", reasoning="think-1")
-        if told.startswith("say "):
-            text = told.removeprefix("say ")
+        if prompt.startswith("say "):
+            text = prompt.removeprefix("say ")
             return ChatResponse(
                 text=text,
                 logprobs=logprobs(text),
@@ -142,7 +142,7 @@ class Model(Task[LLMRequest, ChatResponse]):
                 further=[ChatChoice(text=f"{text} {number}") for number in range(1, request.n)],
                 usage=Usage(prompt_tokens=2, completion_tokens=request.n),
             )
-        return ChatResponse(chunks=answer.words.map(chunk), further=[ChatChoice()] * (request.n - 1))
+        return ChatResponse(chunks=output.words.map(chunk), further=[ChatChoice()] * (request.n - 1))
 
 app = App(name="model", paths=[Model()])
 """
@@ -155,14 +155,15 @@ from cornserve_echo import EchoTask
 from cornserve_tasklib import EmbeddingRequest, EmbeddingResponse
 
 class Lengths(Task[EmbeddingRequest, EmbeddingResponse]):
-    '''Each vector is the length of its input, once for each dimension.'''
+    '''Each vector repeats the length of its input in every dimension.'''
 
     def post_init(self) -> None:
         self.echo = EchoTask()
 
     def invoke(self, request: EmbeddingRequest) -> EmbeddingResponse:
-        vectors = [array("f", [len(one)] * (request.dimensions or 2)) for one in request.input]
-        return EmbeddingResponse(embeddings=[b64encode(one.tobytes()).decode() for one in vectors], prompt_tokens=7)
+        vectors = [array("f", [len(text)] * (request.dimensions or 2)) for text in request.input]
+        embeddings = [b64encode(vector.tobytes()).decode() for vector in vectors]
+        return EmbeddingResponse(embeddings=embeddings, prompt_tokens=7)
 
 app = App(name="lengths", paths=[Lengths()])
 """
@@ -191,18 +192,18 @@ from cornserve import App, Task
 from cornserve_echo import EchoRequest, EchoTask
 from cornserve_tasklib import ChatChunk, ChatRequest, ChatResponse, Image
 
-def told(image: Image) -> str:
+def describe(image: Image) -> str:
     return f"{image.where}={image.format}:{image.width}x{image.height}:{len(image.data.data)}:{image.digest[:8]}"
 
 class Seer(Task[ChatRequest, ChatResponse]):
-    '''Tells of each image what the gateway has found.'''
+    '''Responds with the properties of each image that the gateway has determined.'''
 
     def post_init(self) -> None:
         self.echo = EchoTask()
 
     def invoke(self, request: ChatRequest) -> ChatResponse:
-        answer = self.echo.invoke(EchoRequest(text=" ".join(map(told, request.images)) or "nothing"))
-        return ChatResponse(chunks=answer.words.map(lambda word: ChatChunk(text=word + " ")))
+        output = self.echo.invoke(EchoRequest(text=" ".join(map(describe, request.images)) or "nothing"))
+        return ChatResponse(chunks=output.words.map(lambda word: ChatChunk(text=word + " ")))
 
 app = App(name="seer", paths=[Seer()])
 """

@@ -1,4 +1,4 @@
-"""Crowds: of requests, of clients that leave, of connections."""
+"""Bursts of requests, disconnects and connections."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from tests.unit.gateway.sources import ECHO
 from tests.waiting import until
 
 INVOKE = "/v1/apps/echo/invoke"
-SECONDS_TO_LEAVE = 1.0
+MAX_CANCEL_SECONDS = 1.0
 
 
 def _request(body: bytes, *headers: str) -> bytes:
     return post(INVOKE, f"Content-Length: {len(body)}", *headers) + body
 
 
-async def test_two_hundred_clients_that_leave_mid_stream_free_their_places_within_a_second(
+async def test_two_hundred_streams_whose_clients_disconnect_are_cancelled_within_a_second(
     gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors
 ) -> None:
     await deploy(ECHO)
     endless = _request(b'{"text": "%s", "seconds": 100}' % (b"word " * 1_000), "Accept: text/event-stream")
-    async with AsyncExitStack() as leaving:
-        clients = [await leaving.enter_async_context(raw(gateway)) for _ in range(200)]
+    async with AsyncExitStack() as connections:
+        clients = [await connections.enter_async_context(raw(gateway)) for _ in range(200)]
         await asyncio.gather(*(client.send(endless) for client in clients))
         await asyncio.gather(*(client.reader.readuntil(b"event: item") for client in clients))
         assert executors.running() == 200
-        left = time.perf_counter()
+        disconnected = time.perf_counter()
 
     await until(lambda: executors.running() == 0)
-    assert time.perf_counter() - left < SECONDS_TO_LEAVE
+    assert time.perf_counter() - disconnected < MAX_CANCEL_SECONDS
     metrics = (await gateway.get("/metrics")).text
     assert 'cornserve_gateway_requests_running{app="echo"} 0.0' in metrics
     assert "cornserve_gateway_http_requests_in_flight 0.0" in metrics
@@ -51,7 +51,7 @@ class TestBurst:
     def limits(self) -> Limits:
         return Limits(in_flight=50)
 
-    async def test_ten_thousand_requests_at_once_are_served_or_refused_in_bounded_memory(
+    async def test_ten_thousand_concurrent_requests_are_served_or_rejected_in_bounded_memory(
         self, gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors
     ) -> None:
         await deploy(ECHO)
@@ -62,9 +62,8 @@ class TestBurst:
             async with raw(gateway) as connection:
                 return [await _status(connection, quick) for _ in range(40)]
 
-        statuses = Counter(
-            status for given in await asyncio.gather(*(client() for _ in range(250))) for status in given
-        )
+        responses = await asyncio.gather(*(client() for _ in range(250)))
+        statuses = Counter(status for of_client in responses for status in of_client)
 
         assert statuses.total() == 10_000
         assert set(statuses) == {200, 429}

@@ -22,7 +22,7 @@ from tests.unit.gateway.sources import ECHO
 from tests.waiting import until
 
 LONG = 1000.0
-"""Seconds: such an invocation ends only with its executor."""
+"""Seconds. Such an invocation ends only if it is cancelled or its executor dies."""
 
 
 EACH_WORD = """
@@ -33,17 +33,17 @@ class EachWord(Task[EchoRequest, EchoResponse]):
     def post_init(self) -> None:
         self.echo = EchoTask()
 
-    def say(self, word: str, seconds: float) -> EchoResponse:
+    def echo_word(self, word: str, seconds: float) -> EchoResponse:
         return self.echo.invoke(EchoRequest(text=word, seconds=seconds))
 
     def invoke(self, request: EchoRequest) -> EchoResponse:
-        answers = [self.say(word, request.seconds) for word in request.text.split()]
+        answers = [self.echo_word(word, request.seconds) for word in request.text.split()]
         return EchoResponse(text=" ".join(answer.text for answer in answers), words_sent=len(answers))
 
 app = App(name="echo", paths=[EachWord()])
 """
 
-STUBBORN = (
+CATCHING = (
     EACH_WORD.replace(
         'text=" ".join(answer.text for answer in answers)',
         'text=" ".join(map(self.text_of, answers))',
@@ -59,17 +59,17 @@ STUBBORN = (
     def invoke(""",
     )
     .replace(
-        "answers = [self.say(word, request.seconds) for word in request.text.split()]",
+        "answers = [self.echo_word(word, request.seconds) for word in request.text.split()]",
         """answers = []
         for word in request.text.split():
-            answers.append(self.say(word, request.seconds))
+            answers.append(self.echo_word(word, request.seconds))
             self.text_of(answers[-1])""",
     )
 )
 
 
-class Group:
-    """The executors of an app: a test adds and kills them, and publishes their endpoints as the controller would."""
+class EchoGroup:
+    """The executors of an app. Tests add them, kill them, and publish their endpoints in place of a controller."""
 
     def __init__(self, store: Store, gateway: httpx.AsyncClient, executors: EchoExecutors, record: AppRecord) -> None:
         self._store = store
@@ -85,14 +85,17 @@ class Group:
 
     async def publish(self, *endpoints: str) -> None:
         route = Route(generation=1, spec=self._record.spec, shares=[1.0], endpoints={self._key: list(endpoints)})
-        replicas = [ReplicaStatus(id=f"the-one-at-{it}", state=ReplicaState.READY, endpoint=it) for it in endpoints]
+        replicas = [
+            ReplicaStatus(id=f"replica-{endpoint}", state=ReplicaState.READY, endpoint=endpoint)
+            for endpoint in endpoints
+        ]
         groups = [GroupStatus(key=self._key, wanted=len(replicas), replicas=replicas)]
         status = AppStatus(phase=Phase.SERVING, generation=1, route=route, groups=groups)
         self._record = await self._store.update_status(APPS, "echo", status, self._record.version)
         await until(self._is_served)
 
-    async def publish_other(self, *endpoints: str) -> None:
-        """As another version, whose executors are others."""
+    async def publish_other_version(self, *endpoints: str) -> None:
+        """Replaces the version by one with another executor group."""
         route = Route(generation=1, spec=self._record.spec, shares=[1.0], endpoints={"another-group": list(endpoints)})
         status = AppStatus(phase=Phase.SERVING, generation=1, route=route)
         self._record = await self._store.update_status(APPS, "echo", status, self._record.version)
@@ -109,22 +112,23 @@ class Group:
     def refuse(self, endpoint: str) -> None:
         self._executors.states[endpoint].set_phase(pb.PHASE_LOADING)
 
-    def ask(self, text: str, *, timeout: float = 60, **fields: Any) -> asyncio.Task[httpx.Response]:
+    def send(self, text: str, *, timeout: float = 60, **fields: Any) -> asyncio.Task[httpx.Response]:
         return self._post({"text": text, **fields}, {"x-request-timeout": str(timeout)})
 
-    def listen(self, text: str, *, timeout: float = 60, **fields: Any) -> Listening:
+    def stream(self, text: str, *, timeout: float = 60, **fields: Any) -> EventStream:
         body, headers = {"text": text, **fields}, {"x-request-timeout": str(timeout), "accept": "text/event-stream"}
-        return Listening(self._gateway, body, headers)
+        return EventStream(self._gateway, body, headers)
 
     def _post(self, body: dict[str, Any], headers: dict[str, str]) -> asyncio.Task[httpx.Response]:
         return asyncio.create_task(self._gateway.post("/v1/apps/echo/invoke", json=body, headers=headers))
 
 
-class Listening:
-    """A request for a stream, and the events that have come."""
+class EventStream:
+    """A streaming request, and the events received so far."""
 
     def __init__(self, gateway: httpx.AsyncClient, body: dict[str, Any], headers: dict[str, str]) -> None:
         self.events: list[tuple[str, Any]] = []
+        """Name and data of each."""
         self._gateway = gateway
         self._reading = asyncio.create_task(self._read(body, headers))
 
@@ -153,20 +157,20 @@ class Listening:
         return await self._reading
 
 
-GroupOf = Callable[[str], Awaitable[Group]]
+GroupOf = Callable[[str], Awaitable[EchoGroup]]
 
 
 @pytest.fixture
 async def group_of(store: Store, gateway: httpx.AsyncClient, executors: EchoExecutors) -> AsyncIterator[GroupOf]:
-    async def create(source: str) -> Group:
-        return Group(store, gateway, executors, await store.create(APPS, "echo", AppSpec(source=source)))
+    async def create(source: str) -> EchoGroup:
+        return EchoGroup(store, gateway, executors, await store.create(APPS, "echo", AppSpec(source=source)))
 
     yield create
     unload_app("echo_of_the_failures_test")
 
 
 @pytest.fixture
-async def group(group_of: GroupOf) -> Group:
+async def group(group_of: GroupOf) -> EchoGroup:
     return await group_of(ECHO)
 
 
@@ -175,10 +179,10 @@ def error_of(response: httpx.Response) -> dict[str, Any]:
     return error
 
 
-async def test_a_request_without_output_is_answered_by_another_replica(group: Group) -> None:
+async def test_a_request_without_output_is_retried_on_another_replica(group: EchoGroup) -> None:
     dying, living = await group.add(), await group.add()
     await group.publish(dying)
-    request = group.ask("a b", seconds=1)
+    request = group.send("a b", seconds=1)
     await until(lambda: group.running(dying) == 1)
 
     await group.publish(dying, living)
@@ -187,10 +191,10 @@ async def test_a_request_without_output_is_answered_by_another_replica(group: Gr
     assert (await request).json()["text"] == "a b"
 
 
-async def test_a_request_waits_for_the_replacement_of_the_last_replica(group: Group) -> None:
+async def test_a_request_waits_for_the_replacement_of_the_last_replica(group: EchoGroup) -> None:
     dying = await group.add()
     await group.publish(dying)
-    request = group.ask("a b", seconds=1)
+    request = group.send("a b", seconds=1)
     await until(lambda: group.running(dying) == 1)
 
     await group.kill(dying)
@@ -199,21 +203,21 @@ async def test_a_request_waits_for_the_replacement_of_the_last_replica(group: Gr
     assert (await request).json()["text"] == "a b"
 
 
-async def test_a_request_that_comes_while_there_is_no_replica_waits_for_one(group: Group) -> None:
+async def test_a_request_waits_for_the_first_replica(group: EchoGroup) -> None:
     await group.publish()
-    request = group.ask("a b")
+    request = group.send("a b")
 
     await group.publish(await group.add())
 
     assert (await request).json()["text"] == "a b"
 
 
-async def test_a_request_that_kills_two_executors_is_given_up_and_not_to_be_sent_again(group: Group) -> None:
+async def test_a_request_that_kills_two_executors_fails_and_must_not_be_retried(group: EchoGroup) -> None:
     replicas = [await group.add() for _ in range(3)]
     request = None
     for replica in replicas[:2]:
         await group.publish(replica)
-        request = request or group.ask("poison", seconds=LONG)
+        request = request or group.send("a", seconds=LONG)
         await until(lambda replica=replica: group.running(replica) == 1)  # type: ignore[misc]
         await group.kill(replica)
     await group.publish(replicas[2])
@@ -225,11 +229,11 @@ async def test_a_request_that_kills_two_executors_is_given_up_and_not_to_be_sent
     assert group.running(replicas[2]) == 0
 
 
-async def test_one_death_under_several_invocations_of_a_request_is_one(group_of: GroupOf) -> None:
+async def test_a_death_under_several_invocations_of_a_request_counts_once(group_of: GroupOf) -> None:
     group = await group_of(EACH_WORD)
     dying, living = await group.add(), await group.add()
     await group.publish(dying)
-    request = group.ask("a b c d", seconds=1)
+    request = group.send("a b c d", seconds=1)
     await until(lambda: group.running(dying) == 4)
 
     await group.publish(dying, living)
@@ -238,13 +242,13 @@ async def test_one_death_under_several_invocations_of_a_request_is_one(group_of:
     assert (await request).json()["text"] == "a b c d"
 
 
-async def test_a_task_that_catches_the_deaths_of_executors_gets_no_more_of_them(group_of: GroupOf) -> None:
-    group = await group_of(STUBBORN)
+async def test_a_task_that_catches_the_errors_of_dead_executors_kills_no_more(group_of: GroupOf) -> None:
+    group = await group_of(CATCHING)
     replicas = [await group.add() for _ in range(3)]
     request = None
     for replica in replicas[:2]:
         await group.publish(replica)
-        request = request or group.ask("a b c", seconds=LONG)
+        request = request or group.send("a b c", seconds=LONG)
         await until(lambda replica=replica: group.running(replica) == 1)  # type: ignore[misc]
         await group.kill(replica)
     await group.publish(replicas[2])
@@ -254,40 +258,42 @@ async def test_a_task_that_catches_the_deaths_of_executors_gets_no_more_of_them(
     assert group.running(replicas[2]) == 0
 
 
-async def test_the_deaths_of_invocations_are_counted_when_their_replica_is_no_more(
-    group: Group, gateway: httpx.AsyncClient
+async def test_aborted_invocations_remain_in_the_metrics_after_their_replica_is_removed(
+    group: EchoGroup, gateway: httpx.AsyncClient
 ) -> None:
     dying, living = await group.add(), await group.add()
     await group.publish(dying)
-    request = group.ask("a", seconds=LONG)
+    request = group.send("a", seconds=LONG)
     await until(lambda: group.running(dying) == 1)
     await group.publish(dying, living)
     await group.kill(dying)
     await until(lambda: group.running(living) == 1)
 
-    async def told_of_it() -> list[str]:
+    async def series_of_replica() -> list[str]:
         lines = (await gateway.get("/metrics")).text.splitlines()
-        return [line for line in lines if f'replica="the-one-at-{dying}"' in line]
+        return [line for line in lines if f'replica="replica-{dying}"' in line]
 
-    async def it_is_gone() -> bool:
-        return not any(line.startswith("cornserve_gateway_invocations_running{") for line in await told_of_it())
+    async def is_removed() -> bool:
+        return not any(line.startswith("cornserve_gateway_invocations_running{") for line in await series_of_replica())
 
     await group.publish(living)
-    await until(it_is_gone)
+    await until(is_removed)
 
-    [deaths] = [line for line in await told_of_it() if 'code="ABORTED"' in line]
-    assert deaths.startswith("cornserve_gateway_invocations_total{")
-    assert deaths.endswith(" 1.0")
+    [aborted] = [line for line in await series_of_replica() if 'code="ABORTED"' in line]
+    assert aborted.startswith("cornserve_gateway_invocations_total{")
+    assert aborted.endswith(" 1.0")
     request.cancel()
 
 
-async def test_who_began_with_a_version_that_has_ended_need_not_wait(group: Group, store: Store) -> None:
+async def test_a_request_that_started_with_a_replaced_version_fails_at_once_when_its_executor_dies(
+    group: EchoGroup, store: Store
+) -> None:
     dying = await group.add()
     await group.publish(dying)
-    request = group.ask("a", seconds=LONG)
+    request = group.send("a", seconds=LONG)
     await until(lambda: group.running(dying) == 1)
 
-    await group.publish_other(await group.add())
+    await group.publish_other_version(await group.add())
     await group.kill(dying)
 
     response = await request
@@ -295,11 +301,11 @@ async def test_who_began_with_a_version_that_has_ended_need_not_wait(group: Grou
     assert "has been replaced: send it again" in error_of(response)["message"]
 
 
-async def test_a_started_stream_continues_exactly_where_its_task_allows_it(group: Group) -> None:
+async def test_a_started_stream_resumes_exactly_if_its_task_allows_it(group: EchoGroup) -> None:
     dying, living = await group.add(), await group.add()
     await group.publish(dying)
     words = [f"word{n}" for n in range(40)]
-    stream = group.listen(" ".join(words), seconds=2)
+    stream = group.stream(" ".join(words), seconds=2)
     await stream.first_item()
 
     await group.publish(dying, living)
@@ -310,10 +316,10 @@ async def test_a_started_stream_continues_exactly_where_its_task_allows_it(group
     assert stream.events[-1] == ("result", {"words": None, "text": " ".join(words), "words_sent": 40})
 
 
-async def test_other_started_streams_end_with_an_error_event(group: Group) -> None:
+async def test_a_started_stream_that_cannot_resume_ends_with_an_error_event(group: EchoGroup) -> None:
     dying, living = await group.add(), await group.add()
     await group.publish(dying)
-    stream = group.listen("a " * 1000, seconds=100, continues=False)
+    stream = group.stream("a " * 1000, seconds=100, continues=False)
     await stream.first_item()
 
     await group.publish(dying, living)
@@ -325,33 +331,33 @@ async def test_other_started_streams_end_with_an_error_event(group: Group) -> No
     assert group.running(living) == 0
 
 
-async def test_a_replica_that_refuses_costs_nothing(group: Group) -> None:
+async def test_invocations_that_a_replica_refuses_are_sent_to_another(group: EchoGroup) -> None:
     draining, living = await group.add(), await group.add()
     group.refuse(draining)
     await group.publish(draining, living)
 
-    responses = await asyncio.gather(*(group.ask(str(n)) for n in range(10)))
+    responses = await asyncio.gather(*(group.send(str(n)) for n in range(10)))
 
     assert [response.json()["text"] for response in responses] == [str(n) for n in range(10)]
 
 
-async def test_replicas_that_are_gone_are_passed_over(group: Group) -> None:
+async def test_dead_replicas_are_skipped(group: EchoGroup) -> None:
     dead, living = await group.add(), await group.add()
     await group.publish(dead, living)
     await group.kill(dead)
 
-    responses = await asyncio.gather(*(group.ask(str(n)) for n in range(10)))
+    responses = await asyncio.gather(*(group.send(str(n)) for n in range(10)))
 
     assert [response.status_code for response in responses] == [200] * 10
 
 
-async def test_the_deadline_ends_a_request_down_to_the_executor(group: Group) -> None:
+async def test_the_deadline_also_ends_the_invocation_at_the_executor(group: EchoGroup) -> None:
     replica = await group.add()
     await group.publish(replica)
 
     responses = (
-        await group.ask("a", seconds=LONG, timeout=0.2),
-        await group.listen("a", seconds=LONG, timeout=0.2).ended(),
+        await group.send("a", seconds=LONG, timeout=0.2),
+        await group.stream("a", seconds=LONG, timeout=0.2).ended(),
     )
 
     for response in responses:
@@ -359,20 +365,22 @@ async def test_the_deadline_ends_a_request_down_to_the_executor(group: Group) ->
     await until(lambda: group.running(replica) == 0)
 
 
-async def test_what_ends_by_its_deadline_is_counted_as_that(group: Group, gateway: httpx.AsyncClient) -> None:
+async def test_invocations_that_exceed_the_deadline_are_counted_with_its_code(
+    group: EchoGroup, gateway: httpx.AsyncClient
+) -> None:
     await group.publish(await group.add())
 
-    await group.ask("a", seconds=LONG, timeout=0.1)
+    await group.send("a", seconds=LONG, timeout=0.1)
 
     metrics = (await gateway.get("/metrics")).text
     assert 'code="DEADLINE_EXCEEDED"' in metrics
     assert 'code="CANCELLED"' not in metrics
 
 
-async def test_the_deadline_ends_a_started_stream_with_an_error_event(group: Group) -> None:
+async def test_the_deadline_ends_a_started_stream_with_an_error_event(group: EchoGroup) -> None:
     await group.publish(await group.add())
 
-    stream = group.listen("a " * 1000, seconds=100, timeout=1)
+    stream = group.stream("a " * 1000, seconds=100, timeout=1)
     response = await stream.ended()
 
     assert response.status_code == 200
@@ -381,17 +389,17 @@ async def test_the_deadline_ends_a_started_stream_with_an_error_event(group: Gro
     assert (name, event["error"]["code"]) == ("error", "deadline_exceeded")
 
 
-async def test_a_wait_for_a_replica_ends_with_the_deadline(group: Group) -> None:
+async def test_waiting_for_a_replica_ends_at_the_deadline(group: EchoGroup) -> None:
     await group.publish()
 
-    response = await group.ask("a", timeout=0.2)
+    response = await group.send("a", timeout=0.2)
 
     assert (response.status_code, error_of(response)["code"]) == (503, "unavailable")
     assert "no executor of EchoTask became ready" in error_of(response)["message"]
 
 
 @pytest.mark.parametrize("value", ["soon", "0", "-1", "nan", "inf", "1e9", "", "1_0"])
-async def test_a_wrong_deadline_is_refused(gateway: httpx.AsyncClient, group: Group, value: str) -> None:
+async def test_an_invalid_deadline_is_rejected(gateway: httpx.AsyncClient, group: EchoGroup, value: str) -> None:
     await group.publish(await group.add())
 
     response = await gateway.post("/v1/apps/echo/invoke", json={"text": "a"}, headers={"x-request-timeout": value})

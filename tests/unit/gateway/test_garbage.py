@@ -18,7 +18,7 @@ from cornserve.gateway.request.stream_buffer import StreamBuffer
 from cornserve.task.recording import Invocation, Recording
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.conftest import Deploy
-from tests.unit.gateway.metrics import says
+from tests.unit.gateway.metrics import exposes
 from tests.unit.gateway.pictures import data_url, picture
 from tests.unit.gateway.raw_http import post, raw
 from tests.unit.gateway.sources import ECHO, READER, SEER
@@ -134,7 +134,7 @@ async def test_a_client_that_leaves_as_soon_as_it_has_asked_leaves_none_either(
     async with raw(gateway) as connection:
         await connection.send(post("/v1/chat/completions", f"Content-Length: {len(body)}") + body)
 
-    await until(lambda: says(gateway, 'cornserve_gateway_requests_total{app="reader"'))
+    await until(lambda: exposes(gateway, 'cornserve_gateway_requests_total{app="reader"'))
     await _nothing_is_left_but(others)
 
 

@@ -14,7 +14,7 @@ from openai import AsyncOpenAI
 
 from cornserve.limits import MIB, Limits
 from tests.unit.gateway.conftest import Deploy
-from tests.unit.gateway.metrics import says
+from tests.unit.gateway.metrics import exposes
 from tests.unit.gateway.pictures import animated, claims, data_url, picture
 from tests.unit.gateway.sources import SEER
 from tests.unit.gateway.web import Web, answer, endless, redirect, silent, web
@@ -289,7 +289,7 @@ async def test_a_client_that_leaves_ends_what_is_fetched_for_it(
     asking.cancel()
 
     await until(lambda: site.open == 0)  # long before the minute of fetch_seconds is over
-    await until(lambda: says(gateway, "cornserve_gateway_http_requests_in_flight 0.0"))
+    await until(lambda: exposes(gateway, "cornserve_gateway_http_requests_in_flight 0.0"))
 
 
 async def test_the_requests_deadline_counts_while_images_are_fetched(gateway: httpx.AsyncClient, site: Web) -> None:
@@ -313,7 +313,7 @@ async def test_what_is_fetched_counts_as_memory_until_the_request_is_over(
 
     site.pages |= {"/": withholds_the_end, "/last": answer(big)}
     asking = [asyncio.create_task(gateway.post(CHAT, json=chat(*[part(site.url())] * 2))) for _ in range(2)]
-    await until(lambda: says(gateway, "cornserve_gateway_body_bytes 7.68"))
+    await until(lambda: exposes(gateway, "cornserve_gateway_body_bytes 7.68"))
 
     refused = await gateway.post(CHAT, json=chat(part(site.url("/last"))))
 
@@ -321,15 +321,15 @@ async def test_what_is_fetched_counts_as_memory_until_the_request_is_over(
     assert "limit bodies-mib=8, " in refused.json()["error"]["message"]
     for one in asking:
         one.cancel()
-    await until(lambda: says(gateway, "cornserve_gateway_body_bytes 0.0"))
+    await until(lambda: exposes(gateway, "cornserve_gateway_body_bytes 0.0"))
 
 
 async def test_images_are_counted(gateway: httpx.AsyncClient) -> None:
     await gateway.post(CHAT, json=chat(TEXT))
     await gateway.post(CHAT, json=chat(part(data_url(PNG)), part(data_url(PNG))))
 
-    assert await says(gateway, 'cornserve_gateway_images_total{app="seer"} 2.0')
-    assert await says(gateway, 'cornserve_gateway_image_load_seconds_count{app="seer"} 1.0')
+    assert await exposes(gateway, 'cornserve_gateway_images_total{app="seer"} 2.0')
+    assert await exposes(gateway, 'cornserve_gateway_image_load_seconds_count{app="seer"} 1.0')
 
 
 class TestPatience:

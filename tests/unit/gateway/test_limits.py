@@ -13,7 +13,7 @@ import pytest
 from cornserve.limits import MIB, Limits
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.conftest import Deploy
-from tests.unit.gateway.metrics import says
+from tests.unit.gateway.metrics import exposes
 from tests.unit.gateway.raw_http import post, raw
 from tests.unit.gateway.sources import ECHO, STEPS
 from tests.waiting import until
@@ -131,15 +131,15 @@ async def test_all_bodies_together_have_a_limit_and_make_room_when_they_end(
     async with raw(gateway) as one, raw(gateway) as two:
         for connection in (one, two):
             await connection.send(post(INVOKE, f"Content-Length: {MIB}") + body)
-        await until(lambda: says(gateway, "cornserve_gateway_body_bytes 2.097"))
+        await until(lambda: exposes(gateway, "cornserve_gateway_body_bytes 2.097"))
 
         refused = await gateway.post(INVOKE, content=body + b'"}')
 
         assert refused.status_code == 429
         assert "limit bodies-mib=2" in refused.json()["error"]["message"]
-        assert await says(gateway, 'cornserve_gateway_error_responses_total{code="overloaded",status="429"} 1.0')
+        assert await exposes(gateway, 'cornserve_gateway_error_responses_total{code="overloaded",status="429"} 1.0')
 
-    await until(lambda: says(gateway, "cornserve_gateway_body_bytes 0"))
+    await until(lambda: exposes(gateway, "cornserve_gateway_body_bytes 0"))
     assert (await gateway.post(INVOKE, content=body + b'"}')).status_code == 200
 
 
@@ -217,15 +217,15 @@ class TestAnswers:
         body = b'{"text": "%s"}' % (b"x" * 11 * MIB)
         async with raw(gateway) as connection:
             await connection.send(post(INVOKE, f"Content-Length: {len(body)}") + body)
-            await until(lambda: says(gateway, 'cornserve_gateway_requests_total{app="echo",status="200"} 1.0'))
-            assert await says(gateway, "cornserve_gateway_http_requests_in_flight 1.0")
+            await until(lambda: exposes(gateway, 'cornserve_gateway_requests_total{app="echo",status="200"} 1.0'))
+            assert await exposes(gateway, "cornserve_gateway_http_requests_in_flight 1.0")
 
             refused = await gateway.post(INVOKE, content=body)
 
             assert refused.status_code == 429
             assert "limit bodies-mib=20, " in refused.json()["error"]["message"]
             assert (await connection.answer()).status == 200
-            await until(lambda: says(gateway, "cornserve_gateway_body_bytes 0.0"))
+            await until(lambda: exposes(gateway, "cornserve_gateway_body_bytes 0.0"))
             assert (await gateway.post(INVOKE, content=body)).status_code == 200
 
     async def test_a_client_that_has_sent_much_and_leaves_ends_its_request(
@@ -238,7 +238,7 @@ class TestAnswers:
             await until(lambda: executors.running() == 1)
 
         await until(lambda: executors.running() == 0)
-        await until(lambda: says(gateway, "cornserve_gateway_body_bytes 0.0"))
+        await until(lambda: exposes(gateway, "cornserve_gateway_body_bytes 0.0"))
 
 
 class TestConnections:

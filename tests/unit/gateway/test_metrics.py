@@ -1,4 +1,4 @@
-"""What a gateway counts of the requests that it serves."""
+"""The gateway's metrics of requests and invocations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def samples(gateway: httpx.AsyncClient) -> dict[Sample, float]:
     }
 
 
-def of(name: str, **labels: str) -> Sample:
+def sample(name: str, **labels: str) -> Sample:
     return f"cornserve_gateway_{name}", frozenset(labels.items())
 
 
@@ -33,29 +33,29 @@ async def test_requests_are_counted_by_app_status_and_path(gateway: httpx.AsyncC
 
     counted = await samples(gateway)
 
-    assert counted[of("requests_total", app="echo", status="200")] == 2
-    assert counted[of("requests_total", app="echo", status="500")] == 1
-    assert counted[of("path_requests_total", app="echo", path="0")] == 3
-    assert counted[of("e2e_request_latency_seconds_count", app="echo")] == 3
-    assert counted[of("requests_running", app="echo")] == 0
-    assert counted[of("error_responses_total", status="500", code="internal")] == 1
+    assert counted[sample("requests_total", app="echo", status="200")] == 2
+    assert counted[sample("requests_total", app="echo", status="500")] == 1
+    assert counted[sample("path_requests_total", app="echo", path="0")] == 3
+    assert counted[sample("e2e_request_latency_seconds_count", app="echo")] == 3
+    assert counted[sample("requests_running", app="echo")] == 0
+    assert counted[sample("error_responses_total", status="500", code="internal")] == 1
 
 
-async def test_the_pieces_of_a_stream_are_timed(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
+async def test_the_chunks_of_a_stream_are_timed(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
     await deploy(CHAT)
     chat = {"model": "parrot", "stream": True, "messages": [{"role": "user", "content": "one two three four"}]}
     await gateway.post("/v1/chat/completions", json=chat)
 
     counted = await samples(gateway)
 
-    assert counted[of("time_to_first_token_seconds_count", app="parrot")] == 1
-    assert counted[of("inter_token_latency_seconds_count", app="parrot")] == 3
+    assert counted[sample("time_to_first_token_seconds_count", app="parrot")] == 1
+    assert counted[sample("inter_token_latency_seconds_count", app="parrot")] == 3
 
 
-async def test_names_that_clients_make_up_are_no_labels(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
+async def test_unknown_app_names_do_not_become_labels(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
     await deploy(ECHO)
-    refused = of("error_responses_total", status="404", code="model_not_found")
-    before = (await samples(gateway)).get(refused, 0)
+    unknown_model = sample("error_responses_total", status="404", code="model_not_found")
+    before = (await samples(gateway)).get(unknown_model, 0)
     for name in ("invented", "made-up"):
         await gateway.post(f"/v1/apps/{name}/invoke", json={"text": "a"})
         await gateway.get(f"/v1/{name}")
@@ -63,18 +63,20 @@ async def test_names_that_clients_make_up_are_no_labels(gateway: httpx.AsyncClie
     counted = await samples(gateway)
 
     assert not any("invented" in value or "made-up" in value for _, labels in counted for _, value in labels)
-    assert counted[refused] - before == 2
+    assert counted[unknown_model] - before == 2
 
 
-async def test_a_deleted_app_takes_its_series_along(gateway: httpx.AsyncClient, deploy: Deploy, store: Store) -> None:
+async def test_the_series_of_a_deleted_app_are_removed(
+    gateway: httpx.AsyncClient, deploy: Deploy, store: Store
+) -> None:
     await deploy(ECHO)
     await gateway.post("/v1/apps/echo/invoke", json={"text": "a"})
     await store.delete(APPS, "echo")
 
-    async def gone() -> bool:
+    async def is_removed() -> bool:
         return not any(("app", "echo") in labels for _, labels in await samples(gateway))
 
-    await until(gone)
+    await until(is_removed)
 
 
 async def test_invocations_are_counted_by_group_replica_and_code(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
@@ -90,8 +92,8 @@ async def test_invocations_are_counted_by_group_replica_and_code(gateway: httpx.
         if name == "cornserve_gateway_invocations_total"
     }
     assert {code: value for code, (_, value) in by_code.items()} == {"OK": 1, "INTERNAL": 1}
-    where = {name: value for name, value in by_code["OK"][0].items() if name != "code"}
-    assert where["group"].startswith("echo-")
-    assert counted[of("invocations_running", **where)] == 0
-    assert counted[of("invocation_seconds_count", **where)] == 2
-    assert 1 <= counted[of("dispatch_seconds_count", **where)] <= 2
+    labels = {name: value for name, value in by_code["OK"][0].items() if name != "code"}
+    assert labels["group"].startswith("echo-")
+    assert counted[sample("invocations_running", **labels)] == 0
+    assert counted[sample("invocation_seconds_count", **labels)] == 2
+    assert 1 <= counted[sample("dispatch_seconds_count", **labels)] <= 2

@@ -5,16 +5,16 @@ from cornserve.gateway.observe.scrape_targets import scrape_targets
 
 
 def group(key: str, *replicas: str) -> GroupStatus:
-    found = [ReplicaStatus(id=id, state=ReplicaState.READY, metrics=f"{id}:9000") for id in replicas]
-    return GroupStatus(key=key, wanted=len(found), replicas=found)
+    statuses = [ReplicaStatus(id=id, state=ReplicaState.READY, metrics=f"{id}:9000") for id in replicas]
+    return GroupStatus(key=key, wanted=len(statuses), replicas=statuses)
 
 
-def test_every_process_is_a_target_once() -> None:
+def test_each_process_is_one_target() -> None:
     apps = {"b": [group("encoder", "e"), group("llm", "l0", "l1")], "a": [group("llm", "l0", "l1")]}
 
     targets = scrape_targets("gateway:8000", "controller:9000", apps)
 
-    assert [(it.targets, it.labels) for it in targets] == [
+    assert [(target.targets, target.labels) for target in targets] == [
         (["gateway:8000"], {"component": "gateway"}),
         (["controller:9000"], {"component": "controller"}),
         (["e:9000"], {"component": "executor", "app": "b", "group": "encoder", "replica": "e"}),
@@ -23,9 +23,9 @@ def test_every_process_is_a_target_once() -> None:
     ]
 
 
-def test_a_replica_that_does_not_listen_yet_is_no_target() -> None:
+def test_a_starting_replica_is_not_a_target() -> None:
     starting = ReplicaStatus(id="r", state=ReplicaState.STARTING)
 
     targets = scrape_targets("gateway:8000", None, {"a": [GroupStatus(key="k", wanted=1, replicas=[starting])]})
 
-    assert [it.labels["component"] for it in targets] == ["gateway"]
+    assert [target.labels["component"] for target in targets] == ["gateway"]

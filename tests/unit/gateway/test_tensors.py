@@ -1,4 +1,4 @@
-"""What becomes of requests whose invocations hand tensors to each other, also when executors die (DESIGN §5, §7)."""
+"""Requests whose invocations transfer tensors to each other, also when executors die."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.unit.echo_executors import SLAB_BYTES, EchoExecutors
 from tests.waiting import until
 
 LONG = 1000.0
-"""Seconds: such an invocation ends only with its executor."""
+"""Seconds. Such an invocation ends only if it is cancelled or its executor dies."""
 
 POST = """
 from pydantic import BaseModel
@@ -34,7 +34,7 @@ class Letters(BaseModel):
     reading: float = 0
     nbytes: int = 0
     fail: str | None = None
-    one_by_one: bool = False
+    sequential: bool = False
     readers: int = 1
 
 class Post(Task[Letters, EchoResponse]):
@@ -49,8 +49,8 @@ class Post(Task[Letters, EchoResponse]):
                 NoteRequest(text=text, seconds=request.writing, nbytes=request.nbytes, fail=request.fail)
             )
             notes.append(note)
-            if request.one_by_one:
-                assert note.words  # a value: the next note is recorded when this one is there
+            if request.sequential:
+                assert note.words  # demands a value, so that the next note is recorded after this one is written
         read = ReadRequest(notes=[note.note for note in notes], seconds=request.reading)
         answers = [self.read.invoke(read) for _ in range(request.readers)]
         return EchoResponse(text=" | ".join(answer.text for answer in answers), words_sent=len(notes))
@@ -59,8 +59,8 @@ app = App(name="post", paths=[Post()])
 """
 
 
-class Post:
-    """The executors of the app: a test adds and kills them, and publishes their endpoints as the controller would."""
+class PostApp:
+    """The executors of the app. Tests add them, kill them, and publish their endpoints in place of a controller."""
 
     def __init__(self, store: Store, gateway: httpx.AsyncClient, executors: EchoExecutors, record: AppRecord) -> None:
         self._store = store
@@ -91,53 +91,53 @@ class Post:
         body = {"texts": texts, **fields}
         return asyncio.create_task(self._gateway.post("/v1/apps/post/invoke", json=body, headers=headers))
 
-    def held(self) -> float:
-        """Bytes of all slabs that are in use."""
+    def held_bytes(self) -> float:
+        """Returns the bytes of all slabs that tensors in use occupy."""
         return self.executors.total("cornserve_transport_slab_bytes", {"state": "held"})
 
 
 @pytest.fixture
-async def post(store: Store, gateway: httpx.AsyncClient, executors: EchoExecutors) -> AsyncIterator[Post]:
-    yield Post(store, gateway, executors, await store.create(APPS, "post", AppSpec(source=POST)))
+async def post(store: Store, gateway: httpx.AsyncClient, executors: EchoExecutors) -> AsyncIterator[PostApp]:
+    yield PostApp(store, gateway, executors, await store.create(APPS, "post", AppSpec(source=POST)))
     unload_app("post_of_the_tensors_test")
 
 
 @pytest.fixture
-async def served(post: Post) -> Post:
+async def served(post: PostApp) -> PostApp:
     await post.publish(writers=[await post.writer()], readers=[await post.reader()])
     return post
 
 
-async def test_tensors_go_from_executor_to_executor(served: Post) -> None:
+async def test_a_consumer_reads_the_tensors_of_its_producers(served: PostApp) -> None:
     response = await served.send("from here", "to there")
 
     assert response.json()["text"] == "from here to there"
-    await until(lambda: served.held() == 0)
+    await until(lambda: served.held_bytes() == 0)
 
 
-async def test_several_may_take_one_tensor(served: Post) -> None:
+async def test_a_tensor_may_have_several_consumers(served: PostApp) -> None:
     assert (await served.send("to all", readers=3)).json()["text"] == "to all | to all | to all"
-    await until(lambda: served.held() == 0)
+    await until(lambda: served.held_bytes() == 0)
 
 
-async def test_a_consumer_may_be_recorded_long_after_its_producers_have_ended(served: Post) -> None:
-    response = await served.send("early", "late", one_by_one=True)
+async def test_a_consumer_may_be_recorded_after_its_producers_have_completed(served: PostApp) -> None:
+    response = await served.send("early", "late", sequential=True)
 
     assert response.json()["text"] == "early late"
-    await until(lambda: served.held() == 0)
+    await until(lambda: served.held_bytes() == 0)
 
 
-async def test_tensors_are_kept_until_all_that_take_them_have_ended(served: Post, executors: EchoExecutors) -> None:
+async def test_cancelling_a_request_releases_its_tensors(served: PostApp, executors: EchoExecutors) -> None:
     sent = served.send("slowly", reading=LONG)
-    await until(lambda: served.held() > 0)
+    await until(lambda: served.held_bytes() > 0)
 
     sent.cancel()
 
-    await until(lambda: served.held() == 0)
+    await until(lambda: served.held_bytes() == 0)
     await until(lambda: executors.running() == 0)
 
 
-async def test_the_error_of_a_producer_is_that_of_its_consumer(served: Post, executors: EchoExecutors) -> None:
+async def test_a_consumer_fails_with_the_error_of_its_producer(served: PostApp, executors: EchoExecutors) -> None:
     response = await served.send("a", fail="out of ink", reading=LONG)
 
     assert response.status_code == 500
@@ -147,7 +147,7 @@ async def test_the_error_of_a_producer_is_that_of_its_consumer(served: Post, exe
     await until(lambda: executors.running() == 0)
 
 
-async def test_what_can_never_fit_is_refused_at_once(served: Post) -> None:
+async def test_a_tensor_larger_than_the_slab_is_rejected_at_once(served: PostApp) -> None:
     response = await served.send("a", nbytes=SLAB_BYTES)
 
     assert response.status_code == 400
@@ -155,7 +155,7 @@ async def test_what_can_never_fit_is_refused_at_once(served: Post) -> None:
     assert "invocation" not in response.json()["error"]["message"]
 
 
-async def test_requests_that_fill_the_slab_and_wait_for_more_do_not_block_each_other(served: Post) -> None:
+async def test_requests_that_fill_the_slab_and_wait_for_space_do_not_deadlock(served: PostApp) -> None:
     third = SLAB_BYTES // 7
     sent = [served.send(f"{index}", f"{index}", f"{index}", nbytes=third) for index in range(20)]
 
@@ -163,10 +163,10 @@ async def test_requests_that_fill_the_slab_and_wait_for_more_do_not_block_each_o
 
     assert [response.status_code for response in responses] == [200] * 20, responses[-1].text
     assert [response.json()["text"] for response in responses] == [f"{i} {i} {i}" for i in range(20)]
-    await until(lambda: served.held() == 0)
+    await until(lambda: served.held_bytes() == 0)
 
 
-async def test_what_one_request_has_made_is_made_by_all_replicas(post: Post) -> None:
+async def test_the_invocations_of_a_request_are_spread_over_all_replicas(post: PostApp) -> None:
     writers = [await post.writer() for _ in range(3)]
     await post.publish(writers=writers, readers=[await post.reader()])
 
@@ -177,59 +177,58 @@ async def test_what_one_request_has_made_is_made_by_all_replicas(post: Post) -> 
     await until(lambda: post.executors.running() == 0)
 
 
-async def test_a_reader_that_dies_is_replaced_and_its_tensors_are_still_there(post: Post) -> None:
-    writer, doomed, heir = await post.writer(), await post.reader(), await post.reader()
-    await post.publish(writers=[writer], readers=[doomed])
+async def test_a_consumer_that_dies_is_retried_with_the_same_tensors(post: PostApp) -> None:
+    writer, dying, replacement = await post.writer(), await post.reader(), await post.reader()
+    await post.publish(writers=[writer], readers=[dying])
     sent = post.send("again", reading=0.1)
-    await until(lambda: post.held() > 0)
+    await until(lambda: post.held_bytes() > 0)
 
-    await post.executors.kill(doomed)
-    await post.publish(writers=[writer], readers=[heir])
+    await post.executors.kill(dying)
+    await post.publish(writers=[writer], readers=[replacement])
 
     assert (await sent).json()["text"] == "again"
-    await until(lambda: post.held() == 0)
+    await until(lambda: post.held_bytes() == 0)
 
 
-async def test_a_writer_that_dies_writing_is_replaced(post: Post) -> None:
-    doomed, heir, reader = await post.writer(), await post.writer(), await post.reader()
-    await post.publish(writers=[doomed], readers=[reader])
+async def test_a_producer_that_dies_while_running_is_retried(post: PostApp) -> None:
+    dying, replacement, reader = await post.writer(), await post.writer(), await post.reader()
+    await post.publish(writers=[dying], readers=[reader])
     sent = post.send("once more", writing=0.3)
-    await until(lambda: post.executors.running(doomed) == 1)
+    await until(lambda: post.executors.running(dying) == 1)
 
-    await post.executors.kill(doomed)
-    await post.publish(writers=[heir], readers=[reader])
+    await post.executors.kill(dying)
+    await post.publish(writers=[replacement], readers=[reader])
 
     assert (await sent).json()["text"] == "once more"
 
 
-async def test_a_writer_that_dies_before_its_note_is_read_is_not_needed_alive(post: Post) -> None:
-    """Either its memory outlives it, or the note is written again."""
-    doomed, heir, slow = await post.writer(), await post.writer(), await post.writer()
+async def test_a_request_survives_a_producer_that_dies_before_its_tensor_is_read(post: PostApp) -> None:
+    """Either the shared memory outlives the producer, or the note is written again."""
+    dying, replacement, slow = await post.writer(), await post.writer(), await post.writer()
     reader = await post.reader()
-    await post.publish(writers=[doomed], readers=[reader])
-    sent = post.send("first", "second", one_by_one=True, writing=0.2)
-    await until(lambda: post.held() > 0)
+    await post.publish(writers=[dying], readers=[reader])
+    sent = post.send("first", "second", sequential=True, writing=0.2)
+    await until(lambda: post.held_bytes() > 0)
 
-    await post.executors.kill(doomed)
-    await post.publish(writers=[heir, slow], readers=[reader])
+    await post.executors.kill(dying)
+    await post.publish(writers=[replacement, slow], readers=[reader])
 
     assert (await sent).json()["text"] == "first second"
 
 
-async def test_a_request_without_a_living_writer_ends_by_its_deadline(post: Post) -> None:
-    doomed, reader = await post.writer(), await post.reader()
-    await post.publish(writers=[doomed], readers=[reader])
+async def test_a_request_without_a_producer_ends_at_its_deadline(post: PostApp) -> None:
+    dying, reader = await post.writer(), await post.reader()
+    await post.publish(writers=[dying], readers=[reader])
     sent = post.send("lost", writing=LONG, timeout=1)
-    await until(lambda: post.executors.running(doomed) == 1)
+    await until(lambda: post.executors.running(dying) == 1)
 
-    await post.executors.kill(doomed)
+    await post.executors.kill(dying)
 
     assert (await sent).status_code in (503, 504)
     await until(lambda: post.executors.running(reader) == 0)
 
 
-async def test_whoever_waits_for_a_writer_that_refuses_hears_of_the_next(post: Post) -> None:
-    """The reader was told to wait where nothing will ever be written."""
+async def test_consumers_of_an_invocation_that_a_replica_refuses_wait_for_the_next_attempt(post: PostApp) -> None:
     refusing, willing, reader = await post.writer(), await post.writer(), await post.reader()
     post.executors.states[refusing].set_phase(pb.PHASE_LOADING)
     await post.publish(writers=[refusing, willing], readers=[reader])
@@ -239,45 +238,50 @@ async def test_whoever_waits_for_a_writer_that_refuses_hears_of_the_next(post: P
     assert [response.json()["text"] for response in responses] == ["0", "1", "2", "3"]
 
 
-async def test_all_that_a_dead_writer_has_made_is_made_again_at_once(post: Post) -> None:
-    doomed, heir, slow, reader = await post.writer(), await post.writer(), await post.writer(), await post.reader()
-    await post.publish(writers=[doomed], readers=[reader])
+async def test_all_lost_tensors_of_a_dead_producer_are_produced_again_at_once(post: PostApp) -> None:
+    dying, replacement, slow, reader = (
+        await post.writer(),
+        await post.writer(),
+        await post.writer(),
+        await post.reader(),
+    )
+    await post.publish(writers=[dying], readers=[reader])
     texts = [f"{number}" for number in range(9)]
-    sent = post.send(*texts, one_by_one=True, writing=0.05)
-    await until(lambda: post.executors.total("cornserve_executor_invocations_total", {"code": "OK"}, doomed) >= 7)
+    sent = post.send(*texts, sequential=True, writing=0.05)
+    await until(lambda: post.executors.total("cornserve_executor_invocations_total", {"code": "OK"}, dying) >= 7)
 
-    await post.executors.kill(doomed)
-    await post.publish(writers=[heir, slow], readers=[reader])
+    await post.executors.kill(dying)
+    await post.publish(writers=[replacement, slow], readers=[reader])
 
     assert (await sent).json()["text"] == " ".join(texts)
 
 
-async def test_a_reader_starts_anew_as_soon_as_it_is_known_where_its_notes_are_written(
-    post: Post, monkeypatch: pytest.MonkeyPatch
+async def test_a_consumer_is_retried_as_soon_as_its_producers_have_replicas(
+    post: PostApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cornserve.gateway.request.dispatcher.RETRY_SECONDS", LONG)
-    doomed, heir, reader = await post.writer(), await post.writer(), await post.reader()
-    await post.publish(writers=[doomed], readers=[reader])
-    sent = post.send("kept", "lost", one_by_one=True, writing=0.5, timeout=30)
-    await until(lambda: post.executors.total("cornserve_executor_invocations_total", {"code": "OK"}, doomed) == 1)
+    dying, replacement, reader = await post.writer(), await post.writer(), await post.reader()
+    await post.publish(writers=[dying], readers=[reader])
+    sent = post.send("kept", "lost", sequential=True, writing=0.5, timeout=30)
+    await until(lambda: post.executors.total("cornserve_executor_invocations_total", {"code": "OK"}, dying) == 1)
 
-    await post.publish(writers=[doomed, heir], readers=[reader])
-    await until(lambda: post.executors.states[heir].callers == 1)
-    await post.executors.kill(doomed)
+    await post.publish(writers=[dying, replacement], readers=[reader])
+    await until(lambda: post.executors.states[replacement].callers == 1)
+    await post.executors.kill(dying)
 
     assert (await sent).json()["text"] == "kept lost"
 
 
-async def test_a_writer_that_is_scaled_away_keeps_its_notes_until_they_are_read(post: Post) -> None:
+async def test_a_draining_producer_retains_its_tensors_until_they_are_read(post: PostApp) -> None:
     leaving, staying, reader = await post.writer(), await post.writer(), await post.reader()
     await post.publish(writers=[leaving], readers=[reader])
     sent = post.send("kept", reading=1)
     await until(lambda: post.executors.running(reader) == 1 and post.executors.running(leaving) == 0)
 
     await post.publish(writers=[staying], readers=[reader])
-    await until(lambda: post.executors.states[staying].callers == 1)  # the gateway has the new route
+    await until(lambda: post.executors.states[staying].callers == 1)  # the gateway uses the new route
     (await post.send("another")).raise_for_status()
 
     assert (await sent).json()["text"] == "kept"
-    retries = "cornserve_executor_invocations_total"
-    assert post.executors.total(retries, {"code": "OK"}, staying) == 1, "only the other letter's"
+    completed = "cornserve_executor_invocations_total"
+    assert post.executors.total(completed, {"code": "OK"}, staying) == 1, "the first request's note was written again"

@@ -1,4 +1,4 @@
-"""However a request ends, it is counted once and leaves nothing behind."""
+"""Each request is counted once and leaves nothing behind, however it ends."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from tests.waiting import until
 Message = MutableMapping[str, Any]
 
 
-class Served(AppRegistry):
-    """One app, without a store."""
+class SingleAppRegistry(AppRegistry):
+    """Serves one app, without reading the store."""
 
-    def __init__(self, store: Store, deployed: ServedApp) -> None:
+    def __init__(self, store: Store, served: ServedApp) -> None:
         super().__init__(store, ReplicaPool(), GatewayMetrics())
-        self._served = {"echo": deployed}
+        self._served = {"echo": served}
 
 
 async def _no_logs(replica: str, lines: int) -> list[str]:
@@ -51,18 +51,17 @@ async def _no_logs(replica: str, lines: int) -> list[str]:
 @pytest.fixture
 def context(store: Store) -> Iterator[GatewayContext]:
     spec = AppSpec(source=ECHO)
-    app = load_app("echo", spec, "echo_of_the_serving_test")
+    app = load_app("echo", spec, "echo_of_the_request_handler_test")
     route = Route(generation=1, spec=spec, shares=[1.0], endpoints={})
-    deployed = ServedApp(app, "", "", route, 0, TypeAdapter(app.request_type), TypeAdapter(app.response_type))
-    apps = Served(store, deployed)
-    yield GatewayContext(
-        store, apps, ReplicaPool(), GatewayMetrics(), _no_logs, RequestAdmission(), ImageLoader(ImageFetcher(Limits()))
-    )
-    unload_app("echo_of_the_serving_test")
+    served = ServedApp(app, "", "", route, 0, TypeAdapter(app.request_type), TypeAdapter(app.response_type))
+    apps = SingleAppRegistry(store, served)
+    images = ImageLoader(ImageFetcher(Limits()))
+    yield GatewayContext(store, apps, ReplicaPool(), GatewayMetrics(), _no_logs, RequestAdmission(), images)
+    unload_app("echo_of_the_request_handler_test")
 
 
 def _counts(context: GatewayContext) -> tuple[float | None, float | None]:
-    """Running, and ended because the client left."""
+    """Returns the numbers of running requests and of requests whose client disconnected."""
     registry = context.metrics.registry
     return (
         registry.get_sample_value("cornserve_gateway_requests_running", {"app": "echo"}),
@@ -70,8 +69,8 @@ def _counts(context: GatewayContext) -> tuple[float | None, float | None]:
     )
 
 
-class Events:
-    """Gives one event if told to, then waits for ever."""
+class EndlessEvents:
+    """Yields one event if `first`, and then waits forever."""
 
     def __init__(self, *, first: bool) -> None:
         self.is_open = False
@@ -87,8 +86,8 @@ class Events:
             self.is_open = False
 
 
-class Client:
-    """Takes what it is sent, until it leaves."""
+class FakeClient:
+    """Records the messages sent to it."""
 
     def __init__(self) -> None:
         self.cancellation = RequestCancellation()
@@ -103,8 +102,8 @@ class Client:
 
 
 @pytest.mark.parametrize("first", [False, True])
-async def test_a_stream_that_is_cancelled_is_over(context: GatewayContext, first: bool) -> None:
-    events, client = Events(first=first), Client()
+async def test_a_cancelled_stream_is_closed_and_counted(context: GatewayContext, first: bool) -> None:
+    events, client = EndlessEvents(first=first), FakeClient()
     response = await RequestHandler(context, "echo", Request(client.scope)).stream(events)
     request = asyncio.create_task(response(client.scope, client.receive, client.send))
     await until(lambda: events.is_open)
@@ -118,8 +117,8 @@ async def test_a_stream_that_is_cancelled_is_over(context: GatewayContext, first
 
 
 @pytest.mark.parametrize("first", [False, True])
-async def test_a_stream_whose_client_leaves_is_over(context: GatewayContext, first: bool) -> None:
-    events, client = Events(first=first), Client()
+async def test_a_stream_whose_client_disconnects_is_closed_and_counted(context: GatewayContext, first: bool) -> None:
+    events, client = EndlessEvents(first=first), FakeClient()
     response = await RequestHandler(context, "echo", Request(client.scope)).stream(events)
     request = asyncio.create_task(response(client.scope, client.receive, client.send))
     await until(lambda: events.is_open)
@@ -132,47 +131,47 @@ async def test_a_stream_whose_client_leaves_is_over(context: GatewayContext, fir
     assert not events.is_open
 
 
-async def test_an_answer_whose_client_leaves_is_over(context: GatewayContext) -> None:
-    client = Client()
+async def test_a_response_whose_client_disconnects_is_cancelled_and_counted(context: GatewayContext) -> None:
+    client = FakeClient()
 
-    async def answer(session: Session) -> bytes:
+    async def create_body(session: Session) -> bytes:
         client.cancellation.cancel(client_disconnected())
         return await asyncio.Future()
 
     with pytest.raises(ApiError, match="the client disconnected"):
-        await RequestHandler(context, "echo", Request(client.scope)).respond(answer)
+        await RequestHandler(context, "echo", Request(client.scope)).respond(create_body)
 
     assert _counts(context) == (0, 1)
 
 
-async def test_a_request_that_runs_twice_has_arrived_once(
+async def test_a_request_that_runs_twice_has_one_arrival_time(
     context: GatewayContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arrivals: list[int] = []
 
-    class Watched(Session):
-        def __init__(self, *request: Any, arrived_us: int, **how: Any) -> None:
-            super().__init__(*request, arrived_us=arrived_us, **how)
+    class RecordingSession(Session):
+        def __init__(self, *request: Any, arrived_us: int, **options: Any) -> None:
+            super().__init__(*request, arrived_us=arrived_us, **options)
             arrivals.append(arrived_us)
 
-    monkeypatch.setattr("cornserve.gateway.endpoints.request_handler.Session", Watched)
+    monkeypatch.setattr("cornserve.gateway.endpoints.request_handler.Session", RecordingSession)
 
-    async def answer(session: Session) -> bytes:
+    async def create_body(session: Session) -> bytes:
         if len(arrivals) == 1:
-            raise StreamWantedError("only now")
+            raise StreamWantedError("requested late")
         return b"{}"
 
     before = time.time_ns() // 1000
-    serving = RequestHandler(context, "echo", Request(Client().scope))
+    handler = RequestHandler(context, "echo", Request(FakeClient().scope))
     after = time.time_ns() // 1000
     await asyncio.sleep(0.002)
-    await serving.respond(answer)
+    await handler.respond(create_body)
 
     assert arrivals == [arrivals[0]] * 2
     assert before <= arrivals[0] <= after
 
 
-async def test_merged_streams_that_are_left_early_are_over_at_once() -> None:
+async def test_closing_merged_streams_early_returns_at_once() -> None:
     async def items() -> AsyncGenerator[list[int], None]:
         for n in range(1000):
             yield [n]
@@ -185,7 +184,7 @@ async def test_merged_streams_that_are_left_early_are_over_at_once() -> None:
         await merged.aclose()
 
 
-async def test_merged_streams_give_every_item_and_the_error_of_one_ends_them() -> None:
+async def test_merged_streams_yield_every_item_and_the_error_of_one_ends_them() -> None:
     async def items() -> AsyncGenerator[list[int], None]:
         yield [0, 1]
         yield [2]
