@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""How long the planner takes, and how good its plans are beside what it is compared with.
+"""Measures the planner's solve times and the quality of its plans.
 
-* one cell of 64 GPUs: random problems that look like those of real models, with HiGHS and with CBC;
+* one cell of 64 GPUs: random problems that resemble those of real models, with HiGHS and with CBC;
 * the fewest GPUs for a rate, without cells;
-* all cells up to 64 GPUs for the models that are shipped;
+* all cells up to 64 GPUs for the shipped models;
 * mixtures for a million GPUs;
 * placements on nodes with a network between them;
-* the paper's greedy mixtures, and cells as such, beside the best.
+* the paper's greedy mixtures, and mixtures of cells, compared with the optimum.
 """
 
 from __future__ import annotations
@@ -67,10 +67,12 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--instances", type=int, default=20, help="random problems (default: %(default)s)")
-    parser.add_argument("--limit", type=float, default=60.0, help="seconds for each solve (default: %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="only shows that it runs")
-    parser.add_argument("--json", action="store_true", help="prints JSON instead of tables")
+    parser.add_argument("--instances", type=int, default=20, help="number of random problems (default: %(default)s)")
+    parser.add_argument(
+        "--limit", type=float, default=60.0, help="time limit of each solve in seconds (default: %(default)s)"
+    )
+    parser.add_argument("--quick", action="store_true", help="run a short version, as a smoke test")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     return parser.parse_args()
 
 
@@ -86,7 +88,7 @@ def _solves(title: str, rows: Sequence[SolveTimings]) -> Table:
 
 
 def _models(rows: Sequence[ModelCells]) -> Table:
-    table = table_of(("model",), ("types", "routes", "cells", "kept", "wall s", "CPU s"), "All cells of shipped models")
+    table = table_of(("model",), ("types", "paths", "cells", "kept", "wall s", "CPU s"), "All cells of shipped models")
     for row in rows:
         kept = ", ".join(map(str, row.kept))
         table.add_row(
@@ -104,11 +106,11 @@ def _mixtures(rows: Sequence[MixtureSpeed]) -> Table:
 
 
 def _placements(rows: Sequence[PlacementTimings]) -> Table:
-    numbers = ("nodes", "network", "placements", "as without", "proven", "worst gap", "wall s", "CPU s")
+    numbers = ("nodes", "network", "placements", "not slowed down", "proven", "worst gap", "wall s", "CPU s")
     table = table_of(("problem",), numbers, "Placements on nodes of 8 GPUs")
     for row in rows:
         table.add_row(
-            *(row.size, str(row.nodes), row.network, str(row.count), f"{row.unharmed} of {row.count}"),
+            *(row.size, str(row.nodes), row.network, str(row.count), f"{row.not_slowed} of {row.count}"),
             *(f"{row.proven} of {row.count}", f"{row.worst_gap:.2%}"),
             *(f"{timing.median:.1f} ({timing.longest:.1f})" for timing in (row.wall, row.cpu)),
         )
@@ -116,16 +118,14 @@ def _placements(rows: Sequence[PlacementTimings]) -> Table:
 
 
 def _quality(row: MixtureQuality) -> Table:
-    table = table_of(("mixtures for random rates",), ("",), "Beside the best")
+    table = table_of(("mixtures for random rates",), ("",), "Compared with the optimum")
     table.add_row("targets", str(row.targets))
-    table.add_row("where greedy takes more GPUs than needed", f"{row.worse:.1%}")
-    table.add_row("  how many more, on average and at most", f"{row.mean_excess:.2f}, {row.most_excess}")
+    table.add_row("greedy needs more GPUs than the optimum", f"{row.worse:.1%}")
+    table.add_row("  additional GPUs, mean and maximum", f"{row.mean_excess:.2f}, {row.most_excess}")
     table.add_row("  worst ratio", f"{row.worst_ratio:.2f}")
-    table.add_row("where greedy never ends, if cells that serve nothing are not dropped", f"{row.endless:.1%}")
-    table.add_row(
-        "GPUs of the best mixture over those of one plan without cells, on average", f"{row.mean_to_direct:.3f}"
-    )
-    table.add_row("  at most", f"{row.worst_to_direct:.2f}")
+    table.add_row("greedy does not terminate, if cells with rate 0 are kept", f"{row.non_terminating:.1%}")
+    table.add_row("GPUs of the best mixture / GPUs of one plan without cells, mean", f"{row.mean_to_direct:.3f}")
+    table.add_row("  maximum", f"{row.worst_to_direct:.2f}")
     return table
 
 

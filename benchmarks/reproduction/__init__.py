@@ -1,1 +1,1 @@
-"""What follows from the papers' own figures: `python -m benchmarks.reproduction` writes docs/reproduction.md."""
+"""Recomputes the papers' results from their inputs: `python -m benchmarks.reproduction` writes docs/reproduction.md."""

@@ -1,4 +1,4 @@
-"""What two kinds of GPUs save: [H] Equation 8."""
+"""The savings of two GPU types: [H] Equation 8."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def section() -> str:
         table_ratio=latency.vision_to_language,
         table_saving=cost_saving(latency.vision_to_language, CHEAP / DEAR),
         plans=table(
-            ["requests/s", "one kind: encoders + language models", "two kinds", "saved"], map(_plans, RATES), text=0
+            ["requests/s", "one type: encoders + language models", "two types", "saved"], map(_plans, RATES), text=0
         ),
         equal=1 - (38_000 / 3_156) / (64_000 / 3_886),
         own=(38_000 / 3_156) / (64_000 / 5_986) - 1,
@@ -28,7 +28,7 @@ def section() -> str:
 
 
 def problem(*encoders: str) -> PlanningProblem:
-    """A second of language, and `RATIO` seconds of encoding, on the GPUs named."""
+    """Returns a problem with one second of language and `RATIO` seconds of encoding per request, on the given GPUs."""
     prices = {"cheap": CHEAP, "dear": DEAR}
     options = [DeploymentOption(f"encoder on {gpu}", ("encoder",), gpu=gpu) for gpu in encoders]
     return PlanningProblem(

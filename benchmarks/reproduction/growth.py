@@ -1,4 +1,4 @@
-"""How a cell's rate grows when its GPUs double: Qwen3-Omni's 2.68 times [C §7.2, Figures 6b and 7]."""
+"""The growth of a cell's rate when its GPUs double: Qwen3-Omni's 2.68× [C §7.2, Figures 6b and 7]."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ EXAMPLE = PlanningProblem(
 
 
 def _best(gpus: int, printed: dict[str, int]) -> float:
-    """What the printed plan serves. Raises `AssertionError` if another one serves more."""
+    """Returns the rate of the printed plan. Raises `AssertionError` if another plan serves more."""
     rate = capacity(EXAMPLE, printed)[0]
     assert abs(rate - max_rate(EXAMPLE, Budget(gpus=gpus)).rate) < 1e-6
     return rate

@@ -16,7 +16,7 @@ GPUS = 16
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.45, 0.5, 0.55, 0.6, 0.62, 0.65, 0.7, 0.75, 0.8)
 STEP = 0.001
 VIA_ENCODERS = 0.675
-"""Of the requests, in [C §7.4]."""
+"""The share of images that encoders process in [C §7.4]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class HybridDeployment:
         return self.encoders + 2 * self.monoliths
 
     def rate(self, encoder: float, language: float) -> float:
-        """In units of a monolith's; closed form."""
+        """Returns the rate in units of a monolith's rate, in closed form."""
         helped = self.monoliths + self.encoders * encoder * (1 - language)
         return min(helped, self.monoliths / language)
 
@@ -51,14 +51,14 @@ def section() -> str:
 
 
 def best(encoder: float, language: float) -> HybridDeployment:
-    """Of those with the same rate, the one with fewest GPUs, then with fewest encoders."""
+    """Returns the deployment with the highest rate. Ties: fewest GPUs, then fewest encoders."""
     return max(
         ALL, key=lambda candidate: (round(candidate.rate(encoder, language), 9), -candidate.gpus, -candidate.encoders)
     )
 
 
 def solved(encoder: float, language: float) -> dict[str, int]:
-    """The same, by the solver."""
+    """Returns the solver's replicas."""
     return max_rate(problem(encoder, language), Budget(gpus=GPUS)).replicas
 
 
@@ -75,7 +75,7 @@ def problem(encoder: float, language: float) -> PlanningProblem:
 
 @cache
 def _encoder_range(language: float) -> tuple[float, float] | None:
-    """The rates of an encoder for which 4 + 6 is best: from 2/φ on, 3 encoders keep 6 monoliths as busy."""
+    """Returns the encoder rates for which 4 + 6 is best. From 2/φ on, 3 encoders are enough for 6 monoliths."""
     most = math.ceil(2 / language / STEP)
     fitting = [index * STEP for index in range(1, most + 1) if best(index * STEP, language) == PRINTED]
     return (fitting[0], fitting[-1]) if fitting else None
@@ -99,7 +99,7 @@ def _gains(language: float) -> tuple[float, float]:
 
 
 def _check(language: float, low: float, high: float) -> None:
-    """Raises `AssertionError` if the solver says otherwise than the closed form."""
+    """Raises `AssertionError` if the solver contradicts the closed form."""
     for encoder, is_best in (((low + high) / 2, True), (low - 5 * STEP, False), (high + 5 * STEP, False)):
         served = capacity(problem(encoder, language), {"encoder": 4, "monolith": 6})[0]
         most = max_rate(problem(encoder, language), Budget(gpus=GPUS))
@@ -109,8 +109,10 @@ def _check(language: float, low: float, high: float) -> None:
 
 
 def _with_share(share: float) -> tuple[float, float, float]:
-    """The language model's lowest and highest share of time for which 4 + 6 is best while the encoders, always busy,
-    take `share` of the images; and the best gain."""
+    """Returns the minimum and maximum φ for which 4 + 6 is best, and the highest gain.
+
+    The encoders are fully used and process `share` of the images.
+    """
     found = []
     for index in range(1, 10_000):
         language = index / 10_000

@@ -1,4 +1,4 @@
-"""Qwen-Image: why its monolith is not taken apart [C §7.3.3]."""
+"""Qwen-Image: why the monolith is best [C §7.3.3]."""
 
 from __future__ import annotations
 

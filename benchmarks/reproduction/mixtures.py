@@ -1,4 +1,4 @@
-"""Where the paper's greedy mixtures [C Algorithm 2] are not the best, or never come to an end."""
+"""Cases in which the paper's greedy mixtures [C Algorithm 2] are not optimal or do not terminate."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _row(cells: tuple[tuple[int, float], ...], rate: float) -> list[object]:
         counts = greedy(kept, rate)
         taken = [_counts(counts), sum(gpus * count for gpus, count in counts.items())]
     except GreedyLoopError:
-        taken = ["never ends", "–"]
+        taken = ["does not terminate", "–"]
     return [named, f"{rate:g}", *taken, _counts(dict(best.counts)), best.gpus]
 
 

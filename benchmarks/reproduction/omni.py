@@ -1,4 +1,4 @@
-"""Qwen2.5-Omni: the plans that follow from [C Table 1], and which inputs lead to those of [C §7.2]."""
+"""Qwen2.5-Omni: the plans that follow from [C Table 1], and the inputs from which those of [C §7.2] would follow."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ _ALONE = ("image_encoder", "video_encoder", "audio_encoder", "llm", G)
 
 @cache
 def published(monolith: float = 1.0) -> PlanningProblem:
-    """With [C Table 1], and executors of several components that take `monolith` or 1 times their components' time."""
+    """Returns the problem of [C Table 1], where a monolith takes `monolith` times the sum of its components' times.
+
+    Other executors with several components take the sum of their components' times.
+    """
     return load_inputs("qwen2.5-omni-7b", factors={"encoders": 1.0, EL: 1.0, MONOLITH: monolith}).problem
 
 
@@ -64,7 +67,7 @@ def _best(problem: PlanningProblem, gpus: int) -> tuple[Mapping[str, int], float
 
 
 def _seconds(problem: PlanningProblem, option: str) -> float:
-    """Of an option for a mean request, where encoders, EL or single components are all apart."""
+    """Returns the seconds of an option for the mean request, with EL or all single components as separate executors."""
     options = [EL, G] if option == EL else _ALONE
     paths = problem.restricted_to(options).paths
     return sum(problem.shares[path.type] * path.seconds.get(option, 0.0) for path in paths)
@@ -97,7 +100,7 @@ def _gain(factor: float, gpus: int) -> tuple[Mapping[str, int], float]:
 
 
 def _factor_for(gpus: int) -> float:
-    """The monolith's α at which the plan gains what is printed, by bisection: the gain grows with it."""
+    """Returns the monolith's α at which the plan has the printed gain, by bisection: the gain increases with α."""
     low, high = 1.0, 10.0
     while high - low > 1e-3:
         middle = (low + high) / 2

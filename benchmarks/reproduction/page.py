@@ -1,4 +1,4 @@
-"""The page as a whole."""
+"""Combines the sections of the page."""
 
 from __future__ import annotations
 

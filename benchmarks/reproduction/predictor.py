@@ -1,4 +1,4 @@
-"""How far off the roofline predictor is."""
+"""The error of the roofline predictor."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ def section() -> str:
         for row, fit in zip(accuracy(found), accuracy(calibrated(found)), strict=True)
     ]
     return prose("predictor").format(
-        kinds=table(["", "figures", "off by", "worst", "calibrated", "worst"], kinds),
+        kinds=table(["", "values", "error", "worst", "calibrated", "worst"], kinds),
         table_1=table(
-            ["", "published", "predicted", "off by", "of the peak"],
+            ["", "published", "predicted", "error", "of the peak"],
             [_row(row) for row in found if "Table 1" in row.source],
         ),
     )
 
 
 def _row(row: PredictionComparison) -> list[object]:
-    off = max(row.ratio, 1 / row.ratio)
+    error = max(row.ratio, 1 / row.ratio)
     what = f"{row.model}, {row.what}"
     return [
         what,
         f"{row.published:.3f}",
         f"{row.predicted:.3f}",
-        f"{off:.1f}×",
+        f"{error:.1f}×",
         f"{row.utilisation:.0%}",
     ]

@@ -1,4 +1,4 @@
-"""What a cut of a model moves: [H] Tables 2 and 3, and Theorem 1."""
+"""The bytes at each cut of a model: [H] Tables 2 and 3, and Theorem 1."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MIB, MB = 2**20, 1e6
 
 
 class CutRow(NamedTuple):
-    """As printed: MB of keys and values and of embeddings, R with all heads, and R."""
+    """A printed row: MB of keys and values and of embeddings, R with all heads, and R."""
 
     name: str
     model: str
@@ -46,7 +46,7 @@ def section() -> str:
         qwen_kv=qwen.kv_bytes / MIB,
         qwen_ratio=qwen.value,
         models=table(
-            ["model", *(name for what in COLUMNS for name in (f"{what}: printed", "here"))],
+            ["model", *(name for what in COLUMNS for name in (f"{what}: printed", "computed"))],
             map(_row, PRINTED),
         ),
     )
@@ -61,6 +61,6 @@ def _ratio(row: CutRow) -> TransferRatio:
 
 
 def _row(row: CutRow) -> list[object]:
-    here = _ratio(row)
-    sizes = [row.kv, f"{here.kv_bytes / MIB:.0f}", row.embedding, f"{here.embedding_bytes / MIB:.1f}"]
-    return [row.name, *sizes, row.all_heads, f"{here.with_all_heads:.1f}", row.ratio, f"{here.value:.1f}"]
+    computed = _ratio(row)
+    sizes = [row.kv, f"{computed.kv_bytes / MIB:.0f}", row.embedding, f"{computed.embedding_bytes / MIB:.1f}"]
+    return [row.name, *sizes, row.all_heads, f"{computed.with_all_heads:.1f}", row.ratio, f"{computed.value:.1f}"]

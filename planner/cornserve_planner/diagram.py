@@ -1,4 +1,4 @@
-"""Builds the diagram of a plan: its executor graphs, and a chart of throughput against GPUs."""
+"""Builds the diagram of a plan: its executor graphs, and a chart of throughput by number of GPUs."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def draw_plan(result: PlanResult, file: Path) -> None:
 
 def graph_diagram(graph: ExecutorGraph, problem: PlanningProblem, plan: Plan, count: int = 1) -> GraphDiagram:
     """Builds the diagram of the options that a plan uses and the request rates between them."""
-    busy = utilisation(problem, plan)
+    used = utilisation(problem, plan)
     boxes = {REQUESTS: DiagramBox(REQUESTS, [f"{plan.rate:.3g}/s"], 0.0)}
     for name, replicas in plan.replicas.items():
         gpus = problem.option[name].gpus
         boxes[name] = DiagramBox(
-            name, [f"{replicas} × {gpus} GPU{'s' * (gpus != 1)}", f"{busy[name]:.0%} busy"], busy[name]
+            name, [f"{replicas} × {gpus} GPU{'s' * (gpus != 1)}", f"{used[name]:.0%} used"], used[name]
         )
     rates: dict[DiagramEdge, float] = {}
     for edge, rate in _edges(graph, problem, plan):
@@ -64,7 +64,7 @@ def rate_chart(problem: PlanningProblem, cells: tuple[Cell, ...]) -> RateChart:
     ]
     monoliths = [(float(gpus), _monoliths(problem, gpus)) for gpus in range(smallest, most + 1)]
     curves += [ChartCurve("monoliths", monoliths)] if any(rate for _, rate in monoliths) else []
-    return RateChart("Throughput against GPUs", curves)
+    return RateChart("Throughput by number of GPUs", curves)
 
 
 def _monoliths(problem: PlanningProblem, gpus: int) -> float:

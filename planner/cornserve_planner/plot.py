@@ -1,4 +1,4 @@
-"""Draws the diagram with matplotlib: executor graphs, and throughput against GPUs.
+"""Draws the diagram with matplotlib: executor graphs, and throughput by number of GPUs.
 
 This is the only module that imports matplotlib. `diagram.py` computes the contents.
 """
@@ -180,9 +180,9 @@ def _draw_arrow(axes: Any, points: Sequence[Point], rate: float, share: float) -
     )
 
 
-def _draw_rates(axes: Any, picture: RateChart) -> None:
-    axes.set_title(picture.title, loc="left", color=INK, fontweight="bold")
-    for curve, color in zip(picture.curves, LINES, strict=False):
+def _draw_rates(axes: Any, chart: RateChart) -> None:
+    axes.set_title(chart.title, loc="left", color=INK, fontweight="bold")
+    for curve, color in zip(chart.curves, LINES, strict=False):
         gpus, rates = zip(*curve.points, strict=True)
         shape = {"ls": "none", "marker": "o", "ms": 5} if curve.marks_only else {"lw": 1.6, "drawstyle": "steps-post"}
         axes.plot(gpus, rates, label=curve.label, color=color, **shape)

@@ -1,10 +1,10 @@
-"""Writes the profiles that the planner ships: what [C] and [H] print, and predictions for the rest.
+"""Writes the shipped profiles: values that [C] and [H] print, and predictions for the others.
 
 python scripts/planner_data/profiles.py
 
-Published rates stay as printed. What is not printed is predicted, and says how: options that run several components
-take the sum of their components' times (no interference, α = 1 in [C Algorithm 3]); a language model on two GPUs takes
-its published time on one, scaled by the roofline; prefill and decode share that time as the roofline does.
+Published rates are not changed. Each predicted value states its method. Options with several components take the sum of
+their components' times (no interference, α = 1 in [C Algorithm 3]). A language model on two GPUs takes its published
+time on one GPU, scaled by the roofline. Prefill and decode divide that time in the ratio of the roofline.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ STARTUP: dict[str, dict[str, float | tuple[float, float]]] = {
     "qwen-image": {"llm": (124.8, 93.5), "generator": 40.9},
     "qwen3-omni-30b-a3b": {"encoder": 25.3, "llm": (212.6, 139.4), "talker": (145.5, 137.9), "generator": 49.5},
 }
-"""Seconds; of language models without and with compiled kernels kept."""
+"""Seconds; for language models, without and with cached compiled kernels."""
 
 
 def main() -> None:
@@ -93,14 +93,14 @@ def omni() -> ModelProfile:
         for option, parts in together.items()
     ]
     note = (
-        "Rates of single components on one A100 as printed; of options that run several, none are. How long the speech "
-        "is that the audio generator makes is not said."
+        "Rates of single components on one A100 as printed. The rates of options with several components, and the "
+        "duration of the audio generator's speech, are not published."
     )
     return ModelProfile(model=model, note=note, options=(*singles, *colocated))
 
 
 def vision(model: str) -> ModelProfile:
-    """A language model with a vision encoder: encoders on one GPU, whatever has the language model on two."""
+    """Returns the profile of a language model with a vision encoder: encoders on one GPU, other options on two."""
     rates = RATES[model]
     decoder = ARCHITECTURES[model].decoder()
     prompt = 600 + 10_000 + TEXT
@@ -131,8 +131,8 @@ def vision(model: str) -> ModelProfile:
 
     encoders = ("image_encoder", "video_encoder")
     note = (
-        "Rates of single components on one A100 as printed; of a language model on two GPUs, of its phases, and of "
-        "options that run several components, none are."
+        "Rates of single components on one A100 as printed. The rates of a language model on two GPUs, of its phases, "
+        "and of options with several components are not published."
     )
     return ModelProfile(
         model=model,
@@ -160,8 +160,9 @@ def vision(model: str) -> ModelProfile:
 
 
 NOTES = {
-    "internvl3-38b": " The rate of videos cannot be of 10,000 tokens: InternViT-6B would exceed the peak of an A100. "
-    "That of images is rather of the 13 tiles of 1920 × 1080, which make 3,328 tokens, than of 600 tokens."
+    "internvl3-38b": " The rate of videos cannot belong to 10,000 tokens: InternViT-6B would exceed the peak of an "
+    "A100. The rate of images more likely belongs to the 13 tiles (3,328 tokens) of a 1920 × 1080 image than to 600 "
+    "tokens."
 }
 
 
@@ -173,7 +174,7 @@ def qwen_image() -> ModelProfile:
     generator_weights = size(dit.parameters * 2)
     return ModelProfile(
         model=model,
-        note="Rates of the components on one A100 as printed; the monolith's is not.",
+        note="Rates of the components on one A100 as printed. The monolith's rate is not published.",
         options=(
             OptionProfile(
                 option="llm",
@@ -226,7 +227,7 @@ def omni_3() -> ModelProfile:
     language = 1 / generate_seconds(found.decoder(), prompt, OUTPUT, TWO)
     return ModelProfile(
         model=model,
-        note="No rates of its components are published. Talker and vocoder have none at all: profile them.",
+        note="The rates of its components are not published. Talker and vocoder have no predictions: profile them.",
         options=(
             OptionProfile(option="encoders", gpu=GPU, throughput=towers, **startup(model, "encoder")),
             OptionProfile(
@@ -249,7 +250,7 @@ def omni_3() -> ModelProfile:
 
 
 def llava() -> ModelProfile:
-    """[H Table 6]: a batch of 128, encoded on two RTX 4090, then prefilled and decoded on two A100."""
+    """Returns the profile of [H Table 6]: a batch of 128, encoded on two RTX 4090, decoded on two A100."""
     model = "llava-1.5-7b"
     batch, gpus = 128, 2
     encoding, language = 6.82, 1.24 + 9.35

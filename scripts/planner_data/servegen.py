@@ -2,12 +2,13 @@
 
 python scripts/planner_data/servegen.py DIRECTORY
 
-DIRECTORY: `data/multimodal/mm-image` of https://github.com/alibaba/ServeGen (Apache License 2.0), whose files are
-`chunk-N-trace.csv` (600 s a line: start, requests/s, CV, family and its parameters) and `chunk-N-dataset.json` (for
-each window of 6 h: how often each value of each field occurs).
+DIRECTORY: `data/multimodal/mm-image` of https://github.com/alibaba/ServeGen (Apache License 2.0). It contains
+`chunk-N-trace.csv` (one row for every 600 s: start, requests/s, CV, family and its parameters) and
+`chunk-N-dataset.json` (for each window of 6 h, the frequencies of the values of each field).
 
-Rates and CVs keep four digits. A field with up to 32 values keeps them; else its values are put in 32 bins, finer in
-the upper tail, and each bin is represented by its mean: the field's mean stays, quantiles move within a bin.
+Rates and CVs are rounded to four digits. Fields with up to 32 values are kept. The values of other fields are put in 32
+bins, which are finer in the upper tail. The mean of a bin represents it, so that the mean of the field is unchanged and
+quantiles move within a bin.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 python scripts/planner_data/streamwise.py DIRECTORY
 
-DIRECTORY: `paper/data` of https://github.com/Azure/realtimevideogen (MIT; Copyright (c) Microsoft Corporation), of
-which flux.csv, wan-a100.csv, wan-h100.csv, wan-h200.csv and wan-batching.csv are read. Repeated runs become their
-median; warm-up runs, runs that did not report all steps, and lines that are no measurements are left out.
+DIRECTORY: `paper/data` of https://github.com/Azure/realtimevideogen (MIT; Copyright (c) Microsoft Corporation). The
+script reads flux.csv, wan-a100.csv, wan-h100.csv, wan-h200.csv and wan-batching.csv. It replaces repeated runs by their
+median, and skips warm-up runs, runs that did not report all steps, and rows that are not measurements.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ OUT = Path(__file__).parents[2] / "planner/cornserve_planner/profiles/data/model
 GPUS = {"NVIDIA A100-SXM4-80GB": "A100-80GB", "NVIDIA H100 80GB HBM3": "H100", "NVIDIA H200": "H200"}
 SOURCE = "StreamWise {} (https://github.com/Azure/realtimevideogen, MIT), median of the runs"
 NOTE = (
-    "Measured by StreamWise; several GPUs share a request's sequence (Ulysses), so these are no figures of tensor "
+    "Measured by StreamWise. Several GPUs share a request's sequence (Ulysses), so the values do not apply to tensor "
     "parallelism."
 )
 STEPS = {"flux": 20, "wan": 10}
 
 Row = dict[str, str]
 Curves = dict[tuple[str, str, int, str, str], dict[int, list[float]]]
-"""Seconds of the runs, by batch size; by option, GPU, number of GPUs, requests and file."""
+"""Seconds of the runs by batch size, for each option, GPU type, number of GPUs, requests and file."""
 
 
 def main(directory: Path) -> None:
@@ -46,13 +46,13 @@ def main(directory: Path) -> None:
     wan: Curves = defaultdict(lambda: defaultdict(list))
     for file, gpu in (("wan-a100.csv", "A100-80GB"), ("wan-h100.csv", "H100"), ("wan-h200.csv", "H200")):
         for row in _rows(directory / file):
-            _take_wan(wan, row, gpu, file, 1)
+            _add_wan_run(wan, row, gpu, file, 1)
     for row in _rows(directory / "wan-batching.csv"):
-        _take_wan(wan, row, GPUS[row["hw"]], "wan-batching.csv", int(row["batch_size"]))
+        _add_wan_run(wan, row, GPUS[row["hw"]], "wan-batching.csv", int(row["batch_size"]))
     _write("wan2.1-i2v-14b", wan)
 
 
-def _take_wan(curves: Curves, row: Row, gpu: str, file: str, batch: int) -> None:
+def _add_wan_run(curves: Curves, row: Row, gpu: str, file: str, batch: int) -> None:
     if int(row["sampling_steps"]) == STEPS["wan"] and int(row["frames"]) in (21, 41, 81):
         requests = f"{row['width']} × {row['height']}, {row['frames']} frames, {row['sampling_steps']} steps"
         key = (gpu, int(row["world_size"]), requests, file)

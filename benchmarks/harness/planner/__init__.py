@@ -1,1 +1,1 @@
-"""What `benchmarks/planner.py` measures on, and how."""
+"""The measurements of `benchmarks/planner.py`."""

@@ -1,4 +1,4 @@
-"""How good mixtures of cells are, beside the paper's greedy ones and beside plans without cells."""
+"""Compares mixtures of cells with the paper's greedy mixtures and with plans without cells."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from cornserve_planner.solve.milp import min_gpus
 
 LARGEST = 32
 MOST = 2.0
-"""Targets are spread evenly up to so many times what the largest cell serves."""
+"""Targets are spread evenly up to this multiple of the largest cell's rate."""
 DIRECT = 3
-"""Targets of each problem that are planned without cells, too."""
+"""The number of targets of each problem that are also planned without cells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +25,17 @@ class MixtureQuality:
     targets: int
     worse: float
     mean_excess: float
-    """GPUs, where greedy takes more than needed."""
+    """Mean number of additional GPUs, where greedy needs more."""
     most_excess: int
     worst_ratio: float
-    endless: float
+    non_terminating: float
     direct_targets: int
     mean_to_direct: float
     worst_to_direct: float
 
 
 def mixtures(instances: int, targets: int) -> MixtureQuality:
-    excess, ratios, endless, direct = [], [], 0, []
+    excess, ratios, non_terminating, direct = [], [], 0, []
     for seed in range(100, 100 + instances):
         problem = random_problem(seed, OMNI)
         cells = solve_cells(problem, LARGEST)
@@ -44,8 +44,8 @@ def mixtures(instances: int, targets: int) -> MixtureQuality:
             best, taken = fewest_gpus(cells, rate).gpus, _gpus(greedy(efficient_cells(cells), rate))
             excess.append(taken - best)
             ratios.append(taken / best)
-            endless += _never_ends([cells[0], *efficient_cells(cells[1:])], rate)
-        direct += [_beside_direct(problem, cells, rate) for rate in rates[:DIRECT]]
+            non_terminating += _does_not_terminate([cells[0], *efficient_cells(cells[1:])], rate)
+        direct += [_ratio_to_direct(problem, cells, rate) for rate in rates[:DIRECT]]
     worse = [more for more in excess if more]
     return MixtureQuality(
         targets=len(excess),
@@ -53,7 +53,7 @@ def mixtures(instances: int, targets: int) -> MixtureQuality:
         mean_excess=statistics.fmean(worse) if worse else 0.0,
         most_excess=max(excess),
         worst_ratio=max(ratios),
-        endless=endless / len(excess),
+        non_terminating=non_terminating / len(excess),
         direct_targets=len(direct),
         mean_to_direct=statistics.fmean(direct),
         worst_to_direct=max(direct),
@@ -65,7 +65,7 @@ def _targets(seed: int, cells: tuple[Cell, ...], count: int) -> list[float]:
     return [rng.uniform(0.02, MOST) * cells[-1].rate for _ in range(count)]
 
 
-def _beside_direct(problem: PlanningProblem, cells: tuple[Cell, ...], rate: float) -> float:
+def _ratio_to_direct(problem: PlanningProblem, cells: tuple[Cell, ...], rate: float) -> float:
     return fewest_gpus(cells, rate).gpus / min_gpus(problem, rate).gpus
 
 
@@ -73,7 +73,7 @@ def _gpus(counts: dict[int, int]) -> int:
     return sum(gpus * count for gpus, count in counts.items())
 
 
-def _never_ends(cells: list[Cell], rate: float) -> bool:
+def _does_not_terminate(cells: list[Cell], rate: float) -> bool:
     try:
         greedy(cells, rate)
     except GreedyLoopError:

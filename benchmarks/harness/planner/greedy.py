@@ -1,4 +1,4 @@
-"""[C Algorithm 2], as it is printed, to compare with."""
+"""[C Algorithm 2] as printed, for comparison."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from cornserve_planner.cells import Cell
 
 
 class GreedyLoopError(Exception):
-    """The algorithm takes a cell that serves nothing, for ever."""
+    """The algorithm adds a cell with rate 0 forever."""
 
 
 def greedy(cells: Iterable[Cell], rate: float) -> dict[int, int]:
-    """The largest cell that does not exceed what is missing, again and again; the smallest where none does.
+    """Repeatedly adds the largest cell that does not exceed the missing rate, or else the smallest cell.
 
     Args:
-        cells: those that Algorithm 1 keeps. It keeps the smallest even if that serves nothing.
+        cells: the cells that Algorithm 1 keeps, which always include the smallest, even with rate 0.
     """
     sizes = sorted((cell.gpus, Fraction(cell.rate)) for cell in cells)
     missing, counts = Fraction(rate), dict[int, int]()

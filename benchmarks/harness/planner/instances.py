@@ -1,10 +1,10 @@
-"""Random planning problems that look like those of real models.
+"""Random planning problems that resemble those of real models.
 
-Components in a chain, of which a request type needs the language model and some others; options that run one component,
-all, or a random set; for each type some of the ways to divide its components among options, those with the fewest
-executors always among them. Components differ by two orders of magnitude in seconds, as in [C Table 1]; colocated ones
-take 0.85 to 1.3 times the sum of their seconds (α of [C Algorithm 3]); some options take two GPUs, and are 2^0.9 times
-as fast.
+The components form a chain. Each request type needs the language model and some other components. Options run one
+component, all components, or a random set. For each type, some ways to divide its components among options are paths,
+always including the one with the fewest executors. Times of components differ by two orders of magnitude, as in
+[C Table 1]. Colocated components take 0.85 to 1.3 times the sum of their times (α of [C Algorithm 3]). Some options use
+two GPUs and are 2^0.9 times as fast.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def random_problem(seed: int, size: ProblemSize) -> PlanningProblem:
 
 
 def random_traffic(seed: int, problem: PlanningProblem) -> Mapping[tuple[str, str], float]:
-    """Bytes that a request sends from one option to another: embeddings of an image, of a video, or a KV cache."""
+    """Returns the bytes that a request sends from one option to another: embeddings of an image or a video, or a KV
+    cache."""
     rng = random.Random(seed)
     return {
         edge: rng.choice((4.5e6, 50e6, 350e6))
@@ -94,7 +95,7 @@ def _types(rng: random.Random, size: ProblemSize) -> list[tuple[int, ...]]:
 
 
 def _splits(needed: Sequence[int], options: Sequence[frozenset[int]]) -> Iterator[_Split]:
-    """The ways to run components in their order, each option at most once."""
+    """Yields the ways to run components in order, each option at most once."""
     if not needed:
         yield ()
         return

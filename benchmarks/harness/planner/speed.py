@@ -1,4 +1,4 @@
-"""How long plans take."""
+"""Measures solve times."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ from cornserve_planner.solve.solver import SolverEngine, SolverSettings
 T = TypeVar("T")
 
 SIZES = (MULTIMODAL_LLM, OMNI, LARGE)
-A_MILLION = 1_000_000
+MILLION_GPUS = 1_000_000
 SCARCE = 2e6
-"""Bytes per second of a link for each request per second: less than most edges would send over it."""
+"""Bytes per second of a link for each request per second: less than most edges need."""
 
 
 @dataclass(frozen=True, slots=True)
-class SolveTiming:
-    """Seconds."""
+class SecondsSummary:
+    """Median and maximum, in seconds."""
 
     median: float
     longest: float
 
     @classmethod
-    def of(cls, seconds: Iterable[float]) -> SolveTiming:
+    def from_seconds(cls, seconds: Iterable[float]) -> SecondsSummary:
         seconds = list(seconds)
         return cls(statistics.median(seconds), max(seconds))
 
@@ -58,9 +58,9 @@ class SolveTimings:
     size: str
     engine: str
     count: int
-    wall: SolveTiming
-    cpu: SolveTiming
-    """Of this process and its children: CBC is one."""
+    wall: SecondsSummary
+    cpu: SecondsSummary
+    """CPU time of this process and its children, which include CBC."""
     proven: int
     worst_gap: float
 
@@ -90,16 +90,16 @@ class PlacementTimings:
     nodes: int
     network: str
     count: int
-    unharmed: int
-    """Where the network costs nothing."""
+    not_slowed: int
+    """The number of placements that the network does not slow down."""
     proven: int
     worst_gap: float
-    wall: SolveTiming
-    cpu: SolveTiming
+    wall: SecondsSummary
+    cpu: SecondsSummary
 
 
 def cells(instances: int, gpus: int, limit: float) -> list[SolveTimings]:
-    """The most that so many GPUs serve."""
+    """Measures the maximum rate of a number of GPUs."""
     return [
         _solves(
             size.name, engine, [partial(_most, problem, gpus, SolverSettings(engine, limit)) for problem in problems]
@@ -111,7 +111,7 @@ def cells(instances: int, gpus: int, limit: float) -> list[SolveTimings]:
 
 
 def rates(instances: int, gpus: int, limit: float) -> list[SolveTimings]:
-    """The fewest GPUs for half of what so many serve, in one program without cells."""
+    """Measures the fewest GPUs for half of the rate of a number of GPUs, in one program without cells."""
     rows = []
     for size in SIZES:
         problems = [random_problem(seed, size) for seed in range(instances)]
@@ -124,7 +124,7 @@ def rates(instances: int, gpus: int, limit: float) -> list[SolveTimings]:
 
 
 def placements(instances: int, nodes: Iterable[int], limit: float) -> list[PlacementTimings]:
-    """On nodes of 8 GPUs with 400 Gbit/s between them, as in [C §7.1], and with so little that it binds."""
+    """Measures placements on nodes of 8 GPUs with 400 Gbit/s between them [C §7.1], and with a scarce network."""
     return [
         _placement(size, count, network, instances, limit)
         for size in (OMNI, LARGE)
@@ -134,14 +134,14 @@ def placements(instances: int, nodes: Iterable[int], limit: float) -> list[Place
 
 
 def shipped(largest: int, limit: float) -> list[ModelCells]:
-    """Those whose profile and workload come with the planner."""
+    """Measures the models with a shipped profile and workload."""
     return [_model_cells(inputs, largest, limit) for name in shipped_models() if (inputs := _load(name)) is not None]
 
 
 def mixtures() -> list[MixtureSpeed]:
-    """Of the cells of a random problem."""
+    """Measures mixtures of the cells of a random problem."""
     found = solve_cells(random_problem(0, OMNI), 64)
-    most, seconds = _fastest(lambda: mixture.most_requests(found, A_MILLION))
+    most, seconds = _fastest(lambda: mixture.most_requests(found, MILLION_GPUS))
     fewest, more = _fastest(lambda: mixture.fewest_gpus(found, 0.999 * most.rate))
     rows = [("most requests on a million GPUs", most, seconds), ("fewest GPUs for 99.9 % of that", fewest, more)]
     return [MixtureSpeed(what, found.gpus, found.counts, taken * 1e6) for what, found, taken in rows]
@@ -157,8 +157,8 @@ def _solves(size: str, engine: SolverEngine, jobs: Sequence[Callable[[], Plan]])
         size=size,
         engine=engine,
         count=len(runs),
-        wall=SolveTiming.of(wall for _, wall, _ in runs),
-        cpu=SolveTiming.of(cpu for _, _, cpu in runs),
+        wall=SecondsSummary.from_seconds(wall for _, wall, _ in runs),
+        cpu=SecondsSummary.from_seconds(cpu for _, _, cpu in runs),
         proven=sum(plan.proven for plan, _, _ in runs),
         worst_gap=max(plan.gap for plan, _, _ in runs),
     )
@@ -181,16 +181,16 @@ def _placement(size: ProblemSize, nodes: int, network: str, instances: int, limi
         nodes=nodes,
         network=network,
         count=instances,
-        unharmed=sum(placement.plan.rate >= placement.unconstrained * (1 - 1e-6) for placement in placed),
+        not_slowed=sum(placement.plan.rate >= placement.unconstrained * (1 - 1e-6) for placement in placed),
         proven=sum(placement.plan.proven for placement in placed),
         worst_gap=max(placement.plan.gap for placement in placed),
-        wall=SolveTiming.of(wall for _, wall, _ in runs),
-        cpu=SolveTiming.of(cpu for _, _, cpu in runs),
+        wall=SecondsSummary.from_seconds(wall for _, wall, _ in runs),
+        cpu=SecondsSummary.from_seconds(cpu for _, _, cpu in runs),
     )
 
 
 def _load(model: str) -> PlanInputs | None:
-    """None where no profile is published that is complete."""
+    """Returns None if the shipped profile is incomplete."""
     try:
         return load_inputs(model)
     except InvalidInputError:
@@ -209,7 +209,7 @@ def _traffic(sizes: Mapping[tuple[str, str], float], path: RequestPath) -> Mappi
 
 
 def _timed(work: Callable[[], T]) -> tuple[T, float, float]:
-    """Its result, and seconds of wall and CPU."""
+    """Returns the result, the wall time and the CPU time in seconds."""
     wall, cpu = time.perf_counter(), _cpu()
     result = work()
     return result, time.perf_counter() - wall, _cpu() - cpu

@@ -165,17 +165,17 @@ def test_a_plan_is_drawn(files: list[str], tmp_path: Path, name: str) -> None:
     if drawn.suffix == ".svg":
         text = drawn.read_text()
         assert ">requests<" in text
-        assert "Throughput against GPUs" in text
+        assert "Throughput by number of GPUs" in text
     else:
         assert drawn.read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_same_plan_gives_the_same_picture(files: list[str], tmp_path: Path) -> None:
-    pictures = [tmp_path / "a.svg", tmp_path / "b.svg"]
-    for picture in pictures:
-        run(*files, "--gpus", "2", "--plot", str(picture))
+def test_the_same_plan_gives_the_same_diagram(files: list[str], tmp_path: Path) -> None:
+    drawn = [tmp_path / "a.svg", tmp_path / "b.svg"]
+    for file in drawn:
+        run(*files, "--gpus", "2", "--plot", str(file))
 
-    assert pictures[0].read_bytes() == pictures[1].read_bytes()
+    assert drawn[0].read_bytes() == drawn[1].read_bytes()
 
 
 @pytest.mark.parametrize(

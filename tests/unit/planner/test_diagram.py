@@ -19,18 +19,18 @@ def test_arrows_carry_what_paths_do() -> None:
     inputs = load_inputs("qwen2.5-omni-7b")
     apart = ["image_encoder", "video_encoder", "audio_encoder", "llm", "audio_generator"]
     plan = max_rate(inputs.problem.restricted_to(apart), Budget(gpus=12))
-    picture = graph_diagram(inputs.graph, inputs.problem, plan, count=3)
+    diagram = graph_diagram(inputs.graph, inputs.problem, plan, count=3)
 
-    assert picture.boxes.keys() == {REQUESTS, *plan.replicas}
-    assert {end for edge in picture.rates for end in edge} == picture.boxes.keys()
+    assert diagram.boxes.keys() == {REQUESTS, *plan.replicas}
+    assert {end for edge in diagram.rates for end in edge} == diagram.boxes.keys()
     images = sum(entry.rate for entry in plan.rates)  # every request has one
-    assert picture.rates[REQUESTS, "image_encoder"] == pytest.approx(images)
-    assert picture.rates["image_encoder", "llm"] == pytest.approx(images)
-    assert picture.rates[REQUESTS, "video_encoder"] == pytest.approx(images / 2)
-    assert picture.rates["llm", "audio_generator"] == pytest.approx(images / 5)
-    assert (REQUESTS, "llm") not in picture.rates
-    assert picture.title.startswith("3 × ")
-    assert max(box.utilisation for box in picture.boxes.values()) == pytest.approx(1)
+    assert diagram.rates[REQUESTS, "image_encoder"] == pytest.approx(images)
+    assert diagram.rates["image_encoder", "llm"] == pytest.approx(images)
+    assert diagram.rates[REQUESTS, "video_encoder"] == pytest.approx(images / 2)
+    assert diagram.rates["llm", "audio_generator"] == pytest.approx(images / 5)
+    assert (REQUESTS, "llm") not in diagram.rates
+    assert diagram.title.startswith("3 × ")
+    assert max(box.utilisation for box in diagram.boxes.values()) == pytest.approx(1)
 
 
 LOOP = ModelDocument.parse(
@@ -49,17 +49,17 @@ paths: [[AC, B, AC, CD]]
 def test_a_path_that_comes_back_to_an_option_is_drawn(tmp_path: Path) -> None:
     graph = LOOP.graph()
     problem = PlanningProblem.from_graph(graph, {RequestType("all", frozenset("abcd")): 1.0}, lambda kind, step: 1.0)
-    picture = graph_diagram(graph, problem, max_rate(problem, Budget(gpus=4)))
-    draw(tmp_path / "loop.svg", [picture])
+    diagram = graph_diagram(graph, problem, max_rate(problem, Budget(gpus=4)))
+    draw(tmp_path / "loop.svg", [diagram])
 
-    assert picture.rates.keys() == {(REQUESTS, "AC"), ("AC", "B"), ("B", "AC"), ("AC", "CD")}
-    assert (tmp_path / "loop.svg").read_text().count(">1/s</text>") == len(picture.rates) + len([REQUESTS])
+    assert diagram.rates.keys() == {(REQUESTS, "AC"), ("AC", "B"), ("B", "AC"), ("AC", "CD")}
+    assert (tmp_path / "loop.svg").read_text().count(">1/s</text>") == len(diagram.rates) + len([REQUESTS])
 
 
 def test_mixtures_lie_on_or_above_cells_and_monoliths_are_beside_them() -> None:
     problem = load_inputs("qwen2.5-omni-7b", factors={"monolith": 3.0}).problem
-    picture = rate_chart(problem, solve_cells(problem, 4))
-    cells, mixtures, monoliths = picture.curves
+    chart = rate_chart(problem, solve_cells(problem, 4))
+    cells, mixtures, monoliths = chart.curves
     at = dict(mixtures.points)
 
     assert [gpus for gpus, _ in mixtures.points] == list(range(1, 9))
