@@ -42,7 +42,7 @@ MAX_SOURCE_BYTES = 200_000
 """The maximum size of an app's source as JSON. Its record contains the source twice, in the spec and in the route."""
 
 LOAD_SECONDS = 50.0
-"""How long the import of an app may take. The timeout of clients is a little longer."""
+"""The timeout for importing an app. The timeout of clients is a little longer."""
 
 KEEPALIVE_SECONDS = 2.0
 """The longest pause in an event stream. Clients regard a longer one as a lost connection."""

@@ -15,10 +15,10 @@ from cornserve.gateway.http.connection import HttpConnection
 from cornserve.limits import Limits
 
 GRACE_SECONDS = 10
-"""How long a stopping gateway waits for requests in flight before it cancels them."""
+"""The time that a stopping gateway waits for requests in flight before it cancels them."""
 
 CANCEL_SECONDS = 2
-"""How long cancelled requests may take to send their errors."""
+"""The time that cancelled requests have to send their errors."""
 
 BACKLOG = 4096
 """The length of the listen queue. The operating system may allow less."""

@@ -36,7 +36,7 @@ _HEADERS = {
 class FetchedImage(NamedTuple):
     content: bytes
     media_type: str
-    """From the server; "" if it sends none."""
+    """The type from the server's response, or ""."""
 
 
 class ImageFetcher:

@@ -28,7 +28,7 @@ class ImageSlot:
     parts: list[Any]
     index: int
     path: str
-    """For messages: `messages[0].content[1]`."""
+    """The path of the part in the request, such as `messages[0].content[1]`."""
 
     @property
     def url(self) -> str:

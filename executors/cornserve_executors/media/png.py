@@ -12,7 +12,7 @@ from cornserve.png import SIGNATURE, read_chunks
 
 _PIXELS = b"IDAT"
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
-"""By color type."""
+"""The number of channels by color type."""
 _PASSES = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
 """Adam7's passes: first column, first row, column step, row step (PNG specification, section 8.2)."""
 _STEP_BYTES = 1 << 20

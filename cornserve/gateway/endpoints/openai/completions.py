@@ -44,7 +44,7 @@ class TextCompletionRequest(CompletionRequest, GenerationRequest):
 
     prompt: Prompts  # type: ignore[assignment]
     best_of: Annotated[int, Field(ge=1)] | None = None
-    """Only the value of `n`: all generated choices are returned."""
+    """Must equal `n`: all generated choices are returned."""
 
     @model_validator(mode="after")
     def _check_choices(self) -> Self:
@@ -113,7 +113,7 @@ class CompletionHandler:
         self._chunk_head = to_json(chunk)[:-1] + b',"choices":'
         """The JSON that all chunks begin with."""
         self._offsets: dict[int, int] = {}
-        """By choice, the offset of the next token in the text."""
+        """The offset of the next token in the text of each choice."""
 
     def _invoke(self, path: Task[Any, Any]) -> list[ChatResponse]:
         return [reject_unused(path, request) for request in self._requests]

@@ -20,7 +20,7 @@ class Model(BaseModel):
     owned_by: str = "cornserve"
     uid: str
     generation: int
-    """With `uid`, identifies the version of the app that this gateway has loaded."""
+    """The version of the app `uid` that this gateway has loaded."""
 
 
 class ModelList(BaseModel):

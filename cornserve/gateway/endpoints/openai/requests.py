@@ -67,9 +67,9 @@ class GenerationRequest(OpenAIRequest):
     stream: bool = False
     stream_options: StreamOptions | None = None
     return_token_ids: bool = False
-    """As in vLLM: choices and chunks also contain their token ids."""
+    """Whether choices and chunks contain their token ids, as in vLLM."""
     store: Literal[False] | None = None
-    """Only `false`: responses are not stored."""
+    """Must be `false`: responses are not stored."""
     metadata: Annotated[dict[str, str], MaxLen(16)] | None = None
     """Accepted and not used: OpenAI stores it with the response."""
     service_tier: Literal["auto", "default"] | None = None

@@ -1,4 +1,4 @@
-"""How chats and completions read a `ChatResponse`.
+"""Functions with which chats and completions read a `ChatResponse`.
 
 These functions run as part of the task: each waits for the values that it reads.
 """
