@@ -59,7 +59,10 @@ def bench(
         typer.Option("--request", help="Send native requests: a JSON file, or a JSON Lines file (.jsonl)."),
     ] = None,
     max_tokens: Annotated[
-        int, typer.Option("--max-tokens", min=0, help="Most tokens of a chat response. 0: the default of the app.")
+        int,
+        typer.Option(
+            "--max-tokens", min=0, help="Maximum number of tokens in a chat response. 0: the default of the app."
+        ),
     ] = 64,
     ignore_eos: Annotated[
         bool, typer.Option("--ignore-eos", help="Generate exactly --max-tokens tokens per chat.")

@@ -27,7 +27,9 @@ def chat(
         typer.Argument(metavar="[QUESTION]", help="Answer this question and exit. By default, start a conversation."),
     ] = None,
     system: Annotated[str | None, typer.Option("--system", help="System message.")] = None,
-    max_tokens: Annotated[int | None, typer.Option("--max-tokens", min=1, help="Most tokens of a response.")] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option("--max-tokens", min=1, help="Maximum number of tokens in a response.")
+    ] = None,
     temperature: Annotated[
         float | None, typer.Option("--temperature", min=0, max=2, help="Sampling temperature. 0: greedy.")
     ] = None,

@@ -43,7 +43,7 @@ class AppWatch:
         self._app = app
         self._seen_version = -1
         self._unreachable: Deadline | None = None
-        """When an unreachable gateway is given up. None: it is reachable."""
+        """The deadline for an unreachable gateway to return. None: the gateway is reachable."""
 
     def call(self) -> ApiCall:
         """Returns the call that opens an event stream. Raises `WaitTimeoutError`."""

@@ -15,10 +15,10 @@ ROOT = Path(__file__).parents[2]
     ["cornserve/gateway", "cornserve/transport", "executors/cornserve_executors", "planner/cornserve_planner"],
 )
 def test_a_package_readme_lists_exactly_the_files_of_the_package(package: str) -> None:
-    folder = ROOT / package
-    rows = [line.split("|")[1] for line in (folder / "README.md").read_text().splitlines() if line.startswith("| `")]
-    named = {folder / name for row in rows for name in re.findall("`(.+?)`", row)}
-    files = {file for file in folder.rglob("*.py") if file.name != "__init__.py"}
+    directory = ROOT / package
+    rows = [line.split("|")[1] for line in (directory / "README.md").read_text().splitlines() if line.startswith("| `")]
+    named = {directory / name for row in rows for name in re.findall("`(.+?)`", row)}
+    files = {file for file in directory.rglob("*.py") if file.name != "__init__.py"}
 
     assert {path for path in named if not path.exists()} == set()
     assert {file for file in files if not named & {file, *file.parents}} == set()

@@ -96,14 +96,14 @@ def test_references_inside_other_types_are_rejected_when_the_task_is_defined() -
 
     with pytest.raises(DefinitionError, match=r"Bad.tensors .* must be a field of its own"):
 
-        class Make(UnitTask[ShoutRequest, Bad]):
+        class MakeHidden(UnitTask[ShoutRequest, Bad]):
             executor = "make"
 
 
 def test_a_unit_task_must_return_an_output() -> None:
     with pytest.raises(DefinitionError, match=r"must return a cornserve.Output, not ShoutRequest"):
 
-        class Make(UnitTask[ShoutRequest, ShoutRequest]):  # type: ignore[type-var]
+        class MakeRequest(UnitTask[ShoutRequest, ShoutRequest]):  # type: ignore[type-var]
             executor = "make"
 
 
@@ -143,8 +143,8 @@ def test_an_app_with_an_untyped_unit_task_is_rejected() -> None:
 
 
 def test_an_app_without_unit_tasks_is_rejected() -> None:
-    class Nothing(Task[str, str]):
+    class EmptyTask(Task[str, str]):
         pass
 
     with pytest.raises(DefinitionError, match="has no unit task"):
-        App(name="a", paths=[Nothing()]).executor_specs()
+        App(name="a", paths=[EmptyTask()]).executor_specs()

@@ -111,8 +111,8 @@ def test_a_stream_cannot_be_iterated_inside_invoke() -> None:
         record(lambda: list(shout.invoke(ShoutRequest(text="a")).words))
 
 
-class Holder(BaseModel):
-    said: ShoutOutput
+class OutputHolder(BaseModel):
+    output: ShoutOutput
 
 
 class Verdict(BaseModel):
@@ -279,7 +279,7 @@ def test_reading_a_value_of_a_failed_invocation_raises_its_error() -> None:
 
 
 @pytest.mark.parametrize(
-    "use", [lambda output: output.model_dump_json(), lambda output: Holder(said=output).model_dump_json()]
+    "use", [lambda output: output.model_dump_json(), lambda output: OutputHolder(output=output).model_dump_json()]
 )
 def test_a_failure_is_not_hidden_by_pydantic(use: Callable[[ShoutOutput], object]) -> None:
     _, recording = record(lambda: use(shout.invoke(ShoutRequest(text="a"))))
