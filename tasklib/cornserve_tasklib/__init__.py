@@ -1,4 +1,4 @@
-"""Unit tasks, composite tasks and model families that come with Cornserve."""
+"""The task library: unit tasks, composite tasks and model families that come with Cornserve."""
 
 from cornserve_tasklib.chat import ChatRequest
 from cornserve_tasklib.completion import CompletionRequest

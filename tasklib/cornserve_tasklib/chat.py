@@ -1,4 +1,4 @@
-"""Chat: what a language model is asked, with the names of OpenAI's API."""
+"""Chat requests, with the field names of OpenAI's API."""
 
 from __future__ import annotations
 
@@ -17,46 +17,49 @@ from cornserve_tasklib.tools import NamedToolChoice, ResponseFormat, ToolChoice,
 RESERVED = frozenset(
     {"add_generation_prompt", "chat_template", "continue_final_message", "documents", "messages", "tokenize", "tools"}
 )
-"""What templates are given anyway."""
+"""Template variables that a request cannot set."""
 
 
 class ChatRequest(SamplingRequest):
-    """A conversation, and how to go on with it.
+    """A conversation for a language model to continue.
 
     ChatRequest.ask("What is the capital of France?", max_tokens=16)
     """
 
     messages: Annotated[list[ChatMessage], MinLen(1), MaxLen(4096)]
+    """The messages of the conversation."""
     max_tokens: Annotated[int, Ge(1)] | None = None
-    """At most so many tokens are generated; by default, as many as the model's context holds."""
+    """The maximum number of generated tokens. By default, generation is limited by the model's context length."""
     max_completion_tokens: Annotated[int, Ge(1)] | None = None
-    """The newer name of `max_tokens`."""
+    """OpenAI's newer name of `max_tokens`."""
     logprobs: bool = False
-    """Whether each token comes with its logarithmic probability."""
+    """Whether the response includes the log probability of each token."""
     top_logprobs: Annotated[int, Ge(0), Le(20)] = 0
-    """And with those of so many likeliest tokens."""
+    """The number of likeliest tokens whose log probabilities are included at each position. Requires `logprobs`."""
     tools: Annotated[Tools, MinLen(1)] | None = None
+    """The functions that the model may call. Requires a `tool_parser` of the task."""
     tool_choice: ToolChoice | None = None
-    """By default "auto" where there are tools."""
+    """One of "none", "auto" and "required", or the function to call. Defaults to "auto" if the request has tools."""
     parallel_tool_calls: bool = True
-    """Whether the model may ask for several calls at once."""
+    """Whether the model may call several functions in a response."""
     response_format: ResponseFormat | None = None
+    """The format of the generated text."""
     chat_template_kwargs: Annotated[dict[str, Any], MaxLen(64)] | None = None
-    """Further variables of the model's template."""
+    """Further variables of the model's chat template."""
     add_generation_prompt: bool = True
-    """Whether the template opens an answer."""
+    """Whether the chat template starts a new assistant message."""
     continue_final_message: bool = False
-    """Goes on with the last message instead of answering it."""
+    """Whether the model continues the last message. Requires `add_generation_prompt=False`."""
 
     @field_validator("chat_template_kwargs")
     @classmethod
-    def _none_is_reserved(cls, variables: dict[str, Any] | None) -> dict[str, Any] | None:
+    def _check_reserved_variables(cls, variables: dict[str, Any] | None) -> dict[str, Any] | None:
         if reserved := RESERVED & (variables or {}).keys():
-            raise ValueError(f"{min(reserved)!r} cannot be given as a variable of the template")
+            raise ValueError(f"reserved template variable {min(reserved)!r}: remove it")
         return variables
 
     @model_validator(mode="after")
-    def _fields_fit_together(self) -> Self:
+    def _check_consistency(self) -> Self:
         if self.max_tokens is not None and self.max_completion_tokens is not None:
             raise ValueError("max_tokens and max_completion_tokens are two names of one limit: give one of them")
         if self.top_logprobs and not self.logprobs:
@@ -73,10 +76,11 @@ class ChatRequest(SamplingRequest):
         if isinstance(choice, NamedToolChoice) and choice.function.name not in {
             tool.function.name for tool in self.tools or ()
         }:
-            raise ValueError(f"tool_choice: there is no tool {choice.function.name!r}")
+            raise ValueError(f"tool_choice: unknown tool {choice.function.name!r}: add it to tools")
 
     @property
     def token_limit(self) -> int | None:
+        """The maximum number of generated tokens, or None."""
         return self.max_completion_tokens if self.max_tokens is None else self.max_tokens
 
     @property
@@ -86,22 +90,27 @@ class ChatRequest(SamplingRequest):
 
     @property
     def image_parts(self) -> list[ImagePart]:
-        """Of all messages, in order of appearance."""
+        """The image parts of all messages, in order of appearance."""
         return [part for message in self.messages for part in message.images]
 
     @property
     def images(self) -> list[Image]:
-        """In order of appearance."""
+        """The images of all messages, in order of appearance."""
         return [part.image for part in self.image_parts]
 
     def with_embeddings(self, embeddings: Sequence[Tensor | None]) -> ChatRequest:
-        """This one, with images in encoded form: with None, an image stays as it is."""
+        """Returns a copy in which embeddings replace the images. An image whose embedding is None stays as it is.
+
+        Raises `ValueError` unless there is one element for each image.
+        """
         parts = self.image_parts
         if len(embeddings) != len(parts):
-            raise ValueError(f"there are {len(embeddings)} embeddings for {len(parts)} images: one is needed for each")
+            raise ValueError(f"got {len(embeddings)} embeddings for {len(parts)} images: give one for each image")
         replaced = iter(
             [
-                part if embedding is None else ImagePart(type="image", image=part.image.seen, embedding=embedding)
+                part
+                if embedding is None
+                else ImagePart(type="image", image=part.image.without_data, embedding=embedding)
                 for part, embedding in zip(parts, embeddings, strict=True)
             ]
         )
@@ -109,6 +118,6 @@ class ChatRequest(SamplingRequest):
 
     @classmethod
     def ask(cls, question: str, *, max_tokens: int | None = None, temperature: float = 1.0) -> ChatRequest:
-        """A conversation of one question."""
+        """Returns a request with the question as its only message."""
         message = ChatMessage(role="user", content=question)
         return cls(messages=[message], max_tokens=max_tokens, temperature=temperature)

@@ -1,4 +1,4 @@
-"""Completion: a text that a language model goes on with, without a chat template."""
+"""Completion requests: a language model continues a text, without a chat template."""
 
 from __future__ import annotations
 
@@ -16,25 +16,29 @@ Prompt = Annotated[
 
 
 class CompletionRequest(SamplingRequest):
+    """A text for a language model to continue."""
+
     prompt: Prompt
-    """A text, or the ids of its tokens."""
+    """A text, or a list of token ids."""
     max_tokens: Annotated[int, Ge(0)] = 16
-    """At most so many tokens are generated; 0 only with `echo`."""
+    """The maximum number of generated tokens. 0 requires `echo`."""
     echo: bool = False
-    """Whether the answer begins with the prompt."""
+    """Whether the response starts with the prompt."""
     logprobs: Annotated[int, Ge(0), Le(20)] | None = None
-    """Whether each token comes with its logarithmic probability, and those of so many likeliest tokens."""
+    """The number of likeliest tokens whose log probabilities are included at each position. 0 includes only the log
+    probability of the token itself; None includes no log probabilities."""
     add_special_tokens: bool = True
-    """Whether the tokenizer begins a text as the model expects."""
+    """Whether the tokenizer adds the model's special tokens to a text."""
 
     @model_validator(mode="after")
-    def _something_is_asked_for(self) -> Self:
+    def _check_consistency(self) -> Self:
         if self.max_tokens == 0 and not self.echo:
             raise ValueError("max_tokens: 0 needs echo: true")
         return self
 
     @property
     def token_limit(self) -> int:
+        """The maximum number of generated tokens."""
         return self.max_tokens
 
     @property

@@ -1,4 +1,4 @@
-"""Embeddings: texts as vectors."""
+"""Embedding models, which convert texts to vectors."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from cornserve_tasklib.engine import EngineSettings
 from cornserve_tasklib.sampling import STRICT, Tokens
 
 MAX_INPUTS = 2048
+"""Maximum number of inputs of a request."""
 
 Text = Annotated[str, MinLen(1)]
 
@@ -25,39 +26,47 @@ Inputs = Annotated[
 
 
 class EmbeddingRequest(BaseModel):
+    """Texts to embed."""
+
     model_config = STRICT | ConfigDict(frozen=True)
 
     input: Inputs
-    """Texts, or the ids of their tokens."""
+    """Texts, or lists of token ids."""
     dimensions: Annotated[int, Ge(1), Le(1 << 20)] | None = None
-    """Of each vector, where the model allows fewer than it has."""
+    """The length of the vectors, for models that support shorter ones. Defaults to the model's length."""
 
 
 class EmbeddingResponse(Output):
+    """The vectors of an `EmbeddingRequest`."""
+
     embeddings: list[str]
-    """The vector of each input, in their order: its 32-bit floats, little-endian, in base64. As JSON's numbers they
-    would be three times as long, and slow to read."""
+    """The vector of each input, in order: base64 of little-endian 32-bit floats. JSON numbers would be three times as
+    long, and slow to parse."""
     prompt_tokens: int
+    """The number of tokens of all inputs."""
 
     @property
     def vectors(self) -> list[array[float]]:
+        """The decoded vectors."""
         return [decode_vector(embedding) for embedding in self.embeddings]
 
 
 def decode_vector(embedding: str) -> array[float]:
+    """Decodes an element of `EmbeddingResponse.embeddings`."""
     return array("f", b64decode(embedding))
 
 
 class EmbeddingTask(EngineSettings, UnitTask[EmbeddingRequest, EmbeddingResponse]):
-    """A model that turns texts into vectors, on vLLM."""
+    """Runs an embedding model on vLLM."""
 
     executor = "embedding"
 
 
 class Embed(Task[EmbeddingRequest, EmbeddingResponse]):
-    """The embeddings of one model."""
+    """Embeds texts with one model."""
 
     model_id: str
+    """A Hugging Face id, or the path of a model directory."""
 
     def post_init(self) -> None:
         self.embedding = EmbeddingTask(model_id=self.model_id)

@@ -1,4 +1,4 @@
-"""Encoders: images as embeddings for a language model."""
+"""Encoders, which convert images to embeddings for a language model."""
 
 from __future__ import annotations
 
@@ -11,25 +11,29 @@ from cornserve_tasklib.image import Image
 
 
 class Embeddings(Output):
+    """The embeddings of an image."""
+
     embeddings: Tensor = Tensor()
-    """[rows, hidden size of the language model]; what the language model has to know besides travels with it."""
+    """A tensor of shape [rows, hidden size of the language model]. Its metadata is an `EncodedImage`."""
 
 
 class EncoderTask(UnitTask[Image, Embeddings]):
-    """The encoder of a multimodal language model, with its projector, apart from the language model [C §5.1].
+    """Runs the encoder and the projector of a multimodal language model, without the language model [C §5.1].
 
-    Images of several requests, and of several apps with an equal encoder, are encoded together.
+    Images of all requests, and of all apps that have an equal `EncoderTask`, are batched together.
     """
 
     executor = "encoder"
 
     model_id: str
-    """A Hugging Face id, or a directory: of the whole model, of which only the encoder is loaded."""
+    """A Hugging Face id, or the path of a model directory. Only the encoder's weights are loaded."""
     modality: Literal["image"] = "image"
+    """The type of media that is encoded."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """The language model's: to equal answers, where it encodes images itself. Embeddings of another are converted."""
+    """The dtype of weights and embeddings. Choose the language model's to get the same responses as without a separate
+    encoder. The language model converts embeddings of another dtype."""
     max_batch_patches: int = Field(default=16384, ge=1)
-    """Patches of the images that are encoded together: larger batches waste less of a GPU, and take longer."""
+    """The maximum number of patches per batch. Larger batches use a GPU better, but take longer."""
 
     def components(self, request: Image) -> frozenset[str]:
         return frozenset({f"{self.modality}_encoder"})

@@ -1,4 +1,4 @@
-"""Model families: from a model to the app that serves it, so that deploying a known model needs no Python."""
+"""Model families: derives the tasks that serve a model, so that deploying a known model requires no Python."""
 
 from __future__ import annotations
 
@@ -13,44 +13,45 @@ from cornserve_tasklib.embedding import Embed
 from cornserve_tasklib.hub import is_hub_id
 from cornserve_tasklib.llm import Chat, Mllm
 
-Paths = dict[str, Task[Any, Any]]
-"""By name. The first is what serves where nobody says otherwise."""
+ModelPaths = dict[str, Task[Any, Any]]
+"""Tasks by path name. The first one is the default."""
 
 _MULTIMODAL = ("Qwen2_5_VLForConditionalGeneration", "InternVLForConditionalGeneration")
-"""Architectures whose encoders can run apart from their language models."""
+"""Architectures whose encoder can run in an executor of its own."""
 
 _MULTIMODAL_IDS = re.compile(r"Qwen/Qwen2\.5-VL-.+|OpenGVLab/InternVL3-.+-hf")
-"""Models of these architectures as their makers publish them. InternVL 3 without -hf is another architecture: its
-code comes with the model."""
+"""Hugging Face ids of models with these architectures. InternVL 3 without -hf is another architecture, which requires
+code from its repository."""
 
 
-def default_paths(model: str) -> Paths:
-    """The paths by which a model can be served.
+def default_paths(model: str) -> ModelPaths:
+    """Returns the paths by which a model can be served.
 
     Args:
-        model: a Hugging Face id, or a directory. What lies in a directory is looked at; of an id that is not
-            here, its name tells, or the executor will see.
+        model: a Hugging Face id, or the absolute path of a model directory. The family of a directory is determined by
+            its files, that of an id by its name. An id of an unknown family is assumed to be a language model.
+
     Raises:
-        DefinitionError: the directory holds no model of a known family.
+        DefinitionError: the directory does not contain a model of a known family.
     """
     if not Path(model).is_absolute():
         if not is_hub_id(model):
             raise DefinitionError(f"{model!r} is neither an absolute path nor a Hugging Face id (NAME or OWNER/NAME)")
         return _multimodal_paths(model, None) if _MULTIMODAL_IDS.fullmatch(model) else {"chat": Chat(model_id=model)}
     architectures = _architectures(Path(model))
-    if _embeds(Path(model), architectures):
+    if _is_embedding_model(Path(model), architectures):
         return {"embed": Embed(model_id=model)}
     if any(name in _MULTIMODAL for name in architectures):
         return _multimodal_paths(model, _tool_parser(Path(model)))
     if any(name.endswith("ForCausalLM") for name in architectures):
         return {"chat": Chat(model_id=model, tool_parser=_tool_parser(Path(model)))}
     raise DefinitionError(
-        f"{model} is a {', '.join(architectures)}: known are text models (…ForCausalLM), embedding models (…Model), "
-        f"and multimodal models ({', '.join(_MULTIMODAL)})"
+        f"unsupported architecture {', '.join(architectures)} of {model}: use a text model (…ForCausalLM), "
+        f"an embedding model (…Model), or a multimodal model ({', '.join(_MULTIMODAL)})"
     )
 
 
-def _multimodal_paths(model: str, tool_parser: str | None) -> Paths:
+def _multimodal_paths(model: str, tool_parser: str | None) -> ModelPaths:
     def path(*, split_encoder: bool, with_enc: bool) -> Mllm:
         return Mllm(model_id=model, split_encoder=split_encoder, with_enc=with_enc, tool_parser=tool_parser)
 
@@ -61,23 +62,25 @@ def _multimodal_paths(model: str, tool_parser: str | None) -> Paths:
     }
 
 
-def _embeds(directory: Path, architectures: list[str]) -> bool:
-    """A model without a head is of no other use; where it has that of a language model, sentence-transformers' file
-    tells."""
+def _is_embedding_model(directory: Path, architectures: list[str]) -> bool:
+    """Detects a model without a head, or a language model with the `modules.json` of sentence-transformers."""
     return all(name.endswith("Model") for name in architectures) or (directory / "modules.json").is_file()
 
 
-_WRITTEN_LIKE = {
+_TOOL_CALL_FORMATS = {
     "hermes": r'{"name": <function-name>, "arguments": <args-json-object>}',
     "llama3_json": r'{"name": function name, "parameters": dictionary of argument name and its value}',
 }
-"""By vLLM's parser: how the template asks the model to write a call."""
+"""The format of tool calls in a chat template, by vLLM's parser."""
 
 
 def _tool_parser(directory: Path) -> str | None:
-    """Only where it is certain: models of one architecture are taught different ways."""
+    """Returns the parser of the model's tool calls, or None if the chat template does not contain a known format.
+
+    The architecture does not determine the format.
+    """
     template = _chat_template(directory).replace('\\"', '"')
-    return next((parser for parser, call in _WRITTEN_LIKE.items() if call in template), None)
+    return next((parser for parser, call in _TOOL_CALL_FORMATS.items() if call in template), None)
 
 
 def _chat_template(directory: Path) -> str:
@@ -97,7 +100,7 @@ def _architectures(directory: Path) -> list[str]:
     try:
         architectures = loads(config.read_text()).get("architectures")
     except (OSError, ValueError, AttributeError) as error:
-        raise DefinitionError(f"{directory} is no model directory: {config.name}: {error}") from error
+        raise DefinitionError(f"{directory} is not a model directory: cannot read {config.name}: {error}") from error
     if not isinstance(architectures, list) or not architectures:
-        raise DefinitionError(f"{config} names no architectures")
+        raise DefinitionError(f"{config} does not list architectures")
     return [str(name) for name in architectures]

@@ -1,4 +1,4 @@
-"""What models on Hugging Face's hub are called."""
+"""Names of models on Hugging Face's hub."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ _ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 
 
 def is_hub_id(model: str) -> bool:
-    """Whether it is a NAME or OWNER/NAME, as no absolute path is. A relative one may be; whoever can look, looks."""
+    """Reports whether `model` has the form NAME or OWNER/NAME. Absolute paths do not, but relative ones may."""
     return _ID.fullmatch(model) is not None

@@ -1,4 +1,4 @@
-"""Images on their way through a graph: as they came, and encoded."""
+"""Images in requests, raw and encoded."""
 
 from __future__ import annotations
 
@@ -12,47 +12,49 @@ from cornserve_tasklib.sampling import STRICT
 
 
 class Image(BaseModel):
-    """An image that a gateway has looked at, without having decoded it."""
+    """An image of a request. The gateway has inspected its header, but not decoded it."""
 
     model_config = STRICT | ConfigDict(frozen=True)
 
     data: Blob | None = None
-    """The file as it came. None where only the encoded image is needed: language executors never see both."""
+    """The image file. None if the image is encoded: a language model receives either the file or the embeddings."""
     format: str
-    """As Pillow names it: "PNG", "JPEG"."""
+    """The name of the format in Pillow: "PNG", "JPEG", …"""
     width: Annotated[int, Ge(1)]
+    """The width in pixels, from the file's header."""
     height: Annotated[int, Ge(1)]
-    """In pixels, as the file says."""
+    """The height in pixels, from the file's header."""
     digest: str
-    """SHA-256 of the file, in hexadecimal: the same image is not encoded twice."""
+    """SHA-256 of the file, in hexadecimal. Identifies the image in caches."""
     where: str
-    """Its place in the request ("messages[0].content[1]"), by which errors name it."""
+    """The position in the request, for error messages: "messages[0].content[1]"."""
 
     @property
-    def seen(self) -> Image:
-        """This one without its bytes."""
+    def without_data(self) -> Image:
+        """A copy without the file."""
         return self.model_copy(update={"data": None})
 
 
 class ImagePart(BaseModel):
-    """An image within a message: what an `image_url` has become. It cannot be written as JSON by a client."""
+    """An image in a message. The gateway creates it from an `image_url` part; clients cannot send it."""
 
     model_config = STRICT | ConfigDict(frozen=True)
 
     type: Literal["image"]
     image: Image
+    """The image."""
     embedding: Tensor | None = None
-    """What an encoder has made of it; without, the language model encodes it itself."""
+    """The embeddings of an `EncoderTask`. If None, the language model encodes the image."""
 
 
 class EncodedImage(BaseModel):
-    """What an encoder says of the tensor that it has made of an image, [rows, hidden size of the language model]."""
+    """Metadata of the embeddings of an image, which have the shape [rows, hidden size of the language model]."""
 
     model_config = STRICT | ConfigDict(frozen=True)
 
     key: str
-    """Names the content: equal keys, equal tensors. Made of the image, the model, its revision and its settings."""
+    """Identifies the contents: equal keys imply equal tensors. Derived from the image, the weights and the settings."""
     rows: Annotated[int, Ge(1)]
-    """Embeddings: so many of the prompt's placeholders take one."""
+    """The number of embeddings. Each replaces one placeholder token of the prompt."""
     fields: dict[str, list[int]]
-    """What the language model has to know besides, by vLLM's names: `image_grid_thw` [t, h, w] in patches, say."""
+    """Further inputs of the language model, under vLLM's names. Example: `image_grid_thw` is [t, h, w] in patches."""

@@ -24,40 +24,44 @@ LLMRequest = Annotated[
     Annotated[ChatRequest, Tag("request:chat")] | Annotated[CompletionRequest, Tag("request:completion")],
     Discriminator(_kind),
 ]
-"""A chat, or, where there is a `prompt`, a completion."""
+"""A `ChatRequest`, or a `CompletionRequest` if it has a `prompt`."""
 
 
 class LLMTask(EngineSettings, UnitTask[LLMRequest, ChatResponse]):
-    """A language model that answers chats and completes texts, on vLLM."""
+    """Runs a language model on vLLM, for chats and completions."""
 
     executor = "llm"
 
     tool_parser: str | None = None
-    """vLLM's parser of the model's tool calls ("hermes", "llama3_json", …); without one, `tools` are refused."""
+    """vLLM's parser of the model's tool calls ("hermes", "llama3_json", …). Without one, requests with `tools` are
+    rejected."""
     reasoning_parser: str | None = None
-    """vLLM's parser that tells what the model thinks from what it says ("qwen3", "deepseek_r1", …)."""
+    """vLLM's parser that separates the model's reasoning from its text ("qwen3", "deepseek_r1", …)."""
     chat_template: str | None = None
-    """A Jinja template instead of the model's own."""
+    """A Jinja template that replaces the model's chat template."""
     with_enc: bool = True
-    """Whether a multimodal model's encoders are loaded. Without, images have to be encoded elsewhere."""
+    """Whether a multimodal model's encoders are loaded. If not, images must be encoded by an `EncoderTask`."""
 
     def components(self, request: LLMRequest) -> frozenset[str]:
         encodes = isinstance(request, ChatRequest) and any(image.data is not None for image in request.images)
         return frozenset({"prefill", "decode", "image_encoder"} if encodes else {"prefill", "decode"})
 
     def invoke(self, request: LLMRequest, embeddings: Sequence[Embeddings | None] = ()) -> ChatResponse:
-        """Records the call.
+        """Records an invocation.
 
         Args:
-            embeddings: the request's images in encoded form, in order of appearance. None: this one is encoded by the
-                language model itself. Without any, all are.
+            embeddings: one element for each image of the request, in order of appearance. The language model encodes
+                the images whose element is None. By default, it encodes all images.
+
         Raises:
-            ValueError: there are not as many as there are images.
+            ValueError: the number of embeddings differs from the number of images.
         """
         if embeddings:
             if not isinstance(request, ChatRequest):
-                raise ValueError("a completion has no images, and so takes no embeddings")
-            request = request.with_embeddings([None if one is None else one.embeddings for one in embeddings])
+                raise ValueError("a completion has no images: omit the embeddings")
+            request = request.with_embeddings(
+                [None if encoded is None else encoded.embeddings for encoded in embeddings]
+            )
         return super().invoke(request)
 
     def continues(self, request: LLMRequest) -> bool:
@@ -65,23 +69,29 @@ class LLMTask(EngineSettings, UnitTask[LLMRequest, ChatResponse]):
 
 
 class Mllm(Task[LLMRequest, ChatResponse]):
-    """A multimodal language model, its encoder where it is wanted [C Listing 1].
+    """Runs a multimodal language model, with or without a separate encoder [C Listing 1].
 
-    Without `split_encoder` it is the monolith, which encodes its images itself. With `split_encoder` an executor of its
-    own does: E→L, or, with `with_enc`, E→EL, whose language model's executors can also serve monoliths.
+    | `split_encoder` | `with_enc` | Path | Images are encoded by |
+    |---|---|---|---|
+    | False | True | monolith | the language model's executor |
+    | True | False | E→L | an encoder executor |
+    | True | True | E→EL | an encoder executor; the language model's executors can also serve the monolith |
     """
 
     model_id: str
+    """A Hugging Face id, or the path of a model directory."""
     split_encoder: bool = False
-    """Whether images are encoded by an executor of their own."""
+    """Whether an `EncoderTask` encodes the images."""
     with_enc: bool = True
-    """Whether the language model's executors could encode images, too."""
+    """Whether the language model's executors load the encoder."""
     tool_parser: str | None = None
+    """See `LLMTask.tool_parser`."""
     reasoning_parser: str | None = None
+    """See `LLMTask.reasoning_parser`."""
 
     def post_init(self) -> None:
         if not (self.split_encoder or self.with_enc):
-            raise ValueError("split_encoder or with_enc: something has to encode the images")
+            raise ValueError("split_encoder and with_enc are both false: set one of them, so that images are encoded")
         self.llm = LLMTask(
             model_id=self.model_id,
             tool_parser=self.tool_parser,
@@ -97,11 +107,14 @@ class Mllm(Task[LLMRequest, ChatResponse]):
 
 
 class Chat(Task[LLMRequest, ChatResponse]):
-    """The plain chat with one language model."""
+    """Runs one language model, for chats and completions."""
 
     model_id: str
+    """A Hugging Face id, or the path of a model directory."""
     tool_parser: str | None = None
+    """See `LLMTask.tool_parser`."""
     reasoning_parser: str | None = None
+    """See `LLMTask.reasoning_parser`."""
 
     def post_init(self) -> None:
         self.llm = LLMTask(model_id=self.model_id, tool_parser=self.tool_parser, reasoning_parser=self.reasoning_parser)

@@ -1,4 +1,4 @@
-"""The messages of a conversation."""
+"""Messages of a chat."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ from cornserve_tasklib.sampling import STRICT
 
 FunctionName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
 
-Nothing = Annotated[list[Any], MaxLen(0)] | None
-"""Fields of OpenAI's answers that its clients send back. Ours are always empty."""
+AlwaysEmpty = Annotated[list[Any], MaxLen(0)] | None
+"""A field of OpenAI's responses that clients send back. Cornserve's responses leave it empty."""
 
 
 class TextPart(BaseModel):
+    """A text in a message."""
+
     model_config = STRICT
 
     type: Literal["text"]
@@ -35,16 +37,18 @@ class TextPart(BaseModel):
 
 
 class ImageUrl(BaseModel):
+    """The URL of an image."""
+
     model_config = STRICT
 
     url: str
-    """`data:image/…;base64,…`, or where to fetch it from."""
+    """A `data:image/…;base64,…` URL, or the address of the image."""
     detail: Literal["auto", "high"] = "auto"
-    """The model's own processor decides how much of an image is looked at, which is much."""
+    """Has no effect: the model's processor determines the resolution, which corresponds to "high"."""
 
 
 class ImageUrlPart(BaseModel):
-    """An image, as a client names it. The gateway puts an `ImagePart` in its place."""
+    """An image that a client sends. The gateway replaces it by an `ImagePart`."""
 
     model_config = STRICT
 
@@ -52,10 +56,10 @@ class ImageUrlPart(BaseModel):
     image_url: ImageUrl
 
 
-def _no_finished_image(part: object, info: ValidationInfo) -> object:
-    """What the gateway makes of images reaches executors, and does not come from clients."""
+def _reject_image_from_client(part: object, info: ValidationInfo) -> object:
+    """Rejects an `ImagePart` that comes from a client. Only the gateway creates them."""
     if isinstance(part, dict) and part.get("type") == "image" and not isinstance(info.context, ReferenceDecoder):
-        raise ValueError("an image is sent as a part of type 'image_url'")
+        raise ValueError("invalid part type 'image': send images as 'image_url'")
     return part
 
 
@@ -68,33 +72,40 @@ ContentPart = Annotated[
     Annotated[TextPart, Tag("part:text")]
     | Annotated[ImageUrlPart, Tag("part:image_url")]
     | Annotated[SkipJsonSchema[ImagePart], Tag("part:image")],
-    Discriminator(_kind, custom_error_type="part", custom_error_message="a part is of type 'text' or 'image_url'"),
-    BeforeValidator(_no_finished_image),
+    Discriminator(_kind, custom_error_type="part", custom_error_message="invalid part type: use 'text' or 'image_url'"),
+    BeforeValidator(_reject_image_from_client),
 ]
 
 
 class FunctionCall(BaseModel):
+    """The function and the arguments of a tool call."""
+
     model_config = STRICT
 
     name: FunctionName
+    """The name of the function."""
     arguments: str
-    """JSON, as the model has written it."""
+    """The arguments that the model generated, as JSON."""
 
 
 class ToolCall(BaseModel):
-    """A function that the model wants to be called."""
+    """A function call that the model requests."""
 
     model_config = STRICT
 
     id: str
+    """Identifies the call in the tool message with its result."""
     type: Literal["function"]
     function: FunctionCall
 
 
 class ChatMessage(BaseModel):
+    """A message of a chat."""
+
     model_config = STRICT
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
+    """The author of the message."""
     content: (
         Annotated[
             Annotated[str, Tag("content:text")] | Annotated[list[ContentPart], Tag("content:parts")],
@@ -102,50 +113,54 @@ class ChatMessage(BaseModel):
         ]
         | None
     ) = None
+    """A text, or a list of parts. Only user messages may contain images."""
     name: str | None = None
+    """The name of the author."""
     tool_calls: Annotated[list[ToolCall], MinLen(1), MaxLen(128)] | None = None
-    """Of an assistant's message: the functions that it asked for."""
+    """The function calls that an assistant message requests."""
     tool_call_id: str | None = None
-    """Of a tool's message: the call that it answers."""
+    """The id of the call whose result a tool message contains."""
     reasoning_content: str | None = None
-    """Of an assistant's message: what it thought before."""
-    refusal: Nothing = None
-    annotations: Nothing = None
-    audio: Nothing = None
-    function_call: Nothing = None
+    """The reasoning that precedes an assistant message."""
+    refusal: AlwaysEmpty = None
+    annotations: AlwaysEmpty = None
+    audio: AlwaysEmpty = None
+    function_call: AlwaysEmpty = None
 
     @property
     def images(self) -> list[ImagePart]:
-        """In order of appearance."""
+        """The image parts, in order of appearance."""
         return [part for part in self.content if isinstance(part, ImagePart)] if isinstance(self.content, list) else []
 
     def with_images(self, parts: Iterator[ImagePart]) -> ChatMessage:
-        """This one, with the next of `parts` in the place of each image."""
+        """Returns a copy in which the next element of `parts` replaces each image."""
         if not isinstance(self.content, list):
             return self
         content = [next(parts) if isinstance(part, ImagePart) else part for part in self.content]
         return self.model_copy(update={"content": content})
 
     @model_validator(mode="after")
-    def _fits_its_role(self) -> Self:
+    def _check_role(self) -> Self:
         role, content, tool_calls = self.role, self.content, self.tool_calls
         if content is None and tool_calls is None:
-            raise ValueError(f"content: {_a(role)} message needs it")
+            raise ValueError(f"content: required in {_a(role)} message")
         if role == "tool" and self.tool_call_id is None:
-            raise ValueError("tool_call_id: a tool message names the call that it answers")
+            raise ValueError("tool_call_id: required in a tool message")
         if role != "tool" and self.tool_call_id is not None:
-            raise ValueError(f"tool_call_id: {_a(role)} message has none")
+            raise ValueError(f"tool_call_id: not allowed in {_a(role)} message")
         if role != "assistant" and (tool_calls is not None or self.reasoning_content is not None):
             field = "tool_calls" if tool_calls is not None else "reasoning_content"
-            raise ValueError(f"{field}: {_a(role)} message has none")
+            raise ValueError(f"{field}: not allowed in {_a(role)} message")
         if role != "user" and isinstance(content, list):
-            self._check_has_only_text(content)
+            self._check_text_only(content)
         return self
 
-    def _check_has_only_text(self, parts: Sequence[ContentPart]) -> None:
+    def _check_text_only(self, parts: Sequence[ContentPart]) -> None:
         for index, part in enumerate(parts):
             if not isinstance(part, TextPart):
-                raise ValueError(f"content.{index}: {_a(self.role)} message has no images, only a user message has")
+                raise ValueError(
+                    f"content.{index}: images are not allowed in {_a(self.role)} message, only in a user message"
+                )
 
 
 def _a(role: str) -> str:

@@ -1,4 +1,4 @@
-"""What a language model answers: a stream of pieces, and the whole."""
+"""Responses of language models."""
 
 from __future__ import annotations
 
@@ -11,18 +11,22 @@ from cornserve.task import Output, Stream
 from cornserve_tasklib.messages import ToolCall
 
 FinishReason = Literal["stop", "length", "tool_calls"]
+"""Why a choice ended: at a stop string or the model's end token, at the token limit, or with tool calls."""
 
 
 class Usage(BaseModel):
-    """Counts of tokens."""
+    """Token counts of a response."""
 
     model_config = ConfigDict(frozen=True)
 
     prompt_tokens: int = 0
+    """Tokens of the prompt, including the chat template."""
     completion_tokens: int = 0
+    """Generated tokens of all choices."""
 
     @classmethod
     def sum(cls, usages: Sequence[Usage]) -> Usage:
+        """Returns the total of several usages."""
         return cls(
             prompt_tokens=sum(usage.prompt_tokens for usage in usages),
             completion_tokens=sum(usage.completion_tokens for usage in usages),
@@ -30,65 +34,85 @@ class Usage(BaseModel):
 
 
 class TokenLogprob(BaseModel):
-    """A token and its logarithmic probability; the first of a prompt has none."""
+    """A token and its log probability."""
 
     token: str
+    """The text of the token."""
     logprob: float | None
+    """The natural logarithm of the probability. None for the first token of an echoed prompt."""
     bytes: list[int] | None = None
+    """The UTF-8 encoding of the token."""
 
 
 class TokenLogprobs(TokenLogprob):
-    """And those that were likeliest in its place."""
+    """A token, its log probability, and the likeliest tokens at its position."""
 
     top_logprobs: list[TokenLogprob] = Field(default_factory=list)
+    """The likeliest tokens at this position, likeliest first."""
 
 
 class ToolCallDelta(BaseModel):
-    """The next piece of a tool call: its id and name come first, then its arguments piece by piece."""
+    """The next part of a tool call. The first part has the id and the name, the following ones have the arguments."""
 
     index: int
+    """The position of the call among the calls of the choice."""
     id: str | None = None
+    """The id of the call."""
     name: str | None = None
+    """The name of the function."""
     arguments: str | None = None
+    """The next part of the arguments, which are JSON."""
 
 
 class ChatChunk(BaseModel):
-    """The next piece of an answer."""
+    """The next part of a streamed response."""
 
     text: str
+    """The text generated since the previous chunk of this choice."""
     token_ids: list[int] = Field(default_factory=list)
-    """The tokens that were generated since the last piece of this choice."""
+    """The tokens generated since the previous chunk of this choice."""
     index: int = 0
-    """Whose piece it is, where there are several choices."""
+    """The index of the choice."""
     reasoning: str = ""
+    """The reasoning generated since the previous chunk of this choice."""
     tool_calls: list[ToolCallDelta] | None = None
+    """The next parts of tool calls."""
     logprobs: list[TokenLogprobs] | None = None
+    """The log probabilities of the tokens, if the request asks for them."""
 
 
 class ChatChoice(BaseModel):
-    """One answer, as a whole."""
+    """A complete choice of a response."""
 
     text: str = ""
+    """The generated text, without reasoning and tool calls."""
     token_ids: list[int] = Field(default_factory=list)
+    """The generated tokens."""
     finish_reason: FinishReason = "stop"
+    """The reason why the choice ended."""
     reasoning: str = ""
-    """What the model thought before, where its `reasoning_parser` tells that apart."""
+    """The reasoning that precedes the text. Empty unless the task has a `reasoning_parser`."""
     tool_calls: list[ToolCall] | None = None
+    """The functions that the model requests to call."""
     logprobs: list[TokenLogprobs] | None = None
+    """The log probabilities of the tokens, if the request asks for them."""
 
 
 class ChatResponse(ChatChoice, Output):
-    """An answer, as a stream and as a whole. Where several were asked for, it is the first of them.
+    """The response of a language model, as a stream of chunks and as a whole. Its own fields are the first choice.
 
-    A composite task may build one from a text (`ChatResponse(text=…)`), or from chunks that are still
-    to come (`ChatResponse(chunks=answer.chunks.map(…))`), whose text is then the whole.
+    A composite task may create one from a text (`ChatResponse(text=…)`), or from a stream of chunks
+    (`ChatResponse(chunks=response.chunks.map(…))`), whose text then becomes the text of the response.
     """
 
     chunks: Stream[ChatChunk] = Stream()
+    """The chunks of all choices."""
     usage: Usage = Usage()
+    """Token counts."""
     further: list[ChatChoice] = Field(default_factory=list)
-    """The other choices, where `n` was more than one."""
+    """The second and later choices, if `n` is greater than one."""
 
     @property
     def choices(self) -> list[ChatChoice]:
+        """All choices."""
         return [self, *self.further]

@@ -1,4 +1,4 @@
-"""How a language model draws its tokens, with the names of OpenAI's API, and vLLM's where OpenAI has none."""
+"""Sampling parameters, with the names of OpenAI's API, or vLLM's for those that OpenAI does not provide."""
 
 from __future__ import annotations
 
@@ -8,33 +8,36 @@ from annotated_types import Ge, Gt, Le, MaxLen, MinLen
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=())
-"""What comes from clients is taken as it is meant or not at all: a "5" is no number, and neither are true and NaN."""
+"""Rejects unknown fields and values of another type: "5", true and NaN are not numbers."""
 
 TokenId = Annotated[int, Ge(0), Le(2**31 - 1)]
 
 Tokens = Annotated[list[TokenId], MinLen(1), MaxLen(1 << 20)]
-"""A text as a tokenizer sees it."""
+"""A tokenized text."""
 
 MAX_CHOICES = 128
-"""Of one request, over all of its prompts."""
+"""Maximum number of choices of a request, over all of its prompts."""
 
 
 class SamplingRequest(BaseModel):
-    """What `ChatRequest` and `CompletionRequest` have in common."""
+    """Fields that `ChatRequest` and `CompletionRequest` share."""
 
     model_config = STRICT | ConfigDict(frozen=True)
 
     temperature: Annotated[float, Ge(0), Le(2)] = 1.0
-    """0: greedy."""
+    """The randomness of sampling. 0 selects greedy decoding."""
     top_p: Annotated[float, Gt(0), Le(1)] = 1.0
+    """Samples from the likeliest tokens whose probabilities add up to this value."""
     top_k: Annotated[int, Ge(0), Le(1_000_000)] = 0
-    """Draws from the so many likeliest tokens; 0: from all."""
+    """Samples from this number of likeliest tokens. 0 samples from all tokens."""
     min_p: Annotated[float, Ge(0), Le(1)] = 0.0
-    """Draws from the tokens that are at least so likely, as a fraction of the likeliest."""
+    """Samples from tokens with at least this probability, relative to the likeliest token."""
     presence_penalty: Annotated[float, Ge(-2), Le(2)] = 0.0
+    """Subtracted from the logits of tokens that the response already contains."""
     frequency_penalty: Annotated[float, Ge(-2), Le(2)] = 0.0
+    """Subtracted from the logit of a token for each of its occurrences in the response."""
     repetition_penalty: Annotated[float, Gt(0), Le(2)] = 1.0
-    """Above 1, tokens of prompt and answer become less likely."""
+    """Values above 1 make the tokens of the prompt and the response less likely."""
     logit_bias: (
         Annotated[
             dict[Annotated[str, StringConstraints(pattern=r"^[0-9]{1,9}$")], Annotated[float, Ge(-100), Le(100)]],
@@ -42,24 +45,25 @@ class SamplingRequest(BaseModel):
         ]
         | None
     ) = None
-    """What is added to tokens' logits, by their ids."""
+    """Values to add to the logits of tokens, by token id."""
     seed: Annotated[int, Ge(-(2**63)), Le(2**63 - 1)] | None = None
+    """Makes sampling reproducible."""
     stop: Annotated[list[Annotated[str, MinLen(1), MaxLen(1000)]], MaxLen(4)] = Field(default_factory=list)
-    """The answer ends before the first of these strings."""
+    """Generation stops before the first of these strings. A single string is also valid."""
     stop_token_ids: Annotated[list[TokenId], MaxLen(128)] | None = None
-    """The answer ends with the first of these tokens."""
+    """Generation stops after the first of these tokens."""
     n: Annotated[int, Ge(1), Le(MAX_CHOICES)] = 1
-    """So many answers are drawn."""
+    """The number of choices to generate."""
     ignore_eos: bool = False
-    """Generates on until `max_tokens`, for benchmarks."""
+    """Whether to continue after the model's end token until `max_tokens`, for benchmarks."""
 
     @field_validator("stop", mode="before")
     @classmethod
-    def _stop_may_be_one_string(cls, stop: object) -> object:
+    def _wrap_single_stop_string(cls, stop: object) -> object:
         return [stop] if isinstance(stop, str) else stop
 
     @property
     def can_be_continued(self) -> bool:
-        """Whether each token follows from the tokens before it and nothing else, so that another engine can go on."""
+        """Whether another executor can continue a response: each token depends only on the preceding tokens."""
         has_penalties = (self.presence_penalty, self.frequency_penalty, self.repetition_penalty) != (0, 0, 1)
         return self.n == 1 and self.seed is None and not has_penalties

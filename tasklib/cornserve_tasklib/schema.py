@@ -1,4 +1,4 @@
-"""JSON schemas of clients. Before the first token, a grammar is made of each, which may keep an engine busy."""
+"""Limits on the JSON schemas in requests. The engine compiles each schema to a grammar, which can take long."""
 
 from __future__ import annotations
 
@@ -10,38 +10,44 @@ from pydantic import AfterValidator
 from pydantic_core import to_json
 
 MAX_BYTES = 64 << 10
+"""Maximum size of a schema."""
 
-MAX_COUNTED = 100
-"""Properties of objects that count them. The grammar has a rule for each pair of a property and a count: of a hundred,
-vLLM's compiler makes one in a second, of a thousand in many minutes."""
+MAX_COUNTED_PROPERTIES = 100
+"""Maximum number of properties of objects with `minProperties` or `maxProperties`.
+
+The grammar has a rule for each pair of a property and a count. vLLM's compiler takes a second for a hundred properties,
+and many minutes for a thousand."""
 
 MAX_REPETITIONS = 1000
-"""That patterns count. They are written out: `(foo|bar){1,1000}` takes vLLM's compiler a second, three times as many
-ten seconds."""
+"""Maximum number of repetitions in patterns.
+
+The compiler expands repetitions: `(foo|bar){1,1000}` takes a second, `(foo|bar){1,3000}` ten seconds."""
 
 _REPETITIONS = re.compile(r"\{(\d+)(?:,(\d*))?\}")
 
 
-def _affordable(schema: dict[str, Any]) -> dict[str, Any]:
+def _check_limits(schema: dict[str, Any]) -> dict[str, Any]:
     if (size := len(to_json(schema))) > MAX_BYTES:
-        raise ValueError(f"a schema has at most {MAX_BYTES} bytes, not {size}")
+        raise ValueError(f"the schema has {size} bytes: at most {MAX_BYTES} are allowed")
     objects = list(_objects(schema))
-    if (counted := sum(map(_counted, objects))) > MAX_COUNTED:
-        limits = f"objects with minProperties or maxProperties have at most {MAX_COUNTED} properties together"
-        raise ValueError(f"{limits}, not {counted}")
+    if (counted := sum(map(_counted_properties, objects))) > MAX_COUNTED_PROPERTIES:
+        raise ValueError(
+            f"objects with minProperties or maxProperties have {counted} properties: "
+            f"at most {MAX_COUNTED_PROPERTIES} are allowed"
+        )
     if (repetitions := sum(map(_repetitions, objects))) > MAX_REPETITIONS:
         raise ValueError(
-            f"patterns count at most {MAX_REPETITIONS} repetitions together, not {repetitions}: "
-            "for the length of a string there is maxLength"
+            f"patterns have {repetitions} repetitions: at most {MAX_REPETITIONS} are allowed; "
+            "use maxLength to limit the length of a string"
         )
     return schema
 
 
-Schema = Annotated[dict[str, Any], AfterValidator(_affordable)]
+Schema = Annotated[dict[str, Any], AfterValidator(_check_limits)]
 
 
 def _objects(value: object) -> Iterator[dict[str, Any]]:
-    """All objects in a document."""
+    """Yields all objects in a document."""
     match value:
         case dict():
             yield value
@@ -52,7 +58,7 @@ def _objects(value: object) -> Iterator[dict[str, Any]]:
                 yield from _objects(inner)
 
 
-def _counted(schema: dict[str, Any]) -> int:
+def _counted_properties(schema: dict[str, Any]) -> int:
     properties = schema.get("properties")
     counts = "minProperties" in schema or "maxProperties" in schema
     return len(properties) if counts and isinstance(properties, dict) else 0
@@ -62,8 +68,8 @@ def _repetitions(schema: dict[str, Any]) -> int:
     keys = schema.get("patternProperties")
     patterns = [schema.get("pattern"), *(keys if isinstance(keys, dict) else ())]
     return sum(
-        max(int(least), int(most or 0))
+        max(int(minimum), int(maximum or 0))
         for pattern in patterns
         if isinstance(pattern, str)
-        for least, most in _REPETITIONS.findall(pattern)
+        for minimum, maximum in _REPETITIONS.findall(pattern)
     )

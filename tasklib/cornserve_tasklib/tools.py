@@ -1,4 +1,4 @@
-"""The functions that a model may ask for, and the form that its answer must have."""
+"""Tools that a model may call, and formats of its response."""
 
 from __future__ import annotations
 
@@ -13,16 +13,23 @@ from cornserve_tasklib.schema import Schema
 
 
 class Function(BaseModel):
+    """A function that the model may call."""
+
     model_config = STRICT
 
     name: FunctionName
+    """The name of the function."""
     description: str | None = None
+    """The purpose of the function, for the model."""
     parameters: Schema | None = None
-    """Of its arguments, which are an object. Without: it has none."""
+    """The JSON schema of the arguments, an object. By default, the function has no arguments."""
     strict: bool | None = None
+    """Whether the generated arguments must match the schema."""
 
 
 class Tool(BaseModel):
+    """A tool of a chat request."""
+
     model_config = STRICT
 
     type: Literal["function"]
@@ -30,13 +37,15 @@ class Tool(BaseModel):
 
 
 class FunctionChoice(BaseModel):
+    """The name of a function to call."""
+
     model_config = STRICT
 
     name: FunctionName
 
 
 class NamedToolChoice(BaseModel):
-    """The one function that must be called."""
+    """A function that the model must call."""
 
     model_config = STRICT
 
@@ -54,6 +63,8 @@ Tools = Annotated[list[Tool], MaxLen(128)]
 
 
 class JsonSchema(BaseModel):
+    """A JSON schema that the response must match."""
+
     model_config = STRICT | {"populate_by_name": True, "serialize_by_alias": True}
 
     name: Annotated[str, StringConstraints(min_length=1, max_length=64)]
@@ -63,13 +74,15 @@ class JsonSchema(BaseModel):
 
 
 class ResponseFormat(BaseModel):
+    """The format of the generated text: any text, a JSON object, or JSON that matches a schema."""
+
     model_config = STRICT
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchema | None = None
 
     @model_validator(mode="after")
-    def _schema_if_and_only_if_it_is_used(self) -> Self:
+    def _check_schema(self) -> Self:
         if (self.type == "json_schema") != (self.json_schema is not None):
-            raise ValueError('json_schema goes with type "json_schema"')
+            raise ValueError('json_schema is required for type "json_schema", and not allowed for other types')
         return self

@@ -52,5 +52,5 @@ def _image(picture: PIL.Image.Image, kind: str) -> ImagePart:
     return (
         ImagePart(type="image", image=image)
         if kind == "r"
-        else ImagePart(type="image", image=image.seen, embedding=Tensor())
+        else ImagePart(type="image", image=image.without_data, embedding=Tensor())
     )

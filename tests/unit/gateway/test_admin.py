@@ -154,7 +154,7 @@ async def test_an_app_whose_import_takes_for_ever_is_refused_and_holds_up_nobody
         ({"source": ECHO, "replicas": 100_000}, "replicas: Input should be less than or equal to 64"),
         ({"source": "x = ("}, "app.py:1: SyntaxError"),
         ({"source": STEPS}, "defines the app 'steps', but is deployed as 'echo'"),
-        ({"model": "/no/such/directory"}, "is no model directory"),
+        ({"model": "/no/such/directory"}, "is not a model directory"),
         ({"model": "../relative"}, "neither an absolute path nor a Hugging Face id"),
         ({"model": "not/an/id"}, "neither an absolute path nor a Hugging Face id"),
         ({"source": ECHO.replace("EchoTask()", "EchoTask(delay=1)")}, "delay"),

@@ -167,12 +167,12 @@ async def test_a_bad_image_is_a_400_that_says_what_is_wrong_with_which(
         (part(data_url(PNG), detail="low"), "messages.0.content.0.image_url.detail", "'auto' or 'high', not 'low'"),
         ({"type": "image_url", "image_url": data_url(PNG)}, "messages.0.content.0.image_url", "Input should be"),
         ({"type": "image_url"}, "messages.0.content.0.image_url", "missing field"),
-        ({"type": "input_audio"}, "messages.0.content.0", "a part is of type 'text' or 'image_url'"),
-        ({"type": ["text"]}, "messages.0.content.0", "a part is of type 'text' or 'image_url'"),
+        ({"type": "input_audio"}, "messages.0.content.0", "invalid part type: use 'text' or 'image_url'"),
+        ({"type": ["text"]}, "messages.0.content.0", "invalid part type: use 'text' or 'image_url'"),
         (
             {"type": "image", "image": {"format": "PNG", "width": 8, "height": 6, "digest": "0", "where": ""}},
             "messages.0.content.0",
-            "an image is sent as a part of type 'image_url'",
+            "invalid part type 'image': send images as 'image_url'",
         ),
     ],
 )
@@ -195,7 +195,7 @@ async def test_only_users_show_images(gateway: httpx.AsyncClient, role: str) -> 
     response = await gateway.post(CHAT, json={"model": "seer", "messages": [message]})
 
     assert response.status_code == 400
-    assert "message has no images, only a user message has" in response.json()["error"]["message"]
+    assert "message, only in a user message" in response.json()["error"]["message"]
 
 
 async def test_images_that_are_small_as_files_may_be_too_many_pixels_together(gateway: httpx.AsyncClient) -> None:

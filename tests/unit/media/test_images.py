@@ -153,7 +153,7 @@ BOMB = PNG[:12] + HEADER + zlib.crc32(HEADER).to_bytes(4) + PNG[33:]
         (image_from_file(WEBP, "WEBP", 30, 20), "the WEBP image is animated"),
         (as_image(PICTURE.convert("CMYK"), "JPEG"), "unsupported colour mode CMYK: convert the image to RGB"),
         (image_from_file(BOMB, "PNG", 60_000, 60_000), "the PNG image cannot be decoded: .*decompression bomb"),
-        (as_image(PICTURE).seen, "the image has no data"),
+        (as_image(PICTURE).without_data, "the image has no data"),
     ],
 )
 def test_an_unusable_image_is_rejected_with_its_position(image: Image, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""From a model directory to how it is served."""
+"""Model families: the paths that serve a model."""
 
 from __future__ import annotations
 
@@ -16,63 +16,63 @@ HERMES = 'For each call: <tool_call>\n{\\"name\\": <function-name>, \\"arguments
 LLAMA = 'Respond as {"name": function name, "parameters": dictionary of argument name and its value}.'
 
 
-def directory(folder: Path, architecture: str, **files: str) -> str:
-    (folder / "config.json").write_text(json.dumps({"architectures": [architecture]}))
+def model_directory(path: Path, architecture: str, **files: str) -> str:
+    (path / "config.json").write_text(json.dumps({"architectures": [architecture]}))
     for name, text in files.items():
-        (folder / name.replace("__", ".")).write_text(text)
-    return str(folder)
+        (path / name.replace("__", ".")).write_text(text)
+    return str(path)
 
 
-def test_a_language_model_chats(tmp_path: Path) -> None:
-    model = directory(tmp_path, "LlamaForCausalLM")
+def test_a_language_model_has_a_chat_path(tmp_path: Path) -> None:
+    model = model_directory(tmp_path, "LlamaForCausalLM")
 
     assert default_paths(model) == {"chat": Chat(model_id=model)}
 
 
 @pytest.mark.parametrize(("template", "parser"), [(HERMES, "hermes"), (LLAMA, "llama3_json"), ("{{ tools }}", None)])
-def test_the_template_tells_how_the_model_calls_tools(tmp_path: Path, template: str, parser: str | None) -> None:
-    model = directory(tmp_path, "Qwen2ForCausalLM", chat_template__jinja=template)
+def test_the_tool_parser_is_derived_from_the_chat_template(tmp_path: Path, template: str, parser: str | None) -> None:
+    model = model_directory(tmp_path, "Qwen2ForCausalLM", chat_template__jinja=template)
 
     assert default_paths(model) == {"chat": Chat(model_id=model, tool_parser=parser)}
 
 
-def test_the_template_may_be_with_the_tokenizer(tmp_path: Path) -> None:
-    model = directory(tmp_path, "Qwen2ForCausalLM", tokenizer_config__json=json.dumps({"chat_template": HERMES}))
+def test_the_chat_template_may_be_in_the_tokenizers_configuration(tmp_path: Path) -> None:
+    model = model_directory(tmp_path, "Qwen2ForCausalLM", tokenizer_config__json=json.dumps({"chat_template": HERMES}))
 
     assert default_paths(model) == {"chat": Chat(model_id=model, tool_parser="hermes")}
 
 
-def test_a_model_without_a_head_embeds(tmp_path: Path) -> None:
-    model = directory(tmp_path, "BertModel")
+def test_a_model_without_a_head_is_an_embedding_model(tmp_path: Path) -> None:
+    model = model_directory(tmp_path, "BertModel")
 
     assert default_paths(model) == {"embed": Embed(model_id=model)}
 
 
-def test_a_language_model_of_sentence_transformers_embeds(tmp_path: Path) -> None:
-    model = directory(tmp_path, "Qwen3ForCausalLM", modules__json="[]")
+def test_a_model_of_sentence_transformers_is_an_embedding_model(tmp_path: Path) -> None:
+    model = model_directory(tmp_path, "Qwen3ForCausalLM", modules__json="[]")
 
     assert default_paths(model) == {"embed": Embed(model_id=model)}
 
 
 @pytest.mark.parametrize("model", ["gpt2", "Qwen/Qwen3-0.6B", "_/a.b-c"])
-def test_of_an_id_of_the_hub_the_executor_will_see(model: str) -> None:
+def test_a_hugging_face_id_is_assumed_to_be_a_language_model(model: str) -> None:
     assert default_paths(model) == {"chat": Chat(model_id=model)}
 
 
 @pytest.mark.parametrize("model", ["", "-a/b", "a/-b", "./a", "~/a", "a/b/c"])
-def test_what_is_no_id_of_the_hub_is_refused(model: str) -> None:
+def test_an_invalid_hugging_face_id_is_rejected(model: str) -> None:
     with pytest.raises(DefinitionError, match="is neither an absolute path nor a Hugging Face id"):
         default_paths(model)
 
 
-def test_what_is_neither_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DefinitionError, match="is a UNet2DConditionNet: known are text models"):
-        default_paths(directory(tmp_path, "UNet2DConditionNet"))
+def test_an_unsupported_architecture_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError, match=r"unsupported architecture UNet2DConditionNet of .*: use a text model"):
+        default_paths(model_directory(tmp_path, "UNet2DConditionNet"))
 
 
 @pytest.mark.parametrize("architecture", ["Qwen2_5_VLForConditionalGeneration", "InternVLForConditionalGeneration"])
-def test_a_multimodal_model_has_a_path_for_each_place_of_its_encoder(tmp_path: Path, architecture: str) -> None:
-    model = directory(tmp_path, architecture)
+def test_a_multimodal_model_has_a_path_for_each_encoder_placement(tmp_path: Path, architecture: str) -> None:
+    model = model_directory(tmp_path, architecture)
 
     paths = default_paths(model)
 
@@ -81,8 +81,8 @@ def test_a_multimodal_model_has_a_path_for_each_place_of_its_encoder(tmp_path: P
     assert executors == {"monolith": {"llm"}, "e-l": {"llm", "encoder"}, "e-el": {"llm", "encoder"}}
 
 
-def test_hybrids_run_on_the_executors_of_monoliths(tmp_path: Path) -> None:
-    paths = default_paths(directory(tmp_path, "Qwen2_5_VLForConditionalGeneration"))
+def test_the_hybrid_path_uses_the_executors_of_the_monolith(tmp_path: Path) -> None:
+    paths = default_paths(model_directory(tmp_path, "Qwen2_5_VLForConditionalGeneration"))
 
     keys = {name: {unit.key for unit in unit_tasks(path)} for name, path in paths.items()}
 
@@ -91,5 +91,5 @@ def test_hybrids_run_on_the_executors_of_monoliths(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("model", ["Qwen/Qwen2.5-VL-7B-Instruct", "OpenGVLab/InternVL3-8B-hf"])
-def test_multimodal_models_are_known_by_their_names(model: str) -> None:
+def test_multimodal_models_are_recognized_by_their_ids(model: str) -> None:
     assert "e-l" in default_paths(model)
