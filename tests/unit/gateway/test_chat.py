@@ -175,7 +175,11 @@ REPEATED = {"type": "object", "properties": {"a": {"pattern": "a{1000}"}, "b": {
         ({"tools": [{"type": "function"}]}, "tools.0.function", "missing field"),
         ({"tools": [function({"name": "a b"})]}, "tools.0.function.name", "should match pattern"),
         ({"tools": [function({"name": "f", "parameters": HUGE})]}, "tools.0.function.parameters", "at most 65536"),
-        ({"tools": [TOOL, function({"name": "f", "parameters": COUNTED})]}, "tools.1.function.parameters", "have 101 properties"),
+        (
+            {"tools": [TOOL, function({"name": "f", "parameters": COUNTED})]},
+            "tools.1.function.parameters",
+            "have 101 properties",
+        ),
         (
             {"response_format": {"type": "json_schema", "json_schema": {"name": "f", "schema": REPEATED}}},
             "response_format.json_schema.schema",
@@ -185,7 +189,11 @@ REPEATED = {"type": "object", "properties": {"a": {"pattern": "a{1000}"}, "b": {
         ({"response_format": {"type": "xml"}}, "response_format.type", "not 'xml'"),
         ({"chat_template_kwargs": {"tools": []}}, "chat_template_kwargs", "reserved template variable 'tools'"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0", "tool_call_id: required in a tool message"),
-        ({"messages": [{"role": "user", "content": "x", "tool_calls": [CALL]}]}, "messages.0", "not allowed in a user message"),
+        (
+            {"messages": [{"role": "user", "content": "x", "tool_calls": [CALL]}]},
+            "messages.0",
+            "not allowed in a user message",
+        ),
         ({"messages": [USER] * 4097}, "messages", "at most 4096"),
         ({"store": True}, "store", "should be False"),
         ({"modalities": ["text", "audio"]}, "modalities.1", "not 'audio'"),
