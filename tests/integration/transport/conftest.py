@@ -17,31 +17,31 @@ from tests.integration.transport.worker import MIB
 
 LEASE_SECONDS = 1.0
 
-StartWorker = Callable[..., Awaitable["RemoteWorker"]]
+StartWorker = Callable[..., Awaitable["WorkerClient"]]
 
 
-class RemoteWorker:
-    """A process that runs worker.py."""
+class WorkerClient:
+    """Sends commands to a process that runs worker.py."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
         self.endpoint = ""
 
-    async def do(self, what: str, **arguments: Any) -> Any:
-        await self.send(what, **arguments)
-        return await self.answer()
+    async def call(self, command: str, **arguments: Any) -> Any:
+        await self.send(command, **arguments)
+        return await self.read_response()
 
-    async def send(self, what: str, **arguments: Any) -> None:
+    async def send(self, command: str, **arguments: Any) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"do": what, **arguments}).encode() + b"\n")
+        self.process.stdin.write(json.dumps({"command": command, **arguments}).encode() + b"\n")
         await self.process.stdin.drain()
 
-    async def answer(self) -> Any:
+    async def read_response(self) -> Any:
         assert self.process.stdout is not None
         return json.loads(await self.process.stdout.readline())
 
-    async def counts(self, metric: str, value: float) -> bool:
-        return bool((await self.do("metrics"))[metric] == value)
+    async def metric_equals(self, metric: str, value: float) -> bool:
+        return bool((await self.call("metrics"))[metric] == value)
 
     async def kill(self) -> None:
         self.process.kill()
@@ -50,7 +50,7 @@ class RemoteWorker:
     def stop(self) -> None:
         self.process.send_signal(signal.SIGSTOP)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self.process.send_signal(signal.SIGCONT)
 
 
@@ -64,25 +64,25 @@ def shared_memory() -> Iterator[Path]:
 async def start_worker(shared_memory: Path) -> AsyncIterator[StartWorker]:
     async with AsyncExitStack() as stack:
 
-        async def start(directory: Path = shared_memory, slab_bytes: int = 4 * MIB) -> RemoteWorker:
+        async def start(directory: Path = shared_memory, slab_bytes: int = 4 * MIB) -> WorkerClient:
             return await stack.enter_async_context(_worker(directory, slab_bytes))
 
         yield start
 
 
 @asynccontextmanager
-async def _worker(directory: Path, slab_bytes: int) -> AsyncIterator[RemoteWorker]:
+async def _worker(directory: Path, slab_bytes: int) -> AsyncIterator[WorkerClient]:
     module = "tests.integration.transport.worker"
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", module, str(directory), str(slab_bytes), str(LEASE_SECONDS)), stdin=PIPE, stdout=PIPE
     )
-    worker = RemoteWorker(process)
-    worker.endpoint = await worker.answer()
+    worker = WorkerClient(process)
+    worker.endpoint = await worker.read_response()
     try:
         yield worker
     finally:
         if process.returncode is None:
-            worker.go_on()
+            worker.resume()
             assert process.stdin is not None
             process.stdin.close()
             async with asyncio.timeout(60):

@@ -1,4 +1,4 @@
-"""Processes that share memory, and die, or hang, at every moment of a tensor's life."""
+"""Processes that share memory, and die or hang while a tensor is produced, announced or held."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cornserve.transport import LostError, StaleError, TensorId, Transport, reap
-from tests.integration.transport.conftest import RemoteWorker, StartWorker
+from tests.integration.transport.conftest import StartWorker, WorkerClient
 from tests.integration.transport.worker import MIB, REQUEST
 from tests.waiting import until
 
@@ -18,41 +18,41 @@ HELD = 'cornserve_transport_slab_bytes{state="held"}'
 
 @pytest.fixture
 async def consumer(shared_memory: Path) -> AsyncIterator[Transport]:
-    """In our own process."""
+    """Returns a transport in the test's process."""
     transport = Transport(shared_memory, slab_bytes=MIB, request_bytes=MIB)
     yield transport
     await transport.stop()
 
 
-async def hold(consumer: RemoteWorker, producer: RemoteWorker, invocation: int = 0) -> str:
-    """Why it could not be had, if so."""
-    wanted = {"endpoint": producer.endpoint, "invocation": invocation, "output": "embeddings"}
-    return str(await consumer.do("hold", **wanted))
+async def hold(consumer: WorkerClient, producer: WorkerClient, invocation: int = 0) -> str:
+    """Returns the error, or an empty string."""
+    tensor = {"endpoint": producer.endpoint, "invocation": invocation, "output": "embeddings"}
+    return str(await consumer.call("hold", **tensor))
 
 
-async def publish(producer: RemoteWorker, fill: int = 7) -> None:
-    await producer.do("begin", invocation=0)
-    await producer.do("publish", invocation=0, output="embeddings", nbytes=MIB, fill=fill)
+async def publish(producer: WorkerClient, fill: int = 7) -> None:
+    await producer.call("begin", invocation=0)
+    await producer.call("publish", invocation=0, output="embeddings", nbytes=MIB, fill=fill)
 
 
-async def test_a_tensor_goes_from_process_to_process(start_worker: StartWorker) -> None:
+async def test_a_tensor_is_passed_from_process_to_process(start_worker: StartWorker) -> None:
     producer, consumer = await start_worker(), await start_worker()
     await publish(producer, fill=0xAB)
 
     assert await hold(consumer, producer) == ""
 
-    assert await consumer.do("read", output="embeddings") == "ab"
+    assert await consumer.call("read", output="embeddings") == "ab"
 
 
-async def test_a_producer_that_is_killed_before_it_announces_loses_its_consumers(
+async def test_a_tensor_is_lost_when_its_producer_is_killed_before_publishing(
     start_worker: StartWorker, consumer: Transport
 ) -> None:
     producer = await start_worker()
-    await producer.do("begin", invocation=0)
+    await producer.call("begin", invocation=0)
     waiting = asyncio.create_task(read(consumer, producer, 0))
-    await producer.do("begin", invocation=1)
-    await producer.do("release", invocation=1)
-    with pytest.raises(LostError, match="has ended"):  # so what was subscribed before it has arrived, too
+    await producer.call("begin", invocation=1)
+    await producer.call("release", invocation=1)
+    with pytest.raises(LostError, match="has ended"):  # so the earlier subscription has arrived, too
         await read(consumer, producer, 1)
 
     await producer.kill()
@@ -63,10 +63,10 @@ async def test_a_producer_that_is_killed_before_it_announces_loses_its_consumers
         await read(consumer, producer, 0)
 
 
-async def test_a_producer_that_is_killed_while_it_writes_loses_its_consumers(start_worker: StartWorker) -> None:
+async def test_a_tensor_is_lost_when_its_producer_is_killed_while_writing(start_worker: StartWorker) -> None:
     producer, consumer = await start_worker(), await start_worker()
-    await producer.do("begin", invocation=0)
-    await producer.do("allocate", invocation=0, output="embeddings", nbytes=MIB)
+    await producer.call("begin", invocation=0)
+    await producer.call("allocate", invocation=0, output="embeddings", nbytes=MIB)
     holding = asyncio.create_task(hold(consumer, producer))
 
     await producer.kill()
@@ -74,7 +74,7 @@ async def test_a_producer_that_is_killed_while_it_writes_loses_its_consumers(sta
     assert "LostError" in await holding
 
 
-async def test_what_has_arrived_stays_readable_when_its_producer_is_killed(
+async def test_a_received_tensor_stays_readable_when_its_producer_is_killed(
     start_worker: StartWorker, shared_memory: Path
 ) -> None:
     producer, consumer = await start_worker(), await start_worker()
@@ -84,51 +84,53 @@ async def test_what_has_arrived_stays_readable_when_its_producer_is_killed(
     await producer.kill()
     assert len(reap(shared_memory)) == 1
 
-    assert await consumer.do("read", output="embeddings") == "ab"
+    assert await consumer.call("read", output="embeddings") == "ab"
 
 
-async def test_a_killed_consumer_gives_its_slab_space_back(start_worker: StartWorker) -> None:
+async def test_leases_of_a_killed_consumer_end(start_worker: StartWorker) -> None:
     producer, consumer = await start_worker(), await start_worker()
     await publish(producer)
     await hold(consumer, producer)
-    await producer.do("release", invocation=0)
-    assert await producer.counts(HELD, MIB)
+    await producer.call("release", invocation=0)
+    assert await producer.metric_equals(HELD, MIB)
 
     await consumer.kill()
 
-    await until(lambda: producer.counts(HELD, 0))
+    await until(lambda: producer.metric_equals(HELD, 0))
 
 
-async def test_a_hung_consumer_loses_what_it_holds_and_finds_out_when_it_goes_on(start_worker: StartWorker) -> None:
+async def test_leases_of_a_hung_consumer_expire_and_its_tensors_are_stale_when_it_resumes(
+    start_worker: StartWorker,
+) -> None:
     producer, consumer = await start_worker(), await start_worker()
     await publish(producer, fill=1)
     await hold(consumer, producer)
-    await producer.do("release", invocation=0)
+    await producer.call("release", invocation=0)
 
     consumer.stop()
-    await until(lambda: producer.counts(HELD, 0))
-    await producer.do("begin", invocation=1)
+    await until(lambda: producer.metric_equals(HELD, 0))
+    await producer.call("begin", invocation=1)
     for output in ("first", "second"):
-        await producer.do("publish", invocation=1, output=output, nbytes=MIB, fill=2)
-    consumer.go_on()
+        await producer.call("publish", invocation=1, output=output, nbytes=MIB, fill=2)
+    consumer.resume()
 
-    assert "StaleError" in await consumer.do("read", output="embeddings")
+    assert "StaleError" in await consumer.call("read", output="embeddings")
 
 
-async def test_a_consumer_that_is_busy_but_alive_keeps_what_it_holds(start_worker: StartWorker) -> None:
+async def test_leases_of_an_idle_consumer_do_not_expire(start_worker: StartWorker) -> None:
     producer, consumer, hung = [await start_worker() for _ in range(3)]
     await publish(producer, fill=1)
     await hold(consumer, producer)
     await hold(hung, producer)
-    await producer.do("release", invocation=0)
+    await producer.call("release", invocation=0)
 
     hung.stop()
-    await until(lambda: producer.counts("cornserve_transport_expired_leases_total", 1))
+    await until(lambda: producer.metric_equals("cornserve_transport_expired_leases_total", 1))
 
-    assert await consumer.do("read", output="embeddings") == "01"
+    assert await consumer.call("read", output="embeddings") == "01"
 
 
-async def test_a_process_that_starts_removes_what_dead_ones_have_left(
+async def test_a_starting_process_removes_the_segments_of_dead_ones(
     start_worker: StartWorker, shared_memory: Path
 ) -> None:
     dead, alive = await start_worker(), await start_worker()
@@ -140,10 +142,10 @@ async def test_a_process_that_starts_removes_what_dead_ones_have_left(
     await start_worker()
 
     assert len(segments(shared_memory)) == 1
-    assert await alive.counts(HELD, MIB)
+    assert await alive.metric_equals(HELD, MIB)
 
 
-async def test_a_process_that_ends_leaves_nothing(start_worker: StartWorker, shared_memory: Path) -> None:
+async def test_a_process_that_ends_removes_its_segment(start_worker: StartWorker, shared_memory: Path) -> None:
     worker = await start_worker()
     await publish(worker)
     assert worker.process.stdin is not None
@@ -158,7 +160,7 @@ def segments(directory: Path) -> list[Path]:
     return list(directory.iterdir())
 
 
-async def test_a_producer_that_is_killed_while_it_announces_leaves_nobody_waiting(
+async def test_no_consumer_waits_for_a_producer_that_is_killed_while_announcing(
     start_worker: StartWorker, consumer: Transport
 ) -> None:
     producer = await start_worker()
@@ -174,23 +176,23 @@ async def test_a_producer_that_is_killed_while_it_announces_leaves_nobody_waitin
     assert isinstance(outcomes[-1], LostError)
 
 
-async def test_data_of_a_freed_slot_is_never_read_as_anothers(start_worker: StartWorker, consumer: Transport) -> None:
-    """The producer gives the same memory to one tensor after the other while we read them."""
+async def test_bytes_of_another_tensor_are_never_accepted(start_worker: StartWorker, consumer: Transport) -> None:
+    """The producer reuses the same memory while the tensors are read."""
     count, nbytes = 800, 256 << 10
     producer = await start_worker(slab_bytes=4 * nbytes)
     reading = [asyncio.create_task(read(consumer, producer, invocation)) for invocation in range(count)]
 
-    await producer.do("churn", count=count, nbytes=nbytes, seed=3)
+    await producer.call("churn", count=count, nbytes=nbytes, seed=3)
     async with asyncio.timeout(60):
         outcomes = await asyncio.gather(*reading, return_exceptions=True)
 
     wrong = [outcome for outcome in outcomes if not isinstance(outcome, bytes | StaleError | LostError)]
-    assert wrong == []  # AssertionError: it was another's
-    assert await producer.counts(HELD, 0)
+    assert wrong == []  # an AssertionError means that the bytes were of another tensor
+    assert await producer.metric_equals(HELD, 0)
 
 
-async def read(consumer: Transport, producer: RemoteWorker, invocation: int) -> bytes:
-    """A tensor that is all the byte that its metadata says."""
+async def read(consumer: Transport, producer: WorkerClient, invocation: int) -> bytes:
+    """Reads a tensor and checks that all its bytes equal its metadata."""
     async with consumer.consume(TensorId(producer.endpoint, REQUEST, invocation, 0, "embeddings")) as tensor:
         for _ in range(invocation % 7):
             await asyncio.sleep(0)
@@ -200,7 +202,7 @@ async def read(consumer: Transport, producer: RemoteWorker, invocation: int) -> 
         return tensor.metadata
 
 
-async def test_processes_that_share_no_memory_pull(start_worker: StartWorker, shared_memory: Path) -> None:
+async def test_processes_without_shared_memory_pull(start_worker: StartWorker, shared_memory: Path) -> None:
     (shared_memory / "producer").mkdir()
     (shared_memory / "consumer").mkdir()
     producer = await start_worker(shared_memory / "producer")
@@ -208,25 +210,27 @@ async def test_processes_that_share_no_memory_pull(start_worker: StartWorker, sh
     await publish(producer, fill=0xAB)
 
     assert await hold(consumer, producer) == ""
-    await producer.do("release", invocation=0)
-    await until(lambda: producer.counts(HELD, 0))
+    await producer.call("release", invocation=0)
+    await until(lambda: producer.metric_equals(HELD, 0))
     await producer.kill()
 
-    assert await consumer.do("read", output="embeddings") == "ab"
+    assert await consumer.call("read", output="embeddings") == "ab"
 
 
-async def test_a_pull_from_a_producer_that_is_killed_is_lost(start_worker: StartWorker, shared_memory: Path) -> None:
+async def test_a_tensor_is_lost_when_its_producer_is_killed_during_the_pull(
+    start_worker: StartWorker, shared_memory: Path
+) -> None:
     (shared_memory / "producer").mkdir()
     (shared_memory / "consumer").mkdir()
     size = 256 * MIB
     producer = await start_worker(shared_memory / "producer", slab_bytes=2 * size)
     consumer = await start_worker(shared_memory / "consumer", slab_bytes=2 * size)
-    await producer.do("begin", invocation=0)
-    await producer.do("publish", invocation=0, output="embeddings", nbytes=size, fill=1)
+    await producer.call("begin", invocation=0)
+    await producer.call("publish", invocation=0, output="embeddings", nbytes=size, fill=1)
     await consumer.send("hold", endpoint=producer.endpoint, invocation=0, output="embeddings")
 
     producer.stop()
     await producer.kill()
 
-    assert "LostError" in await consumer.answer()
-    await until(lambda: consumer.counts(HELD, 0))
+    assert "LostError" in await consumer.read_response()
+    await until(lambda: consumer.metric_equals(HELD, 0))

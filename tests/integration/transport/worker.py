@@ -1,4 +1,4 @@
-"""A process with a transport, which does what it is told on its standard input, a JSON object on each line."""
+"""A process with a transport. It executes commands from its standard input, a JSON object per line."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from cornserve.wire.listener import MessageListener
 
 MIB = 1 << 20
 PAUSE = 0.004
-"""Seconds at most between publishing and taking back: about what a consumer needs to read."""
+"""Limit for the time between publishing and revoking, in seconds: about the time that a consumer needs to read."""
 REQUEST = "request"
 
 
-class Worker:
+class TransportWorker:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self._productions: dict[int, Production] = {}
         self._held = AsyncExitStack()
-        self._received: dict[str, TensorView] = {}
+        self._views: dict[str, TensorView] = {}
 
     async def begin(self, invocation: int) -> None:
         self._productions[invocation] = self._transport.produce(REQUEST, invocation, 0, arrived_us=invocation)
@@ -38,14 +38,14 @@ class Worker:
         slot.publish("uint8", (nbytes,), bytes([fill]))
 
     async def allocate(self, invocation: int, output: str, nbytes: int) -> None:
-        """And never publishes it."""
+        """Allocates a slot that is never published."""
         await self._productions[invocation].allocate(output, nbytes)
 
     async def release(self, invocation: int) -> None:
         self._productions.pop(invocation).release()
 
     async def churn(self, count: int, nbytes: int, seed: int) -> None:
-        """Publishes and takes back, so that the same memory is another tensor's again and again."""
+        """Publishes and revokes tensors, so that the same memory is reused again and again."""
         order = random.Random(seed)
         for invocation in range(count):
             await self.begin(invocation)
@@ -54,20 +54,20 @@ class Worker:
             self._productions.pop(invocation).revoke()
 
     async def hold(self, endpoint: str, invocation: int, output: str) -> str:
-        """Consumes a tensor, and keeps it."""
+        """Consumes a tensor and holds it. Returns the error, if any."""
         try:
-            source = TensorId(endpoint, REQUEST, invocation, 0, output)
-            tensor = await self._held.enter_async_context(self._transport.consume(source))
+            tensor_id = TensorId(endpoint, REQUEST, invocation, 0, output)
+            tensor = await self._held.enter_async_context(self._transport.consume(tensor_id))
         except TransportError as error:
             return f"{type(error).__name__}: {error}"
-        self._received[output] = tensor
+        self._views[output] = tensor
         return ""
 
     async def read(self, output: str) -> str:
-        """The hexadecimal digits of the bytes that are in a tensor that is held, or why there are none."""
-        data = bytes(self._received[output].view)
+        """Returns the set of bytes in a held tensor as hexadecimal digits, or the error."""
+        data = bytes(self._views[output].view)
         try:
-            self._received[output].check()
+            self._views[output].check()
         except TransportError as error:
             return f"{type(error).__name__}: {error}"
         return bytes(set(data)).hex()
@@ -83,15 +83,15 @@ def _labels(labels: dict[str, str]) -> str:
 
 async def main(directory: Path, slab_bytes: int, lease_seconds: float) -> None:
     transport = Transport(directory, slab_bytes=slab_bytes, request_bytes=slab_bytes // 2, lease_seconds=lease_seconds)
-    reception = MessageListener(await transport.start("127.0.0.1"))
-    print(json.dumps(await reception.listen("127.0.0.1:0")), flush=True)
-    worker = Worker(transport)
+    listener = MessageListener(await transport.start("127.0.0.1"))
+    print(json.dumps(await listener.listen("127.0.0.1:0")), flush=True)
+    worker = TransportWorker(transport)
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         command = json.loads(line)
-        do: Callable[..., Awaitable[Any]] = getattr(worker, command.pop("do"))
-        print(json.dumps(await do(**command)), flush=True)
-    reception.close()
+        execute: Callable[..., Awaitable[Any]] = getattr(worker, command.pop("command"))
+        print(json.dumps(await execute(**command)), flush=True)
+    listener.close()
     await transport.stop()
 
 

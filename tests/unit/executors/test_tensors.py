@@ -1,4 +1,4 @@
-"""Tensors in the executor contract, spoken by hand: who keeps them, until when, and what becomes of lost ones."""
+"""Tensors in the executor contract: how long they are retained, and how losses are reported."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def held(executors: EchoExecutors) -> float:
 
 
 def received(executors: EchoExecutors) -> float:
-    """How many tensors have arrived."""
+    """Returns the number of received tensors."""
     return sum(executors.total("cornserve_transport_hop_seconds_count", {"kind": kind}) for kind in TRANSFER_KINDS)
 
 
@@ -48,12 +48,12 @@ def write(call: int, text: str, **fields: object) -> pb.Command:
 
 
 def read(call: int, endpoint: str, *, attempt: int = 0, **fields: object) -> pb.Command:
-    """The note of invocation 0."""
+    """Returns the command that reads the note of invocation 0."""
     note = pb.Pending(invocation=0, output="note", attempt=attempt, endpoint=endpoint)
     return start(call, '{"notes": [{"$input": 0}]}', invocation=1, inputs=[pb.Input(pending=note)], **fields)
 
 
-async def test_a_tensor_may_be_asked_for_before_it_is_made(
+async def test_a_tensor_may_be_consumed_before_it_is_produced(
     executors: EchoExecutors, writers: str, writer: Caller, reader: Caller
 ) -> None:
     reader.send(read(1, writers))
@@ -66,13 +66,13 @@ async def test_a_tensor_may_be_asked_for_before_it_is_made(
     assert json.loads(answer.end.values)["text"] == "good news"
 
 
-async def test_tensors_are_kept_until_their_caller_releases_them(
+async def test_tensors_are_retained_until_their_caller_releases_them(
     executors: EchoExecutors, writers: str, writer: Caller, reader: Caller
 ) -> None:
     await end_of(writer, write(1, "news"))
     assert held(executors) > 0
     assert (await end_of(reader, read(1, writers))).code == pb.CODE_OK
-    assert held(executors) > 0, "another may come for it"
+    assert held(executors) > 0, "a later consumer may need it"
 
     writer.send(pb.Command(call=1, release=pb.Release()))
 
@@ -80,7 +80,7 @@ async def test_tensors_are_kept_until_their_caller_releases_them(
 
 
 @pytest.mark.parametrize("attempt", [0, 1])
-async def test_a_tensor_that_is_gone_is_lost_for_whoever_comes_then(
+async def test_a_released_tensor_is_lost_for_later_consumers(
     executors: EchoExecutors, writers: str, writer: Caller, reader: Caller, attempt: int
 ) -> None:
     await end_of(writer, write(1, "news", attempt=attempt))
@@ -92,7 +92,7 @@ async def test_a_tensor_that_is_gone_is_lost_for_whoever_comes_then(
     assert (end.code, list(end.lost_inputs)) == (pb.CODE_INPUT_LOST, [0])
 
 
-async def test_a_tensor_that_is_taken_back_while_it_is_read_is_lost(
+async def test_a_tensor_that_is_revoked_while_it_is_read_is_lost(
     executors: EchoExecutors, writers: str, writer: Caller, reader: Caller
 ) -> None:
     await end_of(writer, write(1, "news"))
@@ -107,10 +107,10 @@ async def test_a_tensor_that_is_taken_back_while_it_is_read_is_lost(
     assert (end.code, list(end.lost_inputs)) == (pb.CODE_INPUT_LOST, [0])
 
 
-async def test_two_requests_that_each_hold_one_slab_and_wait_for_the_other_both_end(
+async def test_two_requests_that_each_hold_the_reserve_the_other_waits_for_both_end(
     executors: EchoExecutors, writers: str, writer: Caller, reader: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The younger has the reserve of the first writer, and the older that of the second. We do as a gateway would."""
+    """The younger has the reserve of the first writer, the older that of the second. The test acts as the gateway."""
     monkeypatch.setattr("cornserve.transport.memory.admission.RECALL_SECONDS", 0.05)
     large = json.dumps({"text": "news", "nbytes": SLAB_BYTES // 2})
     others = await executors.replica(NoteTask().spec)
@@ -121,9 +121,9 @@ async def test_two_requests_that_each_hold_one_slab_and_wait_for_the_other_both_
     ]
     both = '{"notes": [{"$input": 0}, {"$input": 1}]}'
     async with calling(others) as other:
-        for one, first in ((writer, younger), (other, older)):
-            await end_of(one, start(1, large, **youngest))  # all but the reserve
-            await end_of(one, start(2, large, invocation=int(one is other), **first))
+        for caller, first in ((writer, younger), (other, older)):
+            await end_of(caller, start(1, large, **youngest))  # everything outside the reserve
+            await end_of(caller, start(2, large, invocation=int(caller is other), **first))
         reader.send(start(1, both, invocation=2, inputs=notes, **older))
         reader.send(start(2, both, invocation=2, inputs=notes, **younger))
         await until(lambda: received(executors) == 2)
@@ -146,7 +146,7 @@ async def test_two_requests_that_each_hold_one_slab_and_wait_for_the_other_both_
         assert (call, read.code) == (3, pb.CODE_OK)
 
 
-async def test_what_nobody_has_come_for_makes_room_for_an_older_request(
+async def test_a_tensor_without_consumers_is_revoked_for_an_older_request(
     executors: EchoExecutors, writers: str, writer: Caller, reader: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cornserve.transport.memory.admission.RECALL_SECONDS", 0.05)
@@ -160,7 +160,7 @@ async def test_what_nobody_has_come_for_makes_room_for_an_older_request(
     assert (lost.code, list(lost.lost_inputs)) == (pb.CODE_INPUT_LOST, [0])
 
 
-async def test_a_call_that_is_cancelled_after_its_end_gives_its_tensors_back(
+async def test_cancelling_an_ended_invocation_frees_its_tensors(
     executors: EchoExecutors, writer: Caller
 ) -> None:
     await end_of(writer, write(1, "news"))
@@ -170,7 +170,7 @@ async def test_a_call_that_is_cancelled_after_its_end_gives_its_tensors_back(
     await until(lambda: held(executors) == 0)
 
 
-async def test_a_caller_that_leaves_gives_all_its_tensors_back(executors: EchoExecutors, writer: Caller) -> None:
+async def test_the_tensors_of_a_caller_that_disconnects_are_freed(executors: EchoExecutors, writer: Caller) -> None:
     for call in range(3):
         await end_of(writer, write(call, "news", invocation=call))
 
@@ -179,7 +179,7 @@ async def test_a_caller_that_leaves_gives_all_its_tensors_back(executors: EchoEx
     await until(lambda: held(executors) == 0)
 
 
-async def test_tensors_are_not_kept_beyond_the_deadline(executors: EchoExecutors, writer: Caller) -> None:
+async def test_tensors_are_not_retained_beyond_the_deadline(executors: EchoExecutors, writer: Caller) -> None:
     for call in itertools.count():  # the machine may be too slow for the first deadlines
         end = await end_of(writer, write(call, "news", invocation=call, timeout_ms=100 << call))
         if end.code == pb.CODE_OK:
@@ -188,14 +188,14 @@ async def test_tensors_are_not_kept_beyond_the_deadline(executors: EchoExecutors
     await until(lambda: held(executors) == 0)
 
 
-async def test_an_invocation_that_fails_keeps_nothing(executors: EchoExecutors, writer: Caller) -> None:
+async def test_the_tensors_of_a_failed_invocation_are_freed(executors: EchoExecutors, writer: Caller) -> None:
     end = await end_of(writer, start(1, '{"text": "news", "fail": "out of ink"}'))
 
     assert end.code == pb.CODE_INTERNAL
     assert held(executors) == 0
 
 
-async def test_invocations_that_wait_for_tensors_take_no_place_in_the_queue(
+async def test_invocations_that_wait_for_tensors_do_not_occupy_the_queue(
     executors: EchoExecutors, writers: str, writer: Caller, reader: Caller
 ) -> None:
     for begun in (0, 600):
@@ -208,7 +208,7 @@ async def test_invocations_that_wait_for_tensors_take_no_place_in_the_queue(
     await until(lambda: executors.total("cornserve_executor_running") == 0)
 
 
-async def test_who_waits_for_an_invocation_that_fails_hears_of_it_at_once(
+async def test_consumers_of_an_invocation_that_fails_lose_its_tensors_at_once(
     writers: str, writer: Caller, reader: Caller
 ) -> None:
     reader.send(read(1, writers, timeout_ms=60_000))

@@ -16,8 +16,8 @@ MIB = 1 << 20
 REQUEST = "request-1"
 
 
-class Site:
-    """Transports that each have a server, as if they were processes."""
+class TransportCluster:
+    """Creates transports that each have a listener, like separate processes."""
 
     def __init__(self, directory: Path, stack: AsyncExitStack) -> None:
         self._directory = directory
@@ -31,7 +31,7 @@ class Site:
         request_bytes: int = 2 * MIB,
         cache_bytes: int = 0,
         lease_seconds: float = 10.0,
-    ) -> Process:
+    ) -> TransportProcess:
         transport = Transport(
             directory or self._directory,
             slab_bytes=slab_bytes,
@@ -42,25 +42,27 @@ class Site:
         return await self._stack.enter_async_context(_serving(transport))
 
     async def mute_endpoint(self) -> str:
-        """Of a process that stands still: somebody takes connections, and says no more than the greeting."""
+        """Returns the endpoint of a listener that sends nothing after the preamble, like a process that hangs."""
 
-        def answer() -> MessageConnection[Any, Any]:
-            line = MessageConnection(PRODUCER_CODEC, lambda message: None)
-            self._stack.push_async_callback(line.wait_closed)
-            self._stack.callback(line.abort, "the test is over")
-            return line
+        def create_connection() -> MessageConnection[Any, Any]:
+            connection = MessageConnection(PRODUCER_CODEC, lambda message: None)
+            self._stack.push_async_callback(connection.wait_closed)
+            self._stack.callback(connection.abort, "the test has ended")
+            return connection
 
-        reception = MessageListener({PRODUCER_CODEC.preamble: answer})
-        self._stack.callback(reception.close)
-        return await reception.listen("127.0.0.1:0")
+        listener = MessageListener({PRODUCER_CODEC.preamble: create_connection})
+        self._stack.callback(listener.close)
+        return await listener.listen("127.0.0.1:0")
 
 
-class Process:
+class TransportProcess:
+    """A transport and the endpoint at which others find it."""
+
     def __init__(self, transport: Transport, endpoint: str) -> None:
         self.transport = transport
         self.endpoint = endpoint
 
-    def source(self, output: str = "embeddings", *, invocation: int = 0, attempt: int = 0) -> TensorId:
+    def tensor_id(self, output: str = "embeddings", *, invocation: int = 0, attempt: int = 0) -> TensorId:
         return TensorId(self.endpoint, REQUEST, invocation, attempt, output)
 
     @property
@@ -78,16 +80,16 @@ def slab_bytes(transport: Transport) -> dict[str, float]:
 
 
 @asynccontextmanager
-async def _serving(transport: Transport) -> AsyncIterator[Process]:
-    reception = MessageListener(await transport.start("127.0.0.1"))
+async def _serving(transport: Transport) -> AsyncIterator[TransportProcess]:
+    listener = MessageListener(await transport.start("127.0.0.1"))
     try:
-        yield Process(transport, await reception.listen("127.0.0.1:0"))
+        yield TransportProcess(transport, await listener.listen("127.0.0.1:0"))
     finally:
-        reception.close()
+        listener.close()
         await transport.stop()
 
 
 @pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
+async def cluster(tmp_path: Path) -> AsyncIterator[TransportCluster]:
     async with AsyncExitStack() as stack:
-        yield Site(tmp_path, stack)
+        yield TransportCluster(tmp_path, stack)

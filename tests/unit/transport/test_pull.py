@@ -1,4 +1,4 @@
-"""Tensors between transports that share no directory, as processes of two nodes."""
+"""Tensors between transports without a common directory, like processes of two nodes."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ import pytest
 from cornserve.transport import LostError, TensorTooLargeError
 from cornserve.transport.pull.puller import PullRequest, PullSource
 from cornserve.transport.pull.tcp import TcpPuller
-from tests.unit.transport.conftest import MIB, Process, Site
+from tests.unit.transport.conftest import MIB, TransportCluster, TransportProcess
 from tests.unit.transport.test_transport import DATA, produce, publish, received
 from tests.waiting import until
 
 
 @pytest.fixture
-async def two_nodes(site: Site, tmp_path: Path) -> tuple[Process, Process]:
+async def two_nodes(cluster: TransportCluster, tmp_path: Path) -> tuple[TransportProcess, TransportProcess]:
     (tmp_path / "other").mkdir()
-    return await site.transport(), await site.transport(directory=tmp_path / "other")
+    return await cluster.transport(), await cluster.transport(directory=tmp_path / "other")
 
 
-async def test_a_tensor_is_pulled_into_the_consumers_slab_and_given_up_at_the_producer(
-    two_nodes: tuple[Process, Process], tmp_path: Path
+async def test_a_pulled_tensor_is_in_the_consumers_slab_and_freed_at_the_producer(
+    two_nodes: tuple[TransportProcess, TransportProcess], tmp_path: Path
 ) -> None:
     producer, consumer = two_nodes
     production = produce(producer)
     await publish(production)
 
-    async with consumer.transport.consume(producer.source()) as tensor:
+    async with consumer.transport.consume(producer.tensor_id()) as tensor:
         production.release()
         await until(lambda: producer.held_bytes == 0)
         assert bytes(tensor.view) == DATA
@@ -47,7 +47,7 @@ async def test_a_tensor_is_pulled_into_the_consumers_slab_and_given_up_at_the_pr
     assert consumer.held_bytes == 0
 
 
-async def test_many_tensors_are_pulled_at_once(two_nodes: tuple[Process, Process]) -> None:
+async def test_tensors_are_pulled_concurrently(two_nodes: tuple[TransportProcess, TransportProcess]) -> None:
     producer, consumer = two_nodes
     production = produce(producer)
     contents = [bytes([number]) * (60_000 + number) for number in range(30)]
@@ -59,7 +59,7 @@ async def test_many_tensors_are_pulled_at_once(two_nodes: tuple[Process, Process
     assert consumer.held_bytes == 0
 
 
-async def test_a_stream_is_pulled_chunk_by_chunk(two_nodes: tuple[Process, Process]) -> None:
+async def test_a_stream_is_pulled_chunk_by_chunk(two_nodes: tuple[TransportProcess, TransportProcess]) -> None:
     producer, consumer = two_nodes
     production = produce(producer)
 
@@ -70,35 +70,35 @@ async def test_a_stream_is_pulled_chunk_by_chunk(two_nodes: tuple[Process, Proce
         writer.close()
 
     writing = asyncio.create_task(write())
-    async with aclosing(consumer.transport.consume_stream(producer.source("hidden"))) as stream:
+    async with aclosing(consumer.transport.consume_stream(producer.tensor_id("hidden"))) as stream:
         assert [chunk.view[-1] async for chunk in stream] == list(range(50))
 
     await writing
     assert consumer.held_bytes == 0
 
 
-async def test_a_tensor_that_the_consumers_slab_cannot_hold_is_refused(site: Site, tmp_path: Path) -> None:
+async def test_a_tensor_that_exceeds_the_consumers_slab_is_refused(cluster: TransportCluster, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
-    producer = await site.transport()
-    consumer = await site.transport(directory=tmp_path / "other", slab_bytes=MIB, request_bytes=MIB)
+    producer = await cluster.transport()
+    consumer = await cluster.transport(directory=tmp_path / "other", slab_bytes=MIB, request_bytes=MIB)
     await publish(produce(producer), data=bytes(2 * MIB))
 
     with pytest.raises(TensorTooLargeError):
         await received(consumer, producer)
 
 
-async def test_what_is_revoked_while_it_is_pulled_arrives_whole_or_is_lost_and_leaves_nothing(
-    two_nodes: tuple[Process, Process],
+async def test_a_tensor_that_is_revoked_during_a_pull_arrives_complete_or_is_lost_and_leaks_no_memory(
+    two_nodes: tuple[TransportProcess, TransportProcess],
 ) -> None:
-    """At every moment, from before it is asked for until it has arrived."""
+    """Revokes at every moment, from before the subscription until the tensor has arrived."""
     producer, consumer = two_nodes
-    invocation = turns = 0
+    invocation = iterations = 0
     has_arrived = False
     while not has_arrived:
         production = produce(producer, invocation=invocation)
         await publish(production, data=b"1" * 2 * MIB)
         reading = asyncio.create_task(received(consumer, producer, invocation=invocation))
-        await turns_of_the_loop(turns)
+        await run_event_loop(iterations)
 
         has_arrived = reading.done()
         production.revoke()
@@ -107,22 +107,24 @@ async def test_what_is_revoked_while_it_is_pulled_arrives_whole_or_is_lost_and_l
 
         try:
             assert await reading == b"1" * 2 * MIB
-            assert turns > 0
+            assert iterations > 0
         except LostError:
             assert not has_arrived
         await until(lambda: consumer.held_bytes == 0)
         other.release()
         invocation += 2
-        turns += 3 + turns // 8
+        iterations += 3 + iterations // 8
 
 
-@pytest.mark.parametrize("turns", range(0, 60, 3))
-async def test_a_cancelled_pull_leaves_nothing(two_nodes: tuple[Process, Process], turns: int) -> None:
+@pytest.mark.parametrize("iterations", range(0, 60, 3))
+async def test_a_cancelled_pull_leaks_no_memory(
+    two_nodes: tuple[TransportProcess, TransportProcess], iterations: int
+) -> None:
     producer, consumer = two_nodes
     production = produce(producer)
     await publish(production, data=bytes(2 * MIB))
     reading = asyncio.create_task(received(consumer, producer))
-    await turns_of_the_loop(turns)
+    await run_event_loop(iterations)
 
     reading.cancel()
     await asyncio.gather(reading, return_exceptions=True)
@@ -131,13 +133,13 @@ async def test_a_cancelled_pull_leaves_nothing(two_nodes: tuple[Process, Process
     await until(lambda: producer.held_bytes == consumer.held_bytes == 0)
 
 
-async def turns_of_the_loop(number: int) -> None:
-    for _ in range(number):
+async def run_event_loop(iterations: int) -> None:
+    for _ in range(iterations):
         await asyncio.sleep(0)
 
 
-async def test_a_listener_survives_connections_that_it_cannot_take(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_listener_survives_errors_of_accept(
+    cluster: TransportCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop = asyncio.get_running_loop()
     accept, failures = loop.sock_accept, [OSError(errno.EMFILE, "Too many open files"), ConnectionAbortedError()]
@@ -149,7 +151,7 @@ async def test_a_listener_survives_connections_that_it_cannot_take(
 
     monkeypatch.setattr(loop, "sock_accept", fail_first)
     (tmp_path / "other").mkdir()
-    producer, consumer = await site.transport(), await site.transport(directory=tmp_path / "other")
+    producer, consumer = await cluster.transport(), await cluster.transport(directory=tmp_path / "other")
     await publish(produce(producer))
 
     assert await received(consumer, producer) == DATA
@@ -157,7 +159,7 @@ async def test_a_listener_survives_connections_that_it_cannot_take(
 
 
 HOST = "127.0.0.1"
-PIECE = PullRequest(token=bytes(16), offset=0, nbytes=len(DATA), generation=1)
+TENSOR = PullRequest(token=bytes(16), offset=0, nbytes=len(DATA), generation=1)
 
 
 @pytest.fixture
@@ -168,32 +170,32 @@ async def puller() -> AsyncIterator[TcpPuller]:
 
 
 @pytest.mark.parametrize(
-    ("export", "reason"),
+    ("source", "reason"),
     [(None, "has closed the connection"), (PullSource(memoryview(DATA), lambda: False), "was freed during the pull")],
 )
-async def test_a_piece_that_is_freed_before_or_while_it_is_pulled_is_lost(
-    puller: TcpPuller, export: PullSource | None, reason: str
+async def test_a_tensor_that_is_freed_before_or_during_a_pull_is_lost(
+    puller: TcpPuller, source: PullSource | None, reason: str
 ) -> None:
-    address = await puller.listen(HOST, lambda _: export)
+    address = await puller.listen(HOST, lambda _: source)
 
     with pytest.raises(LostError, match=reason):
-        await puller.pull(HOST, address, PIECE, memoryview(bytearray(len(DATA))))
+        await puller.pull(HOST, address, TENSOR, memoryview(bytearray(len(DATA))))
 
 
-async def test_both_ends_of_a_connection_notice_that_the_other_is_gone(puller: TcpPuller) -> None:
+async def test_both_ends_of_a_connection_use_keepalive(puller: TcpPuller) -> None:
     address = await puller.listen(HOST, lambda _: PullSource(memoryview(DATA), lambda: True))
-    await puller.pull(HOST, address, PIECE, memoryview(bytearray(len(DATA))))
+    await puller.pull(HOST, address, TENSOR, memoryview(bytearray(len(DATA))))
 
-    ends = connections(address)
+    descriptors = connections(address)
 
-    assert len(ends) == 2
-    for end in ends:
-        with socket.socket(fileno=os.dup(end)) as connection:
+    assert len(descriptors) == 2
+    for descriptor in descriptors:
+        with socket.socket(fileno=os.dup(descriptor)) as connection:
             assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
             assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
 
 
-async def test_a_connection_whose_producer_is_forgotten_while_it_is_used_is_closed_afterwards(
+async def test_a_connection_that_is_in_use_during_a_disconnect_is_closed_afterwards(
     puller: TcpPuller,
 ) -> None:
     def find(_: PullRequest) -> PullSource:
@@ -203,14 +205,14 @@ async def test_a_connection_whose_producer_is_forgotten_while_it_is_used_is_clos
     address = await puller.listen(HOST, find)
     into = bytearray(len(DATA))
 
-    await puller.pull(HOST, address, PIECE, memoryview(into))
+    await puller.pull(HOST, address, TENSOR, memoryview(into))
 
     assert into == DATA
     await until(lambda: connections(address) == [])
 
 
 def connections(address: bytes) -> list[int]:
-    """The descriptors of both ends of those that lead to a puller's address."""
+    """Returns the descriptors of both ends of the connections to a puller's address."""
     port = int.from_bytes(address, "little")
     return [
         connection.fd

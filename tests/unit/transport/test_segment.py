@@ -1,4 +1,4 @@
-"""The file itself, and what is left of it when its owner dies."""
+"""The segment file, and its removal after its owner has died."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ OWNER = """
 import sys, time
 from pathlib import Path
 from cornserve.transport.memory import segment
-kept = segment.create(Path(sys.argv[1]), bytes(range(16)), 4)
-print("made", flush=True)
+mapping, descriptor = segment.create(Path(sys.argv[1]), bytes(range(16)), 4)
+print("created", flush=True)
 sys.stdin.read()
 """
 
 
-def test_a_segment_is_known_by_its_token(tmp_path: Path) -> None:
+def test_a_segment_is_identified_by_its_token(tmp_path: Path) -> None:
     mapping, descriptor = segment.create(tmp_path, TOKEN, 3)
     path = tmp_path / segment.file_name(TOKEN)
     mapping.memory[mapping.layout.data :] = b"x" * 3 * PAGE
@@ -43,14 +43,14 @@ def test_a_segment_is_known_by_its_token(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 100, b"CORNSLB1" + TOKEN + bytes(24), b"x" * 2 * PAGE])
-def test_another_file_is_no_segment(tmp_path: Path, content: bytes) -> None:
+def test_other_files_are_not_segments(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / segment.file_name(TOKEN)
     path.write_bytes(content)
 
     assert segment.open_shared(path, TOKEN) is None
 
 
-def test_a_truncated_segment_is_none(tmp_path: Path) -> None:
+def test_a_truncated_segment_is_refused(tmp_path: Path) -> None:
     _, descriptor = segment.create(tmp_path, TOKEN, 3)
     path = tmp_path / segment.file_name(TOKEN)
     os.truncate(path, SegmentLayout(3).nbytes - 1)
@@ -59,7 +59,7 @@ def test_a_truncated_segment_is_none(tmp_path: Path) -> None:
     os.close(descriptor)
 
 
-def test_data_begins_at_a_page_after_a_generation_for_each() -> None:
+def test_the_data_begins_at_a_page_after_the_generation_table() -> None:
     for pages in (1, 511, 512, 513, 100_000):
         layout = SegmentLayout(pages)
         assert layout.data % PAGE == 0
@@ -77,7 +77,7 @@ def test_only_segments_of_dead_processes_are_reaped(tmp_path: Path) -> None:
     )
     with owner:
         assert owner.stdout is not None
-        assert owner.stdout.readline() == b"made\n"
+        assert owner.stdout.readline() == b"created\n"
         assert reap(tmp_path) == []
         owner.kill()
     assert path.exists()
@@ -87,7 +87,7 @@ def test_only_segments_of_dead_processes_are_reaped(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [other]
 
 
-def test_a_slab_that_cannot_be_made_says_why_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_slab_that_cannot_be_created_reports_the_reason_and_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(SlabError, match="No such file"):
         asyncio.run(Slab(tmp_path / "no" / "where", TOKEN, PAGE).create())
     with pytest.raises(SlabError, match=r"File too large|No space"):
@@ -96,12 +96,12 @@ def test_a_slab_that_cannot_be_made_says_why_and_leaves_nothing(tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_location_in_a_segment_that_is_gone_is_stale(tmp_path: Path) -> None:
+def test_a_location_in_a_removed_segment_is_stale(tmp_path: Path) -> None:
     with pytest.raises(StaleError, match="is gone"):
         SegmentReader().view(Location(str(tmp_path / "gone.slab"), PAGE, 1, 1))
 
 
-def test_segments_stay_readable_after_their_owner_has_removed_them(tmp_path: Path) -> None:
+def test_a_mapped_segment_stays_readable_after_its_removal(tmp_path: Path) -> None:
     mapping, descriptor = segment.create(tmp_path, TOKEN, 1)
     mapping.generations[0] = 7
     path = tmp_path / segment.file_name(TOKEN)

@@ -1,4 +1,4 @@
-"""Tensors between transports that share a directory, as processes of one node do."""
+"""Tensors between transports that share a directory, like processes of one node."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from cornserve.transport import (
     TensorTooLargeError,
     Transport,
 )
-from tests.unit.transport.conftest import MIB, REQUEST, Process, Site
+from tests.unit.transport.conftest import MIB, REQUEST, TransportCluster, TransportProcess
 from tests.waiting import until
 
 DATA = bytes(range(256)) * 64
 
 
-def produce(process: Process, *, invocation: int = 0, attempt: int = 0, arrived_us: int = 1) -> Production:
+def produce(process: TransportProcess, *, invocation: int = 0, attempt: int = 0, arrived_us: int = 1) -> Production:
     return process.transport.produce(REQUEST, invocation, attempt, arrived_us=arrived_us)
 
 
@@ -37,16 +37,18 @@ async def publish(
     slot.publish("uint8", (64, 256), b"metadata", key)
 
 
-async def received(consumer: Process, producer: Process, output: str = "embeddings", **name: int) -> bytes:
-    async with consumer.transport.consume(producer.source(output, **name)) as tensor:
+async def received(
+    consumer: TransportProcess, producer: TransportProcess, output: str = "embeddings", **attempt: int
+) -> bytes:
+    async with consumer.transport.consume(producer.tensor_id(output, **attempt)) as tensor:
         return bytes(tensor.view)
 
 
-async def test_a_consumer_reads_what_was_produced_without_a_copy(site: Site) -> None:
-    producer, consumer = await site.transport(), await site.transport()
+async def test_a_consumer_reads_a_tensor_without_a_copy(cluster: TransportCluster) -> None:
+    producer, consumer = await cluster.transport(), await cluster.transport()
     await publish(produce(producer))
 
-    async with consumer.transport.consume(producer.source()) as tensor:
+    async with consumer.transport.consume(producer.tensor_id()) as tensor:
         assert bytes(tensor.view) == DATA
         assert tensor.view.readonly
         assert (tensor.dtype, tensor.shape, tensor.metadata) == ("uint8", (64, 256), b"metadata")
@@ -57,46 +59,46 @@ async def test_a_consumer_reads_what_was_produced_without_a_copy(site: Site) -> 
 
 
 @pytest.mark.parametrize("when", ["before it is published", "before its producer has started"])
-async def test_a_consumer_may_come_before_the_tensor(site: Site, when: str) -> None:
-    producer, consumer = await site.transport(), await site.transport()
+async def test_a_consumer_may_subscribe_before_the_tensor_exists(cluster: TransportCluster, when: str) -> None:
+    producer, consumer = await cluster.transport(), await cluster.transport()
     production = produce(producer) if when == "before it is published" else None
     reading = asyncio.create_task(received(consumer, producer))
-    await subscriptions_have_arrived(producer, consumer)
+    await wait_for_subscriptions(producer, consumer)
 
     await publish(production or produce(producer))
 
     assert await reading == DATA
 
 
-async def subscriptions_have_arrived(producer: Process, consumer: Process) -> None:
-    """One that is answered at once follows them on the same stream."""
+async def wait_for_subscriptions(producer: TransportProcess, consumer: TransportProcess) -> None:
+    """Waits for the response to a later subscription on the same connection."""
     produce(producer, invocation=99).release()
     with pytest.raises(LostError):
         await received(consumer, producer, invocation=99)
 
 
-async def test_several_consumers_read_the_same_tensor_and_the_last_one_frees_it(site: Site) -> None:
-    producer, first, second = await site.transport(), await site.transport(), await site.transport()
+async def test_several_consumers_read_the_same_tensor_and_the_last_one_frees_it(cluster: TransportCluster) -> None:
+    producer, first, second = await cluster.transport(), await cluster.transport(), await cluster.transport()
     production = produce(producer)
     await publish(production)
 
-    async with first.transport.consume(producer.source()) as one:
-        async with second.transport.consume(producer.source()) as other:
+    async with first.transport.consume(producer.tensor_id()) as first_view:
+        async with second.transport.consume(producer.tensor_id()) as second_view:
             production.release()
-            assert one.location == other.location
+            assert first_view.location == second_view.location
         assert producer.held_bytes > 0
-        one.check()
+        first_view.check()
 
     await until(lambda: producer.held_bytes == 0)
 
 
-async def test_consumers_in_the_producers_process_see_its_memory(site: Site) -> None:
-    process = await site.transport()
+async def test_consumers_in_the_producers_process_read_its_memory(cluster: TransportCluster) -> None:
+    process = await cluster.transport()
     production = produce(process)
     await publish(production)
     assert await received(process, process) == DATA
 
-    async with process.transport.consume(process.source()) as tensor:
+    async with process.transport.consume(process.tensor_id()) as tensor:
         assert bytes(tensor.view) == DATA
         production.revoke()
         with pytest.raises(StaleError):
@@ -105,8 +107,8 @@ async def test_consumers_in_the_producers_process_see_its_memory(site: Site) -> 
         await received(process, process)
 
 
-async def test_what_is_released_is_freed_and_its_late_consumers_hear_that_it_is_lost(site: Site) -> None:
-    producer, consumer = await site.transport(), await site.transport()
+async def test_a_released_tensor_is_freed_and_lost_for_later_consumers(cluster: TransportCluster) -> None:
+    producer, consumer = await cluster.transport(), await cluster.transport()
     production = produce(producer)
     await publish(production)
     waiting = asyncio.create_task(received(consumer, producer, "never"))
@@ -121,13 +123,13 @@ async def test_what_is_released_is_freed_and_its_late_consumers_hear_that_it_is_
         await received(consumer, producer)
 
 
-async def test_what_is_revoked_is_taken_from_its_readers_who_find_out(site: Site) -> None:
-    producer, consumer = await site.transport(), await site.transport()
+async def test_a_revoked_tensor_is_stale_for_its_readers(cluster: TransportCluster) -> None:
+    producer, consumer = await cluster.transport(), await cluster.transport()
     production = produce(producer)
     await publish(production)
     reader = SegmentReader()
 
-    async with consumer.transport.consume(producer.source()) as tensor:
+    async with consumer.transport.consume(producer.tensor_id()) as tensor:
         assert bytes(reader.view(tensor.location)) == DATA
         production.revoke()
         assert producer.held_bytes == 0
@@ -139,11 +141,11 @@ async def test_what_is_revoked_is_taken_from_its_readers_who_find_out(site: Site
             reader.view(tensor.location)
 
 
-async def test_an_older_attempt_is_lost_when_a_later_one_starts(site: Site) -> None:
-    producer, consumer = await site.transport(), await site.transport()
+async def test_an_older_attempt_is_lost_when_a_later_one_starts(cluster: TransportCluster) -> None:
+    producer, consumer = await cluster.transport(), await cluster.transport()
     old = asyncio.create_task(received(consumer, producer, attempt=0))
     new = asyncio.create_task(received(consumer, producer, attempt=1))
-    await subscriptions_have_arrived(producer, consumer)
+    await wait_for_subscriptions(producer, consumer)
 
     await publish(produce(producer, attempt=1))
 
@@ -154,10 +156,10 @@ async def test_an_older_attempt_is_lost_when_a_later_one_starts(site: Site) -> N
 
 @pytest.mark.parametrize("ending", [None, Production.release])
 @pytest.mark.parametrize("by", ["another process", "the producer's own process"])
-async def test_who_comes_for_an_older_attempt_after_a_later_one_has_started_hears_that_it_is_lost(
-    site: Site, by: str, ending: Callable[[Production], None] | None
+async def test_an_older_attempt_is_lost_for_consumers_that_subscribe_after_a_later_one_has_started(
+    cluster: TransportCluster, by: str, ending: Callable[[Production], None] | None
 ) -> None:
-    producer, other = await site.transport(), await site.transport()
+    producer, other = await cluster.transport(), await cluster.transport()
     consumer = other if by == "another process" else producer
     later = produce(producer, attempt=2)
     await publish(later)
@@ -172,8 +174,8 @@ async def test_who_comes_for_an_older_attempt_after_a_later_one_has_started_hear
         assert await received(consumer, producer, attempt=2) == DATA
 
 
-async def test_an_older_attempt_of_another_invocation_is_waited_for(site: Site) -> None:
-    producer = await site.transport()
+async def test_an_attempt_of_another_invocation_is_not_superseded(cluster: TransportCluster) -> None:
+    producer = await cluster.transport()
     produce(producer, attempt=1)
     reading = asyncio.create_task(received(producer, producer, invocation=1))
 
@@ -182,10 +184,10 @@ async def test_an_older_attempt_of_another_invocation_is_waited_for(site: Site) 
     assert await reading == DATA
 
 
-async def test_a_producer_that_is_gone_loses_its_consumers_at_once(site: Site) -> None:
-    producer, consumer = await site.transport(), await site.transport()
+async def test_tensors_of_a_producer_that_has_ended_are_lost_at_once(cluster: TransportCluster) -> None:
+    producer, consumer = await cluster.transport(), await cluster.transport()
     waiting = asyncio.create_task(received(consumer, producer))
-    await subscriptions_have_arrived(producer, consumer)
+    await wait_for_subscriptions(producer, consumer)
 
     await producer.transport.stop()
 
@@ -195,20 +197,22 @@ async def test_a_producer_that_is_gone_loses_its_consumers_at_once(site: Site) -
         await received(consumer, producer)
 
 
-async def test_a_producer_that_hangs_loses_its_consumers(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says who it is, and then nothing, though the system keeps its connection."""
+async def test_tensors_of_a_producer_that_hangs_are_lost(
+    cluster: TransportCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system of a process that hangs keeps its connections open."""
     monkeypatch.setattr("cornserve.transport.consumer.client.PRODUCER_TIMEOUT_SECONDS", 0.2)
-    consumer = await site.transport(lease_seconds=0.2)
-    endpoint = await site.mute_endpoint()
+    consumer = await cluster.transport(lease_seconds=0.2)
+    endpoint = await cluster.mute_endpoint()
 
     async with asyncio.timeout(60):
         with pytest.raises(LostError, match="hangs"):
             async with consumer.transport.consume(TensorId(endpoint, REQUEST, 0, 0, "embeddings")):
-                raise AssertionError("something has arrived")
+                raise AssertionError("a tensor was received")
 
 
-async def test_a_process_that_has_ended_its_transport_answers_that_it_has(site: Site) -> None:
-    producer, consumer = await site.transport(), await site.transport()
+async def test_a_process_that_has_stopped_its_transport_refuses_connections(cluster: TransportCluster) -> None:
+    producer, consumer = await cluster.transport(), await cluster.transport()
 
     await producer.transport.stop()
 
@@ -216,14 +220,14 @@ async def test_a_process_that_has_ended_its_transport_answers_that_it_has(site: 
         await received(consumer, producer)
 
 
-async def test_a_cancelled_consumer_holds_nothing(site: Site) -> None:
-    producer, consumer = await site.transport(), await site.transport()
+async def test_a_cancelled_consumer_releases_its_tensors(cluster: TransportCluster) -> None:
+    producer, consumer = await cluster.transport(), await cluster.transport()
     production = produce(producer)
     await publish(production)
     holding = asyncio.Event()
 
     async def hold() -> None:
-        async with consumer.transport.consume(producer.source()):
+        async with consumer.transport.consume(producer.tensor_id()):
             holding.set()
             await asyncio.Event().wait()
 
@@ -237,8 +241,8 @@ async def test_a_cancelled_consumer_holds_nothing(site: Site) -> None:
     await until(lambda: producer.held_bytes == 0)
 
 
-async def test_content_that_was_seen_before_is_found_by_its_key(site: Site) -> None:
-    producer, consumer = await site.transport(cache_bytes=MIB), await site.transport()
+async def test_a_tensor_is_reused_by_the_key_of_its_content(cluster: TransportCluster) -> None:
+    producer, consumer = await cluster.transport(cache_bytes=MIB), await cluster.transport()
     first = produce(producer)
     assert not first.reuse("embeddings", "cat")
     await publish(first, key="cat")
@@ -253,8 +257,8 @@ async def test_content_that_was_seen_before_is_found_by_its_key(site: Site) -> N
     assert produce(producer, invocation=2).reuse("embeddings", "cat")
 
 
-async def test_a_stream_of_tensors_arrives_in_order_and_slows_its_producer_down(site: Site) -> None:
-    producer, consumer = await site.transport(slab_bytes=MIB, request_bytes=MIB), await site.transport()
+async def test_a_stream_arrives_in_order_and_slows_its_producer_down(cluster: TransportCluster) -> None:
+    producer, consumer = await cluster.transport(slab_bytes=MIB, request_bytes=MIB), await cluster.transport()
     production = produce(producer)
     chunks = [bytes([number]) * (256 << 10) for number in range(40)]
 
@@ -268,17 +272,17 @@ async def test_a_stream_of_tensors_arrives_in_order_and_slows_its_producer_down(
     await until(lambda: producer.held_bytes == MIB)
     assert not writing.done()
 
-    async with aclosing(consumer.transport.consume_stream(producer.source("hidden"))) as stream:
-        arrived = [bytes(chunk.view) async for chunk in stream]
+    async with aclosing(consumer.transport.consume_stream(producer.tensor_id("hidden"))) as stream:
+        received_chunks = [bytes(chunk.view) async for chunk in stream]
 
-    assert arrived == chunks
+    assert received_chunks == chunks
     await writing
     production.release()
     await until(lambda: producer.held_bytes == 0)
 
 
-async def test_a_stream_can_be_read_again_as_long_as_there_is_room(site: Site) -> None:
-    producer, consumer = await site.transport(slab_bytes=MIB, request_bytes=MIB), await site.transport()
+async def test_a_stream_can_be_read_again_until_its_space_is_needed(cluster: TransportCluster) -> None:
+    producer, consumer = await cluster.transport(slab_bytes=MIB, request_bytes=MIB), await cluster.transport()
     production = produce(producer)
     writer = production.stream("hidden")
     for number in range(3):
@@ -286,7 +290,7 @@ async def test_a_stream_can_be_read_again_as_long_as_there_is_room(site: Site) -
     writer.close()
 
     async def read() -> list[int]:
-        async with aclosing(consumer.transport.consume_stream(producer.source("hidden"))) as stream:
+        async with aclosing(consumer.transport.consume_stream(producer.tensor_id("hidden"))) as stream:
             return [chunk.view[0] async for chunk in stream]
 
     assert await read() == await read() == [0, 1, 2]
@@ -296,8 +300,8 @@ async def test_a_stream_can_be_read_again_as_long_as_there_is_room(site: Site) -
         await read()
 
 
-async def test_what_can_never_fit_is_refused_at_once(site: Site) -> None:
-    producer = await site.transport(slab_bytes=4 * MIB, request_bytes=MIB)
+async def test_a_tensor_that_can_never_fit_is_refused_at_once(cluster: TransportCluster) -> None:
+    producer = await cluster.transport(slab_bytes=4 * MIB, request_bytes=MIB)
     production = produce(producer)
     await production.allocate("first", MIB // 2)
 
@@ -305,8 +309,8 @@ async def test_what_can_never_fit_is_refused_at_once(site: Site) -> None:
         await production.allocate("second", MIB)
 
 
-async def test_room_that_is_given_up_goes_to_who_waits_and_counts_no_more(site: Site) -> None:
-    producer = await site.transport(slab_bytes=2 * MIB, request_bytes=MIB)  # of which the younger may have one
+async def test_a_discarded_slot_goes_to_a_waiting_request_and_is_not_charged(cluster: TransportCluster) -> None:
+    producer = await cluster.transport(slab_bytes=2 * MIB, request_bytes=MIB)  # a younger request may have 1 MiB
     production = produce(producer)
     slot = await production.allocate("embeddings", MIB)
     waiting = asyncio.create_task(_allocate(producer.transport.produce("request-2", 0, 0, arrived_us=2)))
@@ -323,8 +327,8 @@ async def test_room_that_is_given_up_goes_to_who_waits_and_counts_no_more(site: 
     await publish(production, data=bytes(MIB))
 
 
-async def test_room_for_a_chunk_can_be_given_up(site: Site) -> None:
-    producer = await site.transport(slab_bytes=MIB, request_bytes=MIB)
+async def test_a_slot_for_a_chunk_can_be_discarded(cluster: TransportCluster) -> None:
+    producer = await cluster.transport(slab_bytes=MIB, request_bytes=MIB)
     production = produce(producer)
     slot = await production.stream("hidden").allocate(MIB)
 
@@ -334,8 +338,8 @@ async def test_room_for_a_chunk_can_be_given_up(site: Site) -> None:
     production.release()
 
 
-async def test_memory_that_is_still_written_to_is_given_to_nobody_else(site: Site) -> None:
-    producer = await site.transport(slab_bytes=MIB, request_bytes=MIB)
+async def test_memory_with_a_writable_buffer_is_not_reused(cluster: TransportCluster) -> None:
+    producer = await cluster.transport(slab_bytes=MIB, request_bytes=MIB)
     production = produce(producer)
     copying = memoryview((await production.allocate("embeddings", MIB)).buffer)[10:]
 
@@ -354,8 +358,8 @@ async def _allocate(production: Production, nbytes: int = MIB) -> Slot:
     return await production.allocate("embeddings", nbytes)
 
 
-async def test_what_became_of_tensors_is_counted(site: Site) -> None:
-    process, consumer = await site.transport(cache_bytes=MIB), await site.transport()
+async def test_metrics_count_receptions_losses_and_cache_lookups(cluster: TransportCluster) -> None:
+    process, consumer = await cluster.transport(cache_bytes=MIB), await cluster.transport()
     production = produce(process)
     assert not production.reuse("embeddings", "cat")
     await publish(production, key="cat")
