@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What it takes to pass a tensor from one process to another, on one node and between two.
+"""Measures the transfer of tensors from one process to another, on one node and between two.
 
-A hop is the time from the producer's call (which makes room and copies the tensor there) to a readable view at the
-consumer, which has subscribed before. Beside it, in turn with it and in the same process: a plain copy of the same
-bytes (`memcpy`). "Own" goes on until the consumer has copied the view to memory of its own. Two nodes are two network
-namespaces, whose processes share no memory; their yardstick is a plain socket.
+A hop is the time from the producer's call (which allocates space and copies the tensor there) to a readable view at the
+consumer, which has subscribed before. For comparison, plain copies of the same bytes (`memcpy`) alternate with the hops
+in the same process. "Own" includes a copy of the view to private memory of the consumer. Two nodes are two network
+namespaces, whose processes share no memory; their baseline is a plain socket.
 """
 
 from __future__ import annotations
@@ -22,72 +22,72 @@ from dataclasses import asdict, dataclass
 from benchmarks.harness.machine import Machine
 from benchmarks.harness.processes import machine_cpu_seconds
 from benchmarks.harness.report import show, table_of
-from benchmarks.harness.transport.namespaces import HERE, Host, NotPermittedError, two_hosts
+from benchmarks.harness.transport.namespaces import LOCAL_HOST, NetworkHost, NotPermittedError, two_hosts
 from benchmarks.harness.transport.pair import Pair, pair
 
 SIZES = {"64 KiB": 64 << 10, "4.5 MiB": 9 << 19, "109 MB": 109_000_000, "350 MB": 350_000_000, "1 GiB": 1 << 30}
 QUICK = ("64 KiB", "4.5 MiB")
 LOADS = (0.25, 0.5, 0.75)
-"""Shares of the throughput that a burst has shown."""
+"""Fractions of the throughput of a burst."""
 
 
 @dataclass(frozen=True, slots=True)
-class Micros:
-    """µs."""
+class DurationStats:
+    """Durations in µs."""
 
     p50: float
     p99: float
     min: float
 
     @classmethod
-    def of(cls, samples: Sequence[float]) -> Micros:
+    def from_samples(cls, samples: Sequence[float]) -> DurationStats:
         ordered = sorted(samples)
         last = min(len(ordered) - 1, round(0.99 * len(ordered)))
         return cls(round(statistics.median(ordered), 1), round(ordered[last], 1), round(ordered[0], 1))
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
-    """Hops at random moments. They begin when they should, so waiting for the one before is in them."""
+class HopLoad:
+    """Hops at random moments. A hop starts at its moment, so it includes waiting for the previous one."""
 
     rate: float
-    """Tensors each second."""
-    hop: Micros
+    """Tensors per second."""
+    hop: DurationStats
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TransportRow:
     nodes: int
     size: str
-    hop: Micros
-    own: Micros
-    memcpy: Micros
-    """In turn with the hops."""
-    own_memcpy: Micros
-    """In turn with the hops to memory of the consumer's own."""
-    yardstick: Micros
+    hop: DurationStats
+    own: DurationStats
+    memcpy: DurationStats
+    """Copies that alternate with the hops."""
+    own_memcpy: DurationStats
+    """Copies that alternate with the hops to private memory."""
+    baseline: DurationStats
     """On one node `multiprocessing.shared_memory` and pickle; between two a plain socket, without the first copy."""
     burst_gb_per_s: float
     cpu_seconds_per_gb: float
-    """Of both processes, in the burst."""
-    loads: Sequence[Load]
+    """CPU time of both processes in the burst."""
+    loads: Sequence[HopLoad]
     others_cores: float
-    """What the rest of the machine used meanwhile."""
+    """CPU use of the rest of the machine."""
 
 
 def main() -> None:
     options = _options()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # So that namespaces are removed.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that namespaces are removed
     machine = Machine.here()
     sizes = QUICK if options.quick else options.sizes
     budget = 0.02 if options.quick else options.gigabytes
     with ExitStack() as stack:
-        places = [(HERE, HERE)]
+        pairs = [(LOCAL_HOST, LOCAL_HOST)]
         try:
-            places.append(stack.enter_context(two_hosts()))
+            pairs.append(stack.enter_context(two_hosts()))
         except NotPermittedError as error:
-            print(f"not between two nodes, because network namespaces are not permitted: {error}", file=sys.stderr)
-        rows = [measure(size, *hosts, budget) for hosts in places for size in sizes]
+            print(f"skipping two nodes: network namespaces are not permitted: {error}", file=sys.stderr)
+        rows = [measure(size, *hosts, budget) for hosts in pairs for size in sizes]
     if options.json:
         print(json.dumps({"machine": asdict(machine), "rows": [asdict(row) for row in rows]}))
     else:
@@ -96,22 +96,24 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES), help="of the tensors (default: all)")
-    parser.add_argument("--gigabytes", type=float, default=4, help="for each figure, at most (default: %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="only shows that it runs")
-    parser.add_argument("--json", action="store_true", help="prints JSON instead of a table")
+    parser.add_argument(
+        "--sizes", nargs="+", choices=SIZES, default=list(SIZES), help="sizes of the tensors (default: all)"
+    )
+    parser.add_argument("--gigabytes", type=float, default=4, help="limit for each figure (default: %(default)s)")
+    parser.add_argument("--quick", action="store_true", help="run briefly, without useful figures")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     return parser.parse_args()
 
 
-class Busy:
-    """What the rest of the machine does meanwhile."""
+class OtherCpuUse:
+    """Measures the CPU use of the rest of the machine."""
 
     def __init__(self, both: Pair) -> None:
         self._both = both
         self._before = self._now()
 
     def others(self) -> float:
-        """Cores."""
+        """Returns the average number of cores."""
         (wall, machine, ours), (wall_before, machine_before, ours_before) = self._now(), self._before
         return round(max(0.0, machine - machine_before - ours + ours_before) / (wall - wall_before), 2)
 
@@ -119,28 +121,31 @@ class Busy:
         return time.perf_counter(), machine_cpu_seconds(), self._both.cpu_seconds()
 
 
-def measure(size: str, producer: Host, consumer: Host, gigabytes: float) -> Row:
+def measure(size: str, producer: NetworkHost, consumer: NetworkHost, gigabytes: float) -> TransportRow:
     nbytes = SIZES[size]
     count = max(4, min(300, int(gigabytes * 1e9 / nbytes)))
     is_shared = producer is consumer
     with pair(nbytes, producer, consumer, is_shared=is_shared) as both:
-        both.measure("alone", 3)  # the slab is made, connections are open, segments mapped
-        busy = Busy(both)
+        both.measure("alone", 3)  # creates the slab, opens connections and maps segments
+        busy = OtherCpuUse(both)
         alone, copies = both.measure("alone", count)
         own, own_copies = both.measure("alone", count, is_copied=True)
-        yardstick = both.pickled(count) if is_shared else both.sockets(count)
+        baseline = both.pickled(count) if is_shared else both.sockets(count)
         burst, _ = both.measure("burst", count)
         rates = [share * count / burst.seconds for share in LOADS]
-        loads = [Load(round(rate, 1), Micros.of(both.measure("paced", count, rate=rate)[0].hops)) for rate in rates]
+        loads = [
+            HopLoad(round(rate, 1), DurationStats.from_samples(both.measure("paced", count, rate=rate)[0].hops))
+            for rate in rates
+        ]
         others = busy.others()
-    return Row(
+    return TransportRow(
         nodes=1 if is_shared else 2,
         size=size,
-        hop=Micros.of(alone.hops),
-        own=Micros.of(own.hops),
-        memcpy=Micros.of(copies),
-        own_memcpy=Micros.of(own_copies),
-        yardstick=Micros.of(yardstick),
+        hop=DurationStats.from_samples(alone.hops),
+        own=DurationStats.from_samples(own.hops),
+        memcpy=DurationStats.from_samples(copies),
+        own_memcpy=DurationStats.from_samples(own_copies),
+        baseline=DurationStats.from_samples(baseline),
         burst_gb_per_s=round(nbytes * count / burst.seconds / 1e9, 2),
         cpu_seconds_per_gb=round(burst.cpu_seconds / (nbytes * count) * 1e9, 3),
         loads=loads,
@@ -148,27 +153,27 @@ def measure(size: str, producer: Host, consumer: Host, gigabytes: float) -> Row:
     )
 
 
-def _show(machine: Machine, rows: Sequence[Row]) -> None:
+def _show(machine: Machine, rows: Sequence[TransportRow]) -> None:
     note = "µs: median (99th percentile) of hops alone; ratios are of medians; GB/s and CPU of a burst"
     one = table_of(("one node",), ("hop", "memcpy", "÷", "own", "÷ 2", "pickled", "GB/s", "CPU s/GB", "others"))
     two = table_of(("two nodes",), ("hop", "memcpy", "own", "socket", "hop ÷ both", "GB/s", "CPU s/GB", "others"))
     loads = table_of(("nodes", "size"), [f"{cell} {share:.0%}" for share in LOADS for cell in ("rate", "hop")])
     for row in rows:
         common = (f"{row.burst_gb_per_s:.2f}", f"{row.cpu_seconds_per_gb:.2f}", f"{row.others_cores:.2f}")
-        hop, memcpy, yardstick = row.hop.p50, row.memcpy.p50, row.yardstick.p50
+        hop, memcpy, baseline = row.hop.p50, row.memcpy.p50, row.baseline.p50
         if row.nodes == 1:
             first = (_cell(row.hop), _cell(row.memcpy), f"{hop / memcpy:.2f}")
-            second = (_cell(row.own), f"{row.own.p50 / 2 / row.own_memcpy.p50:.2f}", _cell(row.yardstick))
+            second = (_cell(row.own), f"{row.own.p50 / 2 / row.own_memcpy.p50:.2f}", _cell(row.baseline))
             one.add_row(row.size, *first, *second, *common)
         else:
-            cells = (_cell(row.hop), _cell(row.memcpy), _cell(row.own), _cell(row.yardstick))
-            two.add_row(row.size, *cells, f"{hop / (memcpy + yardstick):.2f}", *common)
+            cells = (_cell(row.hop), _cell(row.memcpy), _cell(row.own), _cell(row.baseline))
+            two.add_row(row.size, *cells, f"{hop / (memcpy + baseline):.2f}", *common)
         loaded = [cell for load in row.loads for cell in (f"{load.rate:,.0f}/s", _cell(load.hop))]
         loads.add_row(str(row.nodes), row.size, *loaded)
     show(machine, note, one, two, loads)
 
 
-def _cell(micros: Micros) -> str:
+def _cell(micros: DurationStats) -> str:
     return f"{micros.p50:,.0f} ({micros.p99:,.0f})"
 
 

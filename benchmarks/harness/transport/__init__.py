@@ -1,1 +1,1 @@
-"""Two processes that pass tensors on, and what they are measured by."""
+"""Two processes that exchange tensors, and the measurements that they are compared with."""

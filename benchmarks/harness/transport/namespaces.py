@@ -1,4 +1,4 @@
-"""Two network namespaces that are joined by a virtual cable, as if they were two machines."""
+"""Two network namespaces connected by a virtual Ethernet link, like two machines."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import NamedTuple
 
 
 class NotPermittedError(Exception):
-    """Only root may make network namespaces, and not in every container."""
+    """Network namespaces cannot be created: that requires root, and not all containers permit it."""
 
 
-class Host(NamedTuple):
+class NetworkHost(NamedTuple):
     address: str
     prefix: tuple[str, ...]
-    """What a command is put behind to run there."""
+    """Prefix of commands that run on the host."""
 
 
-HERE = Host("127.0.0.1", ())
+LOCAL_HOST = NetworkHost("127.0.0.1", ())
 
 
 @contextmanager
-def two_hosts() -> Iterator[tuple[Host, Host]]:
+def two_hosts() -> Iterator[tuple[NetworkHost, NetworkHost]]:
     names = [f"cornserve-{os.getpid()}-{number}" for number in (1, 2)]
     ends = [f"cs{os.getpid()}-{number}" for number in (1, 2)]
     addresses = [f"10.213.77.{number}" for number in (1, 2)]
@@ -36,7 +36,7 @@ def two_hosts() -> Iterator[tuple[Host, Host]]:
             _ip("-n", name, "address", "add", f"{address}/24", "dev", end)
             _ip("-n", name, "link", "set", end, "up")
         first, second = (
-            Host(address, ("ip", "netns", "exec", name)) for name, address in zip(names, addresses, strict=True)
+            NetworkHost(address, ("ip", "netns", "exec", name)) for name, address in zip(names, addresses, strict=True)
         )
         yield first, second
 
@@ -45,6 +45,6 @@ def _ip(*arguments: str) -> None:
     try:
         subprocess.run(("ip", *arguments), check=True, capture_output=True, text=True)
     except FileNotFoundError as error:
-        raise NotPermittedError("there is no program `ip`") from error
+        raise NotPermittedError("the program `ip` is not installed") from error
     except subprocess.CalledProcessError as error:
         raise NotPermittedError(f"ip {' '.join(arguments)}: {error.stderr.strip()}") from error

@@ -1,6 +1,6 @@
-"""One of the two processes: it does what it is told on its standard input, a JSON object on each line.
+"""One of the two processes. It executes commands from its standard input, a JSON object per line.
 
-Clocks are the system's monotonic one, which all processes of a machine share, also in other network namespaces.
+It uses the system's monotonic clock, which all processes of a machine share, also in other network namespaces.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from cornserve.wire.listener import MessageListener
 POLL_SECONDS = 0.001
 REQUEST = "benchmark"
 
-_NO_LEASE_ENDS = 3600.0
-"""The yardsticks keep the event loop for seconds."""
+_LEASE_SECONDS = 3600.0
+"""Long, because the baselines block the event loop for seconds."""
 _STARTED = struct.Struct("<q")
 _ENDED = 2**31
-"""An invocation that produced nothing."""
+"""An invocation that ended without output."""
 
 
-class Side:
+class TransportSide:
     def __init__(self, transport: Transport, host: str, nbytes: int) -> None:
         self._transport = transport
         self._host = host
@@ -49,7 +49,7 @@ class Side:
         transport.produce(REQUEST, _ENDED, 0, arrived_us=0).release()
 
     async def alone(self, count: int) -> list[float]:
-        """Produces one tensor after the other. Returns what a plain copy of each took, in µs."""
+        """Produces one tensor after another. Returns the durations of plain copies in between, in µs."""
         copies = []
         for _ in range(count):
             await self._produce(time.perf_counter_ns())
@@ -61,12 +61,12 @@ class Side:
         return copies
 
     async def burst(self, count: int) -> None:
-        """Produces as fast as there is room."""
+        """Produces as fast as space allows."""
         for _ in range(count):
             await self._produce(time.perf_counter_ns())
 
     async def paced(self, count: int, rate: float) -> None:
-        """Produces at random moments, so many a second. A hop begins when it should, though the one before be late."""
+        """Produces at random moments, `rate` per second. A hop starts at its moment, even if another is late."""
         order = random.Random(count)
         moment = time.perf_counter_ns()
         for _ in range(count):
@@ -75,14 +75,14 @@ class Side:
             await self._produce(moment)
 
     async def consume(self, endpoint: str, count: int, is_copied: bool) -> dict[str, Any]:
-        """Waits for tensors. Returns µs from their producer's call to a readable view, or to a copy of our own."""
+        """Returns the durations from the producer's call to a readable view, or to a private copy, in µs."""
         first, self._invocations = self._invocations, self._invocations + count
         reads = (self._read(endpoint, invocation, is_copied) for invocation in range(first, first + count))
         reading = [asyncio.create_task(read) for read in reads]
         await asyncio.sleep(0)
-        with suppress(LostError):  # is answered when what was subscribed before has arrived
+        with suppress(LostError):  # the response shows that the earlier subscriptions have arrived
             await self._read(endpoint, _ENDED, False)
-        say("subscribed")
+        print_json("subscribed")
         moments = await asyncio.gather(*reading)
         return {
             "hops": [(arrived - started) / 1e3 for started, arrived in moments],
@@ -94,22 +94,22 @@ class Side:
         return usage.ru_utime + usage.ru_stime
 
     async def pickled(self, path: str, count: int) -> None:
-        """The yardstick's producer: a segment for each message, announced by a pickled tuple."""
+        """Produces for the baseline: a segment for each message, announced by a pickled tuple."""
         with Listener(path) as listener:
-            say("listening")
+            print_json("listening")
             with listener.accept() as connection:
                 for _ in range(count):
                     self._send_pickled(connection)
 
     async def unpickled(self, path: str, count: int) -> list[float]:
-        """The yardstick's consumer."""
+        """Consumes for the baseline. Returns durations in µs."""
         with Client(path) as connection:
             return [self._receive_pickled(connection) for _ in range(count)]
 
     async def sent(self, count: int) -> None:
-        """Of plain sockets, the one that sends."""
+        """Sends over a plain socket."""
         with socket.create_server((self._host, 0)) as listener:
-            say(listener.getsockname()[1])
+            print_json(listener.getsockname()[1])
             connection, _ = listener.accept()
             with connection:
                 for _ in range(count):
@@ -117,7 +117,7 @@ class Side:
                     connection.sendall(self._own)
 
     async def fetched(self, host: str, port: int, count: int) -> list[float]:
-        """Of plain sockets, the one that asks and receives. µs from asking to having all of it."""
+        """Requests and receives over a plain socket. Returns the durations in µs."""
         with socket.create_connection((host, port)) as connection:
             return [self._fetch(connection) for _ in range(count)]
 
@@ -136,7 +136,7 @@ class Side:
         slot.buffer[:] = self._own
         slot.publish("uint8", (self._nbytes,), _STARTED.pack(started))
         production.release()
-        await asyncio.sleep(0)  # so that the announcement leaves before the next copy
+        await asyncio.sleep(0)  # sends the announcement before the next copy
 
     async def _read(self, endpoint: str, invocation: int, is_copied: bool) -> tuple[int, int]:
         async with self._transport.consume(TensorId(endpoint, REQUEST, invocation, 0, "tensor")) as tensor:
@@ -165,20 +165,20 @@ class Side:
         arrived = time.perf_counter_ns()
         view.release()
         segment.close()
-        resource_tracker.unregister(f"/{name}", "shared_memory")  # the producer's to unlink
+        resource_tracker.unregister(f"/{name}", "shared_memory")  # the producer unlinks it
         connection.send(None)
         return float(arrived - started) / 1e3
 
 
 async def _until(moment: int) -> None:
-    """More exact than the event loop's timer, which is late by up to a millisecond."""
+    """Waits more precisely than the event loop's timer, which is late by up to a millisecond."""
     await asyncio.sleep(max(0, moment - time.perf_counter_ns() - 2_000_000) / 1e9)
     while time.perf_counter_ns() < moment:
         await asyncio.sleep(0)
 
 
 def touched(nbytes: int) -> memoryview:
-    """Private memory, page-aligned, no page of which is touched for the first time while we measure."""
+    """Returns private, page-aligned memory whose pages have all been touched."""
     memory = memoryview(mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
     step = 1 << 20
     for start in range(0, nbytes, step):
@@ -186,8 +186,8 @@ def touched(nbytes: int) -> memoryview:
     return memory
 
 
-def say(what: Any) -> None:
-    print(json.dumps(what), flush=True)
+def print_json(value: Any) -> None:
+    print(json.dumps(value), flush=True)
 
 
 def _held(transport: Transport) -> Callable[[], float]:
@@ -199,16 +199,16 @@ def _held(transport: Transport) -> Callable[[], float]:
 
 
 async def main(directory: Path, host: str, nbytes: int, slab_bytes: int) -> None:
-    transport = Transport(directory, slab_bytes=slab_bytes, request_bytes=nbytes, lease_seconds=_NO_LEASE_ENDS)
-    reception = MessageListener(await transport.start(host))
-    endpoint = await reception.listen(f"{host}:0")
-    side = Side(transport, host, nbytes)
-    say(endpoint)
+    transport = Transport(directory, slab_bytes=slab_bytes, request_bytes=nbytes, lease_seconds=_LEASE_SECONDS)
+    listener = MessageListener(await transport.start(host))
+    endpoint = await listener.listen(f"{host}:0")
+    side = TransportSide(transport, host, nbytes)
+    print_json(endpoint)
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         command = json.loads(line)
-        say(await getattr(side, command.pop("do"))(**command))
-    reception.close()
+        print_json(await getattr(side, command.pop("command"))(**command))
+    listener.close()
     await transport.stop()
 
 

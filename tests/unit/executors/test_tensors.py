@@ -160,9 +160,7 @@ async def test_a_tensor_without_consumers_is_revoked_for_an_older_request(
     assert (lost.code, list(lost.lost_inputs)) == (pb.CODE_INPUT_LOST, [0])
 
 
-async def test_cancelling_an_ended_invocation_frees_its_tensors(
-    executors: EchoExecutors, writer: Caller
-) -> None:
+async def test_cancelling_an_ended_invocation_frees_its_tensors(executors: EchoExecutors, writer: Caller) -> None:
     await end_of(writer, write(1, "news"))
 
     writer.send(pb.Command(call=1, cancel=pb.Cancel()))
