@@ -42,7 +42,9 @@ def adapt_mixture(cells: Iterable[Cell], running: Mapping[int, int], rate: float
     candidates = [best.counts]
     if total_rate(cells, found := _closest(cells, running, rate, best.gpus)) >= minimum_rate(rate):
         candidates.append(found)
-    return min((_difference(cells, running, counts) for counts in candidates), key=lambda way: way.changes)
+    return min(
+        (_difference(cells, running, counts) for counts in candidates), key=lambda adaptation: adaptation.changes
+    )
 
 
 def _closest(cells: tuple[Cell, ...], running: Mapping[int, int], rate: float, gpus: int) -> dict[int, int]:

@@ -69,15 +69,15 @@ def rate_chart(problem: PlanningProblem, cells: tuple[Cell, ...]) -> RateChart:
 
 def _monoliths(problem: PlanningProblem, gpus: int) -> float:
     """Returns the requests per second of monoliths."""
-    reached = strategy_rates(problem, Budget(gpus=gpus))
-    return max((result.rate for result in reached if result.strategy.monolithic), default=0.0)
+    results = strategy_rates(problem, Budget(gpus=gpus))
+    return max((result.rate for result in results if result.strategy.monolithic), default=0.0)
 
 
 def _edges(graph: ExecutorGraph, problem: PlanningProblem, plan: Plan) -> Iterator[tuple[DiagramEdge, float]]:
     steps = {(path.type, path.name): path.steps for path in problem.paths}
     for entry in plan.rates:
-        walked = steps[entry.type, entry.path]
-        for upto, step in enumerate(walked, 1):
-            if all(consumer != step.option for _, consumer in graph.transfers(walked[:upto])):
+        path_steps = steps[entry.type, entry.path]
+        for end, step in enumerate(path_steps, 1):
+            if all(consumer != step.option for _, consumer in graph.transfers(path_steps[:end])):
                 yield (REQUESTS, step.option), entry.rate
-        yield from ((edge, entry.rate) for edge in graph.transfers(walked) if edge[0] != edge[1])
+        yield from ((edge, entry.rate) for edge in graph.transfers(path_steps) if edge[0] != edge[1])

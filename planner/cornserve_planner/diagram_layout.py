@@ -26,7 +26,7 @@ class DiagramLayout:
 
     positions: Mapping[str, Point]
     routes: Mapping[DiagramEdge, Sequence[Point]]
-    """For each edge, the points from its start to its end, including its slots in the layers between them."""
+    """The points of each edge from its start to its end, including its slots in the layers between them."""
     backward: frozenset[DiagramEdge] = frozenset()
     """Edges that close a cycle and point to the left."""
 

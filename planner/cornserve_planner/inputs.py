@@ -51,7 +51,7 @@ def load_inputs(
     gpus: Path | None = None,
     factors: Mapping[str, float] | None = None,
 ) -> PlanInputs:
-    """Reads the given files, and the shipped ones for inputs that are None.
+    """Reads the given files, and shipped files for the other inputs.
 
     Args:
         model: the name of a shipped model, or a file.

@@ -81,33 +81,33 @@ def strategy_rates(problem: PlanningProblem, budget: Budget) -> tuple[StrategyRe
 
     Omits strategies that do not fit in the budget, or that the budget does not limit.
     """
-    reached = []
+    results = []
     for strategy in fixed_strategies(problem):
         load = _load(problem, strategy)
         replicas = dict.fromkeys(strategy.options, 1)
         if not budget.allows(problem, replicas) or not budget.limits(problem, strategy.options):
             continue
-        reached.append(_reached(problem, strategy, _fill(problem, budget, load, replicas), load))
+        results.append(_strategy_result(problem, strategy, _fill(problem, budget, load, replicas), load))
         even = _even(problem, strategy, budget)
         if len(even) > 1 and all(even.values()) and budget.allows(problem, even):
-            reached.append(_reached(problem, strategy, even, load, even=True))
-    return tuple(sorted(reached, key=lambda found: (-found.rate, found.gpus, len(found.replicas))))
+            results.append(_strategy_result(problem, strategy, even, load, even=True))
+    return tuple(sorted(results, key=lambda result: (-result.rate, result.gpus, len(result.replicas))))
 
 
 def strategy_costs(
     problem: PlanningProblem, rate: float, objective: Objective = Objective.GPUS
 ) -> tuple[StrategyResult, ...]:
     """Returns the cost of each strategy for a rate, cheapest first."""
-    reached = []
+    results = []
     for strategy in fixed_strategies(problem):
         load = _load(problem, strategy)
         needed = {name: max(1, math.ceil(work * rate - ROUNDING_TOLERANCE)) for name, work in load.items()}
-        reached.append(_reached(problem, strategy, needed, load, rate=rate))
+        results.append(_strategy_result(problem, strategy, needed, load, rate=rate))
         if len(needed) > 1:
             each = max(problem.option[name].gpus * count for name, count in needed.items())
             even = {name: each // problem.option[name].gpus for name in needed}
-            reached.append(_reached(problem, strategy, even, load, rate=rate, even=True))
-    return tuple(sorted(reached, key=lambda found: (found.value(objective), found.gpus, len(found.replicas))))
+            results.append(_strategy_result(problem, strategy, even, load, rate=rate, even=True))
+    return tuple(sorted(results, key=lambda result: (result.value(objective), result.gpus, len(result.replicas))))
 
 
 def _once(problem: PlanningProblem, options: frozenset[str]) -> bool:
@@ -150,7 +150,7 @@ def _even(problem: PlanningProblem, strategy: FixedStrategy, budget: Budget) -> 
     return {name: each // problem.option[name].gpus for name in strategy.options}
 
 
-def _reached(
+def _strategy_result(
     problem: PlanningProblem,
     strategy: FixedStrategy,
     replicas: Mapping[str, int],

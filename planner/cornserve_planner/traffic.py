@@ -55,9 +55,9 @@ class EdgeBytes:
         needed = frozenset(component for step in path.steps for component in step.role)
         owner = {component: step.option for step in path.steps for component in step.role}
         alone = tuple(PathStep(component, (component,)) for step in path.steps for component in step.role)
-        handed = {(producer, owner[consumer]) for producer, consumer in self.graph.transfers(alone)}
+        outputs = {(producer, owner[consumer]) for producer, consumer in self.graph.transfers(alone)}
         found: dict[Edge, float] = {}
-        for producer, consumer in sorted(handed):
+        for producer, consumer in sorted(outputs):
             if owner[producer] != consumer:
                 edge = (owner[producer], consumer)
                 found[edge] = found.get(edge, 0.0) + self._output(producer, needed)

@@ -108,22 +108,22 @@ class TransferFeasibility:
 
     Args:
         overhead: T_xfer / T_producer.
-        most: the maximum acceptable overhead.
+        limit: the maximum acceptable overhead.
         needed: the bandwidth at which the overhead equals the maximum; infinite if the link's latency alone exceeds it.
     """
 
     seconds: float
     overhead: float
-    most: float
+    limit: float
     needed: float
 
     @property
     def feasible(self) -> bool:
-        return self.overhead <= self.most
+        return self.overhead <= self.limit
 
 
 def transfer_feasibility(
-    link: NetworkLink, size: float, producer_seconds: float, most: float = 0.1
+    link: NetworkLink, size: float, producer_seconds: float, limit: float = 0.1
 ) -> TransferFeasibility:
     """
     Args:
@@ -132,10 +132,10 @@ def transfer_feasibility(
     """
     _require("size", size)
     _require("producer_seconds", producer_seconds)
-    _require("most", most)
+    _require("limit", limit)
     seconds = link.seconds(size)
-    left = most * producer_seconds - link.latency
-    return TransferFeasibility(seconds, seconds / producer_seconds, most, size / left if left > 0 else math.inf)
+    left = limit * producer_seconds - link.latency
+    return TransferFeasibility(seconds, seconds / producer_seconds, limit, size / left if left > 0 else math.inf)
 
 
 def _require(name: str, value: float) -> None:

@@ -267,7 +267,7 @@ def llava() -> ModelProfile:
     tower, decoder = weights(model, "vision_encoder"), weights(model, "llm")
     return ModelProfile(
         model=model,
-        note="The phases of [H Table 6] contradict §2 of the same paper; their ratio is what its cost model uses (ρ).",
+        note="The phases of [H Table 6] contradict §2 of the same paper; their ratio is the ρ of its cost model.",
         options=(
             OptionProfile(
                 option="encoder-4090", gpu="RTX-4090", throughput=rate(cheap, "published", source), weights=tower

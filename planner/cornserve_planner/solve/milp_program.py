@@ -123,7 +123,7 @@ class MilpProgram:
 
     @cached_property
     def _load(self) -> dict[str, list[tuple[pulp.LpVariable, float]]]:
-        """By option, the rates that use its replicas, with the units of time for each request."""
+        """The rates that use replicas of each option, with the units of time for each request."""
         load: dict[str, list[tuple[pulp.LpVariable, float]]] = {}
         for path, variable in zip(self.paths, self.x, strict=True):
             for name, seconds in path.seconds.items():

@@ -138,7 +138,7 @@ class PlacementProgram:
                 self._require(terms, pulp.LpConstraintEQ, share * wanted * self._unit)
 
     def _add_work(self) -> None:
-        """In place of (5): each request visits each executor of its path on some node and uses replicas there."""
+        """Replaces (5): each request visits each executor of its path on some node and uses replicas there."""
         load: dict[tuple[str, int], list[_Term]] = {}
         for path, x, visits in zip(self._routes, self._x, self._z, strict=True):
             for name, rates in visits.items():
@@ -149,7 +149,7 @@ class PlacementProgram:
             self._require([*terms, (self._y[name][node], -1.0)], pulp.LpConstraintLE, 0.0)
 
     def _add_flows(self) -> None:
-        """In place of (7): data that leaves an executor on a node arrives at the next executor on a node."""
+        """Replaces (7): data that leaves an executor on a node arrives at the next executor on a node."""
         for index, traffic in enumerate(self._bytes):
             for number, (edge, size) in enumerate(traffic.items()):
                 if size <= 0 or not set(edge) <= self._z[index].keys():

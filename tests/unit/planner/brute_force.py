@@ -1,8 +1,9 @@
-"""Small planning problems, and what enumeration says of them.
+"""Small planning problems, and their optimal plans found by enumeration.
 
-For fixed replicas, the highest rate is a linear program. Its dual is: the least worth of the replicas, at prices of the
-options' time at which the mean request, on its cheapest paths, costs 1. The vertices of that do not depend on the
-replicas, so that one list of prices gives the rates of all plans.
+For fixed replicas, the highest rate is the optimum of a linear program. The dual minimises the value of the replicas,
+over prices of the options' time at which the mean request costs 1 on its cheapest paths. The vertices of the dual do
+not
+depend on the replicas, so one list of prices gives the rates of all plans.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from hypothesis import strategies as st
 from cornserve_planner.graph import DeploymentOption
 from cornserve_planner.problem import GpuType, PlanningProblem, RequestPath
 
-Array = Any  # numpy's types are not read: they take minutes
+Array = Any  # numpy's types take minutes to check
 CLOSE = 1e-7
 SECONDS = (0.125, 0.25, 0.3, 0.375, 0.5, 0.625, 0.7, 1.0, 1.1, 1.5, 2.5)
 
 
 def random_problem(seed: int) -> PlanningProblem:
-    """Up to four options on two GPU types, up to three request types with up to three routes each."""
+    """Returns a problem with up to four options on two GPU types, and up to three request types with up to three paths
+    each."""
     rng = Random(seed)
     options = tuple(
         DeploymentOption(f"option{index}", (f"part{index}",), rng.choice([1, 1, 2]), rng.choice(["A", "B"]))
@@ -47,26 +49,26 @@ def _seconds(rng: Random, options: tuple[DeploymentOption, ...]) -> dict[str, fl
 
 
 problems = st.integers(0, 2**40).map(random_problem)
-"""Not drawn piece by piece, which would take longer than to plan them; they are small as they are."""
+"""Drawn by seed, because drawing each part separately takes longer than planning."""
 
 
 @dataclass(frozen=True)
 class BruteForce:
-    """All plans of at most `gpus` GPUs, and what each serves."""
+    """All plans of at most `gpus` GPUs, and their rates."""
 
     problem: PlanningProblem
     gpus: int
 
     @cached_property
     def replicas(self) -> Array:
-        """By plan and option."""
+        """Replicas by plan and option."""
         options = self.problem.options
         grid = np.indices([self.gpus // option.gpus + 1 for option in options]).reshape(len(options), -1).T
         return grid[grid @ [option.gpus for option in options] <= self.gpus]
 
     @cached_property
     def rates(self) -> Array:
-        """Requests per second, by plan."""
+        """Requests per second by plan."""
         rates = (self.replicas @ self._prices().T).min(axis=1)
         return np.where(rates < CLOSE, 0.0, rates)
 
@@ -83,11 +85,11 @@ class BruteForce:
         return (self.replicas > 0).sum(axis=1)
 
     def serving(self, rate: float) -> Array:
-        """Which plans serve a rate."""
+        """Returns a mask of the plans that serve a rate."""
         return self.rates >= rate * (1 - CLOSE)
 
     def _prices(self) -> Array:
-        """The vertices: as many constraints hold with equality as there are variables."""
+        """Returns the vertices: the number of tight constraints at each equals the number of variables."""
         kinds, options, paths = list(self.problem.shares), self.problem.options, self.problem.paths
         size = len(options) + len(kinds)
         rows = np.zeros((len(paths) + len(options), size))

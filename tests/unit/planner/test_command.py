@@ -1,4 +1,4 @@
-"""`cornserve plan`, as users meet it."""
+"""The `cornserve plan` command."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ OPTION = "- {{option: {}, gpu: A100-80GB, throughput: [{{" + RATE + "}}]}}"
 
 @pytest.fixture
 def files(tmp_path: Path) -> list[str]:
-    """A model of one's own, as arguments: E takes 0.5 s for an image, L 1 s for every request, EL 4/3 of their sum."""
+    """The arguments for a user's model: E takes 0.5 s for an image, L 1 s for every request, EL 4/3 of their sum."""
     options = "\n".join(OPTION.format(name, rate) for name, rate in RATES.items())
     profile = f"format: cornserve-planner/profile\nversion: 1\nmodel: tiny\noptions:\n{options}\n"
     for name, text in (("model", MODEL), ("workload", WORKLOAD), ("profile", profile)):
@@ -79,7 +79,7 @@ def test_a_shipped_model_is_planned_without_any_file() -> None:
         assert part in result.stdout
 
 
-def test_everything_is_told_when_asked_for() -> None:
+def test_explain_prints_sources_factors_and_all_strategies() -> None:
     result = run("qwen2.5-omni-7b", "--gpus", "8", "--factor", "monolith=3", "--explain")
 
     assert "monolith 3" in result.stdout
@@ -88,7 +88,7 @@ def test_everything_is_told_when_asked_for() -> None:
     assert "monolith (8)" in result.stdout
 
 
-def test_files_of_ones_own_are_planned(files: list[str]) -> None:
+def test_user_files_are_planned(files: list[str]) -> None:
     found = document(*files, "--gpus", "5", "--whole")
     (entry,) = found["instances"]
 
@@ -101,7 +101,7 @@ def test_files_of_ones_own_are_planned(files: list[str]) -> None:
     assert found["explanations"][0]["gain"] == pytest.approx(1.0)
 
 
-def test_cells_and_their_mixture_are_told(files: list[str]) -> None:
+def test_json_contains_cells_and_their_mixture(files: list[str]) -> None:
     found = document(*files, "--gpus", "5")
 
     assert [cell["gpus"] for cell in found["cells"]] == [1, 2, 4]
@@ -123,7 +123,7 @@ def test_a_rate_is_served_with_the_fewest_gpus_or_dollars(files: list[str]) -> N
     assert of_cells["target"] == 2
 
 
-def test_gpus_of_several_types_are_a_budget() -> None:
+def test_a_budget_can_have_several_gpu_types() -> None:
     found = document("llava-1.5-7b", "--gpus-of", "RTX-4090=1", "--gpus-of", "A100-80GB=2")
     (entry,) = found["instances"]
 
@@ -131,7 +131,7 @@ def test_gpus_of_several_types_are_a_budget() -> None:
     assert found["gpus"] == 3
 
 
-def test_a_file_of_requests_is_a_workload_and_its_rate(tmp_path: Path) -> None:
+def test_a_file_of_requests_sets_the_shares_and_the_rate(tmp_path: Path) -> None:
     requests = tmp_path / "day.jsonl"
     lines = ['{"format": "cornserve-planner/requests", "version": 1}']
     lines += [f'{{"arrival": {second / 2}, "images": [{{"tokens": 600}}], "text_tokens": 9}}' for second in range(5)]
@@ -142,13 +142,13 @@ def test_a_file_of_requests_is_a_workload_and_its_rate(tmp_path: Path) -> None:
     assert found["target"] == pytest.approx(2.0)
 
 
-def test_both_solvers_find_the_same(files: list[str]) -> None:
+def test_both_solvers_find_the_same_rate(files: list[str]) -> None:
     rates = [document(*files, "--gpus", "7", "--solver", solver)["rate"] for solver in ("highs", "cbc")]
 
     assert rates[0] == pytest.approx(rates[1])
 
 
-def test_what_is_saved_can_be_read_again(files: list[str], tmp_path: Path) -> None:
+def test_a_saved_plan_can_be_read(files: list[str], tmp_path: Path) -> None:
     saved = tmp_path / "plan.json"
     found = document(*files, "--gpus", "6", "--save", str(saved))
     proposal = DeploymentPlan.read(saved)
@@ -208,7 +208,7 @@ def test_the_same_plan_gives_the_same_diagram(files: list[str], tmp_path: Path) 
         (["internvl3-38b", "--gpus", "1"], "error: infeasible: "),
     ],
 )
-def test_what_cannot_be_done_is_one_line(arguments: list[str], error: str) -> None:
+def test_an_error_is_printed_in_one_line(arguments: list[str], error: str) -> None:
     result = run(*arguments)
 
     assert result.exit_code == 1
@@ -227,7 +227,7 @@ def test_what_cannot_be_done_is_one_line(arguments: list[str], error: str) -> No
         (alone, ["workload", "generate", "requests.csv"]),
     ],
 )
-def test_what_is_not_installed_is_told_with_what_to_install(
+def test_a_missing_library_is_reported_with_an_install_command(
     program: Typer, arguments: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "highspy", None)
@@ -241,7 +241,7 @@ def test_what_is_not_installed_is_told_with_what_to_install(
     ("option", "file", "error"),
     [("--save", "/nowhere/plan.json", "cannot be written: "), ("--plot", "plan.xyz", "cannot be drawn: ")],
 )
-def test_a_plan_that_cannot_be_written_down_is_printed_all_the_same(option: str, file: str, error: str) -> None:
+def test_a_plan_is_printed_even_if_it_cannot_be_written(option: str, file: str, error: str) -> None:
     result = run("qwen-image", "--gpus", "1", option, file)
 
     assert result.exit_code == 1
@@ -254,7 +254,7 @@ def test_names_of_models_are_completed() -> None:
     assert model_names("qwen2.5-o") == ["qwen2.5-omni-7b"]
 
 
-def test_the_planner_is_a_program_of_its_own() -> None:
+def test_the_planner_runs_as_a_standalone_program() -> None:
     runner = CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1"})
     listed = runner.invoke(alone, ["models"])
     planned = runner.invoke(alone, ["plan", "qwen-image", "--gpus", "2"])

@@ -1,4 +1,4 @@
-"""From measured throughputs to seconds: Algorithm 3, its check on a second mix, and what cannot be told."""
+"""Conversion of measured throughputs to seconds: [C Algorithm 3], its check with a second mix, and its errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEXT = RequestType("text", frozenset({"llm"}))
 IMAGE = RequestType("image", frozenset({"encoder", "llm"}))
 HALF = {"text": 0.5, "image": 0.5}
 ALONE = (ThroughputMeasurement("E", 4.0, HALF), ThroughputMeasurement("L", 2.0, HALF))
-"""Half of the requests have an image, which takes 0.5 s; the language model takes 0.5 s of each."""
+"""Half of the requests have an image, which takes 0.5 s. The language model takes 0.5 s for each request."""
 
 
 def test_seconds_of_a_component_come_from_the_requests_that_need_it() -> None:
@@ -54,7 +54,7 @@ def test_a_second_mix_checks_the_factor_and_changes_nothing() -> None:
     assert check.error == pytest.approx(0.25)
 
 
-def test_a_factor_may_be_assumed_where_nothing_was_measured() -> None:
+def test_a_factor_can_be_assumed_for_an_option_without_measurements() -> None:
     conversion = convert(GRAPH, [TEXT, IMAGE], ALONE, factors={"EL": 1.2})
     assert conversion.seconds["EL", "llm"] == pytest.approx(0.6)
 
@@ -73,21 +73,21 @@ def test_the_factor_is_relative_to_the_same_gpus() -> None:
 
 
 def mixes(encoder: float, llm: float, *images: float) -> list[ThroughputMeasurement]:
-    """What a monolith that takes these seconds is measured to serve at these shares of images."""
+    """Returns measurements of a monolith with these seconds, at these shares of images."""
     return [
         ThroughputMeasurement("EL", 1 / (llm + share * encoder), {"text": 1 - share, "image": share})
         for share in images
     ]
 
 
-def test_components_that_were_never_measured_alone_are_told_apart_by_two_mixes() -> None:
+def test_two_mixes_separate_components_that_were_not_measured_alone() -> None:
     graph = ExecutorGraph(GRAPH.components, GRAPH.options, (DeclaredPath(("EL",)),))
     conversion = convert(graph, [TEXT, IMAGE], mixes(0.3, 0.7, 0.2, 0.9))
     assert conversion.seconds == {("EL", "encoder"): pytest.approx(0.3), ("EL", "llm"): pytest.approx(0.7)}
     assert conversion.checks == ()
 
 
-def test_one_unknown_component_takes_two_mixes_since_the_factor_is_unknown_too() -> None:
+def test_one_unknown_component_needs_two_mixes_because_the_factor_is_also_unknown() -> None:
     graph = ExecutorGraph(GRAPH.components, GRAPH.options, (DeclaredPath(("EL",)), DeclaredPath(("E", "EL"))))
     alone = ThroughputMeasurement("E", 4.0, HALF)
     conversion = convert(graph, [TEXT, IMAGE], [alone, *mixes(0.6, 0.7, 0.2, 0.9)])
@@ -107,13 +107,13 @@ def test_more_mixes_than_needed_leave_residuals() -> None:
     assert max(abs(check.error) for check in conversion.checks) < 0.02
 
 
-def test_mixes_that_are_the_same_tell_nothing_apart() -> None:
+def test_equal_mixes_do_not_separate_components() -> None:
     graph = ExecutorGraph(GRAPH.components, GRAPH.options, (DeclaredPath(("EL",)),))
     with pytest.raises(InvalidInputError, match=r"components\.encoder: .* measured at 3 mixes, does not separate it"):
         convert(graph, [TEXT, IMAGE], mixes(0.3, 0.7, 0.5, 0.5, 0.5))
 
 
-def test_mixes_that_contradict_each_other_are_refused() -> None:
+def test_contradicting_mixes_are_rejected() -> None:
     graph = ExecutorGraph(GRAPH.components, GRAPH.options, (DeclaredPath(("EL",)),))
     with pytest.raises(InvalidInputError, match=r"EL: contradict each other: encoder would be -0\.2"):
         convert(graph, [TEXT, IMAGE], mixes(-0.2, 0.7, 0.1, 0.9))
@@ -157,7 +157,7 @@ def test_mixes_that_contradict_each_other_are_refused() -> None:
         (ALONE, {"L": 1.0}, r"factors\.L: is assumed, but the option was measured"),
     ],
 )
-def test_measurements_that_make_no_sense_are_refused(
+def test_invalid_measurements_are_rejected(
     measurements: list[ThroughputMeasurement], factors: dict[str, float], error: str
 ) -> None:
     with pytest.raises(InvalidInputError, match=error):

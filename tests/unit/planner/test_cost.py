@@ -1,4 +1,4 @@
-"""The closed-form costs of HeteroServe."""
+"""The closed-form cost model [H §4.3]."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cornserve_planner.solve.milp import min_dollars
 
 
 def test_the_papers_cluster_saves_31_4_percent() -> None:
-    """[H Eq. 8]: ρ = 0.63, γ = 3,000 / 16,000 dollars."""
+    """[H Eq. 8] with ρ = 0.63 and γ = 3,000 / 16,000 dollars."""
     gpus = GpuCatalog.shipped()
     consumer, datacenter = gpus["RTX-4090"].purchase, gpus["A100-80GB"].purchase
     assert consumer is not None
@@ -35,9 +35,9 @@ def test_the_slower_pool_limits_the_throughput() -> None:
     assert throughput(8, 0.5, 2, 2.0) == 1
 
 
-def test_balanced_pools_cost_what_the_closed_form_says() -> None:
+def test_balanced_pools_have_the_cost_of_the_closed_form() -> None:
     vision, language, price, cheap = 0.6, 1.0, 16_000.0, 3000.0
-    language_models, encoders = 10, 6  # balanced: as much of each as its time
+    language_models, encoders = 10, 6  # balanced: GPUs in proportion to time
 
     assert throughput(encoders, vision, language_models, language) == 10
     homogeneous = (vision + language) * 10 * price
@@ -52,8 +52,8 @@ def test_savings_grow_with_encoding_and_with_the_price_gap() -> None:
     assert cost_saving(0.5, 2) < 0
 
 
-def test_the_solver_saves_what_the_closed_form_says() -> None:
-    """With the paper's prices, and encoders as fast on both GPUs; at a high rate whole replicas cost nothing."""
+def test_the_solver_finds_the_saving_of_the_closed_form() -> None:
+    """Uses the paper's prices, equally fast encoders, and a rate at which rounding to replicas does not matter."""
     vision, language = 0.63, 1.0
     model = shipped_model("llava-1.5-7b")
     seconds = {"image_encoder": vision, "llm": language}
@@ -81,7 +81,7 @@ def test_the_solver_saves_what_the_closed_form_says() -> None:
         (lambda: throughput(1, 0, 1, 1), "vision_seconds: must be a number above 0, not 0"),
     ],
 )
-def test_what_makes_no_sense_is_refused(make: object, error: str) -> None:
+def test_invalid_costs_are_rejected(make: object, error: str) -> None:
     assert callable(make)
     with pytest.raises(InvalidInputError, match=error):
         make()

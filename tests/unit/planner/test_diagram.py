@@ -15,7 +15,7 @@ from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.milp import capacity, max_rate
 
 
-def test_arrows_carry_what_paths_do() -> None:
+def test_arrows_have_the_rates_of_the_paths() -> None:
     inputs = load_inputs("qwen2.5-omni-7b")
     apart = ["image_encoder", "video_encoder", "audio_encoder", "llm", "audio_generator"]
     plan = max_rate(inputs.problem.restricted_to(apart), Budget(gpus=12))
@@ -23,7 +23,7 @@ def test_arrows_carry_what_paths_do() -> None:
 
     assert diagram.boxes.keys() == {REQUESTS, *plan.replicas}
     assert {end for edge in diagram.rates for end in edge} == diagram.boxes.keys()
-    images = sum(entry.rate for entry in plan.rates)  # every request has one
+    images = sum(entry.rate for entry in plan.rates)  # every request has an image
     assert diagram.rates[REQUESTS, "image_encoder"] == pytest.approx(images)
     assert diagram.rates["image_encoder", "llm"] == pytest.approx(images)
     assert diagram.rates[REQUESTS, "video_encoder"] == pytest.approx(images / 2)
@@ -46,7 +46,7 @@ paths: [[AC, B, AC, CD]]
 )
 
 
-def test_a_path_that_comes_back_to_an_option_is_drawn(tmp_path: Path) -> None:
+def test_a_path_that_returns_to_an_option_is_drawn(tmp_path: Path) -> None:
     graph = LOOP.graph()
     problem = PlanningProblem.from_graph(graph, {RequestType("all", frozenset("abcd")): 1.0}, lambda kind, step: 1.0)
     diagram = graph_diagram(graph, problem, max_rate(problem, Budget(gpus=4)))
@@ -56,7 +56,7 @@ def test_a_path_that_comes_back_to_an_option_is_drawn(tmp_path: Path) -> None:
     assert (tmp_path / "loop.svg").read_text().count(">1/s</text>") == len(diagram.rates) + len([REQUESTS])
 
 
-def test_mixtures_lie_on_or_above_cells_and_monoliths_are_beside_them() -> None:
+def test_the_chart_contains_cells_mixtures_and_monoliths() -> None:
     problem = load_inputs("qwen2.5-omni-7b", factors={"monolith": 3.0}).problem
     chart = rate_chart(problem, solve_cells(problem, 4))
     cells, mixtures, monoliths = chart.curves

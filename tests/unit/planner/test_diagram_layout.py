@@ -15,7 +15,7 @@ acyclic = st.sets(
 
 @settings(derandomize=True, deadline=None)
 @given(acyclic)
-def test_arrows_lead_to_the_right_and_no_two_things_share_a_place(edges: list[DiagramEdge]) -> None:
+def test_arrows_point_to_the_right_and_positions_are_unique(edges: list[DiagramEdge]) -> None:
     laid = layout_graph(NODES, edges)
 
     assert all(laid.positions[start][0] < laid.positions[end][0] for start, end in edges)
@@ -27,7 +27,7 @@ def test_arrows_lead_to_the_right_and_no_two_things_share_a_place(edges: list[Di
         assert [x for x, _ in route] == [laid.positions[start][0] + step for step in range(len(route))]
 
 
-def test_an_arrow_over_a_layer_does_not_run_through_the_box_in_it() -> None:
+def test_an_arrow_across_a_layer_avoids_its_boxes() -> None:
     laid = layout_graph(["a", "b", "c"], [("a", "b"), ("b", "c"), ("a", "c")])
 
     assert (laid.layers, laid.rows) == (3, 2)
@@ -41,11 +41,11 @@ def test_layers_are_sorted_so_that_arrows_do_not_cross() -> None:
     assert (a > b) == (d > c)
 
 
-def test_one_node_stands_in_the_middle() -> None:
+def test_a_single_node_is_centred() -> None:
     assert layout_graph(["a"], []).positions == {"a": (0, 0)}
 
 
-def test_an_arrow_that_closes_a_cycle_leads_back() -> None:
+def test_an_arrow_that_closes_a_cycle_points_backwards() -> None:
     edges = [("a", "b"), ("b", "c"), ("c", "a"), ("c", "b")]
     laid = layout_graph(["a", "b", "c"], edges)
 
@@ -60,6 +60,6 @@ def test_an_arrow_that_closes_a_cycle_leads_back() -> None:
     ("edges", "reason"),
     [([("a", "a")], "a → a is a loop"), ([("a", "x")], "a → x names an unknown node")],
 )
-def test_an_edge_to_nowhere_is_refused(edges: list[DiagramEdge], reason: str) -> None:
+def test_an_invalid_edge_is_rejected(edges: list[DiagramEdge], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         layout_graph(["a", "b"], edges)

@@ -1,4 +1,4 @@
-"""Documents are read strictly, and errors name field and reason in one line."""
+"""Documents: strict parsing, and errors in one line with field and reason."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ paths:
         ("name: tiny", "name: {tiny", "m.yaml: line 5: invalid YAML: expected ',' or '}', but got ':'"),
     ],
 )
-def test_a_mistake_is_refused_with_the_field_and_the_reason(before: str, after: str, error: str) -> None:
+def test_an_error_names_the_field_and_the_reason(before: str, after: str, error: str) -> None:
     assert before in GOOD
     with pytest.raises(InvalidInputError) as refused:
         ModelDocument.parse(GOOD.replace(before, after, 1), source="m.yaml")
@@ -80,7 +80,7 @@ def test_a_document_is_the_same_in_yaml_and_json(tmp_path: Path) -> None:
         ("[]", "m.json: document: must be a mapping of fields, not []"),
     ],
 )
-def test_json_is_read_as_strictly(text: str, error: str) -> None:
+def test_json_is_parsed_as_strictly_as_yaml(text: str, error: str) -> None:
     with pytest.raises(InvalidInputError) as refused:
         ModelDocument.parse(text, source="m.json")
     assert str(refused.value).startswith(error)

@@ -1,4 +1,4 @@
-"""What fixed strategies reach, and why a plan is what it is."""
+"""Fixed strategies and explanations of plans."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cornserve_planner.strategies import fixed_strategies, strategy_costs, strat
 
 
 def role_sets() -> PlanningProblem:
-    """Encode, prefill and decode, together and apart; an encoder apart is twice as fast."""
+    """Returns a problem with encode, prefill and decode, together and apart. A separate encoder is twice as fast."""
     names = {"E": "e", "P": "p", "D": "d", "EP": "ep", "PD": "pd", "EPD": "epd"}
     seconds = {"e": 1.0, "p": 1.0, "d": 2.0}
     options = tuple(DeploymentOption(name, tuple(parts), gpu="gpu") for name, parts in names.items())
@@ -30,7 +30,7 @@ def role_sets() -> PlanningProblem:
     return PlanningProblem(options, {"image": 1.0}, tuple(paths), {"gpu": GpuType("gpu", price=2.0)})
 
 
-def test_fixed_strategies_run_every_component_in_one_place() -> None:
+def test_fixed_strategies_run_every_component_on_one_option() -> None:
     assert [strategy.name for strategy in fixed_strategies(role_sets())] == ["EPD", "D / EP", "E / PD", "E / P / D"]
     assert [strategy.monolithic for strategy in fixed_strategies(role_sets())] == [True, False, False, False]
 
@@ -45,7 +45,7 @@ def test_replicas_of_a_strategy_follow_from_its_load() -> None:
     assert reached["E / P / D, evenly"].replicas == {"E": 2, "P": 2, "D": 2}
 
 
-def test_strategies_that_do_not_fit_are_left_out() -> None:
+def test_strategies_that_do_not_fit_are_omitted() -> None:
     assert [found.name for found in strategy_rates(role_sets(), Budget(gpus=1))] == ["EPD"]
 
 
@@ -58,7 +58,7 @@ def test_strategies_have_a_cost_for_a_rate() -> None:
     assert next(iter(costs)) == "E / PD"
 
 
-def test_an_explanation_names_what_binds_and_what_one_more_would_bring() -> None:
+def test_an_explanation_contains_the_binding_constraint_and_the_gain_of_one_more_replica() -> None:
     problem, budget = role_sets(), Budget(gpus=7)
     plan = max_rate(problem, budget)
     why = explain_plan(problem, plan, budget)
@@ -70,7 +70,7 @@ def test_an_explanation_names_what_binds_and_what_one_more_would_bring() -> None
     assert plan.relaxation == pytest.approx(2.0)
 
 
-def test_utilisation_is_of_the_rate_that_is_asked_for() -> None:
+def test_utilisation_refers_to_the_target_rate() -> None:
     problem = role_sets()
     plan = min_gpus(problem, 1.6)
     assert plan.capacity >= plan.rate == 1.6

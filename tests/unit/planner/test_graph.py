@@ -1,4 +1,4 @@
-"""From paths to nodes, edges and the valid paths of each request type."""
+"""The executor graph: nodes, edges, and the valid paths of each request type."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_edges_are_data_dependencies_not_neighbours_on_a_path() -> None:
     }  # fmt: skip
 
 
-def test_an_option_runs_only_what_earlier_ones_have_left() -> None:
+def test_an_option_runs_only_components_that_earlier_options_did_not_run() -> None:
     assert roles(of("image", "llm")) == [
         [("I", "image"), ("L", "llm")],
         [("IAL", "image+llm")],
@@ -55,7 +55,7 @@ def test_an_option_runs_only_what_earlier_ones_have_left() -> None:
     ]
 
 
-def test_paths_that_come_to_the_same_for_a_type_count_once() -> None:
+def test_paths_with_equal_steps_for_a_type_count_once() -> None:
     assert roles(of("llm")) == [[("L", "llm")], [("IAL", "llm")]]
     assert [path.path.name for path in OMNI.valid_paths(of("llm"))] == ["I → A → L → V", "IAL → V"]
 
@@ -65,7 +65,7 @@ def test_a_component_waits_for_its_input_even_on_an_executor_that_has_it() -> No
     assert [("IV", "image"), ("L", "llm"), ("IV", "vocoder")] in roles(of("image", "llm", "vocoder"))
 
 
-def test_data_passes_components_that_a_type_does_not_need() -> None:
+def test_data_skips_components_that_a_type_does_not_need() -> None:
     path = next(path for path in OMNI.valid_paths(of("image", "vocoder")) if len(path.steps) == 2)
     assert path.steps == (PathStep("I", ("image",)), PathStep("V", ("vocoder",)))
     assert OMNI.transfers(path.steps) == (("I", "V"),)
@@ -78,12 +78,12 @@ def test_data_passes_components_that_a_type_does_not_need() -> None:
         (RequestType("empty", frozenset()), r"types\.empty: must need at least one component"),
     ],
 )
-def test_a_type_that_the_model_cannot_serve_is_refused(request_type: RequestType, error: str) -> None:
+def test_a_type_that_the_model_cannot_serve_is_rejected(request_type: RequestType, error: str) -> None:
     with pytest.raises(InvalidInputError, match=error):
         OMNI.valid_paths(request_type)
 
 
-def test_a_type_without_a_path_is_told_what_the_best_path_leaves() -> None:
+def test_the_error_for_a_type_without_a_path_names_the_missing_components() -> None:
     graph = ExecutorGraph(OMNI.components, OMNI.options, (DeclaredPath(("I", "L")),))
     with pytest.raises(
         InvalidInputError, match=r"types\.image\+llm\+vocoder: has no path: .* closest one omits vocoder"
@@ -91,7 +91,7 @@ def test_a_type_without_a_path_is_told_what_the_best_path_leaves() -> None:
         graph.valid_paths(of("image", "llm", "vocoder"))
 
 
-def test_a_path_against_the_order_of_the_model_is_no_path() -> None:
+def test_a_path_against_the_order_of_the_model_is_invalid() -> None:
     graph = ExecutorGraph(OMNI.components, OMNI.options, (DeclaredPath(("L", "I")),))
     with pytest.raises(InvalidInputError, match="has no path"):
         graph.valid_paths(of("image", "llm"))

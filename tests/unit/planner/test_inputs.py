@@ -1,4 +1,4 @@
-"""Models, workloads, profiles and GPU types that do not belong together are told apart from those that do."""
+"""The planner's inputs: models, workloads, profiles and GPU types that fit together or do not."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def _built(model: ModelDocument, profile: str) -> PlanInputs:
     return build_inputs(model, shipped_workload(model), ModelProfile.shipped(profile), GpuCatalog.shipped())
 
 
-def test_the_profile_of_another_model_is_refused() -> None:
+def test_the_profile_of_another_model_is_rejected() -> None:
     with pytest.raises(InvalidInputError, match="the profile is for 'internvl3-38b', but the model is 'qwen2"):
         _built(shipped_model("qwen2.5-vl-32b"), "internvl3-38b")
 
 
-def test_what_a_profile_knows_on_other_gpus_is_not_used_and_told() -> None:
+def test_profile_entries_for_other_gpus_are_reported_as_unused() -> None:
     found = load_inputs("internvl3-38b")
 
     assert [(entry.option, entry.gpus) for entry in found.unused] == [("llm", 1)]
 
 
-def test_a_model_that_leaves_options_out_is_planned_with_the_shipped_profile(tmp_path: Path) -> None:
+def test_a_model_that_omits_options_is_planned_with_the_shipped_profile(tmp_path: Path) -> None:
     model = shipped_model("qwen-image")
     kept = {name: entry for name, entry in model.options.items() if name != "monolith"}
     reduced = model.model_copy(update={"options": kept, "paths": (("llm", "image_generator"),)})
@@ -39,7 +39,7 @@ def test_a_model_that_leaves_options_out_is_planned_with_the_shipped_profile(tmp
     assert [name for name, _ in load_inputs(str(tmp_path / "mine.json")).rates] == ["llm", "image_generator"]
 
 
-def test_gpus_of_which_nothing_is_known_are_refused_even_if_the_model_has_no_others() -> None:
+def test_unknown_gpu_types_are_rejected_even_if_the_model_has_no_others() -> None:
     model = shipped_model("qwen-image")
     options = {name: entry.model_copy(update={"gpu": "TPU"}) for name, entry in model.options.items()}
 

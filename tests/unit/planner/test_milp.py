@@ -1,4 +1,4 @@
-"""Plans of problems whose best plan can be seen."""
+"""Plans of problems whose optimal plan can be found by hand."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ GPUS = {"small": GpuType("small", memory=24e9, price=0.5), "large": GpuType("lar
 
 
 def problem(memory: dict[str, float] | None = None) -> PlanningProblem:
-    """Images take 1 s of encoder and 1 s of language model, and 3 s of an executor that runs both; text, a little more
-    there than on a language model alone."""
+    """Returns a problem where an image takes 1 s of E and 1 s of L, or 3 s of EL. Text takes a little longer on EL than
+    on L."""
     return PlanningProblem(
         options=(E, L, EL),
         shares={"text": 0.5, "image": 0.5},
@@ -44,7 +44,7 @@ def problem(memory: dict[str, float] | None = None) -> PlanningProblem:
 
 
 @pytest.mark.parametrize("engine", SolverEngine)
-def test_encoders_apart_are_taken_where_they_pay(engine: SolverEngine) -> None:
+def test_separate_encoders_are_used_if_they_increase_the_rate(engine: SolverEngine) -> None:
     plan = max_rate(problem(), Budget(gpus=3), SolverSettings(engine))
     assert plan.replicas == {"E": 1, "L": 2}
     assert plan.rate == plan.bound == plan.value == pytest.approx(2.0)
@@ -71,7 +71,7 @@ def test_a_rate_is_served_with_the_fewest_gpus(engine: SolverEngine) -> None:
 
 @pytest.mark.parametrize("engine", SolverEngine)
 @pytest.mark.parametrize("excess", [1e-9, 1e-7, 1e-6, 3e-6])
-def test_a_plan_does_not_promise_what_its_replicas_cannot_serve(engine: SolverEngine, excess: float) -> None:
+def test_the_rate_of_a_plan_does_not_exceed_its_capacity(engine: SolverEngine, excess: float) -> None:
     asked = 2.0 * (1 + excess)
     plan = min_gpus(problem(), asked, solver=SolverSettings(engine))
     assert sum(entry.rate for entry in plan.rates) == pytest.approx(plan.rate, rel=1e-12)
@@ -80,7 +80,7 @@ def test_a_plan_does_not_promise_what_its_replicas_cannot_serve(engine: SolverEn
     assert max(utilisation(problem(), plan).values()) <= 1 + 1e-12
 
 
-def test_types_that_no_request_is_of_need_nothing() -> None:
+def test_types_with_share_zero_need_no_replicas() -> None:
     kinds = {"text": 1.0, "image": 0.0}
     without_images = replace(problem(), shares=kinds, paths=tuple(r for r in problem().paths if r.type == "text"))
     for unused in (replace(problem(), shares=kinds), without_images):
@@ -91,7 +91,7 @@ def test_types_that_no_request_is_of_need_nothing() -> None:
 
 @pytest.mark.parametrize("engine", SolverEngine)
 @pytest.mark.parametrize("exponent", [4, 5, 6, 7, 9, 12])
-def test_a_type_is_served_however_rare_it_is(engine: SolverEngine, exponent: int) -> None:
+def test_rare_types_are_served(engine: SolverEngine, exponent: int) -> None:
     rare = 10.0**-exponent
     options = tuple(DeploymentOption(name, tuple(name.lower())) for name in ("A", "B", "AB"))
     few = PlanningProblem(
@@ -122,25 +122,25 @@ def test_dollars_and_gpus_are_different_objectives() -> None:
     assert min_dollars(problem(), 0.9).value == pytest.approx(2.5)
 
 
-def test_budgets_may_be_of_single_gpu_types_and_dollars() -> None:
+def test_budgets_can_limit_gpu_types_and_dollars() -> None:
     assert max_rate(problem(), Budget(gpus_of={"large": 2, "small": 0})).replicas == {"EL": 2}
     assert max_rate(problem(), Budget(dollars=2.6)).replicas == {"E": 1, "L": 1}
 
 
-def test_a_budget_that_leaves_gpus_without_a_limit_has_no_best_plan() -> None:
+def test_a_budget_without_a_limit_for_some_gpus_is_rejected() -> None:
     with pytest.raises(InvalidInputError, match="budget: 2 small leaves some options without a limit"):
         max_rate(problem(), Budget(gpus_of={"small": 2}))
 
 
 @pytest.mark.parametrize("gpus", [True, 2.5, float("nan")])
-def test_gpus_are_whole(gpus: int) -> None:
+def test_numbers_of_gpus_must_be_integers(gpus: int) -> None:
     with pytest.raises(InvalidInputError, match=r"budget\.gpus: must be a"):
         Budget(gpus=gpus)
     with pytest.raises(InvalidInputError, match=r"budget\.gpus\.large: must be a"):
         Budget(gpus_of={"large": gpus})
 
 
-def test_ties_go_to_fewer_gpus_and_then_to_fewer_kinds() -> None:
+def test_ties_are_broken_by_fewer_gpus_and_then_fewer_kinds() -> None:
     assert max_rate(problem(), Budget(gpus=4, dollars=4.6)).replicas == {"E": 1, "L": 2}
     same = PlanningProblem(
         options=tuple(DeploymentOption(name, ("llm",)) for name in "ABC"),
@@ -157,7 +157,7 @@ def test_an_option_that_does_not_fit_its_gpus_is_excluded_with_the_reason() -> N
     assert max_rate(tight, Budget(gpus=2)).replicas == {"E": 1, "L": 1}
 
 
-def test_what_makes_it_infeasible_is_said_with_numbers() -> None:
+def test_an_infeasible_constraint_is_reported_with_numbers() -> None:
     with pytest.raises(InfeasibleError, match=r"type text \(50\.0% of the requests\) has no path: L needs 90\.0 GiB"):
         max_rate(problem(memory={"EL": 90 * 2**30, "L": 90 * 2**30}), Budget(gpus=8))
     with pytest.raises(
@@ -177,7 +177,7 @@ def test_what_makes_it_infeasible_is_said_with_numbers() -> None:
 
 
 @pytest.mark.parametrize("engine", SolverEngine)
-def test_a_search_that_is_stopped_tells_how_far_from_the_best_its_plan_may_be(engine: SolverEngine) -> None:
+def test_a_stopped_search_returns_a_bound(engine: SolverEngine) -> None:
     plan = first_plan(engine)
     assert plan.rate == plan.value <= plan.bound <= plan.relaxation * (1 + 1e-6)
     assert plan.proven == (plan.gap == 0)
@@ -186,7 +186,7 @@ def test_a_search_that_is_stopped_tells_how_far_from_the_best_its_plan_may_be(en
 
 
 def first_plan(engine: SolverEngine) -> Plan:
-    """Of a search that is stopped as soon as there is one, on however slow a machine."""
+    """Returns the plan of a search that stops at its first solution, on machines of any speed."""
     for limit in (0.1 * 2**doubled for doubled in range(10)):
         with suppress(NoPlanFoundError):
             return max_rate(large(), Budget(gpus=64), SolverSettings(engine, limit))
@@ -194,7 +194,7 @@ def first_plan(engine: SolverEngine) -> Plan:
 
 
 def large() -> PlanningProblem:
-    """Types that share options, each of which serves some well: it takes a search of seconds."""
+    """Returns a problem whose types share options, so that a search takes seconds."""
     draw = Random(4)
     options = tuple(DeploymentOption(f"option{index}", ("part",), draw.choice([1, 1, 2])) for index in range(28))
     paths = tuple(
@@ -209,7 +209,7 @@ def large() -> PlanningProblem:
     return PlanningProblem(options, {f"type{kind}": 1 / 16 for kind in range(16)}, paths)
 
 
-def test_a_search_without_time_gives_the_best_fixed_strategy() -> None:
+def test_a_search_without_time_returns_the_best_fixed_strategy() -> None:
     plan = max_rate(problem(), Budget(gpus=8), SolverSettings(time_limit=0.0))
     assert plan.value == pytest.approx(strategy_rates(problem(), Budget(gpus=8))[0].rate)
     assert plan.value <= plan.bound <= plan.relaxation
@@ -218,7 +218,7 @@ def test_a_search_without_time_gives_the_best_fixed_strategy() -> None:
     assert least.value >= least.bound >= least.relaxation
 
 
-def test_a_search_without_time_finds_no_plan() -> None:
+def test_a_search_without_time_can_find_no_plan() -> None:
     with pytest.raises(NoPlanFoundError, match=r"highs found no plan in 0\.0 s: raise the time limit"):
         max_rate(large(), Budget(gpus=64), SolverSettings(time_limit=0.0))
     with pytest.raises(NoPlanFoundError, match="highs found no plan"):
@@ -226,12 +226,12 @@ def test_a_search_without_time_finds_no_plan() -> None:
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_rate_has_to_be_positive(rate: float) -> None:
+def test_a_rate_must_be_positive(rate: float) -> None:
     with pytest.raises(InvalidInputError, match="rate: must be a number above 0"):
         min_gpus(problem(), rate)
 
 
-def test_a_plan_is_saved_and_read_again(tmp_path: File) -> None:
+def test_a_saved_plan_can_be_read(tmp_path: File) -> None:
     plan = max_rate(problem(), Budget(gpus=3))
     plan.write(tmp_path / "plan.json")
     assert Plan.read(tmp_path / "plan.json") == plan
@@ -254,6 +254,6 @@ def test_a_plan_is_saved_and_read_again(tmp_path: File) -> None:
         ({"image": 1.0}, 1.0, "'text' is not a request type of the workload"),
     ],
 )
-def test_a_problem_that_makes_no_sense_is_refused(shares: dict[str, float], seconds: float, error: str) -> None:
+def test_an_invalid_problem_is_rejected(shares: dict[str, float], seconds: float, error: str) -> None:
     with pytest.raises(InvalidInputError, match=error):
         PlanningProblem(options=(L,), shares=shares, paths=(RequestPath("text", "L", {"L": seconds}),))

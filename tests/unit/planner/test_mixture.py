@@ -1,4 +1,4 @@
-"""Mixtures of cells: exact, where the paper's greedy algorithm is not."""
+"""Mixtures of cells: the exact algorithm, compared with the paper's greedy one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QWEN_3_OMNI = (Cell(8, 1.0), Cell(16, 2.68))
 
 
 def greedy(cells: tuple[Cell, ...], rate: float) -> int:
-    """The paper's Algorithm 2, for comparison: the GPUs that it takes."""
+    """Returns the GPUs of a mixture by the paper's Algorithm 2, for comparison."""
     served, gpus = Fraction(), 0
     while served < Fraction(rate):
         fitting = [cell for cell in cells if Fraction(cell.rate) <= Fraction(rate) - served]
@@ -31,7 +31,7 @@ def greedy(cells: tuple[Cell, ...], rate: float) -> int:
 
 
 def fewest_by_dynamic_programming(cells: tuple[Cell, ...], rate: int) -> int:
-    """The smallest number of GPUs on which some mixture serves `rate`, by trying all of them. Rates are whole."""
+    """Returns the fewest GPUs of any mixture that serves `rate`. Rates are whole numbers."""
     best = [0]
     while best[-1] < rate:
         gpus = len(best)
@@ -71,11 +71,11 @@ def test_rounding_does_not_cost_a_cell() -> None:
     assert fewest_gpus([Cell(1, 0.3)], 0.1 + 0.2).gpus == 1
 
 
-def test_nothing_is_served_by_nothing() -> None:
+def test_a_rate_of_zero_needs_no_cell() -> None:
     assert fewest_gpus(TWO, 0.0).counts == {}
 
 
-def test_what_no_mixture_serves_is_infeasible() -> None:
+def test_a_rate_that_no_mixture_serves_is_infeasible() -> None:
     with pytest.raises(InfeasibleError, match=r"all cells have rate 0, but 1 requests/s"):
         fewest_gpus([Cell(1, 0.0)], 1.0)
     with pytest.raises(InfeasibleError, match=r"budget of 3 GPUs: no cell fits: the smallest .* needs 8"):
@@ -91,25 +91,27 @@ def test_what_no_mixture_serves_is_infeasible() -> None:
         (2, math.nan, "the rate must be at least 0, not nan"),
     ],
 )
-def test_a_cell_that_makes_no_sense_is_refused(gpus: int, rate: float, error: str) -> None:
+def test_an_invalid_cell_is_rejected(gpus: int, rate: float, error: str) -> None:
     with pytest.raises(InvalidInputError, match=error):
         Cell(gpus, rate)
 
 
-def test_two_cells_of_a_size_are_refused() -> None:
+def test_two_cells_of_one_size_are_rejected() -> None:
     with pytest.raises(InvalidInputError, match="two cells have 2 GPUs"):
         fewest_gpus([*TWO, Cell(2, 3.0)], 1.0)
 
 
 @pytest.mark.parametrize("rate", [-1.0, math.nan, math.inf])
-def test_a_target_that_makes_no_sense_is_refused(rate: float) -> None:
+def test_an_invalid_target_is_rejected(rate: float) -> None:
     with pytest.raises(InvalidInputError, match="rate: must be a number of at least 0"):
         fewest_gpus(TWO, rate)
 
 
 def random_cells(rng: Random, sizes: Sequence[int]) -> tuple[Cell, ...]:
-    """Of some of these sizes, each serving about as much per GPU, in whole numbers; some nothing, some more than they
-    should. One at least serves something."""
+    """Draws cells with similar rates per GPU, as whole numbers.
+
+    Some have rate 0 and some are unusually fast. At least one has a positive rate.
+    """
     chosen = sorted(rng.sample(sizes, rng.randint(1, len(sizes))))
     rates = [rng.choice([0, *range(5 * size, 15 * size)]) for size in chosen]
     if not any(rates):
@@ -118,7 +120,7 @@ def random_cells(rng: Random, sizes: Sequence[int]) -> tuple[Cell, ...]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_no_mixture_takes_fewer_gpus(seed: int) -> None:
+def test_no_mixture_needs_fewer_gpus(seed: int) -> None:
     rng = Random(seed)
     for _ in range(150):
         cells, rate = random_cells(rng, [1, 2, 4, 8, 16, 32]), rng.randint(1, 600)
@@ -129,35 +131,35 @@ def test_no_mixture_takes_fewer_gpus(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_a_new_target_costs_the_fewest_gpus_and_then_the_fewest_starts_and_stops(seed: int) -> None:
+def test_adaptation_minimises_gpus_and_then_starts_and_stops(seed: int) -> None:
     rng = Random(seed)
     cells, rate = random_cells(rng, [4, 8, 16, 32]), rng.randint(0, 1500)
     running = {cell.gpus: rng.randint(0, 4) for cell in cells}
-    way = adapt_mixture(cells, running, float(rate))
+    change = adapt_mixture(cells, running, float(rate))
     fewest = fewest_gpus(cells, float(rate)).gpus
-    assert way.mixture.gpus == fewest
-    assert way.mixture.rate >= rate
+    assert change.mixture.gpus == fewest
+    assert change.mixture.rate >= rate
     assert {
-        size: count + way.starts.get(size, 0) - way.stops.get(size, 0)
+        size: count + change.starts.get(size, 0) - change.stops.get(size, 0)
         for size, count in running.items()
-        if count + way.starts.get(size, 0) != way.stops.get(size, 0)
-    } == way.mixture.counts
+        if count + change.starts.get(size, 0) != change.stops.get(size, 0)
+    } == change.mixture.counts
     for counts in product(*(range(fewest // cell.gpus + 1) for cell in cells)):
         if sum(cell.gpus * n for cell, n in zip(cells, counts, strict=True)) == fewest and rate <= sum(
             cell.rate * n for cell, n in zip(cells, counts, strict=True)
         ):
-            assert way.changes <= sum(abs(running[c.gpus] - n) for c, n in zip(cells, counts, strict=True))
+            assert change.changes <= sum(abs(running[c.gpus] - n) for c, n in zip(cells, counts, strict=True))
 
 
-def test_what_runs_is_kept_where_it_can_be() -> None:
+def test_adaptation_keeps_running_cells() -> None:
     cells = (Cell(1, 1.0), Cell(2, 2.0), Cell(4, 4.0))
-    way = adapt_mixture(cells, {1: 4}, 6.0)
-    assert (way.starts, way.stops, way.mixture.gpus) == ({2: 1}, {}, 6)
+    change = adapt_mixture(cells, {1: 4}, 6.0)
+    assert (change.starts, change.stops, change.mixture.gpus) == ({2: 1}, {}, 6)
     assert adapt_mixture(cells, {4: 1, 1: 2}, 6.0).changes == 0
     assert adapt_mixture(cells, {4: 1, 1: 2}, 0.0).stops == {1: 2, 4: 1}
 
 
-def test_what_runs_has_to_be_of_known_cells() -> None:
+def test_running_cells_of_unknown_size_are_rejected() -> None:
     with pytest.raises(InvalidInputError, match=r"running\.8: no cell has this size"):
         adapt_mixture(TWO, {8: 1}, 1.0)
     with pytest.raises(InvalidInputError, match=r"running\.2: must be at least 0, not -1"):

@@ -1,4 +1,4 @@
-"""The shipped models can serve every type of request that their modalities make possible."""
+"""The shipped models serve every request type that their modalities allow."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_every_mix_of_modalities_has_a_path(name: str) -> None:
         assert graph.valid_paths(request_type), request_type.name
 
 
-def test_modalities_of_components_that_the_model_lacks_are_refused() -> None:
+def test_modalities_with_unknown_components_are_rejected() -> None:
     fields = shipped_model("qwen-image").dump().replace('"image_generator"\n      ]\n    }\n  }', '"painter"]}}')
     assert "painter" in fields
 

@@ -1,4 +1,4 @@
-"""Plans of thousands of small problems are what enumeration finds, ties included, and no fixed strategy beats them."""
+"""Plans of thousands of small problems equal those found by enumeration, including ties."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GPUS = 6
 
 
 def least(values: Array, among: Array) -> Array:
-    """Which of some plans have the least."""
+    """Returns a mask of the plans with the minimum among some plans."""
     return among & (values <= values[among].min() + CLOSE)
 
 

@@ -1,4 +1,4 @@
-"""A model, its profile and a workload make a problem that can be solved."""
+"""Conversion of a model's profile."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_an_option_fits_its_gpus_with_the_cache_of_a_request() -> None:
     assert found.memory["llm"] == pytest.approx(65.5255e9 / 2 + 64 * 2 * 8 * 128 * 11_700 * 2 / 2, rel=1e-3)
 
 
-def test_what_was_never_profiled_is_refused_by_name() -> None:
+def test_an_option_that_was_not_profiled_is_rejected_by_name() -> None:
     model = shipped_model("qwen3-omni-30b-a3b")
 
     with pytest.raises(InvalidInputError, match=r"options\.talker: was not measured"):
@@ -102,14 +102,14 @@ options:
 """
 
 
-def test_a_mix_becomes_a_measurement_and_other_numbers_of_gpus_are_left_out() -> None:
+def test_a_mix_becomes_a_measurement_and_other_numbers_of_gpus_are_ignored() -> None:
     found, types = profile_measurements(MODEL.graph(), ModelProfile.parse(PROFILE, "p.yaml"))
 
     assert [(measurement.option, measurement.rate) for measurement in found] == [("E", 10), ("L", 2), ("EL", 4)]
     assert [types[name].components for name in found[2].mix] == [{"encoder", "llm"}, {"llm"}]
 
 
-def test_a_factor_that_is_given_counts_instead_of_the_profile() -> None:
+def test_a_given_factor_replaces_the_profile() -> None:
     workload = Workload({MODEL_TYPE: 1.0})
     profile = ModelProfile.parse(PROFILE, "p.yaml")
 
@@ -139,7 +139,7 @@ MODEL_TYPE = Modalities(always=("encoder", "llm")).request_type(frozenset({"enco
         ),
     ],
 )
-def test_a_profile_that_is_not_about_the_model_is_refused(right: str, wrong: str, error: str) -> None:
+def test_a_profile_that_does_not_match_the_model_is_rejected(right: str, wrong: str, error: str) -> None:
     assert right in PROFILE
     profile = ModelProfile.parse(PROFILE.replace(right, wrong), "p.yaml")
 
@@ -149,6 +149,6 @@ def test_a_profile_that_is_not_about_the_model_is_refused(right: str, wrong: str
     assert str(refused.value) == error
 
 
-def test_a_component_that_is_given_twice_is_refused() -> None:
+def test_a_duplicate_component_is_rejected() -> None:
     with pytest.raises(InvalidInputError, match=r"mix\.1\.components: 'llm' is given twice"):
         ModelProfile.parse(PROFILE.replace("{components: [llm]", "{components: [llm, llm]"), "p.yaml")

@@ -1,4 +1,4 @@
-"""What is printed of a plan, where its problem is not at hand to show it by."""
+"""The printed report, with modified plans."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def found() -> PlanResult:
 
 
 def printed(found: PlanResult, **changes: object) -> str:
-    """With another plan."""
+    """Returns the report of a result with another plan."""
     (entry,) = found.deployment.instances
     other = InstanceGroup(count=1, plan=entry.plan.model_copy(update=changes))
     console = Console(file=StringIO(), width=200)
@@ -27,13 +27,13 @@ def printed(found: PlanResult, **changes: object) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 
-def test_ties_are_mentioned_where_they_were_not_settled(found: PlanResult) -> None:
+def test_unsettled_ties_are_reported(found: PlanResult) -> None:
     assert "may exist" not in printed(found)
     assert "A plan with fewer GPUs or kinds of executors may exist" in printed(found, ties_settled=False)
 
 
 @pytest.mark.parametrize(("relaxation", "beyond"), [(3.0, "200.0% more"), (1.0, "0.0% more")])
-def test_what_fractions_of_replicas_would_bring_is_told_of_what_the_plan_does(
+def test_the_gain_of_fractional_replicas_is_relative_to_the_plan(
     found: PlanResult, relaxation: float, beyond: str
 ) -> None:
     value = found.deployment.instances[0].plan.value
@@ -41,5 +41,5 @@ def test_what_fractions_of_replicas_would_bring_is_told_of_what_the_plan_does(
     assert f"({beyond})" in printed(found, relaxation=relaxation * value)
 
 
-def test_a_plan_that_is_not_proven_tells_how_good_it_is_known_to_be(found: PlanResult) -> None:
+def test_an_unproven_plan_is_reported_with_its_bound(found: PlanResult) -> None:
     assert "the optimum is at most 0.5 requests/s" in printed(found, proven=False, bound=0.5)

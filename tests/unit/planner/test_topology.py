@@ -23,7 +23,7 @@ LLM = DeploymentOption("L", ("llm",))
 BOTH = DeploymentOption("EL", ("encoder", "llm"))
 
 APART = PlanningProblem((ENCODER, LLM), {"image": 1.0}, (RequestPath("image", "E → L", {"E": 1.0, "L": 3.0}),))
-"""One encoder keeps three language models busy, at one request per second."""
+"""One encoder can feed three language models, at one request per second."""
 
 
 def one_megabyte(path: RequestPath) -> Mapping[tuple[str, str], float]:
@@ -31,7 +31,7 @@ def one_megabyte(path: RequestPath) -> Mapping[tuple[str, str], float]:
 
 
 def problem(encode: float, generate: float, together: float, images: float) -> PlanningProblem:
-    """Seconds of a request with an image in E, L and EL, and the share of those with one."""
+    """Returns a problem with the seconds of E, L and EL for a request with an image, and the share of such requests."""
     return PlanningProblem(
         (ENCODER, LLM, BOTH),
         {"image": images, "text": 1 - images},
@@ -58,14 +58,14 @@ problems = st.builds(
     ("bandwidth", "rate"),
     [
         (math.inf, 1.0),
-        (2 / 3 * MB, 1.0),  # what the two language models on the other node take
+        (2 / 3 * MB, 1.0),  # the load of the two language models on the other node
         (0.5 * MB, 1 / 3 + 0.5),
-        (0.25 * MB, 2 / 3),  # less than two nodes do that know nothing of each other
+        (0.25 * MB, 2 / 3),  # less than two nodes without a network between them
         (0.0, 2 / 3),
     ],
 )
 @pytest.mark.parametrize("engine", SolverEngine)
-def test_bandwidth_binds_as_by_hand(bandwidth: float, rate: float, engine: SolverEngine) -> None:
+def test_bandwidth_limits_the_rate_as_computed_by_hand(bandwidth: float, rate: float, engine: SolverEngine) -> None:
     placed = topology.max_rate(APART, Cluster.uniform(2, 2, bandwidth), one_megabyte, SolverSettings(engine))
 
     assert placed.plan.rate == pytest.approx(rate)
@@ -76,7 +76,7 @@ def test_bandwidth_binds_as_by_hand(bandwidth: float, rate: float, engine: Solve
     assert placed.bytes_per_second(1, 0) <= bandwidth * (1 + 1e-9)
 
 
-def test_a_link_binds_in_its_direction_only() -> None:
+def test_a_link_limits_traffic_in_its_direction_only() -> None:
     wide = PlanningProblem(
         (ENCODER, DeploymentOption("L", ("llm",), gpus=3)),
         {"image": 1.0},
@@ -90,7 +90,7 @@ def test_a_link_binds_in_its_direction_only() -> None:
         topology.max_rate(wide, from_it, one_megabyte)
 
 
-def test_traffic_that_is_none_needs_no_link() -> None:
+def test_an_edge_without_traffic_needs_no_link() -> None:
     placed = topology.max_rate(APART, Cluster.uniform(2, 2, 0.0), lambda path: {})
 
     assert placed.plan.rate == pytest.approx(1.0)
@@ -99,7 +99,7 @@ def test_traffic_that_is_none_needs_no_link() -> None:
 
 @settings(derandomize=True, deadline=None, max_examples=25)
 @given(problems, st.sampled_from([1, 2, 3]))
-def test_with_bandwidth_enough_nodes_are_as_good_as_one(instance: PlanningProblem, gpus: int) -> None:
+def test_with_enough_bandwidth_several_nodes_equal_one(instance: PlanningProblem, gpus: int) -> None:
     free = milp.max_rate(instance, Budget(gpus=2 * gpus))
     placed = topology.max_rate(instance, Cluster.uniform(2, gpus, math.inf), one_megabyte)
 
@@ -109,14 +109,14 @@ def test_with_bandwidth_enough_nodes_are_as_good_as_one(instance: PlanningProble
 
 @settings(derandomize=True, deadline=None, max_examples=25)
 @given(problems)
-def test_without_a_network_the_best_placement_is_that_of_brute_force(instance: PlanningProblem) -> None:
+def test_without_a_network_the_placement_equals_brute_force(instance: PlanningProblem) -> None:
     placed = topology.max_rate(instance, Cluster.uniform(2, 2, 0.0), one_megabyte)
 
     assert placed.plan.rate == pytest.approx(max(_rates_of_all_placements(instance, nodes=2, gpus=2)), rel=1e-6)
 
 
 def _rates_of_all_placements(instance: PlanningProblem, nodes: int, gpus: int) -> Iterator[float]:
-    """As if the same option were another one on another node, and routes stayed on theirs."""
+    """Models each option on each node as a separate option, with paths that stay on one node."""
     options = [(option.name, node) for node in range(nodes) for option in instance.options]
     apart = PlanningProblem(
         tuple(DeploymentOption(f"{name}@{node}", ("any",)) for name, node in options),
@@ -141,7 +141,7 @@ def _rates_of_all_placements(instance: PlanningProblem, nodes: int, gpus: int) -
 
 @settings(derandomize=True, deadline=None, max_examples=25)
 @given(problems, st.lists(st.sampled_from([0.0, 0.1, 0.3, 1.0]), min_size=2, max_size=2))
-def test_no_replica_and_no_link_has_more_than_it_can(instance: PlanningProblem, bandwidths: list[float]) -> None:
+def test_no_replica_and_no_link_is_overloaded(instance: PlanningProblem, bandwidths: list[float]) -> None:
     there, back = (bandwidth * MB for bandwidth in bandwidths)
     cluster = Cluster((2, 1), ((0.0, there), (back, 0.0)))
     placed = topology.max_rate(instance, cluster, one_megabyte)
@@ -161,7 +161,7 @@ def _check_shares(placed: PlacedPlan, instance: PlanningProblem) -> None:
         assert rate == pytest.approx(share * placed.plan.rate, abs=1e-7)
 
 
-def test_fewest_gpus_are_found_for_a_rate() -> None:
+def test_min_gpus_places_the_fewest_gpus_for_a_rate() -> None:
     near, far = Cluster.uniform(2, 4, math.inf), Cluster.uniform(2, 4, 0.0)
 
     assert topology.min_gpus(APART, near, one_megabyte, 0.5).plan.gpus == 3  # one encoder, two language models
@@ -173,7 +173,7 @@ def test_fewest_gpus_are_found_for_a_rate() -> None:
     assert spread.plan.proven
 
 
-def test_a_rate_that_only_the_network_forbids_is_infeasible_with_what_it_allows() -> None:
+def test_a_rate_above_the_network_limit_is_infeasible_with_the_highest_rate() -> None:
     with pytest.raises(
         InfeasibleError, match=r"bandwidth: 0.9 requests/s are requested.* at most 0.6667 .*limits: 1\)$"
     ):
@@ -185,7 +185,7 @@ def test_a_rate_that_no_cluster_serves_is_infeasible_as_without_a_network() -> N
         topology.min_gpus(APART, Cluster.uniform(2, 2, math.inf), one_megabyte, 5.0)
 
 
-def test_nodes_too_small_for_what_has_to_stay_together_are_infeasible() -> None:
+def test_nodes_too_small_for_an_edge_without_a_link_are_infeasible() -> None:
     with pytest.raises(InfeasibleError, match="some request type cannot be served over"):
         topology.max_rate(APART, Cluster.uniform(2, 1, 0.0), one_megabyte)
 
@@ -200,7 +200,7 @@ def test_replicas_do_not_span_nodes() -> None:
     assert topology.max_rate(wide, Cluster.uniform(2, 3, math.inf), one_megabyte).replicas == {"EL": (1, 1)}
 
 
-def test_a_gap_that_is_good_enough_is_reported() -> None:
+def test_a_sufficient_gap_is_reported() -> None:
     instance = problem(0.2, 1.0, 1.6, 0.5)
     placed = topology.max_rate(instance, Cluster.uniform(3, 3, 0.1 * MB), one_megabyte, SolverSettings(gap=0.9))
 
@@ -218,7 +218,7 @@ def test_a_gap_that_is_good_enough_is_reported() -> None:
         ((1, 1), ((0.0, 1.0), (math.nan, 0.0)), "cluster.bandwidth.1.0"),
     ],
 )
-def test_a_cluster_that_is_none_is_refused(
+def test_an_invalid_cluster_is_rejected(
     gpus: tuple[int, ...], bandwidth: tuple[tuple[float, ...], ...], field: str
 ) -> None:
     with pytest.raises(InvalidInputError) as refusal:

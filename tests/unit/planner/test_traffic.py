@@ -15,7 +15,7 @@ MODELS = Architectures.shipped()
 
 
 def _bytes(model: str, components: set[str], others: dict[str, float] | None = None) -> dict[str, dict[str, float]]:
-    """In MB, by path and edge."""
+    """Returns MB by path and edge."""
     graph = shipped_model(model).graph()
     traffic = EdgeBytes(graph, MODELS[model].decoder(), CORNSERVE_TABLE_1, others or {})
     return {
@@ -50,7 +50,7 @@ def test_a_thinker_sends_its_hidden_states_and_encoders_their_embeddings_togethe
     assert found["encoders → llm → audio_generator"] == {"encoders > llm": 5.7, "llm > audio_generator": 13.6}
 
 
-def test_what_another_component_hands_on_has_to_be_said() -> None:
+def test_the_output_size_of_another_component_must_be_given() -> None:
     components = {"llm", "talker", "vocoder"}
 
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""Bytes between executors, and Theorem 1 of HeteroServe, for the models of its Table 3."""
+"""Bytes between executors, and Theorem 1 of [H] for the models of its Table 3."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MIB = 2**20
 MODELS = Architectures.shipped()
 
 
-def test_a_request_of_a_7b_model_moves_as_much_as_the_paper_says() -> None:
+def test_a_request_of_a_7b_model_transfers_the_printed_bytes() -> None:
     """[H Table 2]: about 350 MB of keys and values, 4.5 MB of embeddings."""
     llava = MODELS["llava-1.5-7b"].decoder()
 
@@ -62,24 +62,24 @@ def test_the_ratio_grows_with_depth_and_not_with_width() -> None:
     assert TransferRatio(wider, 576, 128).value == TransferRatio(llava, 576, 128).value
 
 
-def test_a_thinker_hands_hidden_states_to_its_talker() -> None:
+def test_a_thinker_sends_hidden_states_to_its_talker() -> None:
     thinker = MODELS["qwen2.5-omni-7b"].decoder()
 
     assert hidden_state_bytes(thinker, 100, states=2) == 100 * 2 * 3584 * 2
 
 
-def test_pcie_carries_embeddings_and_not_keys_and_values() -> None:
-    """[H Eq. 4], with 53 ms of encoding an image: 6.82 s for a batch of 128 [H Table 6]."""
+def test_pcie_is_fast_enough_for_embeddings_but_not_for_keys_and_values() -> None:
+    """[H Eq. 4] with 53 ms of encoding per image: 6.82 s for a batch of 128 [H Table 6]."""
     ratio = TransferRatio(MODELS["llava-1.5-7b"].decoder(), 576, 128)
 
-    embeddings = transfer_feasibility(PCIE_4, ratio.embedding_bytes, 6.82 / 128, most=0.01)
-    keys_and_values = transfer_feasibility(PCIE_4, ratio.kv_bytes, 6.82 / 128, most=0.01)
+    embeddings = transfer_feasibility(PCIE_4, ratio.embedding_bytes, 6.82 / 128, limit=0.01)
+    keys_and_values = transfer_feasibility(PCIE_4, ratio.kv_bytes, 6.82 / 128, limit=0.01)
 
     assert embeddings.feasible
     assert embeddings.seconds == pytest.approx(0.19e-3, rel=0.01)
     assert not keys_and_values.feasible
     assert transfer_feasibility(
-        NetworkLink("just enough", keys_and_values.needed * 1.001), ratio.kv_bytes, 6.82 / 128, most=0.01
+        NetworkLink("just enough", keys_and_values.needed * 1.001), ratio.kv_bytes, 6.82 / 128, limit=0.01
     ).feasible
 
 
@@ -103,7 +103,7 @@ def test_a_link_with_too_long_a_latency_is_never_fast_enough() -> None:
         (lambda: MODELS["flux.1-dev"].decoder("llm"), "component: 'llm' is not a DecoderShape; the components are dit"),
     ],
 )
-def test_what_makes_no_sense_is_refused(make: object, error: str) -> None:
+def test_invalid_transfers_are_rejected(make: object, error: str) -> None:
     assert callable(make)
     with pytest.raises(InvalidInputError, match=error):
         make()

@@ -1,4 +1,4 @@
-"""Profiles: every figure has a unit, a tag and a source, and those of papers are as printed."""
+"""Profiles: every value has a unit, a tag and a source, and published values are as printed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cornserve_planner.profiles.published import PublishedFigures
 
 
 @pytest.mark.parametrize("name", shipped_models())
-def test_a_shipped_profile_is_about_options_of_the_shipped_model(name: str) -> None:
+def test_a_shipped_profile_has_only_options_of_the_shipped_model(name: str) -> None:
     model, profile = shipped_model(name), ModelProfile.shipped(name)
 
     assert {entry.option for entry in profile.options} <= model.options.keys()
@@ -50,7 +50,7 @@ def test_rates_are_those_of_table_1() -> None:
     }
 
 
-def test_what_was_not_published_is_tagged_as_predicted_and_says_how() -> None:
+def test_unpublished_values_are_tagged_as_predicted_with_their_method() -> None:
     (monolith,) = ModelProfile.shipped("qwen2.5-omni-7b").for_option("monolith")
 
     rate = monolith.throughput[0].rate
@@ -84,7 +84,7 @@ def test_gpu_types_are_given_to_the_solver_with_memory_and_price() -> None:
     assert GpuCatalog.shipped()["H100"].peak("fp8") == 1979e12
 
 
-def test_a_batch_latency_curve_goes_on_between_and_beyond_its_points() -> None:
+def test_a_batch_latency_curve_is_interpolated_and_extrapolated() -> None:
     curve = BatchLatency(batch=(1, 4, 8), seconds=(1.0, 2.5, 4.5), tag="measured", source="here")
 
     assert [curve.at(batch) for batch in (1, 2, 4, 6, 10)] == [1.0, 1.5, 2.5, 3.5, 5.5]
@@ -107,7 +107,7 @@ options:
 """
 
 
-def test_a_profile_that_is_written_is_read_again() -> None:
+def test_a_written_profile_can_be_read() -> None:
     profile = ModelProfile.parse(PROFILE, "p.yaml")
 
     assert ModelProfile.parse(profile.dump(), "p.json") == profile
@@ -139,7 +139,7 @@ def test_a_profile_that_is_written_is_read_again() -> None:
         ("\noptions:", "\noptions:\n  - {option: E, gpu: L4}", "options: E on 1 L4 is given twice"),
     ],
 )
-def test_a_wrong_profile_is_refused_with_the_field_and_the_reason(before: str, after: str, error: str) -> None:
+def test_an_invalid_profile_is_rejected_with_field_and_reason(before: str, after: str, error: str) -> None:
     assert before in PROFILE
 
     with pytest.raises(InvalidInputError) as caught:
@@ -161,11 +161,11 @@ def test_a_wrong_profile_is_refused_with_the_field_and_the_reason(before: str, a
         ),
     ],
 )
-def test_what_is_not_there_is_named(make: object, error: str) -> None:
+def test_unknown_names_are_reported(make: object, error: str) -> None:
     assert callable(make)
     with pytest.raises(InvalidInputError, match=error):
         make()
 
 
-def test_all_shipped_profiles_are_of_shipped_models_or_generators() -> None:
+def test_all_shipped_profiles_belong_to_shipped_models_or_generators() -> None:
     assert set(shipped_profiles()) >= set(shipped_models())

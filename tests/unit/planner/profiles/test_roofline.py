@@ -1,4 +1,4 @@
-"""Predictions: what they count is right, and how far off they are is said."""
+"""Roofline predictions: their counts of FLOPs and bytes, and their errors."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ A100 = GpuMachine(GPUS["A100-80GB"])
         ("qwen3-omni-30b-a3b", 30.53),
     ],
 )
-def test_the_language_models_have_as_many_parameters_as_their_names_say(model: str, billions: float) -> None:
+def test_language_models_have_the_number_of_parameters_in_their_names(model: str, billions: float) -> None:
     assert MODELS[model].decoder().parameters / 1e9 == pytest.approx(billions, abs=0.02)
 
 
-def test_the_vision_encoders_have_as_many_parameters_as_published() -> None:
+def test_vision_encoders_have_the_published_number_of_parameters() -> None:
     assert MODELS["internvl3-38b"].encoder().parameters / 1e9 == pytest.approx(5.5, abs=0.05)
     assert MODELS["llava-1.5-7b"].encoder().parameters / 1e9 == pytest.approx(0.30, abs=0.01)
 
@@ -53,7 +53,7 @@ def test_a_sparse_model_computes_with_a_tenth_of_its_parameters() -> None:
     assert omni.active_parameters / 1e9 == pytest.approx(2.7, abs=0.1)
 
 
-def test_work_takes_as_long_as_the_slower_of_arithmetic_and_traffic() -> None:
+def test_the_time_of_work_is_the_maximum_of_compute_and_memory_time() -> None:
     machine = GpuMachine(GPUS["A100-80GB"], efficiency=RooflineEfficiency(1, 1))
 
     assert machine.seconds(ComputeWork(312e12, 1)) == pytest.approx(1)
@@ -65,7 +65,7 @@ def test_work_takes_as_long_as_the_slower_of_arithmetic_and_traffic() -> None:
     assert machine.utilisation(ComputeWork(156e12, 0), 1.0) == 0.5
 
 
-def test_prefill_is_bound_by_arithmetic_and_decode_by_memory() -> None:
+def test_prefill_is_compute_bound_and_decode_is_memory_bound() -> None:
     llm = MODELS["qwen2.5-vl-7b"].decoder()
 
     def arithmetic(work: ComputeWork) -> bool:
@@ -82,7 +82,7 @@ def test_windows_make_attention_linear_in_the_length_of_a_video() -> None:
     assert encode(internvl, 2560).flops == pytest.approx(10 * encode(internvl, 256).flops, rel=1e-6)
 
 
-def test_a_batch_is_as_large_as_the_cache_allows() -> None:
+def test_the_batch_size_is_limited_by_the_cache() -> None:
     llm = MODELS["qwen2.5-vl-32b"].decoder()
 
     assert batch_limit(llm, 11_700, A100) == 2
@@ -92,7 +92,7 @@ def test_a_batch_is_as_large_as_the_cache_allows() -> None:
         batch_limit(llm, 100, GpuMachine(GPUS["L4"]))
 
 
-def test_a_second_gpu_helps_decoding_more_than_twice_when_memory_was_short() -> None:
+def test_a_second_gpu_more_than_doubles_decoding_if_memory_was_short() -> None:
     llm = MODELS["qwen2.5-vl-32b"].decoder()
 
     one, two = (decode_seconds(llm, 11_600, 100, GpuMachine(GPUS["A100-80GB"], count)) for count in (1, 2))
@@ -108,7 +108,7 @@ def test_fewer_bits_are_faster() -> None:
     assert seconds[0] == pytest.approx(2 * seconds[1], rel=0.2)
 
 
-def test_a_prediction_is_tagged_and_tells_its_assumptions() -> None:
+def test_a_prediction_has_a_tag_and_its_assumptions() -> None:
     figure = predicted_rate(0.25, A100, "an encoder")
 
     assert (figure.value, figure.unit, figure.tag) == (4, "requests/s", "predicted")
@@ -124,7 +124,7 @@ def test_steps_and_passes_multiply() -> None:
     assert MODELS["wan2.1-i2v-14b"].diffusion().positions(720, 544, 81) == 45 * 34 * 21
 
 
-def test_every_published_figure_that_can_be_is_predicted() -> None:
+def test_every_published_value_with_known_requests_is_predicted() -> None:
     found = comparisons()
 
     table_1 = [comparison for comparison in found if comparison.source == "[C Table 1]"]
@@ -140,8 +140,8 @@ def test_every_published_figure_that_can_be_is_predicted() -> None:
         assert comparison.predicted > 0
 
 
-def test_the_predictor_is_as_far_off_as_the_documentation_says() -> None:
-    """Factors, typical and worst. They may only become smaller."""
+def test_the_error_of_the_predictor_is_as_documented() -> None:
+    """Typical and worst factors of the documentation. Changes of the predictor may only reduce them."""
     bounds = {
         "language model": (1.76, 2.46),
         "diffusion": (1.55, 2.9),
@@ -156,7 +156,7 @@ def test_the_predictor_is_as_far_off_as_the_documentation_says() -> None:
     assert not bounds
 
 
-def test_calibration_on_the_others_helps_on_average() -> None:
+def test_leave_one_out_calibration_improves_the_mean_error() -> None:
     found = comparisons()
 
     for before, after in zip(accuracy(found), accuracy(calibrated(found)), strict=True):
@@ -181,13 +181,13 @@ def test_internvls_video_rate_is_above_what_an_a100_can_compute() -> None:
         (lambda: predicted_rate(0, A100, "nothing"), "seconds: must be a number above 0, not 0"),
     ],
 )
-def test_impossible_assumptions_are_refused(make: object, error: str) -> None:
+def test_invalid_assumptions_are_rejected(make: object, error: str) -> None:
     assert callable(make)
     with pytest.raises(InvalidInputError, match=error):
         make()
 
 
-def test_heads_that_cannot_share_keys_are_refused() -> None:
+def test_indivisible_numbers_of_heads_are_rejected() -> None:
     fields = MODELS["llava-34b"].decoder().model_dump() | {"kv_heads": 5}
 
     with pytest.raises(ValueError, match="56 heads cannot share 5 key-value heads evenly"):

@@ -1,4 +1,4 @@
-"""Arrivals come at the given rate, and as burstily as said."""
+"""Arrival processes have the given rate and burstiness."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cornserve_planner.workload.rate_curve import RateCurve
     ("family", "cv"),
     [("poisson", 1.0), ("gamma", 0.3), ("gamma", 2.5), ("weibull", 0.4), ("weibull", 1.0), ("weibull", 2.0)],
 )
-def test_the_gaps_have_the_rate_and_the_variation_that_were_asked_for(family: Family, cv: float) -> None:
+def test_the_gaps_have_the_given_rate_and_variation(family: Family, cv: float) -> None:
     times = draw_arrivals(RateCurve(40_000, (2.0,)), InterarrivalGaps(family, cv), np.random.default_rng(1))
 
     gaps = np.diff(times)
@@ -23,7 +23,7 @@ def test_the_gaps_have_the_rate_and_the_variation_that_were_asked_for(family: Fa
     assert gaps.std() / gaps.mean() == pytest.approx(cv, rel=0.06)
 
 
-def test_the_rate_follows_a_curve_however_bursty_it_is() -> None:
+def test_the_rate_follows_a_curve_for_any_burstiness() -> None:
     curve = RateCurve(1000, (1.0, 0.0, 8.0, 2.0))
 
     counts = np.zeros(4)
@@ -36,7 +36,7 @@ def test_the_rate_follows_a_curve_however_bursty_it_is() -> None:
     assert counts / 40_000 == pytest.approx([1.0, 0.0, 8.0, 2.0], rel=0.06)
 
 
-def test_a_process_does_not_begin_with_an_arrival() -> None:
+def test_a_process_does_not_start_with_an_arrival() -> None:
     curve = RateCurve(0.5, (1.0,))
 
     first = [
@@ -59,7 +59,7 @@ def test_a_weibull_shape_is_found_for_any_variation(cv: float) -> None:
     assert weibull_cv(weibull_shape(cv)) == pytest.approx(cv, rel=1e-9)
 
 
-def test_a_curve_is_scaled_cut_and_hastened() -> None:
+def test_a_curve_can_be_scaled_cut_and_compressed() -> None:
     curve = RateCurve(60, (1.0, 2.0, 6.0))
 
     assert curve.mean == 3
@@ -98,7 +98,7 @@ def test_the_azure_week_is_a_curve_of_a_million_requests() -> None:
         ),
     ],
 )
-def test_what_is_no_rate_or_no_variation_is_refused(make: object, error: str) -> None:
+def test_invalid_rates_and_variations_are_rejected(make: object, error: str) -> None:
     assert callable(make)
     with pytest.raises(InvalidInputError, match=error):
         make()

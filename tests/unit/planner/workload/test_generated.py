@@ -1,4 +1,4 @@
-"""Generated workloads have the means that were fitted, and the modalities that were asked for."""
+"""Generated workloads have the fitted means and the requested modalities."""
 
 from __future__ import annotations
 
@@ -27,9 +27,11 @@ def morning(pool: ClientPool) -> list[WorkloadRequest]:
     return generate_requests(pool, 1200, rate=10, start=9 * 3600, seed=1)
 
 
-def test_the_fit_keeps_what_servegen_recorded(pool: ClientPool) -> None:
-    """Of the published files, weighted with each client's rate: 9.4746 requests/s, 572.1 text tokens, 1.586 images,
-    548.5 tokens an image, 129.7 output tokens."""
+def test_the_fit_keeps_the_recorded_means(pool: ClientPool) -> None:
+    """Means of the published files, weighted by each client's rate.
+
+    9.4746 requests/s, 572.1 text tokens, 1.586 images, 548.5 tokens per image, 129.7 output tokens.
+    """
     fitted = mean_sizes(pool)
 
     assert len(pool.clients) == 35
@@ -51,9 +53,7 @@ def test_a_sample_of_a_day_has_the_fitted_means(pool: ClientPool) -> None:
     assert np.mean([request.output_tokens for request in requests]) == pytest.approx(fitted.output, rel=0.15)
 
 
-def test_each_client_keeps_its_share_of_a_rate_that_is_asked_for(
-    pool: ClientPool, morning: list[WorkloadRequest]
-) -> None:
+def test_each_client_keeps_its_share_of_a_given_rate(pool: ClientPool, morning: list[WorkloadRequest]) -> None:
     recorded = {client.name: float(np.mean(client.rates[54:56])) for client in pool.clients}
     whole = sum(recorded.values())
 
@@ -72,13 +72,13 @@ def test_requests_come_in_order_and_within_the_time(morning: list[WorkloadReques
     assert arrivals[-1] < 1200
 
 
-def test_without_a_rate_it_is_as_recorded(pool: ClientPool) -> None:
+def test_without_a_rate_the_recorded_rate_is_used(pool: ClientPool) -> None:
     evening = generate_requests(pool, 600, start=20 * 3600, seed=1)
 
     assert len(evening) == pytest.approx(600 * pool.rate.at(20 * 3600), rel=0.15)
 
 
-def test_a_curve_gives_the_rate_of_all_clients_together(pool: ClientPool) -> None:
+def test_a_curve_sets_the_rate_of_all_clients_together(pool: ClientPool) -> None:
     curve = azure_lmm_2024().curve.between(0, 1200).scaled(6)
 
     requests = generate_requests(pool, 1200, rate=curve, seed=2)
@@ -86,13 +86,15 @@ def test_a_curve_gives_the_rate_of_all_clients_together(pool: ClientPool) -> Non
     assert len(requests) == pytest.approx(7200, rel=0.05)
 
 
-def test_the_same_seed_gives_the_same_workload_and_another_another(pool: ClientPool) -> None:
+def test_equal_seeds_give_equal_workloads_and_other_seeds_do_not(pool: ClientPool) -> None:
     once, again, other = (generate_requests(pool, 60, rate=5, seed=seed) for seed in (7, 7, 8))
 
     assert once == again != other
 
 
-def test_half_of_the_requests_get_video_and_audio_and_a_fifth_speak(morning: list[WorkloadRequest]) -> None:
+def test_half_of_the_requests_have_video_and_audio_and_a_fifth_have_audio_output(
+    morning: list[WorkloadRequest],
+) -> None:
     requests = list(add_modalities(morning, AddedModalities(), seed=3))
     total = len(requests)
 
@@ -139,13 +141,13 @@ def test_a_controlled_workload_has_requests_of_one_size() -> None:
         ),
     ],
 )
-def test_impossible_workloads_are_refused(make: object, error: str) -> None:
+def test_invalid_workloads_are_rejected(make: object, error: str) -> None:
     assert callable(make)
     with pytest.raises(InvalidInputError, match=error):
         make()
 
 
-def test_clients_whose_columns_differ_in_length_are_refused() -> None:
+def test_clients_with_columns_of_different_lengths_are_rejected() -> None:
     fields = json.loads(ClientPool.servegen_images().dump())
     fields["clients"][0]["cvs"].pop()
 

@@ -1,4 +1,4 @@
-"""Files of requests: what is written is read again, and what is wrong is named by line, field and reason."""
+"""Files of requests: reading, writing, and errors with line, field and reason."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ EVERYTHING = [
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv"])
-def test_what_is_written_is_read_again(tmp_path: Path, suffix: str) -> None:
+def test_a_written_file_can_be_read(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"requests.{suffix}"
 
     write_requests(path, EVERYTHING)
@@ -69,7 +69,7 @@ requests = st.builds(
 
 @settings(derandomize=True, deadline=None, max_examples=60)
 @given(found=st.lists(requests, max_size=5), suffix=st.sampled_from(["jsonl", "csv"]))
-def test_any_requests_that_are_written_are_read_again(found: list[WorkloadRequest], suffix: str) -> None:
+def test_any_written_requests_can_be_read(found: list[WorkloadRequest], suffix: str) -> None:
     ordered = sorted(found, key=lambda request: request.arrival)
     with TemporaryDirectory() as folder:
         path = Path(folder) / f"requests.{suffix}"
@@ -106,7 +106,7 @@ def _file(folder: Path, name: str, text: str) -> Path:
         ('{"arrival": 1, "text_tok', "document: Invalid JSON"),
     ],
 )
-def test_a_wrong_line_is_named_with_its_field_and_the_reason(tmp_path: Path, line: str, error: str) -> None:
+def test_an_invalid_line_is_reported_with_field_and_reason(tmp_path: Path, line: str, error: str) -> None:
     path = _file(tmp_path, "r.jsonl", f'{JSON_LINES}{{"arrival": 0, "text_tokens": 1}}\n\n{line}\n')
 
     (found,) = check_requests(path)
@@ -131,7 +131,7 @@ def test_a_wrong_line_is_named_with_its_field_and_the_reason(tmp_path: Path, lin
         ("arrival,images", "1,5x5;", "images: '': must consist of parts"),
     ],
 )
-def test_a_wrong_row_is_named_with_its_field_and_the_reason(tmp_path: Path, columns: str, row: str, error: str) -> None:
+def test_an_invalid_row_is_reported_with_field_and_reason(tmp_path: Path, columns: str, row: str, error: str) -> None:
     path = _file(tmp_path, "r.csv", f"{CSV}{columns}\n{row}\n")
 
     (found,) = check_requests(path)
@@ -140,7 +140,7 @@ def test_a_wrong_row_is_named_with_its_field_and_the_reason(tmp_path: Path, colu
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv"])
-def test_a_byte_order_mark_is_no_part_of_the_file(tmp_path: Path, suffix: str) -> None:
+def test_a_byte_order_mark_is_ignored(tmp_path: Path, suffix: str) -> None:
     text = {"jsonl": f'{JSON_LINES}{{"arrival": 1, "text_tokens": 1}}\n', "csv": f"{CSV}arrival,text_tokens\n1,1\n"}
     path = _file(tmp_path, f"r.{suffix}", "\ufeff" + text[suffix])
 
@@ -149,14 +149,14 @@ def test_a_byte_order_mark_is_no_part_of_the_file(tmp_path: Path, suffix: str) -
     assert request.arrival == 1
 
 
-def test_all_wrong_lines_are_found_up_to_a_limit(tmp_path: Path) -> None:
+def test_all_invalid_lines_are_reported_up_to_a_limit(tmp_path: Path) -> None:
     path = _file(tmp_path, "r.jsonl", JSON_LINES + '{"arrival": 1}\n' * 5)
 
     assert len(check_requests(path)) == 5
     assert len(check_requests(path, most=3)) == 3
 
 
-def test_requests_out_of_order_are_refused(tmp_path: Path) -> None:
+def test_requests_out_of_order_are_rejected(tmp_path: Path) -> None:
     path = _file(tmp_path, "r.csv", f"{CSV}arrival,text_tokens\n2,1\n1,1\n3,1\n")
 
     assert [str(error) for error in check_requests(path)] == [
@@ -181,7 +181,7 @@ def test_requests_out_of_order_are_refused(tmp_path: Path) -> None:
         ("r.txt", "", "must be a .jsonl or a .csv file"),
     ],
 )
-def test_a_file_of_another_kind_or_version_is_refused(tmp_path: Path, name: str, text: str, error: str) -> None:
+def test_a_file_of_another_format_or_version_is_rejected(tmp_path: Path, name: str, text: str, error: str) -> None:
     path = _file(tmp_path, name, text)
 
     (found,) = check_requests(path)
@@ -189,13 +189,13 @@ def test_a_file_of_another_kind_or_version_is_refused(tmp_path: Path, name: str,
     assert error in str(found)
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_file_is_rejected(tmp_path: Path) -> None:
     (found,) = check_requests(tmp_path / "gone.csv")
 
     assert "cannot be read: No such file or directory" in str(found)
 
 
-def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+def test_a_binary_file_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "r.csv"
     path.write_bytes(b"\xff\xfe\x00")
 
@@ -204,6 +204,6 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     assert str(found) == "r.csv: is not UTF-8 text"
 
 
-def test_a_file_of_another_name_is_not_written(tmp_path: Path) -> None:
+def test_a_file_with_an_unknown_suffix_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"must be a \.jsonl or a \.csv file"):
         write_requests(tmp_path / "r.parquet", EVERYTHING)

@@ -1,4 +1,4 @@
-"""Requests that need the same components are of one type; a workload is its types and their shares."""
+"""Request types and workloads: requests that need the same components have the same type."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REQUESTS = [
 ]
 
 
-def test_what_goes_through_the_same_components_is_one_type() -> None:
+def test_requests_that_need_the_same_components_have_one_type() -> None:
     assert type_shares(REQUESTS, OMNI) == {
         RequestType("llm+vision", frozenset({"llm", "vision"})): 0.5,
         RequestType("llm", frozenset({"llm"})): 0.25,
@@ -34,7 +34,7 @@ def test_what_goes_through_the_same_components_is_one_type() -> None:
     }
 
 
-def test_a_modality_that_the_model_does_not_know_is_refused() -> None:
+def test_an_unsupported_modality_is_rejected() -> None:
     deaf = Modalities(always=("llm",), inputs={"image": ("vision",), "video": ("vision",)})
 
     with pytest.raises(InvalidInputError, match="request at 4 s: has audio input, which the model does not support"):
@@ -43,7 +43,7 @@ def test_a_modality_that_the_model_does_not_know_is_refused() -> None:
         type_shares([WorkloadRequest(arrival=0, text_tokens=1, output_modalities=("image",))], deaf)
 
 
-def test_no_requests_are_no_workload() -> None:
+def test_an_empty_workload_is_rejected() -> None:
     with pytest.raises(InvalidInputError, match="requests: must not be empty"):
         type_shares([], OMNI)
 
@@ -76,7 +76,7 @@ def test_a_document_names_its_types(tmp_path: Path) -> None:
     }
 
 
-def test_a_document_names_a_file_beside_it(tmp_path: Path) -> None:
+def test_a_document_can_name_a_file_relative_to_itself(tmp_path: Path) -> None:
     write_requests(tmp_path / "r.csv", REQUESTS)
     path = tmp_path / "w.yaml"
     path.write_text(HEADER + "rate: 100\nrequests: r.csv\n")
@@ -100,7 +100,7 @@ def test_a_document_names_a_file_beside_it(tmp_path: Path) -> None:
         ("requests: r.csv", "r.csv: the model has no `modalities`: add them to read a file of requests"),
     ],
 )
-def test_a_wrong_document_is_refused(tmp_path: Path, text: str, error: str) -> None:
+def test_an_invalid_document_is_rejected(tmp_path: Path, text: str, error: str) -> None:
     path = tmp_path / "w.yaml"
     path.write_text(HEADER + text)
 
@@ -109,7 +109,7 @@ def test_a_wrong_document_is_refused(tmp_path: Path, text: str, error: str) -> N
     assert error in str(caught.value)
 
 
-def test_too_few_requests_are_no_workload(tmp_path: Path) -> None:
+def test_a_workload_needs_at_least_two_requests(tmp_path: Path) -> None:
     write_requests(tmp_path / "r.csv", REQUESTS[:1])
 
     with pytest.raises(InvalidInputError, match=r"r.csv: has 1 requests: at least 2"):
