@@ -21,13 +21,13 @@ from cornserve.gateway.served_app import ServedApp
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 1.0
-"""How long to wait before reading the store again after an error."""
+"""The delay before reading the store again after an error."""
 
 RELOAD_SECONDS = 10.0
-"""How long to wait before loading an app again after an error, because a missing dependency may have been installed."""
+"""The delay before loading an app again after an error: a missing dependency may have been installed."""
 
 SYNC_SECONDS = 10.0
-"""How long a starting gateway waits for all apps to load before it serves those that are loaded."""
+"""The time after which a starting gateway is ready, although some apps are still being loaded."""
 
 
 class DesiredApp(NamedTuple):
@@ -49,9 +49,9 @@ class AppRegistry:
         self._desired: dict[str, DesiredApp] = {}
         self._served: dict[str, ServedApp] = {}
         self._failures: dict[str, str] = {}
-        """Why an app could not be loaded, by module. Each is retried."""
+        """Errors of apps that could not be loaded, by module. Loading is retried."""
         self._loading: dict[str, asyncio.Task[None]] = {}
-        """By module."""
+        """Tasks that load apps, by module."""
         self._tasks: asyncio.TaskGroup
         self._groups: dict[str, list[GroupStatus]] = {}
         self.synced = asyncio.Event()

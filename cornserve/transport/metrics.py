@@ -40,7 +40,7 @@ class TransportMetrics:
         """Yields all metrics. May run in any thread."""
         yield self._slab_bytes()
         waiting = "Tensors that wait for space in the slab."
-        yield GaugeMetricFamily("cornserve_transport_waiting", waiting, value=self._admission.waiting)
+        yield GaugeMetricFamily("cornserve_transport_waiting_tensors", waiting, value=self._admission.waiting)
         waits = HistogramMetricFamily("cornserve_transport_wait_seconds", "Waiting time of tensors that had to wait.")
         self._admission.wait_seconds.add_to(waits)
         yield waits
@@ -48,10 +48,10 @@ class TransportMetrics:
         sent = "Bytes of tensors that other nodes have pulled."
         yield CounterMetricFamily("cornserve_transport_sent_bytes", sent, value=self.sent_bytes)
         lost = "Subscribed tensors that were lost."
-        yield CounterMetricFamily("cornserve_transport_lost", lost, value=self.lost)
+        yield CounterMetricFamily("cornserve_transport_lost_tensors", lost, value=self.lost)
         expired = "Consuming processes whose leases have expired."
         yield CounterMetricFamily("cornserve_transport_expired_leases", expired, value=self.expired_leases)
-        cache = CounterMetricFamily("cornserve_transport_cache", "Lookups in the content cache.", labels=["result"])
+        cache = CounterMetricFamily("cornserve_transport_cache_lookups", "Lookups in the content cache.", labels=["result"])
         cache.add_metric(["hit"], self._lookups[True])
         cache.add_metric(["miss"], self._lookups[False])
         yield cache

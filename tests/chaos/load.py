@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 
 HANG_SECONDS = 10.0
-"""How long after its deadline a request counts as hung."""
+"""The time after its deadline at which a request counts as hung."""
 
 
 @dataclass(frozen=True, slots=True)

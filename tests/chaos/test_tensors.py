@@ -73,7 +73,7 @@ async def test_two_hundred_disconnecting_clients_leak_nothing(machine: CliInstan
         await asyncio.gather(*(send_and_disconnect(session, number) for number in range(200)))
 
     await until(lambda: _is_zero(machine, HELD), seconds=60)
-    await until(lambda: _is_zero(machine, "cornserve_executor_running"), seconds=60)
+    await until(lambda: _is_zero(machine, "cornserve_executor_invocations_running"), seconds=60)
 
 
 @pytest.mark.timeout(300)

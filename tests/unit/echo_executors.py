@@ -66,7 +66,7 @@ class EchoExecutors:
 
     def running(self, endpoint: str | None = None) -> int:
         """Returns how many invocations run at the endpoint, or at all endpoints."""
-        return int(self.total("cornserve_executor_running", endpoint=endpoint))
+        return int(self.total("cornserve_executor_invocations_running", endpoint=endpoint))
 
     def total(self, metric: str, labels: dict[str, str] | None = None, endpoint: str | None = None) -> float:
         selected = self._metrics.values() if endpoint is None else [self._metrics[endpoint]]

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from cornserve.observe.histogram import Histogram
 
 RETENTION_SECONDS = 600.0
-"""How long the series of a removed replica remain, so that Prometheus can scrape their last values."""
+"""The time that the series of a removed replica remain, so that Prometheus can scrape their last values."""
 
 _LABELS = ["group", "replica"]
 

@@ -4,41 +4,28 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from dataclasses import dataclass, field
 
 from cornserve.observe.histogram import Histogram
 from cornserve.task.output import Output
 from cornserve_tasklib.response import Usage
 
 
+@dataclass(slots=True)
 class AppStats:
     """Sums over all requests to one app."""
 
-    __slots__ = (
-        "chunk_seconds",
-        "first_chunk_seconds",
-        "generation_tokens",
-        "image_seconds",
-        "images",
-        "paths",
-        "prompt_tokens",
-        "retries",
-        "running",
-        "seconds",
-        "statuses",
-    )
-
-    def __init__(self) -> None:
-        self.running = 0
-        self.statuses: Counter[int] = Counter()
-        self.paths: Counter[int] = Counter()
-        self.retries = 0
-        self.prompt_tokens = 0
-        self.generation_tokens = 0
-        self.images = 0
-        self.image_seconds = Histogram()
-        self.seconds = Histogram()
-        self.first_chunk_seconds = Histogram()
-        self.chunk_seconds = Histogram()
+    running: int = 0
+    statuses: Counter[int] = field(default_factory=Counter)
+    paths: Counter[int] = field(default_factory=Counter)
+    retries: int = 0
+    prompt_tokens: int = 0
+    generation_tokens: int = 0
+    images: int = 0
+    image_seconds: Histogram = field(default_factory=Histogram)
+    seconds: Histogram = field(default_factory=Histogram)
+    first_chunk_seconds: Histogram = field(default_factory=Histogram)
+    chunk_seconds: Histogram = field(default_factory=Histogram)
 
 
 class RequestMetrics:

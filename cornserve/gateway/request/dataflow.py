@@ -1,4 +1,4 @@
-"""Which invocations of a request consume the outputs of which."""
+"""The dataflow between the invocations of one request."""
 
 from __future__ import annotations
 

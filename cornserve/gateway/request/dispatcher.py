@@ -35,13 +35,13 @@ if TYPE_CHECKING:  # It loads OpenTelemetry.
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.2
-"""How long to wait before trying replicas again that were unreachable or refused an invocation."""
+"""The delay before replicas that were unreachable or refused an invocation are tried again."""
 
 MAX_EXECUTOR_DEATHS = 1
-"""How many executors may die under one request before it fails, so that one request cannot kill all executors."""
+"""The number of executors that may die under one request. A limit keeps one request from killing all executors."""
 
 MAX_INPUT_LOSSES = 3
-"""How often one invocation may find that its input tensors are gone."""
+"""The number of attempts of one invocation that may find their input tensors lost."""
 
 
 class Dispatcher:
@@ -138,7 +138,17 @@ class Dispatcher:
             self._progress.set_result(None)
 
     def on_completed(self, execution: InvocationExecution) -> None:
-        self._settle(execution)
+        """Fails the consumers of a failed execution, and releases the tensors that nothing consumes any more."""
+        ended = [execution]
+        for execution in ended:
+            if (error := execution.invocation.error) is not None:
+                for consumer in self._graph.consumers(execution.invocation):
+                    if not consumer.is_finished:
+                        consumer.fail(error)
+                        ended.append(consumer)
+            for producer in self._graph.producers(execution.invocation):
+                self._release_if_unneeded(producer)
+        self.on_value()
 
     def on_failed(self, execution: InvocationExecution, code: str, message: str) -> None:
         if execution.replica is not None:
@@ -200,24 +210,10 @@ class Dispatcher:
     def _fail(self, execution: InvocationExecution, code: str, message: str) -> None:
         invocation = execution.invocation
         execution.fail(InvocationError(invocation.task.name, invocation.index, code, message))
-        self._settle(execution)
-
-    def _settle(self, execution: InvocationExecution) -> None:
-        """Fails the consumers of a failed execution, and releases the tensors that nothing consumes any more."""
-        ended = [execution]
-        for execution in ended:
-            if (error := execution.invocation.error) is not None:
-                for consumer in self._graph.consumers(execution.invocation):
-                    if not consumer.is_finished:
-                        consumer.fail(error)
-                        ended.append(consumer)
-            for producer in self._graph.producers(execution.invocation):
-                self._release_if_unneeded(producer)
-        self.on_value()
+        self.on_completed(execution)
 
     def _release_if_unneeded(self, producer: InvocationExecution) -> None:
-        consumers = self._graph.consumers(producer.invocation)
-        if self._is_recorded and producer.is_retained and all(consumer.is_finished for consumer in consumers):
+        if self._is_recorded and all(consumer.is_finished for consumer in self._graph.consumers(producer.invocation)):
             producer.release()
 
     def _start(self, execution: InvocationExecution) -> None:
@@ -239,7 +235,7 @@ class Dispatcher:
             for producer in self._graph.producers(execution.invocation):
                 if producer.invocation.error is not None and not execution.is_finished:
                     execution.fail(producer.invocation.error)
-                    self._settle(execution)
+                    self.on_completed(execution)
         return execution.is_finished
 
     def _try_start(self, execution: InvocationExecution) -> bool:

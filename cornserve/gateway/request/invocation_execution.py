@@ -26,13 +26,13 @@ if TYPE_CHECKING:  # They load OpenTelemetry.
 
 class State(Enum):
     WAITING = auto()
-    """Not assigned to a replica yet."""
+    """The execution is not assigned to a replica yet."""
     RUNNING = auto()
-    """Assigned to a replica, which has not reported its end yet."""
+    """A replica runs it."""
     RETAINED = auto()
-    """Completed. The executor retains its tensors for its consumers."""
+    """It has completed, and the executor retains its tensors for consumers."""
     FINISHED = auto()
-    """Completed, failed or cancelled. No executor holds anything of it."""
+    """It has completed, failed or been cancelled, and no executor retains its tensors."""
 
 
 class OutcomeHandler(Protocol):
@@ -41,7 +41,8 @@ class OutcomeHandler(Protocol):
     def on_value(self) -> None:
         """A value of the output has arrived before the end of the invocation."""
 
-    def on_completed(self, execution: InvocationExecution) -> None: ...
+    def on_completed(self, execution: InvocationExecution) -> None:
+        """The invocation has ended, with an error if its output is invalid."""
 
     def on_failed(self, execution: InvocationExecution, code: str, message: str) -> None: ...
 
@@ -102,10 +103,6 @@ class InvocationExecution:
         return self._state is State.RUNNING
 
     @property
-    def is_retained(self) -> bool:
-        return self._state is State.RETAINED
-
-    @property
     def is_finished(self) -> bool:
         """Whether it neither runs nor has to be started."""
         return self._state in (State.RETAINED, State.FINISHED)
@@ -164,7 +161,7 @@ class InvocationExecution:
 
     def release(self) -> None:
         """Releases the tensors that the executor retains."""
-        if self.replica is not None and self.is_retained:
+        if self.replica is not None and self._state is State.RETAINED:
             self._state = State.FINISHED
             self.replica.release_tensors(self._call)
 

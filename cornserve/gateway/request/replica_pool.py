@@ -18,7 +18,7 @@ from cornserve.gateway.observe.replica_metrics import ReplicaStatsRegistry
 from cornserve.gateway.request.replica_connection import ReplicaConnection
 
 RECONNECT_SECONDS = 1.0
-"""How long to wait before connecting to a lost replica again."""
+"""The delay before connecting to a lost replica again."""
 
 
 class ReplicaPool:

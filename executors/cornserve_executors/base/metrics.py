@@ -52,9 +52,9 @@ class ExecutorMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yields all metrics. Called by the thread that serves them."""
-        yield GaugeMetricFamily("cornserve_executor_running", "Invocations that run.", value=self._running)
+        yield GaugeMetricFamily("cornserve_executor_invocations_running", "Invocations that run.", value=self._running)
         yield GaugeMetricFamily(
-            "cornserve_executor_waiting",
+            "cornserve_executor_invocations_waiting",
             "Running invocations that wait for tensors of other invocations.",
             value=self.waiting,
         )

@@ -46,7 +46,7 @@ async def wait_until_idle(executor: ExecutorProcess) -> None:
 
     async def is_idle() -> bool:
         metrics = await executor.metrics()
-        return metrics["cornserve_executor_running"] == metrics["cornserve_encoder_pending_images"] == 0
+        return metrics["cornserve_executor_invocations_running"] == metrics["cornserve_encoder_pending_images"] == 0
 
     await until(is_idle)
     number = next(_PROBES)

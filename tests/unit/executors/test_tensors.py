@@ -57,7 +57,7 @@ async def test_a_tensor_may_be_consumed_before_it_is_produced(
     executors: EchoExecutors, writers: str, writer: Caller, reader: Caller
 ) -> None:
     reader.send(read(1, writers))
-    await until(lambda: executors.total("cornserve_executor_waiting") == 1)
+    await until(lambda: executors.total("cornserve_executor_invocations_waiting") == 1)
 
     await end_of(writer, write(1, "good news"))
 
@@ -198,12 +198,12 @@ async def test_invocations_that_wait_for_tensors_do_not_occupy_the_queue(
 ) -> None:
     for begun in (0, 600):
         reader.send(*(read(begun + call, writers) for call in range(600)))
-        await until(lambda begun=begun: executors.total("cornserve_executor_waiting") == begun + 600)  # type: ignore[misc]
+        await until(lambda begun=begun: executors.total("cornserve_executor_invocations_waiting") == begun + 600)  # type: ignore[misc]
 
     end = await end_of(writer, write(1, "for all"))
 
     assert end.code == pb.CODE_OK
-    await until(lambda: executors.total("cornserve_executor_running") == 0)
+    await until(lambda: executors.total("cornserve_executor_invocations_running") == 0)
 
 
 async def test_consumers_of_an_invocation_that_fails_lose_its_tensors_at_once(

@@ -1,4 +1,4 @@
-"""What becomes of requests whose executors die, refuse, or take too long (DESIGN §5)."""
+"""Requests whose executors die, refuse invocations, or exceed the deadline."""
 
 from __future__ import annotations
 

@@ -375,9 +375,9 @@ async def test_metrics_count_receptions_losses_and_cache_lookups(cluster: Transp
     assert produced["cornserve_transport_received_bytes_total", "same_process"] == len(DATA)
     assert consumed["cornserve_transport_received_bytes_total", "same_node"] == len(DATA)
     assert consumed["cornserve_transport_hop_seconds_count", "same_node"] == 1
-    assert consumed["cornserve_transport_lost_total", ""] == 1
+    assert consumed["cornserve_transport_lost_tensors_total", ""] == 1
     assert (
-        produced["cornserve_transport_cache_total", "hit"] == produced["cornserve_transport_cache_total", "miss"] == 1
+        produced["cornserve_transport_cache_lookups_total", "hit"] == produced["cornserve_transport_cache_lookups_total", "miss"] == 1
     )
 
 
