@@ -51,7 +51,9 @@ class TransportMetrics:
         yield CounterMetricFamily("cornserve_transport_lost_tensors", lost, value=self.lost)
         expired = "Consuming processes whose leases have expired."
         yield CounterMetricFamily("cornserve_transport_expired_leases", expired, value=self.expired_leases)
-        cache = CounterMetricFamily("cornserve_transport_cache_lookups", "Lookups in the content cache.", labels=["result"])
+        cache = CounterMetricFamily(
+            "cornserve_transport_cache_lookups", "Lookups in the content cache.", labels=["result"]
+        )
         cache.add_metric(["hit"], self._lookups[True])
         cache.add_metric(["miss"], self._lookups[False])
         yield cache

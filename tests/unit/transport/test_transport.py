@@ -377,7 +377,9 @@ async def test_metrics_count_receptions_losses_and_cache_lookups(cluster: Transp
     assert consumed["cornserve_transport_hop_seconds_count", "same_node"] == 1
     assert consumed["cornserve_transport_lost_tensors_total", ""] == 1
     assert (
-        produced["cornserve_transport_cache_lookups_total", "hit"] == produced["cornserve_transport_cache_lookups_total", "miss"] == 1
+        produced["cornserve_transport_cache_lookups_total", "hit"]
+        == produced["cornserve_transport_cache_lookups_total", "miss"]
+        == 1
     )
 
 
