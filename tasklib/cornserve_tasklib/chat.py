@@ -99,7 +99,7 @@ class ChatRequest(SamplingRequest):
         return [part.image for part in self.image_parts]
 
     def with_embeddings(self, embeddings: Sequence[Tensor | None]) -> ChatRequest:
-        """Returns a copy in which embeddings replace the images. An image whose embedding is None stays as it is.
+        """Returns a copy in which embeddings replace the images. An image stays as it is if its element is `None`.
 
         Raises `ValueError` unless there is one element for each image.
         """

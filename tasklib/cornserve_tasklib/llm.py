@@ -51,7 +51,7 @@ class LLMTask(EngineSettings, UnitTask[LLMRequest, ChatResponse]):
 
         Args:
             embeddings: one element for each image of the request, in order of appearance. The language model encodes
-                the images whose element is None. By default, it encodes all images.
+                the images with the element `None`. By default, it encodes all images.
 
         Raises:
             ValueError: the number of embeddings differs from the number of images.

@@ -1,4 +1,4 @@
-"""A tokenizer that has nothing to learn: each byte is a token."""
+"""A tokenizer in which each byte is a token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models that tests make once and keep: one directory of the user's cache, shared by all test runs."""
+"""A cache of models for tests, in the user's cache directory. All test runs share it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ import platformdirs
 
 
 def cached_model(script: Path, *imported: Path) -> Path:
-    """The directory that `script DIRECTORY` makes. Whoever comes while it is being made waits.
+    """Returns a model directory that `script DIRECTORY` has created. Waits while another process creates it.
 
-    Another is made when the script changes, or a file that it imports.
+    The directory is created again if the script or one of the files in `imported` changes.
     """
-    folder = Path(os.environ.get("CORNSERVE_TEST_MODELS") or platformdirs.user_cache_path("cornserve-tests"))
-    folder.mkdir(parents=True, exist_ok=True)
+    cache = Path(os.environ.get("CORNSERVE_TEST_MODELS") or platformdirs.user_cache_path("cornserve-tests"))
+    cache.mkdir(parents=True, exist_ok=True)
     sources = b"".join(file.read_bytes() for file in (script, *imported))
-    model = folder / f"{script.stem}-{hashlib.sha256(sources).hexdigest()[:8]}"
-    with (folder / f"{model.name}.lock").open("w") as lock:
+    model = cache / f"{script.stem}-{hashlib.sha256(sources).hexdigest()[:8]}"
+    with (cache / f"{model.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not model.is_dir():
-            partial = folder / f"{model.name}.partial"
+            partial = cache / f"{model.name}.partial"
             shutil.rmtree(partial, ignore_errors=True)
             subprocess.run([sys.executable, script, partial], check=True)
             partial.rename(model)

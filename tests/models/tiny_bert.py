@@ -1,4 +1,4 @@
-"""A BERT of two layers with random weights, the same on every machine: it embeds texts, each byte a token.
+"""Makes a BERT of two layers with random weights, which are the same on every machine. Each byte is a token.
 
 python tests/models/tiny_bert.py DIRECTORY
 """
@@ -25,7 +25,7 @@ def make(directory: Path) -> None:
         num_hidden_layers=2,
         num_attention_heads=2,
         max_position_embeddings=512,
-        initializer_range=0.5,  # Wide enough for texts to differ.
+        initializer_range=0.5,  # Wide enough that different texts have different vectors.
         pad_token_id=tokenizer.pad_token_id,
     )
     BertModel(config).save_pretrained(directory)

@@ -1,6 +1,6 @@
-"""InternVL 3 with two layers of vision and two of language, random weights, the same on every machine.
+"""Makes an InternVL 3 of two vision and two language layers with random weights, which are the same on every machine.
 
-Its images are cut into up to four tiles, as their shape wants it.
+It splits an image into up to four tiles.
 
 python -m tests.models.tiny_internvl DIRECTORY
 """
@@ -35,7 +35,7 @@ TEMPLATE = """\
 TILE = 56
 PATCH = 14
 TILE_TOKENS = (TILE // PATCH // 2) ** 2
-"""Two by two patches are one token."""
+"""Tokens per tile: two by two patches are one token."""
 
 
 def make(directory: Path) -> None:

@@ -1,4 +1,4 @@
-"""A Llama of two layers with random weights, the same on every machine: says nothing, but says it fast.
+"""Makes a Llama of two layers with random weights, which are the same on every machine. It generates random text.
 
 python tests/models/tiny_llama.py DIRECTORY
 """
@@ -10,8 +10,8 @@ from typing import Any
 from tests.models.byte_tokenizer import byte_tokenizer
 
 SPECIAL_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-MARKS = ["<think>", "</think>", "<tool_call>", "</tool_call>"]
-"""As Qwen's: they are part of the text."""
+TEXT_TOKENS = ["<think>", "</think>", "<tool_call>", "</tool_call>"]
+"""Tokens that are part of the text, as in Qwen's tokenizer."""
 
 TEMPLATE = """\
 {%- if tools %}<|im_start|>system
@@ -44,7 +44,7 @@ def make(directory: Path) -> None:
         num_attention_heads=4,
         num_key_value_heads=2,
         max_position_embeddings=8192,
-        initializer_range=0.5,  # Wide enough for every token to matter: answers differ with their prompts.
+        initializer_range=0.5,  # Wide enough that every token changes the response.
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
@@ -58,7 +58,7 @@ def _tokenizer() -> Any:
     from transformers import PreTrainedTokenizerFast
 
     tokenizer = byte_tokenizer(SPECIAL_TOKENS)
-    tokenizer.add_tokens([AddedToken(mark, special=False, normalized=False) for mark in MARKS])
+    tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in TEXT_TOKENS])
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>")
     fast.chat_template = TEMPLATE
     return fast

@@ -1,4 +1,4 @@
-"""Qwen2.5-VL with two layers of vision and two of language, random weights, the same on every machine.
+"""Makes a Qwen2.5-VL of two vision and two language layers with random weights, which are the same on every machine.
 
 python -m tests.models.tiny_qwen25vl DIRECTORY
 """
@@ -76,7 +76,7 @@ def _processor() -> Any:
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=byte_tokenizer(SPECIAL_TOKENS), eos_token="<|im_end|>", pad_token="<|endoftext|>"
     )
-    # From 4 to 256 of the language model's tokens.
+    # An image is 4 to 256 tokens.
     size = {"shortest_edge": 56 * 56, "longest_edge": 448 * 448}
     return Qwen2_5_VLProcessor(
         image_processor=Qwen2VLImageProcessor(size=size),

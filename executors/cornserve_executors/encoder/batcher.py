@@ -1,8 +1,8 @@
 """Batches images for the device, which one task owns.
 
 The batcher does not wait for a batch to fill. While the device encodes one batch, the images of the next one queue up,
-so batches grow with the load. Requests are served round-robin, and so are images that exceed the batch budget: an
-image waits for the batch on the device and for at most one oversized image, however many images another request has.
+so batches grow with the load. Requests are served round-robin, and so are large images, which exceed the batch budget:
+an image waits for the batch on the device and for at most one large image, however many images another request has.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class Batcher(Generic[Input, Output]):
         self._device = device
         self._max_patches = max_patches
         self._stats = stats
-        self._regular = FairQueue[_BatchItem[Input, Output]]()
-        self._oversized = FairQueue[_BatchItem[Input, Output]]()
+        self._small = FairQueue[_BatchItem[Input, Output]]()
+        self._large = FairQueue[_BatchItem[Input, Output]]()
         """Images that exceed the budget."""
-        self._order = [self._oversized, self._regular]
+        self._order = [self._large, self._small]
         self._arrived = asyncio.Event()
         self._failure: EngineDeadError | None = None
 
@@ -64,7 +64,7 @@ class Batcher(Generic[Input, Output]):
         if self._failure is not None:
             raise EngineDeadError(str(self._failure))
         item: _BatchItem[Input, Output] = _BatchItem(input, patches, request_id)
-        (self._oversized if patches > self._max_patches else self._regular).push(item, request_id)
+        (self._large if patches > self._max_patches else self._small).push(item, request_id)
         self._arrived.set()
         return await item.output
 
@@ -84,7 +84,7 @@ class Batcher(Generic[Input, Output]):
                     raise
 
     def _next_batch(self) -> list[_BatchItem[Input, Output]]:
-        """Takes items up to the budget. Oversized and regular images alternate in priority."""
+        """Takes items up to the budget. Large and small images alternate in priority."""
         self._order.reverse()
         batch: list[_BatchItem[Input, Output]] = []
         patches = 0

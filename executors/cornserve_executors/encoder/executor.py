@@ -32,7 +32,7 @@ class EncoderExecutor(Executor[EncoderTask, Image, Embeddings]):
         super().__init__(config)
         self._stats = EncoderStats()
         self._locks = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
-        """By request id and cache key."""
+        """Locks by request id and cache key."""
 
     async def start(self, report_progress: ProgressReporter) -> None:
         check_model(self.config.model_id)

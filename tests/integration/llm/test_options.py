@@ -128,7 +128,7 @@ async def test_a_json_object_begins_with_a_brace(client: ExecutorClient) -> None
 
 @streams
 async def test_an_unsupported_schema_is_rejected_without_affecting_others(client: ExecutorClient, stream: bool) -> None:
-    """By default, vLLM selects its grammar backend by the first schema, possibly one without support for tools."""
+    """vLLM's default selects the grammar backend by the first schema, possibly one without support for tools."""
     schema = {"type": "object", "properties": {"n": {"type": "integer", "multipleOf": 1000}}, "required": ["n"]}
     format = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
 

@@ -1,4 +1,4 @@
-"""One instance, as a user has it: `cornserve up`, a deployed model, the official client."""
+"""A local instance: `cornserve up`, a deployed model, and the official OpenAI client."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ MODEL = "smollm2"
 
 
 @dataclass(frozen=True, slots=True)
-class Cornserve:
-    """The command line of one instance."""
+class CommandLine:
+    """Runs `cornserve` commands for one instance."""
 
     home: Home
     url: str = ""
@@ -33,24 +33,24 @@ class Cornserve:
         return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=170, check=False)
 
     def json(self, *arguments: str) -> Any:
-        done = self.run(*arguments, "--json")
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        completed = self.run(*arguments, "--json")
+        assert completed.returncode == 0, completed.stderr
+        return json.loads(completed.stdout)
 
 
 @pytest.fixture(scope="session")
-def cornserve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cornserve]:
-    cornserve = Cornserve(Home(tmp_path_factory.mktemp("home")))
+def cornserve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
+    cornserve = CommandLine(Home(tmp_path_factory.mktemp("home")))
     try:
-        yield Cornserve(cornserve.home, cornserve.json("up", "--detach", "--port", "0", "--cpu-slots", "16")["url"])
+        yield CommandLine(cornserve.home, cornserve.json("up", "--detach", "--port", "0", "--cpu-slots", "16")["url"])
     finally:
         down = cornserve.run("down")
     assert down.returncode == 0, down.stderr
 
 
 @pytest.fixture(scope="session")
-def model(cornserve: Cornserve, smollm2: Path) -> str:
-    """The app of a real model, which lies where `make run` puts it and the examples look for it."""
+def model(cornserve: CommandLine, smollm2: Path) -> str:
+    """The app of a real model, in the directory that `make run` uses and the examples expect."""
     directory = cornserve.home.models / MODEL
     shutil.copytree(smollm2, directory, copy_function=os.link)
     deployed = cornserve.run("deploy", str(directory))
@@ -59,6 +59,6 @@ def model(cornserve: Cornserve, smollm2: Path) -> str:
 
 
 @pytest.fixture(scope="session")
-def client(cornserve: Cornserve) -> Iterator[OpenAI]:
+def client(cornserve: CommandLine) -> Iterator[OpenAI]:
     with OpenAI(base_url=f"{cornserve.url}/v1", api_key="none", max_retries=0, timeout=120) as client:
         yield client

@@ -1,4 +1,4 @@
-"""A real model behind the whole of Cornserve, through the official client."""
+"""A real model served by a complete instance, called with the official client."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from openai import BadRequestError, OpenAI
 from openai.types.chat import ChatCompletionUserMessageParam
 
-from tests.integration.serving.conftest import Cornserve
+from tests.integration.serving.conftest import CommandLine
 
 PROMPTS = [
     "What is the capital of France?",
@@ -20,7 +20,7 @@ PROMPTS = [
     "Write a haiku about the sea, then explain it line by line.",
 ]
 
-DIRECTLY = """
+REFERENCE_SCRIPT = """
 import json, os, sys
 os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
 from vllm import LLM, SamplingParams
@@ -43,7 +43,7 @@ def test_the_model_knows_the_capital_of_france(client: OpenAI, model: str) -> No
     assert completion.usage.total_tokens == completion.usage.prompt_tokens + completion.usage.completion_tokens
 
 
-def test_a_stream_begins_long_before_the_generation_ends(cornserve: Cornserve, client: OpenAI, model: str) -> None:
+def test_a_stream_starts_before_the_generation_ends(cornserve: CommandLine, client: OpenAI, model: str) -> None:
     with client.chat.completions.create(
         model=model,
         messages=[{"role": "user", "content": PROMPTS[1]}],
@@ -62,18 +62,18 @@ def test_a_stream_begins_long_before_the_generation_ends(cornserve: Cornserve, c
     assert rest[-1].choices[0].finish_reason == "length"
 
 
-def test_streamed_pieces_make_up_the_answer(client: OpenAI, model: str) -> None:
+def test_streamed_chunks_add_up_to_the_response(client: OpenAI, model: str) -> None:
     question: ChatCompletionUserMessageParam = {"role": "user", "content": PROMPTS[1]}
     create = client.chat.completions.create
     stream = create(model=model, messages=[question], temperature=0, max_tokens=48, stream=True)
-    pieces = [chunk.choices[0].delta.content or "" for chunk in stream]
+    chunks = [chunk.choices[0].delta.content or "" for chunk in stream]
     whole = create(model=model, messages=[question], temperature=0, max_tokens=48)
 
-    assert "".join(pieces) == whole.choices[0].message.content
-    assert len(pieces) > 10
+    assert "".join(chunks) == whole.choices[0].message.content
+    assert len(chunks) > 10
 
 
-def test_generation_stops_where_it_is_told_to(client: OpenAI, model: str) -> None:
+def test_generation_stops_at_a_stop_string(client: OpenAI, model: str) -> None:
     completion = client.chat.completions.create(
         model=model, messages=[{"role": "user", "content": PROMPTS[0]}], temperature=0, stop=["Paris"]
     )
@@ -82,7 +82,7 @@ def test_generation_stops_where_it_is_told_to(client: OpenAI, model: str) -> Non
     assert completion.choices[0].finish_reason == "stop"
 
 
-def test_max_tokens_is_respected(client: OpenAI, model: str) -> None:
+def test_max_tokens_limits_the_response(client: OpenAI, model: str) -> None:
     completion = client.chat.completions.create(
         model=model, messages=[{"role": "user", "content": PROMPTS[2]}], max_tokens=5
     )
@@ -96,14 +96,14 @@ def test_the_model_is_listed(client: OpenAI, model: str) -> None:
     assert model in [listed.id for listed in client.models.list()]
 
 
-def test_greedy_tokens_are_those_of_vllm_called_directly(
-    cornserve: Cornserve, model: str, smollm2: Path, tmp_path: Path
+def test_greedy_tokens_equal_those_of_vllm_called_directly(
+    cornserve: CommandLine, model: str, smollm2: Path, tmp_path: Path
 ) -> None:
     tokens = 48
-    script = tmp_path / "directly.py"
-    script.write_text(DIRECTLY)
+    script = tmp_path / "reference.py"
+    script.write_text(REFERENCE_SCRIPT)
     arguments = [str(smollm2), json.dumps(PROMPTS), str(tokens)]
-    direct = subprocess.run(
+    reference = subprocess.run(
         [sys.executable, str(script), *arguments], capture_output=True, text=True, timeout=170, check=True
     )
 
@@ -113,10 +113,10 @@ def test_greedy_tokens_are_those_of_vllm_called_directly(
         response = httpx.post(f"{cornserve.url}/v1/apps/{model}/invoke", json=chat, timeout=120)
         served.append(response.json()["token_ids"])
 
-    assert served == json.loads(direct.stdout.splitlines()[-1])
+    assert served == json.loads(reference.stdout.splitlines()[-1])
     assert all(served)
 
 
-def test_a_prompt_that_is_too_long_is_a_400_with_the_numbers(client: OpenAI, model: str) -> None:
+def test_a_too_long_prompt_is_a_400_with_the_context_length(client: OpenAI, model: str) -> None:
     with pytest.raises(BadRequestError, match=r"maximum context length is 8192 tokens"):
         client.chat.completions.create(model=model, messages=[{"role": "user", "content": "word " * 40_000}])

@@ -1,4 +1,4 @@
-"""A directory of an embedding model, deployed as it is, gives what transformers computes."""
+"""A deployed embedding model returns the vectors that transformers computes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from openai import BadRequestError, OpenAI
 
-from tests.integration.serving.conftest import Cornserve
+from tests.integration.serving.conftest import CommandLine
 
 TEXTS = ["one", "Ein etwas längerer Text", "three " * 30]
 
 
 @pytest.fixture(scope="module")
-def bert(cornserve: Cornserve, tiny_bert: Path) -> Iterator[str]:
+def bert(cornserve: CommandLine, tiny_bert: Path) -> Iterator[str]:
     cornserve.json("deploy", str(tiny_bert), "--name", "bert")
     yield "bert"
     assert cornserve.run("delete", "bert").returncode == 0
@@ -22,7 +22,7 @@ def bert(cornserve: Cornserve, tiny_bert: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def expected(tiny_bert: Path) -> list[list[float]]:
-    """The first token's last state, of length one: what vLLM makes of a BERT that says nothing else."""
+    """The normalized last hidden state of the first token: vLLM's default pooling for BERT."""
     import torch
     from transformers import AutoModel, AutoTokenizer
 
@@ -33,21 +33,21 @@ def expected(tiny_bert: Path) -> list[list[float]]:
 
 
 @pytest.mark.parametrize("format", ["float", "base64", None])
-def test_texts_become_vectors_in_their_order(
+def test_vectors_have_the_order_of_the_texts(
     client: OpenAI, bert: str, expected: list[list[float]], format: str | None
 ) -> None:
     options = {} if format is None else {"encoding_format": format}
-    answer = client.embeddings.create(model=bert, input=TEXTS, **options)  # type: ignore[arg-type]
+    response = client.embeddings.create(model=bert, input=TEXTS, **options)  # type: ignore[arg-type]
 
-    assert [one.index for one in answer.data] == [0, 1, 2]
-    for one, vector in zip(answer.data, expected, strict=True):
-        embedding = decode_vector(one.embedding)
+    assert [item.index for item in response.data] == [0, 1, 2]
+    for item, vector in zip(response.data, expected, strict=True):
+        embedding = as_list(item.embedding)
         assert embedding == pytest.approx(vector, abs=1e-4)
-    assert answer.usage.prompt_tokens == answer.usage.total_tokens == sum(len(text.encode()) + 2 for text in TEXTS)
+    assert response.usage.prompt_tokens == response.usage.total_tokens == sum(len(text.encode()) + 2 for text in TEXTS)
 
 
-def decode_vector(embedding: list[float] | str) -> list[float]:
-    """The client decodes base64 only where it has asked for it itself."""
+def as_list(embedding: list[float] | str) -> list[float]:
+    """Decodes base64. The client decodes it only if it has set the encoding format itself."""
     import base64
     from array import array
 
@@ -64,8 +64,8 @@ def test_many_inputs_keep_their_order(client: OpenAI, bert: str) -> None:
     )
 
 
-def test_an_input_may_be_tokens(client: OpenAI, bert: str) -> None:
-    # The alphabet of bytes begins with the printable characters; what comes from a tokenizer is not added to.
+def test_an_input_may_consist_of_token_ids(client: OpenAI, bert: str) -> None:
+    # The token ids of printable characters begin with 0. Special tokens are not added to token ids.
     begin, end = 257, 258
     tokens = [begin, *[ord(letter) - ord("!") for letter in "one"], end]
 
@@ -89,11 +89,11 @@ def test_an_input_may_be_tokens(client: OpenAI, bert: str) -> None:
         ({"input": "x", "encoding_format": "hex"}, "encoding_format"),
     ],
 )
-def test_what_cannot_be_embedded_is_refused(client: OpenAI, bert: str, fields: dict[str, object], message: str) -> None:
+def test_an_invalid_request_is_rejected(client: OpenAI, bert: str, fields: dict[str, object], message: str) -> None:
     with pytest.raises(BadRequestError, match=message):
         client.embeddings.create(model=bert, **fields)  # type: ignore[arg-type]
 
 
-def test_an_app_that_embeds_takes_no_chats(client: OpenAI, bert: str) -> None:
+def test_an_embedding_app_rejects_chats(client: OpenAI, bert: str) -> None:
     with pytest.raises(BadRequestError, match="takes no chats: it is called by POST /v1/embeddings"):
         client.chat.completions.create(model=bert, messages=[{"role": "user", "content": "x"}])

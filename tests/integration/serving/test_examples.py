@@ -1,4 +1,4 @@
-"""The example apps with a real model: they share its executor with the plain chat."""
+"""The example apps with a real model, whose executor they share with its chat app."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from pathlib import Path
 import httpx2 as httpx
 from openai import OpenAI
 
-from tests.integration.serving.conftest import Cornserve
+from tests.integration.serving.conftest import CommandLine
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
-def deploy(cornserve: Cornserve, example: str) -> dict[str, list[str]]:
-    """The endpoints of its executors."""
+def deploy(cornserve: CommandLine, example: str) -> dict[str, list[str]]:
+    """Deploys an example, and returns the endpoints of its executors."""
     view = cornserve.json("deploy", str(EXAMPLES / example))
     endpoints: dict[str, list[str]] = view["status"]["route"]["endpoints"]
     return endpoints
 
 
-def test_a_task_branches_and_loops_on_what_was_answered(cornserve: Cornserve, model: str, client: OpenAI) -> None:
+def test_a_task_branches_and_loops_on_a_response(cornserve: CommandLine, model: str, client: OpenAI) -> None:
     endpoints = deploy(cornserve, "branch_and_loop.py")
 
     stream = client.chat.completions.create(
@@ -33,14 +33,14 @@ def test_a_task_branches_and_loops_on_what_was_answered(cornserve: Cornserve, mo
     assert endpoints == cornserve.json("status", model)["status"]["route"]["endpoints"]
 
 
-def test_independent_calls_run_at_once(cornserve: Cornserve, model: str) -> None:
+def test_independent_invocations_run_concurrently(cornserve: CommandLine, model: str) -> None:
     deploy(cornserve, "fan_out.py")
 
-    answer = httpx.post(
+    result = httpx.post(
         f"{cornserve.url}/v1/apps/fan-out/invoke",
         json={"question": "Should I learn to cook?", "experts": ["a doctor", "a banker"]},
         timeout=120,
     ).json()
 
-    assert set(answer["opinions"]) == {"a doctor", "a banker"}
-    assert all([*answer["opinions"].values(), answer["summary"]])
+    assert set(result["opinions"]) == {"a doctor", "a banker"}
+    assert all([*result["opinions"].values(), result["summary"]])

@@ -1,4 +1,4 @@
-"""Multimodal models behind the whole of Cornserve: however a path places the encoder, the answer is the same."""
+"""A multimodal model served by a complete instance. All paths give the same response."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from openai import BadRequestError, OpenAI
 from PIL import Image
 
-from tests.integration.serving.conftest import Cornserve
+from tests.integration.serving.conftest import CommandLine
 from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(400)
@@ -28,18 +28,18 @@ TOKENS = 16
 Part = dict[str, Any]
 
 
-def image(seed: int, width: int = 112, height: int = 84) -> Part:
+def noise_part(seed: int, width: int = 112, height: int = 84) -> Part:
     pixels = random.Random(seed).randbytes(width * height * 3)
     file = BytesIO()
     Image.frombytes("RGB", (width, height), pixels).save(file, "PNG")
-    return picture(file.getvalue())
+    return image_part(file.getvalue())
 
 
-def picture(content: bytes, media_type: str = "image/png") -> Part:
+def image_part(content: bytes, media_type: str = "image/png") -> Part:
     return {"type": "image_url", "image_url": {"url": f"data:{media_type};base64,{b64encode(content).decode()}"}}
 
 
-def text(text: str) -> Part:
+def text_part(text: str) -> Part:
     return {"type": "text", "text": text}
 
 
@@ -51,18 +51,24 @@ SCHEMA = {
 }
 
 CHATS: dict[str, list[Part]] = {
-    "text only": [text("Hello there")],
-    "one image": [text("What is this?"), image(1)],
-    "another image": [text("What is this?"), image(2)],
-    "an image first": [image(1), text("What is this?")],
-    "several images of different sizes": [image(1), text("and"), image(2, 224, 56), image(3, 56, 168), text("?")],
-    "the same image twice": [image(1), image(1)],
+    "text only": [text_part("Hello there")],
+    "one image": [text_part("What is this?"), noise_part(1)],
+    "another image": [text_part("What is this?"), noise_part(2)],
+    "an image first": [noise_part(1), text_part("What is this?")],
+    "several images of different sizes": [
+        noise_part(1),
+        text_part("and"),
+        noise_part(2, 224, 56),
+        noise_part(3, 56, 168),
+        text_part("?"),
+    ],
+    "the same image twice": [noise_part(1), noise_part(1)],
 }
 
 
 @pytest.fixture(scope="module")
-def apps(cornserve: Cornserve, tiny_qwen25vl: Path) -> Iterator[Mapping[str, str]]:
-    """By path, an app that serves the model so."""
+def apps(cornserve: CommandLine, tiny_qwen25vl: Path) -> Iterator[Mapping[str, str]]:
+    """An app of the model for each path."""
     apps = {path: f"vl-{path}" for path in PATHS}
     try:
         for path, app in apps.items():
@@ -74,8 +80,8 @@ def apps(cornserve: Cornserve, tiny_qwen25vl: Path) -> Iterator[Mapping[str, str
             cornserve.run("delete", app)
 
 
-def ask(cornserve: Cornserve, app: str, content: Sequence[Part], **options: Any) -> list[int]:
-    """The tokens of the answer."""
+def ask(cornserve: CommandLine, app: str, content: Sequence[Part], **options: Any) -> list[int]:
+    """Returns the tokens of the response."""
     body = {"messages": [{"role": "user", "content": content}], "temperature": 0, "max_tokens": TOKENS} | options
     response = httpx.post(f"{cornserve.url}/v1/apps/{app}/invoke", json=body, timeout=120)
     assert response.status_code == 200, response.text
@@ -83,8 +89,8 @@ def ask(cornserve: Cornserve, app: str, content: Sequence[Part], **options: Any)
     return tokens
 
 
-def total(cornserve: Cornserve, app: str, metric: str) -> float:
-    """Of the executors that the app has."""
+def sum_metric(cornserve: CommandLine, app: str, metric: str) -> float:
+    """Returns the sum of a metric over the executors of the app."""
     found = 0.0
     for target in httpx.get(f"{cornserve.url}/admin/v1/metrics/targets").json():
         if app in target["labels"].get("app", "").split(","):
@@ -94,7 +100,7 @@ def total(cornserve: Cornserve, app: str, metric: str) -> float:
 
 
 @pytest.mark.parametrize("chat", CHATS)
-def test_all_paths_give_the_same_tokens(cornserve: Cornserve, apps: Mapping[str, str], chat: str) -> None:
+def test_all_paths_give_the_same_tokens(cornserve: CommandLine, apps: Mapping[str, str], chat: str) -> None:
     answers = {path: ask(cornserve, app, CHATS[chat]) for path, app in apps.items()}
 
     assert len(answers["monolith"]) == TOKENS
@@ -102,7 +108,7 @@ def test_all_paths_give_the_same_tokens(cornserve: Cornserve, apps: Mapping[str,
     assert answers["e-el"] == answers["monolith"]
 
 
-def test_another_image_changes_the_tokens(cornserve: Cornserve, apps: Mapping[str, str]) -> None:
+def test_another_image_changes_the_tokens(cornserve: CommandLine, apps: Mapping[str, str]) -> None:
     for app in apps.values():
         assert ask(cornserve, app, CHATS["one image"]) != ask(cornserve, app, CHATS["another image"])
 
@@ -114,7 +120,7 @@ def test_another_image_changes_the_tokens(cornserve: Cornserve, apps: Mapping[st
         {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": SCHEMA}}},
     ],
 )
-def test_whatever_is_asked_for_all_paths_give_the_same(
+def test_all_paths_give_the_same_choices_with_options(
     client: OpenAI, apps: Mapping[str, str], options: dict[str, Any]
 ) -> None:
     def choices(app: str) -> list[Any]:
@@ -130,27 +136,27 @@ def test_whatever_is_asked_for_all_paths_give_the_same(
     assert answers["e-el"] == answers["monolith"]
 
 
-def test_many_at_once_are_answered_as_each_alone(cornserve: Cornserve, apps: Mapping[str, str]) -> None:
-    asked = [(app, content) for app in apps.values() for content in CHATS.values()] * 2
-    alone = [ask(cornserve, app, content) for app, content in asked]
+def test_concurrent_requests_get_the_same_tokens_as_alone(cornserve: CommandLine, apps: Mapping[str, str]) -> None:
+    requests = [(app, content) for app in apps.values() for content in CHATS.values()] * 2
+    alone = [ask(cornserve, app, content) for app, content in requests]
 
-    with ThreadPoolExecutor(len(asked)) as pool:
-        together = list(pool.map(lambda one: ask(cornserve, *one), asked))
+    with ThreadPoolExecutor(len(requests)) as pool:
+        together = list(pool.map(lambda request: ask(cornserve, *request), requests))
 
     assert together == alone
 
 
-def test_the_official_client_streams_an_answer_about_an_image(client: OpenAI, apps: Mapping[str, str]) -> None:
+def test_a_response_about_an_image_can_be_streamed(client: OpenAI, apps: Mapping[str, str]) -> None:
     content: Any = CHATS["one image"]
     create = client.chat.completions.create
     question: Any = [{"role": "user", "content": content}]
     whole = create(model=apps["e-l"], messages=question, temperature=0, max_tokens=TOKENS)
-    pieces = create(model=apps["e-l"], messages=question, temperature=0, max_tokens=TOKENS, stream=True)
+    chunks = create(model=apps["e-l"], messages=question, temperature=0, max_tokens=TOKENS, stream=True)
 
-    assert "".join(piece.choices[0].delta.content or "" for piece in pieces) == whole.choices[0].message.content
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == whole.choices[0].message.content
 
 
-def test_apps_with_the_same_encoder_share_it(cornserve: Cornserve, apps: Mapping[str, str]) -> None:
+def test_apps_with_the_same_encoder_share_it(cornserve: CommandLine, apps: Mapping[str, str]) -> None:
     users = [
         target["labels"]["app"].split(",")
         for target in httpx.get(f"{cornserve.url}/admin/v1/metrics/targets").json()
@@ -160,39 +166,43 @@ def test_apps_with_the_same_encoder_share_it(cornserve: Cornserve, apps: Mapping
     assert users == [sorted([apps["e-el"], apps["e-l"]])]
 
 
-def test_images_of_different_apps_are_encoded_together(cornserve: Cornserve, apps: Mapping[str, str]) -> None:
-    """What comes while the encoder is busy makes a batch; how much that is, is up to the machine."""
+def test_images_of_different_apps_are_encoded_together(cornserve: CommandLine, apps: Mapping[str, str]) -> None:
+    """Images that arrive during a batch form the next one. Their number depends on the machine: try several times."""
     for burst in range(10):
-        before = total(cornserve, apps["e-l"], BATCHES), total(cornserve, apps["e-l"], IMAGES)
+        before = sum_metric(cornserve, apps["e-l"], BATCHES), sum_metric(cornserve, apps["e-l"], IMAGES)
         seeds = range(100 + 8 * burst, 108 + 8 * burst)
-        asked = [(app, [image(seed, 336, 336)]) for seed in seeds for app in (apps["e-l"], apps["e-el"])]
-        with ThreadPoolExecutor(len(asked)) as pool:
-            list(pool.map(lambda one: ask(cornserve, one[0], one[1], max_tokens=1), asked))
+        requests = [(app, [noise_part(seed, 336, 336)]) for seed in seeds for app in (apps["e-l"], apps["e-el"])]
+        with ThreadPoolExecutor(len(requests)) as pool:
+            list(pool.map(lambda request: ask(cornserve, *request, max_tokens=1), requests))
 
-        batches = total(cornserve, apps["e-l"], BATCHES) - before[0]
-        assert total(cornserve, apps["e-l"], IMAGES) - before[1] == 8, "the same image of two apps is encoded once"
+        batches = sum_metric(cornserve, apps["e-l"], BATCHES) - before[0]
+        assert sum_metric(cornserve, apps["e-l"], IMAGES) - before[1] == 8, (
+            "an image that two apps send is encoded once"
+        )
         if batches < 8:
             return
     pytest.fail("each image was encoded alone")
 
 
-def test_text_alone_needs_no_encoder(cornserve: Cornserve, apps: Mapping[str, str]) -> None:
-    before = total(cornserve, apps["e-l"], IMAGES)
+def test_a_request_without_images_uses_no_encoder(cornserve: CommandLine, apps: Mapping[str, str]) -> None:
+    before = sum_metric(cornserve, apps["e-l"], IMAGES)
 
     ask(cornserve, apps["e-l"], CHATS["text only"])
 
-    assert total(cornserve, apps["e-l"], IMAGES) == before
+    assert sum_metric(cornserve, apps["e-l"], IMAGES) == before
 
 
-def test_a_language_model_without_encoder_has_no_weights_of_it(cornserve: Cornserve, apps: Mapping[str, str]) -> None:
-    def has_none(app: str) -> bool:
+def test_a_language_model_without_an_encoder_does_not_load_its_weights(
+    cornserve: CommandLine, apps: Mapping[str, str]
+) -> None:
+    def has_no_encoder(app: str) -> bool:
         return (
             re.search(r"(visual|vision_tower) has 0 parameters", cornserve.run("logs", app, "--lines", "10000").stdout)
             is not None
         )
 
-    assert has_none(apps["e-l"])
-    assert not has_none(apps["monolith"])
+    assert has_no_encoder(apps["e-l"])
+    assert not has_no_encoder(apps["monolith"])
 
 
 def png(width: int = 64, height: int = 64, **options: Any) -> bytes:
@@ -202,20 +212,18 @@ def png(width: int = 64, height: int = 64, **options: Any) -> bytes:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_truncated_image_is_the_clients_fault(
-    cornserve: Cornserve, client: OpenAI, apps: Mapping[str, str], path: str
-) -> None:
-    content: Any = [text("What is this?"), image(1), picture(_with_broken_pixels(png()))]
+def test_a_truncated_image_is_a_400(cornserve: CommandLine, client: OpenAI, apps: Mapping[str, str], path: str) -> None:
+    content: Any = [text_part("What is this?"), noise_part(1), image_part(_truncate_pixels(png()))]
 
-    with pytest.raises(BadRequestError) as refused:
+    with pytest.raises(BadRequestError) as rejected:
         client.chat.completions.create(model=apps[path], messages=[{"role": "user", "content": content}])
 
-    told: Any = refused.value.body
-    assert told["message"].startswith("messages[0].content[2]: the PNG image cannot be decoded: ")
+    error: Any = rejected.value.body
+    assert error["message"].startswith("messages[0].content[2]: the PNG image cannot be decoded: ")
 
 
-def _with_broken_pixels(content: bytes) -> bytes:
-    """Only who decodes it sees it: every chunk is whole."""
+def _truncate_pixels(content: bytes) -> bytes:
+    """Removes pixels from a PNG file, whose chunks remain valid: only decoding detects the error."""
     import struct
     import zlib
 
@@ -227,8 +235,8 @@ def _with_broken_pixels(content: bytes) -> bytes:
     return content[: start - 4] + struct.pack(">I", len(pixels)) + chunk + struct.pack(">I", zlib.crc32(chunk)) + rest
 
 
-def test_nothing_is_held_when_all_is_answered(cornserve: Cornserve, apps: Mapping[str, str]) -> None:
-    asyncio.run(until(lambda: total(cornserve, apps["e-l"], 'cornserve_transport_slab_bytes{state="held"}') == 0))
+def test_no_shared_memory_is_held_after_the_last_response(cornserve: CommandLine, apps: Mapping[str, str]) -> None:
+    asyncio.run(until(lambda: sum_metric(cornserve, apps["e-l"], 'cornserve_transport_slab_bytes{state="held"}') == 0))
 
 
 BATCHES = "cornserve_encoder_batch_images_count"

@@ -1,4 +1,4 @@
-"""What clients may ask of a language model, through the official client; executors' tests have the rest."""
+"""Options of chats and completions, set with the official client. tests/integration/llm covers all options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class City(BaseModel):
     is_capital: bool
 
 
-def test_an_answer_can_be_parsed(client: OpenAI, model: str) -> None:
+def test_a_response_can_be_parsed(client: OpenAI, model: str) -> None:
     completion = client.chat.completions.parse(
         model=model, messages=QUESTION, response_format=City, temperature=0, max_tokens=100
     )
@@ -23,7 +23,7 @@ def test_an_answer_can_be_parsed(client: OpenAI, model: str) -> None:
     assert isinstance(completion.choices[0].message.parsed, City)
 
 
-def test_several_choices_are_drawn_with_their_logprobs(client: OpenAI, model: str) -> None:
+def test_several_choices_have_logprobs(client: OpenAI, model: str) -> None:
     completion = client.chat.completions.create(
         model=model, messages=QUESTION, n=2, seed=1, max_tokens=8, logprobs=True, top_logprobs=2
     )
@@ -45,19 +45,19 @@ def test_streamed_choices_carry_their_index(client: OpenAI, model: str) -> None:
         choices = [choice for chunk in stream for choice in chunk.choices]
 
     for index in (0, 1):
-        mine = [choice for choice in choices if choice.index == index]
-        assert "".join(choice.delta.content or "" for choice in mine)
-        assert mine[-1].finish_reason in ("stop", "length")
+        own = [choice for choice in choices if choice.index == index]
+        assert "".join(choice.delta.content or "" for choice in own)
+        assert own[-1].finish_reason in ("stop", "length")
 
 
-def test_tools_are_refused_where_the_app_has_no_parser(client: OpenAI, model: str) -> None:
+def test_tools_are_rejected_without_a_tool_parser(client: OpenAI, model: str) -> None:
     with pytest.raises(BadRequestError, match="tools: this app cannot parse tool calls"):
         client.chat.completions.create(
             model=model, messages=QUESTION, tools=[{"type": "function", "function": {"name": "look_up"}}]
         )
 
 
-def test_prompts_are_completed_in_their_order(client: OpenAI, model: str) -> None:
+def test_completions_have_the_order_of_the_prompts(client: OpenAI, model: str) -> None:
     prompts = ["The capital of France is", "The capital of Italy is"]
     completion = client.completions.create(model=model, prompt=prompts, temperature=0, max_tokens=4, echo=True)
 
@@ -68,7 +68,7 @@ def test_prompts_are_completed_in_their_order(client: OpenAI, model: str) -> Non
     assert completion.usage.completion_tokens == 8
 
 
-def test_a_streamed_completion_is_the_whole_one(client: OpenAI, model: str) -> None:
+def test_a_streamed_completion_equals_an_unstreamed_one(client: OpenAI, model: str) -> None:
     create = client.completions.create
     with create(
         model=model, prompt="Once upon a time", temperature=0, max_tokens=20, logprobs=1, stream=True

@@ -105,7 +105,7 @@ async def test_requests_are_served_round_robin_however_many_images_they_have(
     assert device.batches == [[0], [1, 7], [8, 2], [3, 4], [5, 6]]
 
 
-async def test_oversized_images_alternate_with_regular_ones(device: DoublingDevice, stats: EncoderStats) -> None:
+async def test_large_images_alternate_with_small_ones(device: DoublingDevice, stats: EncoderStats) -> None:
     async with running_batcher(device, stats, max_patches=20) as batcher:
         large = [(number, 99, f"large-{number}") for number in range(1, 4)]
         small = [(number, 10, f"small-{number}") for number in range(4, 10)]
