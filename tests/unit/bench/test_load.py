@@ -16,15 +16,15 @@ from cornserve.bench.run import WarmUpError, run
 from cornserve.bench.settings import BenchSettings
 from cornserve.bench.timed_client import TimedClient
 from cornserve.client.address import GatewayAddress
-from tests.unit.http_server import Answer, Server, json_answer, serving, sse_answer
+from tests.unit.http_server import StubResponse, StubServer, json_response, serving, sse_response
 
 CHAT = "POST /v1/chat/completions"
 NATIVE = "POST /v1/apps/a/invoke"
 
 
-def chunks(*documents: Any, cut: bool = False) -> Answer:
+def chunks(*documents: Any, cut: bool = False) -> StubResponse:
     lines = [*(json.dumps(document) for document in documents), *([] if cut else ["[DONE]"])]
-    return Answer("".join(f"data: {line}\n\n" for line in lines).encode(), type="text/event-stream", cut=cut)
+    return StubResponse("".join(f"data: {line}\n\n" for line in lines).encode(), type="text/event-stream", cut=cut)
 
 
 def delta_chunk(**delta: Any) -> dict[str, Any]:
@@ -36,13 +36,13 @@ USAGE = {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 3}}
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
+def server() -> Iterator[StubServer]:
     with serving() as server:
         yield server
 
 
 @pytest.fixture
-async def client(server: Server) -> AsyncIterator[TimedClient]:
+async def client(server: StubServer) -> AsyncIterator[TimedClient]:
     async with TimedClient(GatewayAddress.resolve(server.url)) as client:
         yield client
 
@@ -54,7 +54,7 @@ async def run_load(client: TimedClient, **settings: Any) -> LoadGenerator:
     return load
 
 
-async def test_tokens_are_the_servers_count_or_the_chunks(server: Server, client: TimedClient) -> None:
+async def test_tokens_are_the_servers_count_or_the_chunks(server: StubServer, client: TimedClient) -> None:
     server.on(CHAT, chunks(STARTS, ONE, TWO, USAGE))
     (sample,) = (await run_load(client)).statistics.samples
     assert (sample.chunks, sample.tokens, sample.prompt_tokens) == (2, 3, 7)
@@ -63,8 +63,8 @@ async def test_tokens_are_the_servers_count_or_the_chunks(server: Server, client
     assert (sample.chunks, sample.tokens) == (2, 2)
 
 
-async def test_a_response_without_a_stream_has_its_usage(server: Server, client: TimedClient) -> None:
-    server.on(CHAT, json_answer(USAGE))
+async def test_a_response_without_a_stream_has_its_usage(server: StubServer, client: TimedClient) -> None:
+    server.on(CHAT, json_response(USAGE))
     (sample,) = (await run_load(client, stream=False)).statistics.samples
     assert (sample.ttft, sample.tokens) == (None, 3)
 
@@ -72,35 +72,39 @@ async def test_a_response_without_a_stream_has_its_usage(server: Server, client:
 @pytest.mark.parametrize(
     ("answer", "kind"),
     [
-        (json_answer({"error": {"message": "request 17 is too much", "code": "busy"}}, 429), "429 busy"),
+        (json_response({"error": {"message": "request 17 is too much", "code": "busy"}}, 429), "429 busy"),
         (chunks(ONE, cut=True), "the connection broke: ClientPayloadError"),
         (chunks(ONE, {"error": {"message": "it died", "code": "internal"}}), "ended with an error event: internal"),
-        (Answer(b"data: {\n\n", type="text/event-stream"), "the response is not JSON"),
+        (StubResponse(b"data: {\n\n", type="text/event-stream"), "the response is not JSON"),
     ],
 )
-async def test_errors_are_counted_by_kind(server: Server, client: TimedClient, answer: Answer, kind: str) -> None:
+async def test_errors_are_counted_by_kind(
+    server: StubServer, client: TimedClient, answer: StubResponse, kind: str
+) -> None:
     server.on(CHAT, answer)
     statistics = (await run_load(client, requests=3)).statistics
     assert statistics.errors == {kind: 3}
     assert statistics.samples == []
 
 
-async def test_streams_of_an_apps_own_requests_are_timed(server: Server, client: TimedClient, tmp_path: Any) -> None:
+async def test_streams_of_an_apps_own_requests_are_timed(
+    server: StubServer, client: TimedClient, tmp_path: Any
+) -> None:
     (tmp_path / "request.json").write_text("{}")
     items = [("item", {"stream": "words", "item": word}) for word in "abc"]
-    server.on(NATIVE, sse_answer(*items, ("result", {"words": None})))
+    server.on(NATIVE, sse_response(*items, ("result", {"words": None})))
     (sample,) = (await run_load(client, prompt=None, request=tmp_path / "request.json")).statistics.samples
     assert (sample.chunks, len(sample.gaps)) == (3, 2)
 
 
-async def test_a_load_ends_after_its_requests_or_its_duration(server: Server, client: TimedClient) -> None:
+async def test_a_load_ends_after_its_requests_or_its_duration(server: StubServer, client: TimedClient) -> None:
     server.on(CHAT, chunks(ONE))
     assert len((await run_load(client, requests=20, concurrency=4)).statistics.samples) == 20
     load = await run_load(client, requests=None, duration=0.2, rate=50)
     assert all(sample.due < 0.2 for sample in load.statistics.samples)
 
 
-async def test_a_late_generator_does_not_make_the_server_look_fast(server: Server, client: TimedClient) -> None:
+async def test_a_late_generator_does_not_make_the_server_look_fast(server: StubServer, client: TimedClient) -> None:
     server.on(CHAT, chunks(ONE))
     asyncio.get_running_loop().call_soon(time.sleep, 0.3)
     load = await run_load(client, requests=20, rate=1000)
@@ -109,16 +113,16 @@ async def test_a_late_generator_does_not_make_the_server_look_fast(server: Serve
     assert BenchResult.from_run(load, BenchSettings(app="a"), server.url).generator.was_the_limit
 
 
-async def test_failed_requests_do_not_meet_the_slo(server: Server, client: TimedClient) -> None:
+async def test_failed_requests_do_not_meet_the_slo(server: StubServer, client: TimedClient) -> None:
     settings = BenchSettings(app="a", slo="e2e=100s")
-    server.on(CHAT, json_answer({}, 500), chunks(ONE))
+    server.on(CHAT, json_response({}, 500), chunks(ONE))
     load = await run_load(client, requests=4, concurrency=1)
     goodput = BenchResult.from_run(load, settings, server.url).goodput
     assert goodput is not None
     assert (goodput.met, goodput.share) == (3, 0.75)
 
 
-async def test_a_stopped_load_keeps_its_measurements(server: Server, client: TimedClient) -> None:
+async def test_a_stopped_load_keeps_its_measurements(server: StubServer, client: TimedClient) -> None:
     server.on(CHAT, chunks(ONE))
     settings = BenchSettings(app="a", requests=1_000_000)
     load = LoadGenerator(settings.shape, settings.request_source(), client, 0)
@@ -131,8 +135,8 @@ async def test_a_stopped_load_keeps_its_measurements(server: Server, client: Tim
     assert counts.answered + counts.unfinished == counts.sent < 1_000_000
 
 
-async def test_a_failed_warm_up_prevents_the_load(server: Server) -> None:
-    server.on(CHAT, json_answer({"error": {"message": "the app 'a' takes no chats"}}, 400))
+async def test_a_failed_warm_up_prevents_the_load(server: StubServer) -> None:
+    server.on(CHAT, json_response({"error": {"message": "the app 'a' takes no chats"}}, 400))
     settings = BenchSettings(app="a", warmup=3)
 
     async def show_progress(load: LoadGenerator) -> None:
@@ -140,4 +144,4 @@ async def test_a_failed_warm_up_prevents_the_load(server: Server) -> None:
 
     with pytest.raises(WarmUpError, match="a did not respond to the warm-up: the app 'a' takes no chats"):
         await run(GatewayAddress.resolve(server.url), settings.request_source(), settings, show_progress)
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1

@@ -13,7 +13,7 @@ from cornserve import __version__
 from cornserve.app.record import MAX_REPLICAS, Balance
 from cornserve.cli.commands import app
 from cornserve.client.arguments import MAX_SECONDS
-from tests.unit.http_server import Server, json_answer, serving
+from tests.unit.http_server import StubServer, json_response, serving
 
 COMMANDS = ["up", "down", "doctor", "deploy", "status", "chat", "invoke", "bench", "logs", "delete", "plan"]
 
@@ -28,7 +28,7 @@ def cli() -> CliRunner:
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
+def server() -> Iterator[StubServer]:
     with serving() as server:
         yield server
 
@@ -129,23 +129,23 @@ def test_a_number_out_of_range_is_rejected(cli: CliRunner, command: list[str], o
     assert f"Invalid value for '{option}'" in result.stderr
 
 
-def test_an_error_of_the_gateway_is_reported_in_one_line(cli: CliRunner, server: Server) -> None:
-    server.on("GET /admin/v1/apps/a", json_answer({"error": {"message": "unknown app 'a'"}}, 404))
+def test_an_error_of_the_gateway_is_reported_in_one_line(cli: CliRunner, server: StubServer) -> None:
+    server.on("GET /admin/v1/apps/a", json_response({"error": {"message": "unknown app 'a'"}}, 404))
     result = cli.invoke(app, ["status", "a", "--url", server.url])
     assert (result.exit_code, result.stderr) == (1, "error: unknown app 'a'\n")
 
 
 @pytest.mark.parametrize("request_argument", ['{"text": "x"}', "@request.json", "-"])
 def test_a_request_is_an_argument_a_file_or_standard_input(
-    cli: CliRunner, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request_argument: str
+    cli: CliRunner, server: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request_argument: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("request.json").write_text('{"text": "x"}')
-    server.on("POST /v1/apps/a/invoke", json_answer({"text": "y"}))
+    server.on("POST /v1/apps/a/invoke", json_response({"text": "y"}))
     result = cli.invoke(app, ["invoke", "a", request_argument, "--url", server.url], input='{"text": "x"}')
     assert result.exit_code == 0
     assert result.stdout == '{\n  "text": "y"\n}\n'
-    assert server.asked == [("POST /v1/apps/a/invoke", {"text": "x"})]
+    assert server.requests == [("POST /v1/apps/a/invoke", {"text": "x"})]
 
 
 @pytest.mark.parametrize(
@@ -162,18 +162,18 @@ def test_an_invalid_request_is_not_sent(cli: CliRunner, argument: str, message: 
     assert result.stderr.startswith(message)
 
 
-def test_a_question_on_standard_input_is_answered(cli: CliRunner, server: Server) -> None:
-    server.on("POST /v1/chat/completions", json_answer({"choices": []}))
+def test_a_question_on_standard_input_is_answered(cli: CliRunner, server: StubServer) -> None:
+    server.on("POST /v1/chat/completions", json_response({"choices": []}))
     arguments = ["chat", "a", "--json", "--system", "Be brief.", "--max-tokens", "5", "--url", server.url]
     assert cli.invoke(app, arguments, input="Why?\n").exit_code == 0
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
-    assert server.asked[0][1] == {"model": "a", "messages": messages, "max_tokens": 5}
+    assert server.requests[0][1] == {"model": "a", "messages": messages, "max_tokens": 5}
 
 
-def test_images_are_sent_with_the_question(cli: CliRunner, server: Server, tmp_path: Path) -> None:
+def test_images_are_sent_with_the_question(cli: CliRunner, server: StubServer, tmp_path: Path) -> None:
     file = tmp_path / "photo"
     file.write_bytes(b"\x89PNG")
-    server.on("POST /v1/chat/completions", json_answer({"choices": []}))
+    server.on("POST /v1/chat/completions", json_response({"choices": []}))
     images = ["--image", str(file), "--image", "https://x/y.png"]
 
     assert cli.invoke(app, ["chat", "a", "Why?", "--json", *images, "--url", server.url]).exit_code == 0
@@ -183,7 +183,7 @@ def test_images_are_sent_with_the_question(cli: CliRunner, server: Server, tmp_p
         {"type": "image_url", "image_url": {"url": "https://x/y.png"}},
         {"type": "text", "text": "Why?"},
     ]
-    assert server.asked[0][1]["messages"] == [{"role": "user", "content": parts}]
+    assert server.requests[0][1]["messages"] == [{"role": "user", "content": parts}]
 
 
 @pytest.mark.parametrize(
@@ -202,9 +202,9 @@ def test_an_invalid_image_is_not_sent(cli: CliRunner, tmp_path: Path, content: b
     assert reason in result.stderr
 
 
-def test_the_logs_of_a_failed_app_come_from_its_status(cli: CliRunner, server: Server) -> None:
+def test_the_logs_of_a_failed_app_come_from_its_status(cli: CliRunner, server: StubServer) -> None:
     status = {"phase": "failed", "generation": 1, "message": "no", "logs": ["out of words"]}
     view = {"name": "a", "uid": "u", "generation": 1, "version": 1, "spec": {"model": "/m"}, "status": status}
-    server.on("GET /admin/v1/apps/a/logs?lines=100", json_answer({"replicas": []}))
-    server.on("GET /admin/v1/apps/a", json_answer(view))
+    server.on("GET /admin/v1/apps/a/logs?lines=100", json_response({"replicas": []}))
+    server.on("GET /admin/v1/apps/a", json_response(view))
     assert cli.invoke(app, ["logs", "a", "--url", server.url]).stdout == "failed | out of words\n"

@@ -30,19 +30,19 @@ from cornserve.client import (
 from cornserve.home import Home
 from cornserve.instance import Instance
 from tests.unit.client.blocking_client import BlockingClient
-from tests.unit.http_server import Answer, Server, json_answer, serving, sse_answer
+from tests.unit.http_server import StubResponse, StubServer, json_response, serving, sse_response
 
 HELLO = [{"role": "user", "content": "Hello!"}]
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
+def server() -> Iterator[StubServer]:
     with serving() as server:
         yield server
 
 
 @pytest.fixture(params=[Client, BlockingClient])
-def client(request: pytest.FixtureRequest, server: Server) -> Iterator[Client]:
+def client(request: pytest.FixtureRequest, server: StubServer) -> Iterator[Client]:
     """Each test runs with both clients: `BlockingClient` gives the asynchronous one the synchronous interface."""
     with request.param(server.url) as client:
         yield client
@@ -54,39 +54,39 @@ def view(*, version: int = 1, generation: int = 1, phase: Phase = Phase.PENDING,
     return {"name": "a", "uid": "u", "generation": generation, "version": version, "spec": spec, "status": status}
 
 
-def models(*generations: int, uid: str = "u") -> Answer:
-    return json_answer({"data": [{"id": "a", "uid": uid, "generation": generation} for generation in generations]})
+def models(*generations: int, uid: str = "u") -> StubResponse:
+    return json_response({"data": [{"id": "a", "uid": uid, "generation": generation} for generation in generations]})
 
 
-def test_a_deployment_sends_only_the_given_settings(server: Server, client: Client) -> None:
-    server.on("PUT /admin/v1/apps/a", json_answer(view()))
+def test_a_deployment_sends_only_the_given_settings(server: StubServer, client: Client) -> None:
+    server.on("PUT /admin/v1/apps/a", json_response(view()))
     assert client.deploy(AppSpec(model="/models/x"), name="a", wait=False).name == "a"
-    assert server.asked == [("PUT /admin/v1/apps/a", {"model": "/models/x"})]
+    assert server.requests == [("PUT /admin/v1/apps/a", {"model": "/models/x"})]
 
 
-def test_the_phase_is_that_of_the_deployed_generation(server: Server, client: Client) -> None:
-    server.on("GET /admin/v1/apps/a", json_answer(view(generation=2, phase=Phase.SERVING, of=1)))
+def test_the_phase_is_that_of_the_deployed_generation(server: StubServer, client: Client) -> None:
+    server.on("GET /admin/v1/apps/a", json_response(view(generation=2, phase=Phase.SERVING, of=1)))
     assert client.app("a").phase is Phase.PENDING
     assert not client.app("a").settled
 
 
-def test_an_error_has_the_status_param_and_code_of_the_gateway(server: Server, client: Client) -> None:
+def test_an_error_has_the_status_param_and_code_of_the_gateway(server: StubServer, client: Client) -> None:
     error = {"message": "missing field: 'text'", "type": "invalid_request_error", "param": "text", "code": "missing"}
-    server.on("POST /v1/apps/a/invoke", json_answer({"error": error}, 400))
+    server.on("POST /v1/apps/a/invoke", json_response({"error": error}, 400))
     with pytest.raises(ApiStatusError, match="missing field: 'text'") as caught:
         client.invoke("a", {})
     assert (caught.value.status, caught.value.param, caught.value.code) == (400, "text", "missing")
 
 
-def test_an_error_in_another_format_is_quoted(server: Server, client: Client) -> None:
-    server.on("GET /admin/v1/apps", Answer(b"<h1>Bad gateway</h1>", 502, "text/html"))
+def test_an_error_in_another_format_is_quoted(server: StubServer, client: Client) -> None:
+    server.on("GET /admin/v1/apps", StubResponse(b"<h1>Bad gateway</h1>", 502, "text/html"))
     with pytest.raises(ApiStatusError, match="HTTP status 502: <h1>Bad gateway</h1>"):
         client.apps()
 
 
 @pytest.mark.parametrize("body", [b"<h1>Hello</h1>", b"[]", b'{"apps": [{}]}'])
-def test_a_response_in_another_format_is_unexpected(server: Server, client: Client, body: bytes) -> None:
-    server.on("GET /admin/v1/apps", Answer(body))
+def test_a_response_in_another_format_is_unexpected(server: StubServer, client: Client, body: bytes) -> None:
+    server.on("GET /admin/v1/apps", StubResponse(body))
     with pytest.raises(UnexpectedResponseError, match="did not respond like a Cornserve gateway"):
         client.apps()
 
@@ -102,36 +102,38 @@ def test_the_error_for_an_unreachable_gateway_suggests_a_fix(kind: type[Client])
         client.apps()
 
 
-def test_a_read_is_retried_after_a_broken_connection(server: Server, client: Client) -> None:
-    server.on("GET /admin/v1/apps", Answer(b"{", cut=True), Answer(b"{", cut=True), json_answer({"apps": []}))
+def test_a_read_is_retried_after_a_broken_connection(server: StubServer, client: Client) -> None:
+    server.on(
+        "GET /admin/v1/apps", StubResponse(b"{", cut=True), StubResponse(b"{", cut=True), json_response({"apps": []})
+    )
     assert client.apps() == []
 
 
-def test_an_invocation_is_not_retried_after_a_broken_connection(server: Server, client: Client) -> None:
-    server.on("POST /v1/apps/a/invoke", Answer(b"{", cut=True), json_answer({}))
+def test_an_invocation_is_not_retried_after_a_broken_connection(server: StubServer, client: Client) -> None:
+    server.on("POST /v1/apps/a/invoke", StubResponse(b"{", cut=True), json_response({}))
     with pytest.raises(DisconnectedError):
         client.invoke("a", {})
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
-def test_a_timeout_is_sent_to_the_gateway(server: Server, client: Client) -> None:
-    server.on("POST /v1/apps/a/invoke", json_answer({"error": {"message": "too late"}}, 504))
+def test_a_timeout_is_sent_to_the_gateway(server: StubServer, client: Client) -> None:
+    server.on("POST /v1/apps/a/invoke", json_response({"error": {"message": "too late"}}, 504))
     with pytest.raises(ApiStatusError, match="too late"):
         client.invoke("a", {}, timeout=1.5)
     assert server.headers[0]["X-Request-Timeout"] == "1.5"
 
 
-def test_the_api_key_is_sent(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_api_key_is_sent(server: StubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CORNSERVE_API_KEY", "secret")
-    server.on("GET /admin/v1/apps", json_answer({"apps": []}))
+    server.on("GET /admin/v1/apps", json_response({"apps": []}))
     with Client(server.url) as client:
         assert client.apps() == []
     assert server.headers[0]["Authorization"] == "Bearer secret"
 
 
 @pytest.mark.parametrize(("token", "sent"), [(None, "Bearer key"), ("token", "Bearer token")])
-def test_the_admin_token_is_sent_with_admin_calls_only(server: Server, token: str | None, sent: str) -> None:
-    server.on("GET /admin/v1/apps", json_answer({"apps": []}))
+def test_the_admin_token_is_sent_with_admin_calls_only(server: StubServer, token: str | None, sent: str) -> None:
+    server.on("GET /admin/v1/apps", json_response({"apps": []}))
     server.on("GET /v1/models", models())
     with Client(server.url, "key", token) as client:
         client.apps()
@@ -139,9 +141,9 @@ def test_the_admin_token_is_sent_with_admin_calls_only(server: Server, token: st
     assert [headers["Authorization"] for headers in server.headers] == [sent, "Bearer key"]
 
 
-def test_no_proxy_is_used_for_this_machine(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_proxy_is_used_for_this_machine(server: StubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
-    server.on("GET /admin/v1/apps", json_answer({"apps": []}))
+    server.on("GET /admin/v1/apps", json_response({"apps": []}))
     with Client(server.url) as client:
         assert client.apps() == []
 
@@ -161,16 +163,16 @@ def test_the_default_address_is_that_of_the_instance_of_the_home(
         assert client.url == "http://elsewhere:1"
 
 
-def test_stream_items_come_before_the_result(server: Server, client: Client) -> None:
+def test_stream_items_come_before_the_result(server: StubServer, client: Client) -> None:
     items = [("item", {"stream": "words", "item": word}) for word in ("one", "two")]
-    server.on("POST /v1/apps/a/invoke", sse_answer(*items, ("result", {"text": "one two"})))
+    server.on("POST /v1/apps/a/invoke", sse_response(*items, ("result", {"text": "one two"})))
     received = list(client.stream("a", {"text": "x"}))
     assert received == [StreamItem("words", "one"), StreamItem("words", "two"), StreamResult({"text": "one two"})]
 
 
-def test_an_error_event_in_a_stream_is_raised(server: Server, client: Client) -> None:
+def test_an_error_event_in_a_stream_is_raised(server: StubServer, client: Client) -> None:
     failed = ("error", {"error": {"message": "the engine died", "code": "unavailable"}})
-    server.on("POST /v1/apps/a/invoke", sse_answer(("item", {"stream": "words", "item": "one"}), failed))
+    server.on("POST /v1/apps/a/invoke", sse_response(("item", {"stream": "words", "item": "one"}), failed))
     stream = client.stream("a", {})
     assert next(stream) == StreamItem("words", "one")
     with pytest.raises(ApiStatusError, match="the engine died"):
@@ -178,15 +180,15 @@ def test_an_error_event_in_a_stream_is_raised(server: Server, client: Client) ->
 
 
 @pytest.mark.parametrize("cut", [True, False])
-def test_an_incomplete_stream_is_an_error(server: Server, client: Client, cut: bool) -> None:
-    server.on("POST /v1/apps/a/invoke", sse_answer(("item", {"stream": "words", "item": "one"}), cut=cut))
+def test_an_incomplete_stream_is_an_error(server: StubServer, client: Client, cut: bool) -> None:
+    server.on("POST /v1/apps/a/invoke", sse_response(("item", {"stream": "words", "item": "one"}), cut=cut))
     with pytest.raises(DisconnectedError):
         list(client.stream("a", {}))
 
 
 @pytest.mark.parametrize("data", ["{", '"unfinished', "<h1>"])
-def test_a_stream_in_another_format_is_unexpected(server: Server, client: Client, data: str) -> None:
-    nonsense = Answer(f"event: put\ndata: {data}\n\n".encode(), type="text/event-stream")
+def test_a_stream_in_another_format_is_unexpected(server: StubServer, client: Client, data: str) -> None:
+    nonsense = StubResponse(f"event: put\ndata: {data}\n\n".encode(), type="text/event-stream")
     for call in ("POST /v1/apps/a/invoke", "POST /v1/chat/completions", "GET /admin/v1/apps/a/events"):
         server.on(call, nonsense)
     for stream in (client.stream("a", {}), client.chat("a", HELLO), client.events("a")):
@@ -194,21 +196,21 @@ def test_a_stream_in_another_format_is_unexpected(server: Server, client: Client
             next(stream)
 
 
-def test_a_chat_yields_chunks_of_text(server: Server, client: Client) -> None:
+def test_a_chat_yields_chunks_of_text(server: StubServer, client: Client) -> None:
     chunks = (f'data: {{"choices": [{{"delta": {{"content": "{text}"}}}}]}}\n\n' for text in ("Hel", "", "lo"))
     body = "".join([": still here\n\n", *chunks, "data: [DONE]\n\n"])
-    server.on("POST /v1/chat/completions", Answer(body.encode(), type="text/event-stream"))
+    server.on("POST /v1/chat/completions", StubResponse(body.encode(), type="text/event-stream"))
     assert list(client.chat("a", HELLO, max_tokens=5)) == ["Hel", "lo"]
-    assert server.asked[0][1] == {"model": "a", "messages": HELLO, "stream": True, "max_tokens": 5}
+    assert server.requests[0][1] == {"model": "a", "messages": HELLO, "stream": True, "max_tokens": 5}
 
 
-def test_events_continue_after_a_broken_connection(server: Server, client: Client) -> None:
+def test_events_continue_after_a_broken_connection(server: StubServer, client: Client) -> None:
     server.on("GET /v1/models", models(1))
     server.on(
         "GET /admin/v1/apps/a/events",
-        sse_answer(("put", view(version=1)), cut=True),
-        sse_answer(("put", view(version=1)), ("put", view(version=2, phase=Phase.SERVING))),
-        sse_answer(("deleted", view(version=3))),
+        sse_response(("put", view(version=1)), cut=True),
+        sse_response(("put", view(version=1)), ("put", view(version=2, phase=Phase.SERVING))),
+        sse_response(("deleted", view(version=3))),
     )
     assert [app.version for app in client.events("a")] == [1, 2]
 
@@ -222,7 +224,7 @@ def test_events_survive_a_restart_of_the_gateway(
 ) -> None:
     monkeypatch.setattr("cornserve.client.app_watch.RESTART_SECONDS", restart_seconds)
     with serving() as gateway:
-        gateway.on("GET /admin/v1/apps/a/events", sse_answer(("put", view()), cut=True))
+        gateway.on("GET /admin/v1/apps/a/events", sse_response(("put", view()), cut=True))
         client = kind(gateway.url, retries=0)
         events = client.events("a", timeout=0.5)
         next(events)
@@ -230,17 +232,17 @@ def test_events_survive_a_restart_of_the_gateway(
         next(events)
 
 
-def test_a_serving_app_is_yielded_once_the_gateway_has_loaded_it(server: Server, client: Client) -> None:
-    server.on("GET /admin/v1/apps/a/events", sse_answer(("put", view(generation=2, phase=Phase.SERVING, of=2))))
+def test_a_serving_app_is_yielded_once_the_gateway_has_loaded_it(server: StubServer, client: Client) -> None:
+    server.on("GET /admin/v1/apps/a/events", sse_response(("put", view(generation=2, phase=Phase.SERVING, of=2))))
     server.on("GET /v1/models", models(), models(1), models(2, uid="another"), models(2))
     assert next(client.events("a")).phase is Phase.SERVING
-    assert [call for call, _ in server.asked].count("GET /v1/models") == 4
+    assert [call for call, _ in server.requests].count("GET /v1/models") == 4
 
 
-def test_loading_an_app_may_take_a_minute(server: Server, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loading_an_app_may_take_a_minute(server: StubServer, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = count(step=10)
     monkeypatch.setattr("cornserve.client.deadline.time", SimpleNamespace(monotonic=lambda: next(seconds)))
-    server.on("GET /admin/v1/apps/a/events", sse_answer(("put", view(phase=Phase.SERVING))))
+    server.on("GET /admin/v1/apps/a/events", sse_response(("put", view(phase=Phase.SERVING))))
     server.on("GET /v1/models", models(), models(), models(1))
     assert next(client.events("a")).phase is Phase.SERVING
 
@@ -251,20 +253,20 @@ def test_events_of_an_unknown_app_are_an_error(client: Client) -> None:
     assert caught.value.status == 404
 
 
-def test_events_end_after_the_timeout(server: Server, client: Client) -> None:
-    server.on("GET /admin/v1/apps/a/events", sse_answer(("put", view())))
+def test_events_end_after_the_timeout(server: StubServer, client: Client) -> None:
+    server.on("GET /admin/v1/apps/a/events", sse_response(("put", view())))
     with pytest.raises(TimeoutError):
         list(client.events("a", timeout=0.2))
 
 
-def test_a_deployment_reports_progress_until_it_serves(server: Server, client: Client) -> None:
+def test_a_deployment_reports_progress_until_it_serves(server: StubServer, client: Client) -> None:
     busy = {"key": "echo", "wanted": 1, "replicas": [{"id": "echo-1", "state": "starting", "message": "thinking"}]}
     starting = view(generation=2, phase=Phase.STARTING, of=2)
     starting["status"]["groups"] = [busy]
-    server.on("PUT /admin/v1/apps/a", json_answer(view(generation=2)))
+    server.on("PUT /admin/v1/apps/a", json_response(view(generation=2)))
     server.on(
         "GET /admin/v1/apps/a/events",
-        sse_answer(
+        sse_response(
             ("put", view(generation=1, phase=Phase.SERVING)),
             ("put", starting | {"version": 2}),
             ("put", view(version=3, generation=2, phase=Phase.SERVING, of=2)),
@@ -276,38 +278,38 @@ def test_a_deployment_reports_progress_until_it_serves(server: Server, client: C
     assert lines == ["echo-1: thinking"]
 
 
-def test_a_failed_deployment_has_its_reason_and_the_log_of_the_executor(server: Server, client: Client) -> None:
+def test_a_failed_deployment_has_its_reason_and_the_log_of_the_executor(server: StubServer, client: Client) -> None:
     failed = view(phase=Phase.FAILED)
     failed["status"] |= {"message": "out of memory", "logs": ["one", "two"]}
-    server.on("PUT /admin/v1/apps/a", json_answer(view()))
-    server.on("GET /admin/v1/apps/a/events", sse_answer(("put", failed)))
+    server.on("PUT /admin/v1/apps/a", json_response(view()))
+    server.on("GET /admin/v1/apps/a/events", sse_response(("put", failed)))
     with pytest.raises(DeploymentError, match=r"a failed to start: out of memory\n  \| one\n  \| two"):
         client.deploy(AppSpec(model="/models/x"), name="a")
 
 
-def test_an_app_that_another_one_replaced_is_deleted(server: Server, client: Client) -> None:
-    server.on("PUT /admin/v1/apps/a", json_answer(view()))
-    server.on("GET /admin/v1/apps/a/events", sse_answer(("put", view() | {"uid": "another"})))
+def test_an_app_that_another_one_replaced_is_deleted(server: StubServer, client: Client) -> None:
+    server.on("PUT /admin/v1/apps/a", json_response(view()))
+    server.on("GET /admin/v1/apps/a/events", sse_response(("put", view() | {"uid": "another"})))
     with pytest.raises(AppDeletedError):
         client.deploy(AppSpec(model="/models/x"), name="a")
 
 
-def test_the_option_stream_is_rejected(server: Server, client: Client) -> None:
+def test_the_option_stream_is_rejected(server: StubServer, client: Client) -> None:
     with pytest.raises(TypeError, match="`stream` is not an option"):
         list(client.chat("a", [], stream=False))
     with pytest.raises(TypeError, match="`stream` is not an option"):
         client.complete("a", [], stream=True)
-    assert not server.asked
+    assert not server.requests
 
 
-def test_a_call_of_a_closed_client_is_an_error(server: Server) -> None:
+def test_a_call_of_a_closed_client_is_an_error(server: StubServer) -> None:
     with Client(server.url) as client:
         pass
     with pytest.raises(ClientClosedError, match="closed: create another"):
         client.models()
 
 
-async def test_a_call_of_a_closed_asynchronous_client_is_an_error(server: Server) -> None:
+async def test_a_call_of_a_closed_asynchronous_client_is_an_error(server: StubServer) -> None:
     async with AsyncClient(server.url) as client:
         pass
     with pytest.raises(ClientClosedError):
@@ -376,20 +378,20 @@ def test_a_secret_that_a_header_cannot_contain_is_rejected_by_the_constructor(
     ids=["invoke", "stream", "chat", "complete", "events", "deploy"],
 )
 def test_an_invalid_timeout_is_rejected(
-    server: Server, client: Client, call: Callable[[Client, float], object], timeout: float
+    server: StubServer, client: Client, call: Callable[[Client, float], object], timeout: float
 ) -> None:
     with pytest.raises(ArgumentError, match=r"^timeout: .* is not valid: give seconds between 0 and 1000000"):
         call(client, timeout)
-    assert not server.asked
+    assert not server.requests
 
 
-def test_the_longest_timeout_is_accepted(server: Server, client: Client) -> None:
-    server.on("POST /v1/apps/a/invoke", json_answer({}))
+def test_the_longest_timeout_is_accepted(server: StubServer, client: Client) -> None:
+    server.on("POST /v1/apps/a/invoke", json_response({}))
     assert client.invoke("a", {}, timeout=1e6) == {}
 
 
 @pytest.mark.parametrize("value", ["\ud800", object(), b"\xff"], ids=["lone surrogate", "object", "bytes"])
-def test_a_request_that_cannot_be_json_is_rejected(server: Server, client: Client, value: object) -> None:
+def test_a_request_that_cannot_be_json_is_rejected(server: StubServer, client: Client, value: object) -> None:
     with pytest.raises(ArgumentError, match=r"^request: cannot be sent as JSON: "):
         client.invoke("a", {"text": value})
     with pytest.raises(ArgumentError, match=r"^request: cannot be sent as JSON: "):
@@ -398,19 +400,19 @@ def test_a_request_that_cannot_be_json_is_rejected(server: Server, client: Clien
         client.complete("a", [{"role": "user", "content": value}])
     with pytest.raises(ArgumentError, match=r"^messages or options: cannot be sent as JSON: "):
         list(client.chat("a", HELLO, stop=value))
-    assert not server.asked
+    assert not server.requests
 
 
-def test_an_app_name_that_a_url_cannot_contain_is_rejected(server: Server, client: Client) -> None:
+def test_an_app_name_that_a_url_cannot_contain_is_rejected(server: StubServer, client: Client) -> None:
     for call in (client.app, client.delete, client.logs, lambda name: client.invoke(name, {})):
         with pytest.raises(ArgumentError, match=r"^app: .* is not a valid app name"):
             call("\udcff")
         with pytest.raises(ClientError):
             call("a" * 100_000)
-    assert not server.asked
+    assert not server.requests
 
 
-def test_an_asynchronous_client_rejects_another_event_loop(server: Server) -> None:
+def test_an_asynchronous_client_rejects_another_event_loop(server: StubServer) -> None:
     server.on("GET /v1/models", models(1))
     client = AsyncClient(server.url)
     with asyncio.Runner() as first, asyncio.Runner() as second:

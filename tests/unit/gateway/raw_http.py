@@ -1,4 +1,4 @@
-"""HTTP by hand, for what no client library would send."""
+"""Raw HTTP connections, for requests that client libraries do not send."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ import httpx2 as httpx
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RawResponse:
     status: int
     headers: dict[str, str]
     body: bytes
 
     @property
     def message(self) -> str:
-        """Of an error in OpenAI's shape."""
+        """The message of an error in OpenAI's format."""
         error: dict[str, Any] = json.loads(self.body)["error"]
         assert set(error) == {"message", "type", "param", "code"}
         return str(error["message"])
 
 
 @dataclass(frozen=True, slots=True)
-class Raw:
+class RawConnection:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
@@ -36,17 +36,17 @@ class Raw:
         self.writer.write(data)
         await self.writer.drain()
 
-    async def answer(self) -> Answer:
+    async def read_response(self) -> RawResponse:
         async with asyncio.timeout(60):
             head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
             status, *lines = head.strip().split("\r\n")
             headers = dict(line.lower().split(": ", 1) for line in lines)
-            return Answer(
+            return RawResponse(
                 int(status.split(" ")[1]), headers, await self.reader.readexactly(int(headers["content-length"]))
             )
 
     async def is_closed(self) -> bool:
-        """Waits until the other side has closed it."""
+        """Waits until the server closes the connection. Returns False if it sends more data."""
         async with asyncio.timeout(60):
             try:
                 return await self.reader.read() == b""
@@ -55,18 +55,18 @@ class Raw:
 
 
 @asynccontextmanager
-async def raw(gateway: httpx.AsyncClient) -> AsyncIterator[Raw]:
-    """A connection whose buffers hold little of what is not read."""
+async def raw_connection(gateway: httpx.AsyncClient) -> AsyncIterator[RawConnection]:
+    """Opens a connection with a small receive buffer."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     client.connect(("127.0.0.1", gateway.base_url.port))
     reader, writer = await asyncio.open_connection(sock=client)
     try:
-        yield Raw(reader, writer)
+        yield RawConnection(reader, writer)
     finally:
         writer.close()
 
 
 def post(path: str, *headers: str) -> bytes:
-    """The head of a request whose body follows."""
+    """Returns the head of a POST request. The caller sends the body."""
     return "\r\n".join([f"POST {path} HTTP/1.1", "Host: localhost", *headers, "", ""]).encode()

@@ -1,4 +1,4 @@
-"""`/admin/v1` and the pages for operators."""
+"""`/admin/v1`, probes and metrics."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def test_a_deployed_app_is_stored_for_the_controller(gateway: httpx.AsyncC
     assert (record.spec.source, record.spec.replicas) == (ECHO, 2)
 
 
-async def test_deploying_the_same_again_changes_nothing(gateway: httpx.AsyncClient) -> None:
+async def test_deploying_an_unchanged_spec_creates_no_generation(gateway: httpx.AsyncClient) -> None:
     first = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
     again = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
     changed = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO + "\n"})
@@ -41,7 +41,7 @@ async def test_deploying_the_same_again_changes_nothing(gateway: httpx.AsyncClie
     assert changed.json()["generation"] == 2
 
 
-async def test_deploying_what_failed_again_is_a_new_try(gateway: httpx.AsyncClient, store: Store) -> None:
+async def test_redeploying_a_failed_app_is_a_new_try(gateway: httpx.AsyncClient, store: Store) -> None:
     await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
     record = await store.get(APPS, "echo")
     await store.update_status(APPS, "echo", AppStatus(phase=Phase.FAILED, generation=1), record.version)
@@ -51,7 +51,7 @@ async def test_deploying_what_failed_again_is_a_new_try(gateway: httpx.AsyncClie
     assert again.json()["generation"] == 2
 
 
-async def test_scaling_changes_nothing_but_the_replicas(gateway: httpx.AsyncClient, store: Store) -> None:
+async def test_scaling_changes_only_the_replicas(gateway: httpx.AsyncClient, store: Store) -> None:
     await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
     before = await store.get(APPS, "echo")
 
@@ -63,17 +63,17 @@ async def test_scaling_changes_nothing_but_the_replicas(gateway: httpx.AsyncClie
     assert after.spec == before.spec.model_copy(update={"replicas": 3})
 
 
-async def test_who_deploys_without_a_word_of_replicas_keeps_them(gateway: httpx.AsyncClient) -> None:
+async def test_deploying_without_replicas_keeps_their_number(gateway: httpx.AsyncClient) -> None:
     await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
     await gateway.put("/admin/v1/apps/echo/scale", json={"replicas": 3})
 
     kept = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO + "\n"})
     set_ = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO, "replicas": 2})
 
-    assert [it.json()["spec"]["replicas"] for it in (kept, set_)] == [3, 2]
+    assert [response.json()["spec"]["replicas"] for response in (kept, set_)] == [3, 2]
 
 
-async def test_what_was_read_of_an_app_can_be_deployed_as_it_is(gateway: httpx.AsyncClient, store: Store) -> None:
+async def test_the_spec_of_a_record_can_be_deployed_unchanged(gateway: httpx.AsyncClient, store: Store) -> None:
     await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
     record = await store.get(APPS, "echo")
     await store.update_status(APPS, "echo", AppStatus(phase=Phase.FAILED, generation=1), record.version)
@@ -85,7 +85,7 @@ async def test_what_was_read_of_an_app_can_be_deployed_as_it_is(gateway: httpx.A
     assert again.json() == other.json() == tried
 
 
-async def test_scaling_what_is_deleted_meanwhile_is_a_404(
+async def test_scaling_an_app_that_is_deleted_concurrently_returns_404(
     gateway: httpx.AsyncClient, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
@@ -103,7 +103,9 @@ async def test_scaling_what_is_deleted_meanwhile_is_a_404(
 
 
 @pytest.mark.parametrize("replicas", [0, -1, 65, 1.5, "many", None])
-async def test_a_wrong_number_of_replicas_is_refused(gateway: httpx.AsyncClient, store: Store, replicas: Any) -> None:
+async def test_an_invalid_number_of_replicas_is_rejected(
+    gateway: httpx.AsyncClient, store: Store, replicas: Any
+) -> None:
     await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
 
     response = await gateway.put("/admin/v1/apps/echo/scale", json={"replicas": replicas})
@@ -113,7 +115,7 @@ async def test_a_wrong_number_of_replicas_is_refused(gateway: httpx.AsyncClient,
     assert (await store.get(APPS, "echo")).generation == 1
 
 
-async def test_what_has_failed_is_not_scaled(gateway: httpx.AsyncClient, store: Store) -> None:
+async def test_a_failed_app_cannot_be_scaled(gateway: httpx.AsyncClient, store: Store) -> None:
     assert (await gateway.put("/admin/v1/apps/echo/scale", json={"replicas": 2})).status_code == 404
     await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
     record = await store.get(APPS, "echo")
@@ -125,7 +127,7 @@ async def test_what_has_failed_is_not_scaled(gateway: httpx.AsyncClient, store: 
     assert "redeploy it" in response.json()["error"]["message"]
 
 
-async def test_an_app_whose_import_takes_for_ever_is_refused_and_holds_up_nobody(
+async def test_an_import_that_hangs_times_out_without_blocking_others(
     gateway: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     imported = threading.Event()
@@ -136,7 +138,7 @@ async def test_an_app_whose_import_takes_for_ever_is_refused_and_holds_up_nobody
     with monkeypatch.context() as patch:
         patch.setattr(admin, "LOAD_SECONDS", 0.2)
         patch.setattr(admin, "load_app", hang)
-        for _ in range(10):  # more than a pool of threads has
+        for _ in range(10):  # more than the size of a thread pool
             response = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
             assert response.status_code == 400
             assert "takes longer than 0.2 s" in response.json()["error"]["message"]
@@ -161,7 +163,7 @@ async def test_an_app_whose_import_takes_for_ever_is_refused_and_holds_up_nobody
         ({"source": EXITS}, "the app exits when it is loaded: SystemExit(3)"),
     ],
 )
-async def test_what_cannot_run_is_refused_and_not_stored(
+async def test_an_invalid_app_is_rejected_and_not_stored(
     gateway: httpx.AsyncClient, store: Store, body: dict[str, object], message: str
 ) -> None:
     response = await gateway.put("/admin/v1/apps/echo", json=body)
@@ -178,7 +180,7 @@ async def test_a_source_that_is_too_large_is_a_413_that_names_both_sizes(gateway
     assert re.search(f"has 200\\d\\d\\d bytes .* at most {MAX_SOURCE_BYTES} ", response.json()["error"]["message"])
 
 
-async def test_a_deleted_app_is_gone_for_clients(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
+async def test_a_deleted_app_is_no_longer_served(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
     await deploy(ECHO)
 
     assert (await gateway.delete("/admin/v1/apps/echo")).status_code == 204
@@ -191,7 +193,7 @@ async def _is_gone(gateway: httpx.AsyncClient, name: str) -> bool:
     return (await gateway.get(f"/v1/models/{name}")).status_code == 404
 
 
-async def test_events_tell_each_change_until_the_end(gateway: httpx.AsyncClient, store: Store) -> None:
+async def test_events_report_each_change_until_deletion(gateway: httpx.AsyncClient, store: Store) -> None:
     await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
     seen: list[tuple[str, str]] = []
     async with asyncio.timeout(60), gateway.stream("GET", "/admin/v1/apps/echo/events") as response:
@@ -210,7 +212,7 @@ async def test_events_tell_each_change_until_the_end(gateway: httpx.AsyncClient,
     assert seen == [("put", "pending"), ("put", "starting"), ("deleted", "starting")]
 
 
-async def test_events_of_an_app_that_has_long_not_changed_go_on(gateway: httpx.AsyncClient, tmp_path: Path) -> None:
+async def test_events_of_an_unchanged_app_continue_after_compaction(gateway: httpx.AsyncClient, tmp_path: Path) -> None:
     await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
     forgetful = await SqliteStore.open(tmp_path / "state.db", keep=1)
     for n in range(3):
@@ -224,7 +226,9 @@ async def test_events_of_an_app_that_has_long_not_changed_go_on(gateway: httpx.A
         assert "event: deleted" in [line async for line in lines]
 
 
-async def test_silent_events_have_comments(gateway: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pauses_of_an_event_stream_contain_comments(
+    gateway: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(admin, "KEEPALIVE_SECONDS", 0.05)
     await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
 
@@ -235,7 +239,7 @@ async def test_silent_events_have_comments(gateway: httpx.AsyncClient, monkeypat
             if comments == 2:
                 await gateway.delete("/admin/v1/apps/echo")
 
-    assert comments >= 2  # and what came after them was still heard
+    assert comments >= 2  # the events after the comments arrive as well
 
 
 @pytest.mark.parametrize(
@@ -245,7 +249,7 @@ async def test_silent_events_have_comments(gateway: httpx.AsyncClient, monkeypat
         (RuntimeError("a secret"), 500, "the gateway failed: see its log"),
     ],
 )
-async def test_whatever_fails_has_the_error_shape(
+async def test_every_failure_has_the_error_format(
     gateway: httpx.AsyncClient,
     store: Store,
     monkeypatch: pytest.MonkeyPatch,
@@ -262,7 +266,7 @@ async def test_whatever_fails_has_the_error_shape(
     assert response.json()["error"]["type"] == "server_error"
 
 
-async def test_probes_and_metrics_answer(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
+async def test_probes_and_metrics_respond(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
     await deploy(ECHO)
     await gateway.post("/v1/apps/echo/invoke", json={"text": "a"})
 
@@ -270,7 +274,7 @@ async def test_probes_and_metrics_answer(gateway: httpx.AsyncClient, deploy: Dep
     assert 'cornserve_gateway_requests_total{app="echo",status="200"} 1.0' in (await gateway.get("/metrics")).text
 
 
-async def test_unknown_paths_and_methods_have_the_error_shape(gateway: httpx.AsyncClient) -> None:
+async def test_unknown_paths_and_methods_have_the_error_format(gateway: httpx.AsyncClient) -> None:
     assert (await gateway.get("/v2/nothing")).json()["error"]["message"] == "GET /v2/nothing: Not Found"
     assert (await gateway.delete("/v1/models")).status_code == 405
     assert (await gateway.get("/admin/v1/apps/echo/logs?lines=0")).json()["error"]["param"] == "lines"

@@ -14,7 +14,7 @@ import pytest
 from cornserve.limits import MIB, Limits
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.conftest import Deploy
-from tests.unit.gateway.raw_http import Raw, post, raw
+from tests.unit.gateway.raw_http import RawConnection, post, raw_connection
 from tests.unit.gateway.sources import ECHO
 from tests.waiting import until
 
@@ -32,7 +32,7 @@ async def test_two_hundred_streams_whose_clients_disconnect_are_cancelled_within
     await deploy(ECHO)
     endless = _request(b'{"text": "%s", "seconds": 100}' % (b"word " * 1_000), "Accept: text/event-stream")
     async with AsyncExitStack() as connections:
-        clients = [await connections.enter_async_context(raw(gateway)) for _ in range(200)]
+        clients = [await connections.enter_async_context(raw_connection(gateway)) for _ in range(200)]
         await asyncio.gather(*(client.send(endless) for client in clients))
         await asyncio.gather(*(client.reader.readuntil(b"event: item") for client in clients))
         assert executors.running() == 200
@@ -59,7 +59,7 @@ class TestBurst:
         before = psutil.Process().memory_info().rss
 
         async def client() -> list[int]:
-            async with raw(gateway) as connection:
+            async with raw_connection(gateway) as connection:
                 return [await _status(connection, quick) for _ in range(40)]
 
         responses = await asyncio.gather(*(client() for _ in range(250)))
@@ -71,6 +71,6 @@ class TestBurst:
         assert (await gateway.post(INVOKE, json={"text": "a b"})).json()["words_sent"] == 2
 
 
-async def _status(connection: Raw, request: bytes) -> int:
+async def _status(connection: RawConnection, request: bytes) -> int:
     await connection.send(request)
-    return (await connection.answer()).status
+    return (await connection.read_response()).status

@@ -21,7 +21,7 @@ async def client(openai: AsyncOpenAI, deploy: Deploy) -> AsyncOpenAI:
     return openai
 
 
-async def test_a_chat_is_answered(client: AsyncOpenAI) -> None:
+async def test_a_chat_gets_a_response(client: AsyncOpenAI) -> None:
     completion = await client.chat.completions.create(
         model="parrot", messages=[{"role": "user", "content": "one two three"}]
     )
@@ -32,9 +32,7 @@ async def test_a_chat_is_answered(client: AsyncOpenAI) -> None:
     assert completion.id.startswith("chatcmpl-")
 
 
-async def test_a_chat_whose_task_reads_a_value_before_it_passes_on_the_stream_is_answered(
-    client: AsyncOpenAI, deploy: Deploy
-) -> None:
+async def test_a_task_may_read_a_value_before_it_returns_the_stream(client: AsyncOpenAI, deploy: Deploy) -> None:
     await deploy(READER)
 
     completion = await client.chat.completions.create(
@@ -44,7 +42,7 @@ async def test_a_chat_whose_task_reads_a_value_before_it_passes_on_the_stream_is
     assert completion.choices[0].message.content == "one two three "
 
 
-async def test_a_streamed_chat_arrives_in_pieces(client: AsyncOpenAI, executors: EchoExecutors) -> None:
+async def test_a_streamed_chat_arrives_in_chunks(client: AsyncOpenAI, executors: EchoExecutors) -> None:
     stream = await client.chat.completions.create(
         model="parrot",
         messages=[{"role": "system", "content": "slowly"}, {"role": "user", "content": "one two three"}],
@@ -53,16 +51,16 @@ async def test_a_streamed_chat_arrives_in_pieces(client: AsyncOpenAI, executors:
     )
     first = await anext(stream)
 
-    assert executors.running()  # the rest is still to be said
+    assert executors.running()  # the executor has not sent the rest yet
     rest = [chunk async for chunk in stream]
-    pieces = [chunk.choices[0].delta.content or "" for chunk in [first, *rest] if chunk.choices]
-    assert pieces == ["one ", "two ", "three ", ""]
+    texts = [chunk.choices[0].delta.content or "" for chunk in [first, *rest] if chunk.choices]
+    assert texts == ["one ", "two ", "three ", ""]
     assert first.choices[0].delta.role == "assistant"
     assert rest[-2].choices[0].finish_reason == "stop"
     assert rest[-1].usage is not None
 
 
-async def test_a_client_that_leaves_a_stream_cancels_it(client: AsyncOpenAI, executors: EchoExecutors) -> None:
+async def test_a_disconnect_cancels_a_stream(client: AsyncOpenAI, executors: EchoExecutors) -> None:
     stream = await client.chat.completions.create(
         model="parrot",
         messages=[{"role": "system", "content": "slowly"}, {"role": "user", "content": "word " * 1000}],
@@ -74,7 +72,9 @@ async def test_a_client_that_leaves_a_stream_cancels_it(client: AsyncOpenAI, exe
     await until(lambda: executors.running() == 0)
 
 
-async def test_a_client_that_leaves_before_the_answer_cancels_it(client: AsyncOpenAI, executors: EchoExecutors) -> None:
+async def test_a_disconnect_before_the_response_cancels_the_request(
+    client: AsyncOpenAI, executors: EchoExecutors
+) -> None:
     request = asyncio.create_task(
         client.chat.completions.create(
             model="parrot",
@@ -86,7 +86,7 @@ async def test_a_client_that_leaves_before_the_answer_cancels_it(client: AsyncOp
     await until(lambda: executors.running() == 0)
 
 
-async def test_a_client_that_leaves_before_the_first_chunk_cancels_the_stream(
+async def test_a_disconnect_before_the_first_chunk_cancels_the_stream(
     gateway: httpx.AsyncClient, client: AsyncOpenAI, executors: EchoExecutors
 ) -> None:
     body = {
@@ -105,14 +105,14 @@ async def test_models_are_listed(client: AsyncOpenAI) -> None:
     assert (await client.models.retrieve("parrot")).id == "parrot"
 
 
-async def test_an_unknown_model_is_a_404_that_names_the_known_ones(client: AsyncOpenAI) -> None:
+async def test_an_unknown_model_is_a_404_that_names_the_served_models(client: AsyncOpenAI) -> None:
     with pytest.raises(openai_client.NotFoundError, match="unknown model 'nobody'; served models: parrot") as caught:
         await client.chat.completions.create(model="nobody", messages=[{"role": "user", "content": "x"}])
 
     assert caught.value.code == "model_not_found"
 
 
-async def test_an_app_that_takes_no_chats_says_how_it_is_called(client: AsyncOpenAI, deploy: Deploy) -> None:
+async def test_an_app_without_chats_is_a_400_that_names_its_operation(client: AsyncOpenAI, deploy: Deploy) -> None:
     await deploy(ECHO)
 
     with pytest.raises(
@@ -202,7 +202,7 @@ REPEATED = {"type": "object", "properties": {"a": {"pattern": "a{1000}"}, "b": {
         ({"stream_options": {"include_usage": True}}, None, "needs stream"),
     ],
 )
-async def test_a_wrong_body_is_a_400_that_names_the_field(
+async def test_an_invalid_body_is_a_400_that_names_the_field(
     gateway: httpx.AsyncClient, change: dict[str, object], param: str | None, message: str
 ) -> None:
     body = {"model": "parrot", "messages": [{"role": "user", "content": "x"}]} | change
@@ -216,14 +216,14 @@ async def test_a_wrong_body_is_a_400_that_names_the_field(
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b"\xff", b'"text"'])
-async def test_a_body_that_is_no_object_is_a_400(gateway: httpx.AsyncClient, body: bytes) -> None:
+async def test_a_body_that_is_not_an_object_is_a_400(gateway: httpx.AsyncClient, body: bytes) -> None:
     response = await gateway.post("/v1/chat/completions", content=body)
 
     assert response.status_code == 400
     assert response.json()["error"]["message"]
 
 
-async def test_nulls_mean_defaults(gateway: httpx.AsyncClient, client: AsyncOpenAI) -> None:
+async def test_null_means_the_default(gateway: httpx.AsyncClient, client: AsyncOpenAI) -> None:
     body = {"model": "parrot", "messages": [{"role": "user", "content": "x"}], "stop": None, "temperature": None}
 
     assert (await gateway.post("/v1/chat/completions", json=body)).status_code == 200

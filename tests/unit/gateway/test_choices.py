@@ -1,4 +1,4 @@
-"""What a model's answer may hold besides text, as the official client sees it."""
+"""Choices, tool calls, reasoning and log probabilities, through the official client."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ async def model(openai: AsyncOpenAI, deploy: Deploy) -> AsyncOpenAI:
     return openai
 
 
-async def answer(client: AsyncOpenAI, told: str, n: int = 1, **fields: object) -> ChatCompletion:
-    messages = [{"role": "user", "content": told}]
+async def complete(client: AsyncOpenAI, script: str, n: int = 1, **fields: object) -> ChatCompletion:
+    messages = [{"role": "user", "content": script}]
     completion: ChatCompletion = await client.chat.completions.create(model="model", messages=messages, n=n, **fields)  # type: ignore[call-overload]
     return completion
 
 
-async def pieces(client: AsyncOpenAI, told: str, n: int = 1, **fields: object) -> list[ChatCompletionChunk]:
-    messages = [{"role": "user", "content": told}]
+async def stream_chunks(client: AsyncOpenAI, script: str, n: int = 1, **fields: object) -> list[ChatCompletionChunk]:
+    messages = [{"role": "user", "content": script}]
     create = client.chat.completions.create
     stream = await create(model="model", messages=messages, n=n, stream=True, **fields)  # type: ignore[call-overload]
     return [chunk async for chunk in stream]
 
 
 async def test_several_choices_are_numbered(model: AsyncOpenAI) -> None:
-    completion = await answer(model, "say hello", n=3)
+    completion = await complete(model, "say hello", n=3)
 
     assert [(choice.index, choice.message.content) for choice in completion.choices] == [
         (0, "hello"),
@@ -41,22 +41,22 @@ async def test_several_choices_are_numbered(model: AsyncOpenAI) -> None:
     assert completion.usage.completion_tokens == 3
 
 
-async def test_streamed_choices_come_interleaved(model: AsyncOpenAI) -> None:
-    chunks = [chunk.choices[0] for chunk in await pieces(model, "0:a 1:x 1:y 0:b", n=2)]
+async def test_streamed_choices_are_interleaved(model: AsyncOpenAI) -> None:
+    chunks = [chunk.choices[0] for chunk in await stream_chunks(model, "0:a 1:x 1:y 0:b", n=2)]
 
     assert [(choice.index, choice.delta.content) for choice in chunks[:-2]] == [(0, "a"), (1, "x"), (1, "y"), (0, "b")]
     assert [choice.delta.role for choice in chunks[:-2]] == ["assistant", "assistant", None, None]
     assert [(choice.index, choice.finish_reason) for choice in chunks[-2:]] == [(0, "stop"), (1, "stop")]
 
 
-async def test_a_choice_that_a_task_has_made_itself_is_one_piece(model: AsyncOpenAI) -> None:
-    chunks = [chunk.choices[0] for chunk in await pieces(model, "say hello", n=2)]
+async def test_a_choice_created_by_the_task_is_one_chunk(model: AsyncOpenAI) -> None:
+    chunks = [chunk.choices[0] for chunk in await stream_chunks(model, "say hello", n=2)]
 
     assert [(choice.index, choice.delta.content) for choice in chunks[:2]] == [(0, "hello"), (1, "hello 1")]
 
 
-async def test_a_call_comes_without_text(model: AsyncOpenAI) -> None:
-    (choice,) = (await answer(model, "call")).choices
+async def test_a_tool_call_has_no_text(model: AsyncOpenAI) -> None:
+    (choice,) = (await complete(model, "call")).choices
 
     assert choice.finish_reason == "tool_calls"
     assert choice.message.content is None
@@ -69,8 +69,8 @@ async def test_a_call_comes_without_text(model: AsyncOpenAI) -> None:
     assert choice.message.model_extra == {"reasoning_content": "think-1"}
 
 
-async def test_a_call_and_what_was_thought_can_be_streamed(model: AsyncOpenAI) -> None:
-    first, *calls, _ = [chunk.choices[0].delta for chunk in await pieces(model, "think-1 begin go-on end")]
+async def test_tool_calls_and_reasoning_are_streamed(model: AsyncOpenAI) -> None:
+    first, *calls, _ = [chunk.choices[0].delta for chunk in await stream_chunks(model, "think-1 begin go-on end")]
 
     assert first.model_extra == {"reasoning_content": "think-1"}
     assert (first.role, first.content) == ("assistant", None)
@@ -82,8 +82,8 @@ async def test_a_call_and_what_was_thought_can_be_streamed(model: AsyncOpenAI) -
     assert "".join((call.function and call.function.arguments) or "" for call in functions) == '{"a": 1}'
 
 
-async def test_what_a_client_was_answered_it_may_send_back(model: AsyncOpenAI) -> None:
-    message = (await answer(model, "call")).choices[0].message
+async def test_a_response_message_can_be_sent_back(model: AsyncOpenAI) -> None:
+    message = (await complete(model, "call")).choices[0].message
     messages = [
         {"role": "user", "content": "1 + 1"},
         message,
@@ -97,11 +97,11 @@ async def test_what_a_client_was_answered_it_may_send_back(model: AsyncOpenAI) -
     assert completion.choices[0].message.content == "thanks"
 
 
-async def test_logprobs_have_openais_shape(model: AsyncOpenAI) -> None:
-    (choice,) = (await answer(model, "say hello", logprobs=True, top_logprobs=2)).choices
-    (piece, _) = [chunk.choices[0] for chunk in await pieces(model, "hello", logprobs=True, top_logprobs=2)]
+async def test_logprobs_have_openais_format(model: AsyncOpenAI) -> None:
+    (choice,) = (await complete(model, "say hello", logprobs=True, top_logprobs=2)).choices
+    (chunk, _) = [each.choices[0] for each in await stream_chunks(model, "hello", logprobs=True, top_logprobs=2)]
 
-    for logprobs in (choice.logprobs, piece.logprobs):
+    for logprobs in (choice.logprobs, chunk.logprobs):
         assert logprobs is not None
         assert logprobs.content is not None
         (token,) = logprobs.content

@@ -28,7 +28,7 @@ async def test_a_prompt_is_completed(model: AsyncOpenAI) -> None:
     assert completion.usage.total_tokens == 3
 
 
-async def test_choices_are_counted_over_all_prompts(model: AsyncOpenAI) -> None:
+async def test_choices_are_numbered_across_prompts(model: AsyncOpenAI) -> None:
     completion = await model.completions.create(model="model", prompt=["say a", "say b"], n=2)
 
     assert [(choice.index, choice.text) for choice in completion.choices] == [
@@ -42,13 +42,15 @@ async def test_choices_are_counted_over_all_prompts(model: AsyncOpenAI) -> None:
 
 
 @pytest.mark.parametrize(("prompt", "texts"), [([1, 2], ["12"]), ([[1, 2], [3]], ["12", "3"])])
-async def test_prompts_may_be_tokens(model: AsyncOpenAI, prompt: list[int] | list[list[int]], texts: list[str]) -> None:
+async def test_prompts_may_be_token_ids(
+    model: AsyncOpenAI, prompt: list[int] | list[list[int]], texts: list[str]
+) -> None:
     completion = await model.completions.create(model="model", prompt=prompt)
 
     assert [choice.text for choice in completion.choices] == texts
 
 
-async def test_prompts_are_streamed_side_by_side(model: AsyncOpenAI) -> None:
+async def test_prompts_are_streamed_concurrently(model: AsyncOpenAI) -> None:
     stream = await model.completions.create(
         model="model", prompt=["a b", "say c"], stream=True, stream_options={"include_usage": True}
     )
@@ -61,7 +63,7 @@ async def test_prompts_are_streamed_side_by_side(model: AsyncOpenAI) -> None:
     assert chunks[-1].usage.completion_tokens == 1
 
 
-async def test_logprobs_have_the_shape_of_completions(model: AsyncOpenAI) -> None:
+async def test_logprobs_have_the_format_of_completions(model: AsyncOpenAI) -> None:
     completion = await model.completions.create(model="model", prompt="say hello", logprobs=2)
 
     logprobs = completion.choices[0].logprobs
@@ -74,14 +76,14 @@ async def test_logprobs_have_the_shape_of_completions(model: AsyncOpenAI) -> Non
     }
 
 
-async def test_streamed_logprobs_know_where_they_are(model: AsyncOpenAI) -> None:
+async def test_streamed_logprobs_have_text_offsets(model: AsyncOpenAI) -> None:
     stream = await model.completions.create(model="model", prompt="one three four", logprobs=2, stream=True)
     logprobs = [chunk.choices[0].logprobs async for chunk in stream]
 
-    assert [one.text_offset for one in logprobs if one is not None] == [[0], [3], [8]]
+    assert [choice.text_offset for choice in logprobs if choice is not None] == [[0], [3], [8]]
 
 
-async def test_an_app_that_only_chats_says_so(openai: AsyncOpenAI, deploy: Deploy) -> None:
+async def test_an_app_without_completions_is_a_400(openai: AsyncOpenAI, deploy: Deploy) -> None:
     await deploy(CHAT)
 
     with pytest.raises(openai_client.BadRequestError, match="the app 'parrot' does not support /v1/completions"):
@@ -109,7 +111,7 @@ async def test_an_app_that_only_chats_says_so(openai: AsyncOpenAI, deploy: Deplo
         ({"stream_options": {}}, None, "needs stream"),
     ],
 )
-async def test_a_wrong_body_is_a_400_that_names_the_field(
+async def test_an_invalid_body_is_a_400_that_names_the_field(
     gateway: httpx.AsyncClient, change: dict[str, object], param: str | None, message: str
 ) -> None:
     response = await gateway.post("/v1/completions", json={"model": "model", "prompt": "x"} | change)

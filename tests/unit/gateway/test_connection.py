@@ -1,4 +1,4 @@
-"""What a connection does when its client reads slowly, or sends much."""
+"""Connections with clients that read slowly or send large bodies."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.unit.gateway.raw_http import post
 from tests.waiting import until
 
 
-class Wire(asyncio.Transport):
-    """To a client; `unread` has what it has left to read whenever that is looked at."""
+class StubTransport(asyncio.Transport):
+    """A transport whose write buffer has the sizes `unread`, in turn."""
 
     def __init__(self, *unread: int) -> None:
         super().__init__()
@@ -41,27 +41,27 @@ class Wire(asyncio.Transport):
         self.is_aborted = True
 
 
-async def test_a_client_that_reads_slowly_is_not_cut_off_before_it_reads_nothing(server: HttpServer) -> None:
+async def test_a_slow_reader_is_disconnected_only_after_it_stops_reading(server: HttpServer) -> None:
     connection = HttpConnection(server.config, server.server_state, {}, limits=Limits(stall_seconds=1))
-    wire = Wire(30, 20, 20, 20)
-    connection.connection_made(wire)
+    transport = StubTransport(30, 20, 20, 20)
+    connection.connection_made(transport)
 
     connection.pause_writing()
 
-    await until(lambda: wire.is_aborted)
-    assert wire.unread == []
+    await until(lambda: transport.is_aborted)
+    assert transport.unread == []
     connection.connection_lost(None)
 
 
-async def test_a_body_that_arrives_at_once_does_not_keep_the_gateway_from_seeing_that_the_client_leaves(
+async def test_reading_continues_after_a_large_body_so_that_a_disconnect_is_noticed(
     server: HttpServer,
 ) -> None:
     await until(lambda: server.started)
     connection = HttpConnection(server.config, server.server_state, {}, limits=Limits())
-    wire = Wire()
-    connection.connection_made(wire)
+    transport = StubTransport()
+    connection.connection_made(transport)
 
     connection.data_received(post("/v1/apps/echo/invoke", "Content-Length: 200000") + b"x" * 200_000)
 
-    assert not wire.is_paused
+    assert not transport.is_paused
     connection.connection_lost(None)

@@ -22,33 +22,35 @@ async def lengths(openai: AsyncOpenAI, deploy: Deploy) -> AsyncOpenAI:
 
 
 @pytest.mark.parametrize(
-    ("given", "lengths_of_it"),
+    ("given", "expected"),
     [("four", [4]), (["a", "four"], [1, 4]), ([1, 2, 3], [3]), ([[1], [1, 2]], [1, 2])],
     ids=["text", "texts", "tokens", "lists-of-tokens"],
 )
 async def test_each_input_gets_a_vector(
-    lengths: AsyncOpenAI, given: str | list[str] | list[int] | list[list[int]], lengths_of_it: list[int]
+    lengths: AsyncOpenAI, given: str | list[str] | list[int] | list[list[int]], expected: list[int]
 ) -> None:
-    answer = await lengths.embeddings.create(model="lengths", input=given)
+    response = await lengths.embeddings.create(model="lengths", input=given)
 
-    assert [one.embedding for one in answer.data] == [[length, length] for length in lengths_of_it]
-    assert [one.index for one in answer.data] == list(range(len(lengths_of_it)))
-    assert answer.usage.prompt_tokens == answer.usage.total_tokens == 7
+    assert [item.embedding for item in response.data] == [[length, length] for length in expected]
+    assert [item.index for item in response.data] == list(range(len(expected)))
+    assert response.usage.prompt_tokens == response.usage.total_tokens == 7
 
 
 @pytest.mark.parametrize(
     ("format", "embedding"), [("float", [4.0, 4.0, 4.0]), ("base64", b64encode(pack("<fff", 4, 4, 4)).decode())]
 )
-async def test_vectors_come_as_asked(
+async def test_vectors_have_the_requested_encoding(
     gateway: httpx.AsyncClient, lengths: AsyncOpenAI, format: str, embedding: object
 ) -> None:
     body = {"model": "lengths", "input": "four", "encoding_format": format, "dimensions": 3, "user": "me"}
-    (one,) = (await gateway.post("/v1/embeddings", json=body)).json()["data"]
+    (item,) = (await gateway.post("/v1/embeddings", json=body)).json()["data"]
 
-    assert one == {"object": "embedding", "index": 0, "embedding": embedding}
+    assert item == {"object": "embedding", "index": 0, "embedding": embedding}
 
 
-async def test_millions_of_numbers_hold_up_nobody(gateway: httpx.AsyncClient, lengths: AsyncOpenAI) -> None:
+async def test_millions_of_numbers_do_not_block_other_requests(
+    gateway: httpx.AsyncClient, lengths: AsyncOpenAI
+) -> None:
     body = {"model": "lengths", "input": ["four"] * 512, "dimensions": 1024}
     now = asyncio.get_running_loop().time
     begun = now()
@@ -62,7 +64,7 @@ async def test_millions_of_numbers_hold_up_nobody(gateway: httpx.AsyncClient, le
     assert longest < (last - begun) / 2
 
 
-async def test_an_app_that_does_not_embed_says_so(openai: AsyncOpenAI, deploy: Deploy) -> None:
+async def test_an_app_without_embeddings_is_a_400(openai: AsyncOpenAI, deploy: Deploy) -> None:
     await deploy(CHAT)
 
     with pytest.raises(
@@ -87,7 +89,7 @@ async def test_an_app_that_does_not_embed_says_so(openai: AsyncOpenAI, deploy: D
         ({"banana": 1}, "banana", "unknown or unsupported field"),
     ],
 )
-async def test_a_wrong_body_is_a_400_that_names_the_field(
+async def test_an_invalid_body_is_a_400_that_names_the_field(
     gateway: httpx.AsyncClient, change: dict[str, object], param: str, message: str
 ) -> None:
     response = await gateway.post("/v1/embeddings", json={"model": "lengths", "input": "x"} | change)

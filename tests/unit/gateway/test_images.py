@@ -1,4 +1,4 @@
-"""Images in chats: what the app gets, and what the client is told who sends something else."""
+"""Images in chats: the values that the app receives, and the errors for invalid images."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from openai import AsyncOpenAI
 
 from cornserve.limits import MIB, Limits
 from tests.unit.gateway.conftest import Deploy
+from tests.unit.gateway.image_files import animated_file, data_url, image_file, png_of_size
 from tests.unit.gateway.metrics import exposes
-from tests.unit.gateway.pictures import animated, claims, data_url, picture
 from tests.unit.gateway.sources import SEER
-from tests.unit.gateway.web import Web, answer, endless, redirect, silent, web
+from tests.unit.gateway.web_server import WebServer, endless, redirect, respond_with, silent, web_server
 from tests.waiting import until
 
 CHAT = "/v1/chat/completions"
 INVOKE = "/v1/apps/seer/invoke"
-PNG = picture()
-JPEG = picture("JPEG", (640, 480))
+PNG = image_file()
+JPEG = image_file("JPEG", (640, 480))
 TEXT = {"type": "text", "text": "What is this?"}
 
 
@@ -35,8 +35,8 @@ def chat(*parts: dict[str, Any], **fields: object) -> dict[str, Any]:
     return {"model": "seer", "messages": [{"role": "user", "content": list(parts)}], **fields}
 
 
-def told(where: str, image: bytes, size: str, format: str = "PNG") -> str:
-    return f"{where}={format}:{size}:{len(image)}:{sha256(image).hexdigest()[:8]}"
+def describe(path: str, image: bytes, size: str, format: str = "PNG") -> str:
+    return f"{path}={format}:{size}:{len(image)}:{sha256(image).hexdigest()[:8]}"
 
 
 @pytest.fixture
@@ -55,13 +55,13 @@ async def seer(deploy: Deploy) -> None:
 
 
 @pytest.fixture
-async def site() -> AsyncIterator[Web]:
-    async with web() as site:
+async def site() -> AsyncIterator[WebServer]:
+    async with web_server() as site:
         yield site
 
 
-async def test_an_app_gets_what_the_official_client_sends(openai: AsyncOpenAI, site: Web) -> None:
-    site.pages["/photo"] = answer(JPEG, content_type="image/jpeg")
+async def test_an_app_receives_the_images_of_the_official_client(openai: AsyncOpenAI, site: WebServer) -> None:
+    site.pages["/photo"] = respond_with(JPEG, content_type="image/jpeg")
 
     completion = await openai.chat.completions.create(
         model="seer",
@@ -82,31 +82,31 @@ async def test_an_app_gets_what_the_official_client_sends(openai: AsyncOpenAI, s
 
     assert completion.choices[0].message.content == " ".join(
         [
-            told("messages[1].content[0]", JPEG, "640x480", "JPEG"),
-            told("messages[1].content[2]", PNG, "8x6"),
-            told("messages[3].content[0]", PNG, "8x6"),
+            describe("messages[1].content[0]", JPEG, "640x480", "JPEG"),
+            describe("messages[1].content[2]", PNG, "8x6"),
+            describe("messages[3].content[0]", PNG, "8x6"),
             "",
         ]
     )
 
 
-async def test_streams_have_images_too(openai: AsyncOpenAI) -> None:
+async def test_streams_support_images(openai: AsyncOpenAI) -> None:
     stream = await openai.chat.completions.create(
         model="seer",
         messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": data_url(PNG)}}]}],
         stream=True,
     )
 
-    pieces = [chunk.choices[0].delta.content or "" async for chunk in stream]
-    assert "".join(pieces).strip() == told("messages[0].content[0]", PNG, "8x6")
+    texts = [chunk.choices[0].delta.content or "" async for chunk in stream]
+    assert "".join(texts).strip() == describe("messages[0].content[0]", PNG, "8x6")
 
 
-async def test_native_invocations_have_images_too(gateway: httpx.AsyncClient) -> None:
+async def test_native_invocations_support_images(gateway: httpx.AsyncClient) -> None:
     body = {"messages": chat(TEXT, part(data_url(PNG)))["messages"]}
 
     events = await gateway.post(INVOKE, json=body, headers={"accept": "text/event-stream"})
 
-    assert told("messages[0].content[1]", PNG, "8x6") in events.text
+    assert describe("messages[0].content[1]", PNG, "8x6") in events.text
 
 
 @pytest.mark.parametrize(
@@ -127,18 +127,22 @@ async def test_native_invocations_have_images_too(gateway: httpx.AsyncClient) ->
         (data_url(JPEG), "unsupported_image", "the media type is image/png, but the content is JPEG"),
         (data_url(JPEG[:-100], "image/jpeg"), "invalid_image", "truncated: the JPEG has no end marker"),
         (data_url(PNG[:-8]), "invalid_image", "truncated: the PNG has no end"),
-        (data_url(picture(size=(1, 1))), "image_too_small", "the image has 1×1 pixels: each side must have at least 4"),
-        (data_url(picture(size=(3, 99))), "image_too_small", "the image has 3×99 pixels"),
         (
-            data_url(claims(20_000, 20_000)),
+            data_url(image_file(size=(1, 1))),
+            "image_too_small",
+            "the image has 1×1 pixels: each side must have at least 4",
+        ),
+        (data_url(image_file(size=(3, 99))), "image_too_small", "the image has 3×99 pixels"),
+        (
+            data_url(png_of_size(20_000, 20_000)),
             "image_too_large",
             "the image has 20000×20000 pixels (limit image-megapixels=1, ",
         ),
-        (data_url(claims(2**31 - 1, 2**31 - 1)), "image_too_large", "the image has 2147483647×2147483647 pixels"),
+        (data_url(png_of_size(2**31 - 1, 2**31 - 1)), "image_too_large", "the image has 2147483647×2147483647 pixels"),
         (data_url(bytes(2 * MIB + 1)), "image_too_large", "the file has 2097153 bytes (limit image-mib=2, "),
-        (data_url(animated("GIF"), "image/gif"), "unsupported_image", "animated GIF: send a single frame"),
-        (data_url(animated("WEBP"), "image/webp"), "unsupported_image", "animated WebP"),
-        (data_url(picture("JPEG", mode="CMYK"), "image/jpeg"), "unsupported_image", "(CMYK has 4): save it as RGB"),
+        (data_url(animated_file("GIF"), "image/gif"), "unsupported_image", "animated GIF: send a single frame"),
+        (data_url(animated_file("WEBP"), "image/webp"), "unsupported_image", "animated WebP"),
+        (data_url(image_file("JPEG", mode="CMYK"), "image/jpeg"), "unsupported_image", "(CMYK has 4): save it as RGB"),
         ("file:///etc/passwd", "invalid_image_url", "unsupported URL scheme 'file'"),
         ("ftp://x/y", "invalid_image_url", "unsupported URL scheme 'ftp'"),
         ("", "invalid_image_url", "unsupported URL scheme ''"),
@@ -147,7 +151,7 @@ async def test_native_invocations_have_images_too(gateway: httpx.AsyncClient) ->
         ("http://127.0.0.2:8000/", "invalid_image_url", "the host is not allowed"),
     ],
 )
-async def test_a_bad_image_is_a_400_that_says_what_is_wrong_with_which(
+async def test_an_invalid_image_is_a_400_with_its_path_and_reason(
     gateway: httpx.AsyncClient, url: str, code: str, message: str
 ) -> None:
     response = await gateway.post(CHAT, json=chat(part(data_url(PNG)), TEXT, part(url)))
@@ -177,7 +181,7 @@ async def test_a_bad_image_is_a_400_that_says_what_is_wrong_with_which(
     ],
 )
 @pytest.mark.parametrize("path", [CHAT, INVOKE])
-async def test_a_part_that_is_no_image_url_is_a_400_that_names_it(
+async def test_an_invalid_image_part_is_a_400_that_names_it(
     gateway: httpx.AsyncClient, path: str, wrong: dict[str, Any], param: str, message: str
 ) -> None:
     body = chat(wrong) if path == CHAT else {"messages": chat(wrong)["messages"]}
@@ -189,7 +193,7 @@ async def test_a_part_that_is_no_image_url_is_a_400_that_names_it(
 
 
 @pytest.mark.parametrize("role", ["system", "developer", "assistant", "tool"])
-async def test_only_users_show_images(gateway: httpx.AsyncClient, role: str) -> None:
+async def test_only_user_messages_may_contain_images(gateway: httpx.AsyncClient, role: str) -> None:
     message = {"role": role, "content": [part(data_url(PNG))]} | ({"tool_call_id": "1"} if role == "tool" else {})
 
     response = await gateway.post(CHAT, json={"model": "seer", "messages": [message]})
@@ -198,15 +202,15 @@ async def test_only_users_show_images(gateway: httpx.AsyncClient, role: str) -> 
     assert "message, only in a user message" in response.json()["error"]["message"]
 
 
-async def test_images_that_are_small_as_files_may_be_too_many_pixels_together(gateway: httpx.AsyncClient) -> None:
-    response = await gateway.post(CHAT, json=chat(*[part(data_url(claims(1000, 900)))] * 3))
+async def test_the_total_number_of_pixels_is_limited(gateway: httpx.AsyncClient) -> None:
+    response = await gateway.post(CHAT, json=chat(*[part(data_url(png_of_size(1000, 900)))] * 3))
 
     assert response.status_code == 400
     assert response.json()["error"]["code"] == "images_too_large"
     assert "2700000 pixels in total (limit request-megapixels=2" in response.json()["error"]["message"]
 
 
-async def test_images_are_counted_over_all_messages(gateway: httpx.AsyncClient) -> None:
+async def test_the_number_of_images_is_limited_across_messages(gateway: httpx.AsyncClient) -> None:
     messages = [{"role": "user", "content": [part(data_url(PNG))] * 2}] * 2
 
     response = await gateway.post(CHAT, json={"model": "seer", "messages": messages})
@@ -223,16 +227,16 @@ async def test_images_are_counted_over_all_messages(gateway: httpx.AsyncClient) 
 @pytest.mark.parametrize(
     ("page", "message"),
     [
-        (answer(JPEG, content_type="image/png"), "the media type is image/png, but the content is JPEG"),
-        (answer(b"<html>", content_type="text/html"), "unsupported media type 'text/html'"),
-        (answer(status=404), "the download failed: the server returned status 404"),
+        (respond_with(JPEG, content_type="image/png"), "the media type is image/png, but the content is JPEG"),
+        (respond_with(b"<html>", content_type="text/html"), "unsupported media type 'text/html'"),
+        (respond_with(status=404), "the download failed: the server returned status 404"),
         (endless, "the file has too many bytes (limit image-mib=2, "),
         (redirect("http://169.254.169.254/"), "the host is not allowed"),
         (redirect("/"), "redirects"),
     ],
 )
-async def test_what_cannot_be_fetched_is_a_400_that_says_why(
-    gateway: httpx.AsyncClient, site: Web, page: Any, message: str
+async def test_a_failed_fetch_is_a_400_with_its_reason(
+    gateway: httpx.AsyncClient, site: WebServer, page: Any, message: str
 ) -> None:
     site.pages["/"] = page
 
@@ -244,10 +248,10 @@ async def test_what_cannot_be_fetched_is_a_400_that_says_why(
 
 
 @pytest.mark.parametrize("content_type", ["image/jpg", "application/octet-stream", None])
-async def test_servers_that_do_not_know_what_they_send_are_forgiven(
-    gateway: httpx.AsyncClient, site: Web, content_type: str | None
+async def test_servers_may_send_an_unknown_media_type(
+    gateway: httpx.AsyncClient, site: WebServer, content_type: str | None
 ) -> None:
-    site.pages["/"] = answer(JPEG) if content_type is None else answer(JPEG, content_type=content_type)
+    site.pages["/"] = respond_with(JPEG) if content_type is None else respond_with(JPEG, content_type=content_type)
 
     response = await gateway.post(CHAT, json=chat(part(site.url())))
 
@@ -255,22 +259,22 @@ async def test_servers_that_do_not_know_what_they_send_are_forgiven(
     assert "JPEG:640x480" in response.json()["choices"][0]["message"]["content"]
 
 
-async def test_images_are_fetched_at_once(gateway: httpx.AsyncClient, site: Web) -> None:
-    all_are_asked = asyncio.Event()
+async def test_images_are_fetched_concurrently(gateway: httpx.AsyncClient, site: WebServer) -> None:
+    all_requested = asyncio.Event()
 
-    async def waits(writer: asyncio.StreamWriter) -> None:
-        if len(site.asked) == 3:
-            all_are_asked.set()
-        await all_are_asked.wait()
-        await answer(PNG)(writer)
+    async def wait_for_all(writer: asyncio.StreamWriter) -> None:
+        if len(site.requests) == 3:
+            all_requested.set()
+        await all_requested.wait()
+        await respond_with(PNG)(writer)
 
-    site.pages["/"] = waits
+    site.pages["/"] = wait_for_all
 
     assert (await gateway.post(CHAT, json=chat(*[part(site.url())] * 3))).status_code == 200
 
 
-async def test_one_image_that_is_wrong_ends_the_fetching_of_the_others(gateway: httpx.AsyncClient, site: Web) -> None:
-    site.pages |= {"/slow": silent, "/wrong": answer(status=404)}
+async def test_an_invalid_image_cancels_the_other_fetches(gateway: httpx.AsyncClient, site: WebServer) -> None:
+    site.pages |= {"/slow": silent, "/wrong": respond_with(status=404)}
 
     response = await gateway.post(CHAT, json=chat(part(site.url("/slow")), part(site.url("/wrong"))))
 
@@ -279,20 +283,18 @@ async def test_one_image_that_is_wrong_ends_the_fetching_of_the_others(gateway: 
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_client_that_leaves_ends_what_is_fetched_for_it(
-    gateway: httpx.AsyncClient, site: Web, stream: bool
-) -> None:
+async def test_a_disconnect_cancels_fetches(gateway: httpx.AsyncClient, site: WebServer, stream: bool) -> None:
     site.pages["/"] = silent
-    asking = asyncio.create_task(gateway.post(CHAT, json=chat(part(site.url()), stream=stream)))
+    requests = asyncio.create_task(gateway.post(CHAT, json=chat(part(site.url()), stream=stream)))
     await until(lambda: site.open == 1)
 
-    asking.cancel()
+    requests.cancel()
 
-    await until(lambda: site.open == 0)  # long before the minute of fetch_seconds is over
+    await until(lambda: site.open == 0)  # long before fetch_seconds
     await until(lambda: exposes(gateway, "cornserve_gateway_http_requests_in_flight 0.0"))
 
 
-async def test_the_requests_deadline_counts_while_images_are_fetched(gateway: httpx.AsyncClient, site: Web) -> None:
+async def test_the_deadline_of_a_request_applies_to_fetches(gateway: httpx.AsyncClient, site: WebServer) -> None:
     site.pages["/"] = silent
 
     response = await gateway.post(CHAT, json=chat(part(site.url())), headers={"x-request-timeout": "0.2"})
@@ -301,30 +303,30 @@ async def test_the_requests_deadline_counts_while_images_are_fetched(gateway: ht
     assert response.json()["error"]["code"] == "deadline_exceeded"
 
 
-async def test_what_is_fetched_counts_as_memory_until_the_request_is_over(
-    gateway: httpx.AsyncClient, site: Web
+async def test_fetched_images_count_as_memory_until_the_request_ends(
+    gateway: httpx.AsyncClient, site: WebServer
 ) -> None:
-    big = picture("BMP", (800, 800))  # 1.9 MB, and refused at the end
+    big = image_file("BMP", (800, 800))  # 1.9 MB, rejected when it is complete
     waiting = asyncio.Event()
 
-    async def withholds_the_end(writer: asyncio.StreamWriter) -> None:
+    async def withhold_the_end(writer: asyncio.StreamWriter) -> None:
         writer.write(f"HTTP/1.1 200 -\r\ncontent-length: {len(big)}\r\n\r\n".encode() + big[:-1])
         await waiting.wait()
 
-    site.pages |= {"/": withholds_the_end, "/last": answer(big)}
-    asking = [asyncio.create_task(gateway.post(CHAT, json=chat(*[part(site.url())] * 2))) for _ in range(2)]
+    site.pages |= {"/": withhold_the_end, "/last": respond_with(big)}
+    requests = [asyncio.create_task(gateway.post(CHAT, json=chat(*[part(site.url())] * 2))) for _ in range(2)]
     await until(lambda: exposes(gateway, "cornserve_gateway_body_bytes 7.68"))
 
-    refused = await gateway.post(CHAT, json=chat(part(site.url("/last"))))
+    rejected = await gateway.post(CHAT, json=chat(part(site.url("/last"))))
 
-    assert refused.status_code == 429
-    assert "limit bodies-mib=8, " in refused.json()["error"]["message"]
-    for one in asking:
-        one.cancel()
+    assert rejected.status_code == 429
+    assert "limit bodies-mib=8, " in rejected.json()["error"]["message"]
+    for request in requests:
+        request.cancel()
     await until(lambda: exposes(gateway, "cornserve_gateway_body_bytes 0.0"))
 
 
-async def test_images_are_counted(gateway: httpx.AsyncClient) -> None:
+async def test_images_are_counted_in_metrics(gateway: httpx.AsyncClient) -> None:
     await gateway.post(CHAT, json=chat(TEXT))
     await gateway.post(CHAT, json=chat(part(data_url(PNG)), part(data_url(PNG))))
 
@@ -332,12 +334,12 @@ async def test_images_are_counted(gateway: httpx.AsyncClient) -> None:
     assert await exposes(gateway, 'cornserve_gateway_image_load_seconds_count{app="seer"} 1.0')
 
 
-class TestPatience:
+class TestFetchTimeout:
     @pytest.fixture
     def limits(self) -> Limits:
         return Limits(fetch_seconds=1)
 
-    async def test_a_server_that_is_silent_is_not_waited_for(self, gateway: httpx.AsyncClient, site: Web) -> None:
+    async def test_a_fetch_from_a_silent_server_times_out(self, gateway: httpx.AsyncClient, site: WebServer) -> None:
         site.pages["/"] = silent
 
         response = await gateway.post(CHAT, json=chat(TEXT, part(site.url())))
@@ -347,13 +349,13 @@ class TestPatience:
         assert "it did not complete in time (limit fetch-seconds=1, " in response.json()["error"]["message"]
 
 
-class TestDefaults:
+class TestDefaultLimits:
     @pytest.fixture
     def limits(self) -> Limits:
         return Limits()
 
-    async def test_four_images_of_ten_megabytes_are_taken_in_one_request(self, gateway: httpx.AsyncClient) -> None:
-        large = bytearray(claims(4000, 3000))
+    async def test_a_request_may_contain_four_images_of_ten_megabytes(self, gateway: httpx.AsyncClient) -> None:
+        large = bytearray(png_of_size(4000, 3000))
         large[-12:-12] = b"\0\x98\x96\x80tEXt" + bytes(10_000_004)
 
         response = await gateway.post(CHAT, json=chat(*[part(data_url(bytes(large)))] * 4))

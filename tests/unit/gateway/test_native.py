@@ -23,7 +23,7 @@ async def test_an_app_is_invoked_with_its_own_types(gateway: httpx.AsyncClient, 
     assert response.headers["x-request-id"]
 
 
-async def test_streams_are_events_for_those_who_accept_them(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
+async def test_streams_are_events_for_clients_that_accept_them(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
     await deploy(ECHO)
     headers = {"accept": "text/event-stream"}
 
@@ -35,14 +35,14 @@ async def test_streams_are_events_for_those_who_accept_them(gateway: httpx.Async
     assert json.loads(events[2][1].removeprefix("data: "))["text"] == "a b"
 
 
-async def test_independent_invocations_take_the_time_of_the_slowest(
+async def test_independent_invocations_run_concurrently(
     gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors
 ) -> None:
     await deploy(STEPS)
     order = {"words": list("abcdefghij"), "seconds": 0.5}
 
     request = asyncio.create_task(gateway.post("/v1/apps/steps/invoke", json=order))
-    await until(lambda: executors.running() == 10)  # all are under way before the first has ended
+    await until(lambda: executors.running() == 10)  # all are running before the first one ends
 
     assert (await request).json() == {"text": " ".join(f"* {word}" for word in "abcdefghij")}
 
@@ -74,7 +74,7 @@ async def test_a_task_may_catch_the_failure_of_an_invocation(gateway: httpx.Asyn
         ({"words": [], "mode": "not deployed"}, 500, "unit task EchoTask is not deployed"),
     ],
 )
-async def test_errors_have_the_shape_and_status_of_their_cause(
+async def test_errors_have_the_error_format_and_the_status_of_their_cause(
     gateway: httpx.AsyncClient, deploy: Deploy, body: dict[str, object], status: int, message: str
 ) -> None:
     await deploy(STEPS)
@@ -98,7 +98,7 @@ async def test_an_invocation_that_fails_after_output_ends_the_stream_with_an_err
     assert "boom" in response.text
 
 
-async def test_an_invocation_that_fails_before_output_is_a_plain_error(
+async def test_an_invocation_that_fails_before_output_returns_an_error_response(
     gateway: httpx.AsyncClient, deploy: Deploy
 ) -> None:
     await deploy(ECHO)

@@ -1,4 +1,4 @@
-"""Each refusal is the error class that `openai`'s client has for it."""
+"""Each error raises the matching exception class of OpenAI's client."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ async def client(gateway: httpx.AsyncClient, deploy: Deploy) -> AsyncOpenAI:
     return AsyncOpenAI(base_url=f"{gateway.base_url}/v1", api_key=KEY, max_retries=0, http_client=gateway)
 
 
-async def _ask(client: AsyncOpenAI, content: str = "hi", model: str = "parrot", system: str = "") -> object:
+async def _send_chat(client: AsyncOpenAI, content: str = "hi", model: str = "parrot", system: str = "") -> object:
     messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": content}]
     if system:
         messages.insert(0, {"role": "system", "content": system})
     return await client.chat.completions.create(model=model, messages=messages)
 
 
-async def test_a_wrong_value_is_a_bad_request_error(client: AsyncOpenAI) -> None:
+async def test_an_invalid_value_is_a_bad_request_error(client: AsyncOpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="max_tokens") as caught:
         await client.chat.completions.create(model="parrot", messages=[{"role": "user", "content": "x"}], max_tokens=-1)
 
@@ -53,12 +53,14 @@ async def test_a_wrong_value_is_a_bad_request_error(client: AsyncOpenAI) -> None
 
 async def test_an_unknown_key_is_an_authentication_error(client: AsyncOpenAI) -> None:
     with pytest.raises(openai.AuthenticationError, match="unknown API key") as caught:
-        await _ask(client.with_options(api_key="x" * 16))
+        await _send_chat(client.with_options(api_key="x" * 16))
 
     assert caught.value.code == "invalid_api_key"
 
 
-async def test_a_key_that_may_not_is_a_permission_denied_error(client: AsyncOpenAI, gateway: httpx.AsyncClient) -> None:
+async def test_an_api_key_without_permission_is_a_permission_denied_error(
+    client: AsyncOpenAI, gateway: httpx.AsyncClient
+) -> None:
     admin = client.with_options(base_url=f"{gateway.base_url}/admin/v1")
 
     with pytest.raises(openai.PermissionDeniedError, match="not the admin token"):
@@ -67,27 +69,27 @@ async def test_a_key_that_may_not_is_a_permission_denied_error(client: AsyncOpen
 
 async def test_an_unknown_model_is_a_not_found_error(client: AsyncOpenAI) -> None:
     with pytest.raises(openai.NotFoundError, match="unknown model"):
-        await _ask(client, model="nobody")
+        await _send_chat(client, model="nobody")
 
 
-async def test_too_many_requests_are_a_rate_limit_error_after_which_the_client_tries_again(
+async def test_too_many_requests_are_a_rate_limit_error_that_the_client_retries(
     client: AsyncOpenAI, executors: EchoExecutors
 ) -> None:
-    slow = asyncio.create_task(_ask(client, "word " * 1000, system="slowly"))
+    slow = asyncio.create_task(_send_chat(client, "word " * 1000, system="slowly"))
     await until(lambda: executors.running() == 1)
 
     with pytest.raises(openai.RateLimitError, match="in-flight-per-app=1") as caught:
-        await _ask(client)
+        await _send_chat(client)
     assert caught.value.response.headers["retry-after"] == "1"
 
-    patient = asyncio.create_task(_ask(client.with_options(max_retries=5)))
+    patient = asyncio.create_task(_send_chat(client.with_options(max_retries=5)))
     slow.cancel()
     await patient
 
 
 async def test_a_body_that_is_too_large_is_a_status_error(client: AsyncOpenAI) -> None:
     with pytest.raises(openai.APIStatusError, match="limit body-mib=1") as caught:
-        await _ask(client, "x" * 2 * MIB)
+        await _send_chat(client, "x" * 2 * MIB)
 
     assert caught.value.status_code == 413
 
@@ -96,4 +98,4 @@ async def test_a_failure_is_an_internal_server_error(client: AsyncOpenAI, deploy
     await deploy(CHAT.replace("parrot", "broken").replace("seconds=len", "fail='torn', seconds=len"))
 
     with pytest.raises(openai.InternalServerError, match="torn"):
-        await _ask(client, model="broken")
+        await _send_chat(client, model="broken")

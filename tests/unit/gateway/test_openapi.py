@@ -1,4 +1,4 @@
-"""`/openapi.json` tells what the gateway takes, and whatever a machine makes of it never breaks the gateway."""
+"""`/openapi.json` describes all operations, and no request generated from it causes an internal error."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.sources import CHAT, ECHO
 
 EXAMPLES = 8
-"""Of each call."""
+"""The number of generated requests per operation."""
 
 
 @pytest.fixture
 async def document(gateway: httpx.AsyncClient) -> dict[str, Any]:
-    answer: dict[str, Any] = (await gateway.get("/openapi.json")).json()
-    return answer
+    document: dict[str, Any] = (await gateway.get("/openapi.json")).json()
+    return document
 
 
-async def test_every_call_with_a_body_says_what_it_takes(document: dict[str, Any]) -> None:
-    calls = {
-        f"{method} {path}": call
+async def test_every_operation_with_a_body_describes_it(document: dict[str, Any]) -> None:
+    operations = {
+        f"{method} {path}": operation
         for path, methods in document["paths"].items()
-        for method, call in methods.items()
+        for method, operation in methods.items()
         if method in ("post", "put")
     }
 
-    assert calls
-    assert [name for name, call in calls.items() if "requestBody" not in call] == []
+    assert operations
+    assert [name for name, operation in operations.items() if "requestBody" not in operation] == []
 
 
-async def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
+async def test_every_reference_has_a_target(document: dict[str, Any]) -> None:
     def references(node: Any) -> list[str]:
         if isinstance(node, dict):
             own = [node["$ref"]] if isinstance(node.get("$ref"), str) else []
-            return own + [it for value in node.values() for it in references(value)]
-        return [it for value in node for it in references(value)] if isinstance(node, list) else []
+            return own + [reference for value in node.values() for reference in references(value)]
+        return [reference for value in node for reference in references(value)] if isinstance(node, list) else []
 
     schemas = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
     assert set(references(document)) <= schemas
 
 
-async def test_what_the_document_allows_and_what_it_does_not_never_breaks_the_gateway(
+async def test_requests_generated_from_the_document_never_cause_a_500(
     gateway: httpx.AsyncClient, deploy: Deploy, document: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR)
@@ -56,10 +56,10 @@ async def test_what_the_document_allows_and_what_it_does_not_never_breaks_the_ga
     await deploy(CHAT)
     url = str(gateway.base_url)
     schema = schemathesis.openapi.from_dict(document)
-    operations: list[Any] = [found.ok() for found in schema.get_all_operations()]  # type: ignore[union-attr]
+    operations: list[Any] = [result.ok() for result in schema.get_all_operations()]  # type: ignore[union-attr]
     sent: set[str] = set()
 
-    def try_out(operation: Any) -> None:
+    def send_examples(operation: Any) -> None:
         cases = st.one_of([operation.as_strategy(generation_mode=mode) for mode in schemathesis.GenerationMode])
 
         @seed(20261121)
@@ -71,16 +71,16 @@ async def test_what_the_document_allows_and_what_it_does_not_never_breaks_the_ga
             suppress_health_check=list(HealthCheck),
         )
         @given(cases)
-        def call(case: Any) -> None:
+        def send(case: Any) -> None:
             response = case.call(base_url=url, timeout=20)
             assert response.status_code < 500, case.as_curl_command()
             sent.add(operation.label)
 
-        call()
+        send()
 
     for operation in operations:
         if not operation.path.endswith("/events"):  # endless
-            await asyncio.to_thread(try_out, operation)
+            await asyncio.to_thread(send_examples, operation)
 
     assert len(sent) == len(operations) - 1
     assert caplog.records == []

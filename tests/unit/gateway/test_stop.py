@@ -1,4 +1,4 @@
-"""A gateway that stops, and requests that take longer than it waits for them."""
+"""Requests that outlive the grace period of a stopping gateway."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.waiting import until
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_grace_period(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cornserve.gateway.http.server.GRACE_SECONDS", 0.2)
 
 
-async def test_a_request_that_has_no_answer_yet_may_be_sent_again(
+async def test_a_pending_request_gets_a_503_with_retry_after(
     gateway: httpx.AsyncClient,
     deploy: Deploy,
     executors: EchoExecutors,
@@ -44,7 +44,7 @@ async def test_a_request_that_has_no_answer_yet_may_be_sent_again(
     await until(lambda: executors.running() == 0)
 
 
-async def test_a_stream_ends_with_an_event_that_says_so(
+async def test_a_stream_ends_with_an_error_event(
     gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors, server: HttpServer
 ) -> None:
     await deploy(ECHO)

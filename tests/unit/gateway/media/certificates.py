@@ -1,4 +1,4 @@
-"""A certificate for a host of the test's own, signed by itself."""
+"""Self-signed certificates for tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cryptography.x509.oid import NameOID
 
 
 def certificate(directory: Path, host: str) -> tuple[Path, ssl.SSLContext]:
-    """The file by which it is trusted, and what a server needs."""
+    """Returns the path of a certificate to trust, and the TLS context of a server that uses it."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
     now = datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""Certificates are checked for the name in the URL, although the connection is made to an address."""
+"""Certificates are verified for the host name of the URL, not for the address of the connection."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import os
 import sys
 from pathlib import Path
 
+from tests.unit.gateway.image_files import image_file
 from tests.unit.gateway.media.certificates import certificate
-from tests.unit.gateway.pictures import picture
-from tests.unit.gateway.web import answer, web
+from tests.unit.gateway.web_server import respond_with, web_server
 
-FETCH = """
+FETCH = """# runs in a new process, which reads the trusted certificates when it starts
 import asyncio, socket, sys
 from cornserve.gateway.media.errors import ImageError
 from cornserve.gateway.media.fetch import ImageFetcher
@@ -30,22 +30,21 @@ async def main(*urls):
 
 asyncio.run(main(*sys.argv[1:]))
 """
-"""In a process of its own, as what it trusts is read when it starts."""
 
 
-async def test_a_certificate_has_to_be_trusted_and_for_the_urls_host(tmp_path: Path) -> None:
-    png = picture()
+async def test_a_certificate_must_be_trusted_and_match_the_host(tmp_path: Path) -> None:
+    png = image_file()
     trusted, tls = certificate(tmp_path, "images.example")
-    async with web(tls=tls) as site:
-        site.pages["/"] = answer(png)
+    async with web_server(tls=tls) as site:
+        site.pages["/"] = respond_with(png)
         urls = [f"https://{host}:{site.port}/" for host in ("images.example", "other.example", "127.0.0.1")]
 
-        told = await _fetch(*urls, trust=trusted)
-        told += await _fetch(urls[0], trust=tmp_path / "none")
+        output = await _fetch(*urls, trust=trusted)
+        output += await _fetch(urls[0], trust=tmp_path / "none")
 
-    refused = "the download failed: the server's certificate is not valid"
-    assert told == [str(len(png)), refused, refused, refused]
-    assert len(site.asked) == 1
+    rejected = "the download failed: the server's certificate is not valid"
+    assert output == [str(len(png)), rejected, rejected, rejected]
+    assert len(site.requests) == 1
 
 
 async def _fetch(*urls: str, trust: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""Web servers of the test's own, which answer as no decent one would."""
+"""Web servers with arbitrary responses."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-Handler = Callable[[asyncio.StreamWriter], Awaitable[None]]
+PageHandler = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 
-def answer(content: bytes = b"", status: int = 200, **headers: str) -> Handler:
-    """`content_type="image/png"` and the like are headers."""
-    named = {"content-length": str(len(content))} | {name.replace("_", "-"): text for name, text in headers.items()}
-    head = "".join(f"{name}: {text}\r\n" for name, text in named.items())
+def respond_with(content: bytes = b"", status: int = 200, **headers: str) -> PageHandler:
+    """Returns a handler that sends a response. Keywords such as `content_type` are headers."""
+    all_headers = {"content-length": str(len(content))} | {
+        name.replace("_", "-"): text for name, text in headers.items()
+    }
+    head = "".join(f"{name}: {text}\r\n" for name, text in all_headers.items())
 
     async def handle(writer: asyncio.StreamWriter) -> None:
         writer.write(f"HTTP/1.1 {status} -\r\n{head}\r\n".encode() + content)
@@ -22,8 +24,8 @@ def answer(content: bytes = b"", status: int = 200, **headers: str) -> Handler:
     return handle
 
 
-def redirect(to: str) -> Handler:
-    return answer(status=302, location=to)
+def redirect(to: str) -> PageHandler:
+    return respond_with(status=302, location=to)
 
 
 async def endless(writer: asyncio.StreamWriter) -> None:
@@ -34,7 +36,7 @@ async def endless(writer: asyncio.StreamWriter) -> None:
 
 
 async def slow(writer: asyncio.StreamWriter) -> None:
-    """A byte now and then."""
+    """Sends one byte at a time."""
     for byte in b"HTTP/1.1 200 -\r\ncontent-type: image/png\r\n\r\n" + bytes(1000):
         writer.write(bytes([byte]))
         await writer.drain()
@@ -42,20 +44,20 @@ async def slow(writer: asyncio.StreamWriter) -> None:
 
 
 async def silent(writer: asyncio.StreamWriter) -> None:
-    """Until the other end has left."""
+    """Sends nothing until the client disconnects."""
     await asyncio.Future()
 
 
 @dataclass
-class Web:
+class WebServer:
     port: int = 0
-    pages: dict[str, Handler] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
-    """The heads of all requests."""
+    pages: dict[str, PageHandler] = field(default_factory=dict)
+    requests: list[str] = field(default_factory=list)
+    """The heads of the received requests."""
     connections: int = 0
-    """That there have been."""
+    """The number of all connections."""
     open: int = 0
-    """That there are."""
+    """The number of open connections."""
 
     def url(self, path: str = "/", host: str = "127.0.0.1") -> str:
         return f"http://{host}:{self.port}{path}"
@@ -63,32 +65,32 @@ class Web:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.open += 1
         try:
-            await self._answer(reader, writer)
+            await self._respond(reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
             self.open -= 1
             writer.close()
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _respond(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        self.asked.append(head)
+        self.requests.append(head)
         page = asyncio.ensure_future(self.pages[head.split(" ")[1]](writer))
-        left = asyncio.ensure_future(reader.read())
-        await asyncio.wait((page, left), return_when=asyncio.FIRST_COMPLETED)
+        disconnect = asyncio.ensure_future(reader.read())
+        await asyncio.wait((page, disconnect), return_when=asyncio.FIRST_COMPLETED)
         page.cancel()
-        left.cancel()
-        await asyncio.gather(page, left, return_exceptions=True)
+        disconnect.cancel()
+        await asyncio.gather(page, disconnect, return_exceptions=True)
 
 
 @asynccontextmanager
-async def web(host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> AsyncIterator[Web]:
-    served = Web()
-    server = await asyncio.start_server(served.serve, host, 0, ssl=tls)
-    served.port = server.sockets[0].getsockname()[1]
+async def web_server(host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> AsyncIterator[WebServer]:
+    site = WebServer()
+    server = await asyncio.start_server(site.serve, host, 0, ssl=tls)
+    site.port = server.sockets[0].getsockname()[1]
     try:
-        yield served
+        yield site
     finally:
         server.close()
         await server.wait_closed()

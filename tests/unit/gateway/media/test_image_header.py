@@ -1,4 +1,4 @@
-"""What images say of themselves is read as their decoder reads it, and what is wrong with them is told."""
+"""Image headers are read as decoders read them, and invalid images are errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from PIL import Image
 from cornserve.gateway.media.errors import ImageError
 from cornserve.gateway.media.formats.gif import max_blocks
 from cornserve.gateway.media.image_header import read_image_header
-from tests.unit.gateway.pictures import animated, claims, picture
+from tests.unit.gateway.image_files import animated_file, image_file, png_of_size
 
 FORMATS = ["PNG", "JPEG", "WEBP", "GIF"]
 
@@ -32,10 +32,10 @@ VARIANTS = [
 
 
 @pytest.mark.parametrize(("format", "size", "mode", "options"), VARIANTS)
-def test_format_and_size_are_those_that_the_decoder_finds(
+def test_the_format_and_size_equal_those_of_the_decoder(
     format: str, size: tuple[int, int], mode: str, options: dict[str, object]
 ) -> None:
-    data = picture(format, size, mode, **options)
+    data = image_file(format, size, mode, **options)
     with Image.open(BytesIO(data)) as decoder:
         found = (decoder.format, *decoder.size)
 
@@ -43,8 +43,8 @@ def test_format_and_size_are_those_that_the_decoder_finds(
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_an_image_that_was_cut_short_anywhere_is_truncated_or_none(format: str) -> None:
-    data = picture(format, (64, 48))
+def test_a_file_cut_anywhere_is_truncated_or_not_an_image(format: str) -> None:
+    data = image_file(format, (64, 48))
 
     for end in range(len(data) - 1):
         with pytest.raises(ImageError) as caught:
@@ -54,8 +54,8 @@ def test_an_image_that_was_cut_short_anywhere_is_truncated_or_none(format: str) 
 
 
 @pytest.mark.parametrize("format", ["PNG", "JPEG", "GIF"])
-def test_what_follows_the_end_of_an_image_is_none_of_our_business(format: str) -> None:
-    assert read_image_header(picture(format) + b"trailer" * 100).format == format
+def test_data_after_the_end_of_an_image_is_ignored(format: str) -> None:
+    assert read_image_header(image_file(format) + b"trailer" * 100).format == format
 
 
 @pytest.mark.parametrize(
@@ -63,19 +63,19 @@ def test_what_follows_the_end_of_an_image_is_none_of_our_business(format: str) -
     [
         (b"", "the file is empty"),
         (b"<html>", "unsupported image format: send PNG, JPEG, WebP or GIF"),
-        (picture("BMP"), "unsupported image format"),
-        (picture("TIFF"), "unsupported image format"),
-        (animated("GIF"), "animated GIF"),
-        (animated("PNG"), "animated PNG"),
-        (animated("WEBP"), "animated WebP"),
-        (picture("JPEG", mode="CMYK"), "JPEG with 4 color components (CMYK has 4): save it as RGB"),
+        (image_file("BMP"), "unsupported image format"),
+        (image_file("TIFF"), "unsupported image format"),
+        (animated_file("GIF"), "animated GIF"),
+        (animated_file("PNG"), "animated PNG"),
+        (animated_file("WEBP"), "animated WebP"),
+        (image_file("JPEG", mode="CMYK"), "JPEG with 4 color components (CMYK has 4): save it as RGB"),
         (b"RIFF\x04\0\0\0WAVE" + bytes(20), "the RIFF file is not a WebP"),
         (b"\x89PNG\r\n\x1a\n" + bytes(100), "the PNG does not begin with its size"),
         (b"\xff\xd8\xff\xe0\x00\x02" + bytes(100), "invalid data in place of a segment"),
         (b"GIF89a" + bytes(100), "invalid data in place of a block"),
     ],
 )
-def test_what_is_wrong_with_an_image_is_told(data: bytes, message: str) -> None:
+def test_an_invalid_image_is_an_error_with_its_reason(data: bytes, message: str) -> None:
     with pytest.raises(ImageError) as caught:
         read_image_header(data)
 
@@ -85,14 +85,14 @@ def test_what_is_wrong_with_an_image_is_told(data: bytes, message: str) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        claims(20_000, 20_000)[:33] + (b"\0\0\0\0tEXt\0\0\0\0" * 1_000_000),
+        png_of_size(20_000, 20_000)[:33] + (b"\0\0\0\0tEXt\0\0\0\0" * 1_000_000),
         b"\xff\xd8" + b"\xff\xe1\x00\x02" * 3_000_000,
         b"\xff\xd8" + b"\xff" * 12_000_000,
         b"GIF89a" + bytes(7) + b"\x21\xfe\x00" * 4_000_000,
         b"GIF89a" + bytes(7) + b"\x21\xfe" + b"\x01x" * 6_000_000,
     ],
 )
-def test_an_image_of_millions_of_parts_is_given_up_soon(data: bytes) -> None:
+def test_an_image_with_millions_of_blocks_is_rejected_quickly(data: bytes) -> None:
     before = time.thread_time()
 
     with pytest.raises(ImageError):
@@ -101,39 +101,39 @@ def test_an_image_of_millions_of_parts_is_given_up_soon(data: bytes) -> None:
     assert time.thread_time() - before < 0.2
 
 
-class Looked(bytes):
-    """Counts how often somebody looks at one of its bytes."""
+class CountedBytes(bytes):
+    """Counts accesses to single bytes."""
 
-    looks = 0
+    accesses = 0
 
     def __getitem__(self, key: Any) -> Any:
-        self.looks += 1
+        self.accesses += 1
         return super().__getitem__(key)
 
 
 @pytest.mark.parametrize("kilobytes", [10, 400, 12_000])
-def test_a_gif_has_as_many_blocks_as_its_size_allows_for(kilobytes: int) -> None:
-    data = Looked(b"GIF89a" + bytes(7) + b"\x21\xfe" + b"\x01x" * kilobytes * 500)
+def test_the_number_of_blocks_of_a_gif_is_limited_by_its_size(kilobytes: int) -> None:
+    data = CountedBytes(b"GIF89a" + bytes(7) + b"\x21\xfe" + b"\x01x" * kilobytes * 500)
 
     with pytest.raises(ImageError, match="blocks in"):
         read_image_header(data)
 
-    assert data.looks <= max_blocks(len(data)) + 10 < kilobytes * 20 + 1100
+    assert data.accesses <= max_blocks(len(data)) + 10 < kilobytes * 20 + 1100
 
 
-def test_a_large_gif_is_within_its_blocks() -> None:
+def test_a_large_gif_is_within_the_limit_of_blocks() -> None:
     noise = Image.frombytes("L", (1500, 1500), Random(1).randbytes(1500 * 1500))
     buffer = BytesIO()
     noise.save(buffer, "GIF")
-    data = Looked(buffer.getvalue())
+    data = CountedBytes(buffer.getvalue())
 
     assert read_image_header(data) == ("GIF", 1500, 1500)
-    assert data.looks < max_blocks(len(data)) / 3
+    assert data.accesses < max_blocks(len(data)) / 3
 
 
-def test_garbage_is_no_image_and_nothing_else() -> None:
+def test_random_bytes_are_never_an_unexpected_error() -> None:
     random = Random(20261121)
-    images = [picture(format, (32, 32)) for format in FORMATS]
+    images = [image_file(format, (32, 32)) for format in FORMATS]
 
     for _ in range(2000):
         data = bytearray(random.choice(images))

@@ -1,4 +1,4 @@
-"""Whatever is sent, the answer is a 4xx in OpenAI's shape, and the next request is served."""
+"""The gateway rejects malformed requests with a 4xx in OpenAI's format, and serves the next request."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from httpx2 import URL
 
 from cornserve.limits import MIB, Limits
 from tests.unit.gateway.conftest import Deploy
-from tests.unit.gateway.malformed import BROKEN_HTTP, Malformed, malformed
-from tests.unit.gateway.raw_http import raw
+from tests.unit.gateway.malformed_requests import BROKEN_HTTP, MalformedRequest, malformed_requests
+from tests.unit.gateway.raw_http import raw_connection
 from tests.unit.gateway.sources import CHAT, ECHO
 
 COUNT = 1000
@@ -31,15 +31,15 @@ async def apps(deploy: Deploy) -> None:
     await deploy(CHAT)
 
 
-async def test_a_thousand_malformed_requests_are_refused(
+async def test_a_thousand_malformed_requests_are_rejected(
     gateway: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
-    requests = malformed(seed=20261121, count=COUNT)
+    requests = malformed_requests(seed=20261121, count=COUNT)
     before = psutil.Process().memory_info().rss
 
     async def send_some() -> list[str]:
-        return [wrong for request in requests if (wrong := await _wrong(gateway, request))]
+        return [wrong for request in requests if (wrong := await _unexpected_response(gateway, request))]
 
     found = await asyncio.gather(*(send_some() for _ in range(AT_ONCE)))
 
@@ -51,8 +51,8 @@ async def test_a_thousand_malformed_requests_are_refused(
     assert psutil.Process().memory_info().rss - before < 100 * MIB
 
 
-async def _wrong(gateway: httpx.AsyncClient, request: Malformed) -> str | None:
-    """What is wrong with the answer."""
+async def _unexpected_response(gateway: httpx.AsyncClient, request: MalformedRequest) -> str | None:
+    """Returns a description of the response if it is not the expected error."""
     headers = {b"content-type": request.content_type.encode()}
     url = URL(str(gateway.base_url).rstrip("/")).copy_with(raw_path=request.path.encode())
     response = await gateway.request(request.method, url, content=request.body, headers=headers)
@@ -64,11 +64,11 @@ async def _wrong(gateway: httpx.AsyncClient, request: Malformed) -> str | None:
 
 
 @pytest.mark.parametrize("data", BROKEN_HTTP)
-async def test_what_is_no_http_is_refused(gateway: httpx.AsyncClient, data: bytes) -> None:
-    async with raw(gateway) as connection:
+async def test_invalid_http_is_rejected(gateway: httpx.AsyncClient, data: bytes) -> None:
+    async with raw_connection(gateway) as connection:
         await connection.send(data)
 
-        answer = await connection.answer()
+        answer = await connection.read_response()
 
     assert 400 <= answer.status < 500
     assert answer.message

@@ -1,4 +1,4 @@
-"""Requests that are wrong in every way that a seed leads to."""
+"""Generates malformed requests from a seed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from tests.unit.gateway.pictures import data_url, picture
+from tests.unit.gateway.image_files import data_url, image_file
 
 CHAT = "/v1/chat/completions"
 INVOKE = "/v1/apps/echo/invoke"
@@ -60,7 +60,7 @@ BASE64 = [
     "http://xn--a/",
     "http://a.xn--/",
 ]
-NO_JSON = [
+INVALID_JSON = [
     b"",
     b" ",
     b"{",
@@ -117,7 +117,7 @@ BROKEN_HTTP = [
 
 
 @dataclass(frozen=True, slots=True)
-class Malformed:
+class MalformedRequest:
     kind: str
     method: str
     path: str
@@ -128,13 +128,13 @@ class Malformed:
         return f"{self.kind}: {self.method} {self.path[:80]!r} {self.content_type!r} {self.body[:200]!r}"
 
 
-def malformed(seed: int, count: int) -> Iterator[Malformed]:
+def malformed_requests(seed: int, count: int) -> Iterator[MalformedRequest]:
     random = Random(seed)
     for _ in range(count):
         yield random.choice(_KINDS)(random)
 
 
-def _wrong_field(random: Random) -> Malformed:
+def _wrong_field(random: Random) -> MalformedRequest:
     body: dict[str, Any] = {"model": "parrot", "messages": [{"role": "user", "content": "x"}]}
     match random.randrange(4):
         case 0:
@@ -146,15 +146,15 @@ def _wrong_field(random: Random) -> Malformed:
             body[random.choice(["stream_options", "stop", "max_tokens"])] = random.choice([{"a": {}}, -1, [[]], 1.5])
         case 3:
             body[random.choice(["bananas", "\x00", "💥", "x" * 9000, "", "__class__"])] = random.choice(WRONG_VALUES)
-    return Malformed("wrong field", "POST", CHAT, _dump(body))
+    return MalformedRequest("wrong field", "POST", CHAT, _dump(body))
 
 
-def _unknown_model(random: Random) -> Malformed:
+def _unknown_model(random: Random) -> MalformedRequest:
     body = {"model": random.choice(NAMES) + "?", "messages": [{"role": "user", "content": "x"}]}
-    return Malformed("unknown model", "POST", CHAT, _dump(body))
+    return MalformedRequest("unknown model", "POST", CHAT, _dump(body))
 
 
-def _bad_media(random: Random) -> Malformed:
+def _bad_media(random: Random) -> MalformedRequest:
     url = random.choice(BASE64)
     part = random.choice(
         [
@@ -166,70 +166,70 @@ def _bad_media(random: Random) -> Malformed:
             {"type": "video_url", "video_url": url},
         ]
     )
-    return Malformed(
+    return MalformedRequest(
         "bad media", "POST", CHAT, _dump({"model": "parrot", "messages": [{"role": "user", "content": [part]}]})
     )
 
 
 def _damaged(random: Random) -> str:
-    """An image that has lost its end, in base64 that is whole."""
+    """Returns a truncated image as valid base64."""
     format = random.choice(["png", "jpeg", "gif", "webp"])
-    content = picture(format.upper(), (random.randrange(4, 64), random.randrange(4, 64)))
+    content = image_file(format.upper(), (random.randrange(4, 64), random.randrange(4, 64)))
     return data_url(content[: random.randrange(len(content) - 1)], f"image/{format}")
 
 
-def _no_json(random: Random) -> Malformed:
-    return Malformed(
-        "no JSON", *random.choice([("POST", CHAT), ("POST", INVOKE), ("PUT", DEPLOY)]), random.choice(NO_JSON)
+def _invalid_json(random: Random) -> MalformedRequest:
+    return MalformedRequest(
+        "invalid JSON", *random.choice([("POST", CHAT), ("POST", INVOKE), ("PUT", DEPLOY)]), random.choice(INVALID_JSON)
     )
 
 
-def _cut_short(random: Random) -> Malformed:
+def _cut_short(random: Random) -> MalformedRequest:
     body = _dump({"model": "parrot", "messages": [{"role": "user", "content": "x"}]})
-    return Malformed("cut short", "POST", CHAT, body[: random.randrange(len(body))])
+    return MalformedRequest("cut short", "POST", CHAT, body[: random.randrange(len(body))])
 
 
-def _bit_flipped(random: Random) -> Malformed:
+def _bit_flipped(random: Random) -> MalformedRequest:
     body = bytearray(_dump({"source": "app = 1", "replicas": random.choice(WRONG_VALUES)}))
     body[random.randrange(len(body))] ^= 1 << random.randrange(8)
-    return Malformed("bit flipped", "PUT", DEPLOY, bytes(body))
+    return MalformedRequest("bit flipped", "PUT", DEPLOY, bytes(body))
 
 
-def _wrong_type(random: Random) -> Malformed:
-    return Malformed("wrong type", "POST", random.choice([CHAT, INVOKE]), b'{"text": "x"}', random.choice(TYPES))
+def _wrong_type(random: Random) -> MalformedRequest:
+    return MalformedRequest("wrong type", "POST", random.choice([CHAT, INVOKE]), b'{"text": "x"}', random.choice(TYPES))
 
 
-def _wrong_method(random: Random) -> Malformed:
+def _wrong_method(random: Random) -> MalformedRequest:
     path = random.choice([CHAT, INVOKE, "/healthz", "/metrics", "/v1/models"])
-    return Malformed("wrong method", random.choice(["DELETE", "PATCH", "PUT", "BREW", "TRACE"]), path)
+    return MalformedRequest("wrong method", random.choice(["DELETE", "PATCH", "PUT", "BREW", "TRACE"]), path)
 
 
-def _wrong_path(random: Random) -> Malformed:
+def _wrong_path(random: Random) -> MalformedRequest:
     path = random.choice(
         ["/v1/models/", "/v1/apps/{}/invoke", "/admin/v1/apps/{}", "/{}", "/v1/{}", "/admin/v1/apps/{}/logs"]
     )
     path = path.format(random.choice(NAMES)) if "{}" in path else path + random.choice(NAMES)
-    return Malformed("wrong path", "POST" if "invoke" in path else "GET", path, b"{}")
+    return MalformedRequest("wrong path", "POST" if "invoke" in path else "GET", path, b"{}")
 
 
-def _wrong_query(random: Random) -> Malformed:
+def _wrong_query(random: Random) -> MalformedRequest:
     value = random.choice(["x", "-1", "9" * 5000, "1e9", "%00", "%ED%A0%80", "", "nan"])
-    return Malformed("wrong query", "GET", f"/admin/v1/apps/echo/logs?lines={value}")
+    return MalformedRequest("wrong query", "GET", f"/admin/v1/apps/echo/logs?lines={value}")
 
 
-def _very_large(random: Random) -> Malformed:
+def _very_large(random: Random) -> MalformedRequest:
     fill = random.choice([b" ", b"[", b"1,", b'"', b"\xff", b"{}"])
-    return Malformed("very large", "POST", random.choice([CHAT, INVOKE]), fill * (1_200_000 // len(fill)))
+    return MalformedRequest("very large", "POST", random.choice([CHAT, INVOKE]), fill * (1_200_000 // len(fill)))
 
 
-_KINDS: list[Callable[[Random], Malformed]] = [
+_KINDS: list[Callable[[Random], MalformedRequest]] = [
     _wrong_field,
     _wrong_field,
     _wrong_field,
     _unknown_model,
     _bad_media,
-    _no_json,
-    _no_json,
+    _invalid_json,
+    _invalid_json,
     _cut_short,
     _bit_flipped,
     _wrong_type,

@@ -1,4 +1,4 @@
-"""Images, made as users make them."""
+"""Image files for tests."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Any
 from PIL import Image
 
 
-def picture(format: str = "PNG", size: tuple[int, int] = (8, 6), mode: str = "RGB", **options: Any) -> bytes:
+def image_file(format: str = "PNG", size: tuple[int, int] = (8, 6), mode: str = "RGB", **options: Any) -> bytes:
     buffer = BytesIO()
     image = Image.linear_gradient("L").resize(size).convert(mode)
     image.save(buffer, format, **options)
     return buffer.getvalue()
 
 
-def animated(format: str) -> bytes:
-    others = [Image.new("RGB", (8, 6), colour) for colour in ("red", "green", "blue")]
-    return picture(format, save_all=True, append_images=others)
+def animated_file(format: str) -> bytes:
+    frames = [Image.new("RGB", (8, 6), color) for color in ("red", "green", "blue")]
+    return image_file(format, save_all=True, append_images=frames)
 
 
-def claims(width: int, height: int) -> bytes:
-    """A PNG of few bytes that says it has this size: what it has of pixels would unfold to no more than zeros."""
+def png_of_size(width: int, height: int) -> bytes:
+    """Returns a small PNG file whose header specifies this size. Its pixel data consists of zeros."""
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     pixels = zlib.compress(bytes(100_000), 9)
     chunks = [(b"IHDR", header), (b"IDAT", pixels), (b"IEND", b"")]

@@ -1,4 +1,4 @@
-"""Keys, where there are some; where there are none, only this machine."""
+"""Requests need a key if the gateway has keys; otherwise, it accepts only local requests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from cornserve.access import Access
 from tests.unit.gateway.conftest import Deploy
-from tests.unit.gateway.raw_http import post, raw
+from tests.unit.gateway.raw_http import post, raw_connection
 from tests.unit.gateway.sources import ECHO
 
 KEY, OTHER, TOKEN = "k" * 16, "o" * 16, "t" * 32
@@ -24,20 +24,20 @@ class TestWithKeys:
 
     @pytest.mark.parametrize("path", ["/v1/models", "/metrics", "/openapi.json", "/v1/nothing", "/", "//admin/v1/apps"])
     async def test_everything_needs_a_key(self, gateway: httpx.AsyncClient, path: str) -> None:
-        refused = await gateway.get(path)
+        rejected = await gateway.get(path)
 
-        assert refused.status_code == 401
-        assert refused.headers["www-authenticate"] == "Bearer"
-        assert refused.json()["error"]["code"] == "invalid_api_key"
+        assert rejected.status_code == 401
+        assert rejected.headers["www-authenticate"] == "Bearer"
+        assert rejected.json()["error"]["code"] == "invalid_api_key"
         for key in (KEY, OTHER, TOKEN):
             assert (await gateway.get(path, headers=bearer(key))).status_code in (200, 404)
 
     @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
-    async def test_probes_need_none(self, gateway: httpx.AsyncClient, path: str) -> None:
+    async def test_probes_need_no_key(self, gateway: httpx.AsyncClient, path: str) -> None:
         assert (await gateway.get(path)).status_code == 200
 
     @pytest.mark.parametrize("path", ["/admin/v1/apps", "/admin/v1/nothing", "/%61dmin/v1/apps"])
-    async def test_administration_needs_the_token(self, gateway: httpx.AsyncClient, path: str) -> None:
+    async def test_administration_needs_the_admin_token(self, gateway: httpx.AsyncClient, path: str) -> None:
         assert (await gateway.get(path)).status_code == 401
         assert (await gateway.get(path, headers=bearer("x" * 16))).status_code == 401
         assert (await gateway.get(path, headers=bearer(TOKEN))).status_code in (200, 404)
@@ -48,21 +48,23 @@ class TestWithKeys:
     @pytest.mark.parametrize(
         "value", ["", "Bearer", f"Basic {KEY}", KEY, "Bearer " + KEY[1:], f"Bearer {KEY}, x", "Bearer \xff"]
     )
-    async def test_what_is_no_known_key_is_refused(self, gateway: httpx.AsyncClient, value: str) -> None:
+    async def test_an_unknown_or_malformed_key_is_rejected(self, gateway: httpx.AsyncClient, value: str) -> None:
         response = await gateway.get("/v1/models", headers={b"authorization": value.encode("latin-1")})
 
         assert response.status_code == 401
 
-    async def test_the_scheme_may_be_written_in_any_case(self, gateway: httpx.AsyncClient) -> None:
+    async def test_the_authorization_scheme_is_case_insensitive(self, gateway: httpx.AsyncClient) -> None:
         assert (await gateway.get("/v1/models", headers={"authorization": f"bearer {KEY}"})).status_code == 200
 
-    async def test_a_request_without_a_key_is_refused_before_its_body_is_read(self, gateway: httpx.AsyncClient) -> None:
-        async with raw(gateway) as connection:
+    async def test_a_request_without_a_key_is_rejected_before_its_body_is_read(
+        self, gateway: httpx.AsyncClient
+    ) -> None:
+        async with raw_connection(gateway) as connection:
             await connection.send(post("/v1/chat/completions", "Content-Length: 10", "Expect: 100-continue"))
 
-            assert (await connection.answer()).status == 401
+            assert (await connection.read_response()).status == 401
 
-    async def test_clients_elsewhere_may_use_any_name(self, gateway: httpx.AsyncClient) -> None:
+    async def test_a_key_allows_any_host_name(self, gateway: httpx.AsyncClient) -> None:
         headers = bearer(KEY) | {"host": "cornserve.example", "origin": "https://example.com"}
 
         assert (await gateway.get("/v1/models", headers=headers)).status_code == 200
@@ -73,7 +75,7 @@ class TestWithATokenOnly:
     def access(self) -> Access:
         return Access(admin_token=TOKEN)
 
-    async def test_only_administration_needs_it(self, gateway: httpx.AsyncClient, deploy: Deploy) -> None:
+    async def test_only_administration_needs_the_token(self, gateway: httpx.AsyncClient, deploy: Deploy) -> None:
         await deploy(ECHO)
 
         assert (await gateway.get("/v1/models")).status_code == 200
@@ -82,7 +84,7 @@ class TestWithATokenOnly:
 
 
 @pytest.mark.parametrize("host", ["localhost:8000", "127.0.0.1", "127.9.9.9:1", "[::1]:8000", "LOCALHOST"])
-async def test_without_keys_this_machine_is_answered(gateway: httpx.AsyncClient, host: str) -> None:
+async def test_without_keys_local_requests_are_accepted(gateway: httpx.AsyncClient, host: str) -> None:
     headers = {"host": host, "origin": f"http://{host}"}
 
     assert (await gateway.get("/v1/models", headers=headers)).status_code == 200
@@ -101,7 +103,9 @@ async def test_without_keys_this_machine_is_answered(gateway: httpx.AsyncClient,
         {"origin": "http://127.0.0.1@page.example"},
     ],
 )
-async def test_without_keys_web_pages_are_not_answered(gateway: httpx.AsyncClient, headers: dict[str, str]) -> None:
+async def test_without_keys_foreign_hosts_and_web_pages_are_rejected(
+    gateway: httpx.AsyncClient, headers: dict[str, str]
+) -> None:
     response = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO}, headers=headers)
 
     assert response.status_code == 403
