@@ -32,8 +32,8 @@ class HeartbeatConnection(MessageConnection[Sent, Received]):
         self._apply = apply
         self._heartbeat = heartbeat
 
-    async def is_silent(self, interval_seconds: float, heartbeats: int) -> bool:
-        """Sends heartbeats. Returns True when `heartbeats` intervals have passed in silence, False when closed.
+    async def exchange_heartbeats(self, interval_seconds: float, heartbeats: int) -> bool:
+        """Returns True after `heartbeats` intervals without a message of the other end, and False when closed.
 
         It counts intervals, not time, so that a process that was stopped itself does not blame the other.
         """

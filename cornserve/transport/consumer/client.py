@@ -91,10 +91,14 @@ class ProducerConnection:
 
     async def _run(self) -> None:
         reason = "this process ends"
+        heartbeats = max(2, round(PRODUCER_TIMEOUT_SECONDS / self._heartbeat_seconds))
         try:
             async with asyncio.timeout(PRODUCER_TIMEOUT_SECONDS):
                 await self._connection.connect(self.endpoint)
-            reason = await self._wait_closed_or_silent()
+            if await self._connection.exchange_heartbeats(self._heartbeat_seconds, heartbeats):
+                reason = f"its process hangs: it was silent for {heartbeats * self._heartbeat_seconds:g} s"
+            else:
+                reason = f"the connection to its process has closed: {await self._connection.wait_closed()}"
         except TimeoutError:
             reason = f"no connection to its process within {PRODUCER_TIMEOUT_SECONDS:g} s"
         except OSError as error:
@@ -104,9 +108,3 @@ class ProducerConnection:
             self._on_closed(self)
             self.session.lose_all(reason)
             await self._connection.wait_closed()
-
-    async def _wait_closed_or_silent(self) -> str:
-        heartbeats = max(2, round(PRODUCER_TIMEOUT_SECONDS / self._heartbeat_seconds))
-        if await self._connection.is_silent(self._heartbeat_seconds, heartbeats):
-            return f"its process hangs: it was silent for {heartbeats * self._heartbeat_seconds:g} s"
-        return f"the connection to its process has closed: {await self._connection.wait_closed()}"

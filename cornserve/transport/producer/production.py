@@ -104,7 +104,7 @@ class Production:
         self._slots.remove(slot)
         block = slot.block
         self._store.seal(block)
-        slot.close()
+        slot.drop_buffer()
         tensor = self._publish(slot.output, block, dtype, shape, metadata, is_last=not slot.is_chunk)
         if key is not None and block.region is self._admission.common:  # the reserve has to become free soon
             self._cache.add(key, tensor)
@@ -113,7 +113,7 @@ class Production:
         if slot not in self._slots:
             return
         self._slots.remove(slot)
-        slot.close()
+        slot.drop_buffer()
         if not slot.is_chunk:
             self._charged.remove(slot.block)
             self._admission.uncharge(self._quota, slot.block)
@@ -149,7 +149,7 @@ class Production:
         self._registry.end(self._id)
         self._quota.recall_callbacks.discard(self._recall)
         for slot in self._slots:
-            slot.close()
+            slot.drop_buffer()
             self._store.release(slot.block)
         self._slots.clear()
         self._uncharge_all()
@@ -215,8 +215,7 @@ class Slot:
         """Frees the space without publishing. Does nothing if the slot is published or discarded."""
         self._production._discard_slot(self)
 
-    def close(self) -> None:
-        """Drops the buffer."""
+    def drop_buffer(self) -> None:
         self._buffer = None
 
 

@@ -90,7 +90,7 @@ class ProducerServer:
 
     async def _serve(self, connection: _ConsumerConnection, session: ConsumerSession) -> None:
         try:
-            if await connection.is_silent(self._lease_seconds / HEARTBEATS_PER_LEASE, HEARTBEATS_PER_LEASE):
+            if await connection.exchange_heartbeats(self._lease_seconds / HEARTBEATS_PER_LEASE, HEARTBEATS_PER_LEASE):
                 self._metrics.expired_leases += 1
                 log.warning("a consumer was silent for %g s: its leases have expired", self._lease_seconds)
         finally:
