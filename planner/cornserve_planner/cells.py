@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import takewhile
 
-from cornserve_planner.errors import InfeasibleError, InvalidInputError
+from cornserve_planner.errors import InfeasibleError, InvalidInputError, require_non_negative
 from cornserve_planner.plan import Plan
 from cornserve_planner.problem import PlanningProblem
 from cornserve_planner.solve.budget import Budget
@@ -36,8 +35,7 @@ class Cell:
     def __post_init__(self) -> None:
         if self.gpus < 1 or self.gpus & (self.gpus - 1):
             raise InvalidInputError("cell.gpus", f"must be a power of two, not {self.gpus}")
-        if not (math.isfinite(self.rate) and self.rate >= 0):
-            raise InvalidInputError(f"cell of {self.gpus} GPUs", f"the rate must be at least 0, not {self.rate}")
+        require_non_negative("cell.rate", self.rate)
 
 
 def solve_cells(

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.errors import InvalidInputError, require_non_negative, require_positive
 from cornserve_planner.graph import DeploymentOption, ExecutorGraph, PathStep, RequestType
 from cornserve_planner.problem import SHARES_TOLERANCE
 
@@ -250,20 +250,17 @@ class _Fit:
                 raise InvalidInputError(where, "is not an option on any path")
             if name in self.measured:
                 raise InvalidInputError(where, "is assumed, but the option was measured")
-            if not (math.isfinite(factor) and factor > 0):
-                raise InvalidInputError(where, f"must be a number above 0, not {factor}")
+            require_positive(where, factor)
 
 
 def _check(measurement: ThroughputMeasurement, graph: ExecutorGraph, types: Mapping[str, RequestType]) -> None:
     where = f"measurements of {measurement.option}"
     if measurement.option not in graph.option:
         raise InvalidInputError(where, "is not an option of the model")
-    if not (math.isfinite(measurement.rate) and measurement.rate > 0):
-        raise InvalidInputError(f"{where}.rate", f"must be a number above 0, not {measurement.rate}")
+    require_positive(f"{where}.rate", measurement.rate)
     for name, share in measurement.mix.items():
         if name not in types:
             raise InvalidInputError(f"{where}.mix", f"{name!r} is not a request type")
-        if not (math.isfinite(share) and share >= 0):
-            raise InvalidInputError(f"{where}.mix.{name}", f"must be a number of at least 0, not {share}")
+        require_non_negative(f"{where}.mix.{name}", share)
     if abs((total := math.fsum(measurement.mix.values())) - 1) > SHARES_TOLERANCE:
         raise InvalidInputError(f"{where}.mix", f"the shares add up to {total:.6g}, not to 1")

@@ -6,10 +6,9 @@ programs in `solve` find the optimal counts for any model; these formulas give a
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.errors import require_non_negative, require_positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +22,7 @@ class RequestLatency:
 
     def __post_init__(self) -> None:
         for name in ("vision", "transfer", "prefill", "decode"):
-            _require(name, getattr(self, name), least=0)
+            require_non_negative(name, getattr(self, name))
 
     @property
     def total(self) -> float:
@@ -37,14 +36,14 @@ class RequestLatency:
     @property
     def vision_to_language(self) -> float:
         """ρ: encoding time divided by language time."""
-        _require("language", self.language)
+        require_positive("language", self.language)
         return self.vision / self.language
 
 
 def throughput(encoders: int, vision_seconds: float, language_models: int, language_seconds: float) -> float:
     """Returns requests per second: the rate of the slower pool [H Eq. 6]."""
-    _require("vision_seconds", vision_seconds)
-    _require("language_seconds", language_seconds)
+    require_positive("vision_seconds", vision_seconds)
+    require_positive("language_seconds", language_seconds)
     return min(encoders / vision_seconds, language_models / language_seconds)
 
 
@@ -55,18 +54,11 @@ def cost_ratio(vision_to_language: float, price_ratio: float) -> float:
         vision_to_language: ρ, seconds of encoding per second of language.
         price_ratio: γ, the price of the encoders' GPU divided by that of the language models' GPU.
     """
-    _require("vision_to_language", vision_to_language, least=0)
-    _require("price_ratio", price_ratio)
+    require_non_negative("vision_to_language", vision_to_language)
+    require_positive("price_ratio", price_ratio)
     return (vision_to_language * price_ratio + 1) / (vision_to_language + 1)
 
 
 def cost_saving(vision_to_language: float, price_ratio: float) -> float:
     """Returns the saved fraction ρ (1 - γ) / (ρ + 1) [H Eq. 8]. Negative if the encoders' GPU costs more."""
     return 1 - cost_ratio(vision_to_language, price_ratio)
-
-
-def _require(name: str, value: float, least: float | None = None) -> None:
-    if not math.isfinite(value) or value < 0 or (value == 0 and least is None):
-        raise InvalidInputError(
-            name, f"must be a number {'above 0' if least is None else 'of at least 0'}, not {value}"
-        )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 
 class PlannerError(Exception):
     """Base class of the planner's errors."""
@@ -41,3 +43,15 @@ class InfeasibleError(PlannerError):
 
 class NoPlanFoundError(PlannerError):
     """The solver reached its time limit before it found a plan. A plan may exist."""
+
+
+def require_positive(where: str, value: float) -> None:
+    """Raises `InvalidInputError` unless `value` is finite and greater than 0."""
+    if not (math.isfinite(value) and value > 0):
+        raise InvalidInputError(where, f"must be a finite number greater than 0, not {value}")
+
+
+def require_non_negative(where: str, value: float) -> None:
+    """Raises `InvalidInputError` unless `value` is finite and at least 0."""
+    if not (math.isfinite(value) and value >= 0):
+        raise InvalidInputError(where, f"must be a finite number of at least 0, not {value}")

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from cornserve_planner.cells import Cell, efficient_cells
-from cornserve_planner.errors import InfeasibleError, InvalidInputError
+from cornserve_planner.errors import InfeasibleError, InvalidInputError, require_non_negative
 
 RATE_TOLERANCE = Fraction(1, 10**9)
 """Relative tolerance of a mixture's rate, for rounding errors in targets such as 0.1 + 0.2."""
@@ -38,8 +38,7 @@ def fewest_gpus(cells: Iterable[Cell], rate: float) -> Mixture:
 
     Raises `InfeasibleError` if all cells have rate 0.
     """
-    if not (math.isfinite(rate) and rate >= 0):
-        raise InvalidInputError("rate", f"must be a number of at least 0, not {rate}")
+    require_non_negative("rate", rate)
     usable = efficient_cells(cells)
     if rate and not usable:
         raise InfeasibleError("cells", f"all cells have rate 0, but {rate:g} requests/s are requested")

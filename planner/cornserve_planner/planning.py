@@ -10,7 +10,7 @@ from typing import Any
 
 from cornserve_planner.cells import Cell, efficient_cells, solve_cells
 from cornserve_planner.deployment_plan import DeploymentPlan
-from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.errors import InvalidInputError, require_positive
 from cornserve_planner.explanation import PlanExplanation, explain_plan
 from cornserve_planner.inputs import PlanInputs, load_inputs
 from cornserve_planner.mixture import fewest_gpus, most_requests
@@ -97,8 +97,8 @@ def make_plan(request: PlanRequest, progress: ProgressCallback = lambda done, to
 
     Raises `InvalidInputError`, `InfeasibleError` or `NoPlanFoundError`.
     """
-    if request.rate is not None and not (math.isfinite(request.rate) and request.rate > 0):
-        raise InvalidInputError("--rate", f"must be a number above 0, not {request.rate:g}")
+    if request.rate is not None:
+        require_positive("--rate", request.rate)
     inputs = load_inputs(request.model, request.workload, request.profile, request.gpu_types, request.factors)
     solver = SolverSettings(SolverEngine(request.solver), request.time_limit)
     has_budget = request.gpus is not None or bool(request.gpus_of)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.errors import InvalidInputError, require_non_negative, require_positive
 from cornserve_planner.graph import DeploymentOption, ExecutorGraph, PathStep, RequestType
 
 SHARES_TOLERANCE = 1e-6
@@ -60,7 +60,7 @@ class PlanningProblem:
     def __post_init__(self) -> None:
         self._check_shares()
         self._check_gpus()
-        self._check_routes()
+        self._check_paths()
 
     @classmethod
     def from_graph(
@@ -144,8 +144,7 @@ class PlanningProblem:
         if not self.shares:
             raise InvalidInputError("types", "must not be empty")
         for name, share in self.shares.items():
-            if not (math.isfinite(share) and share >= 0):
-                raise InvalidInputError(f"types.{name}.share", f"must be a number of at least 0, not {share}")
+            require_non_negative(f"types.{name}.share", share)
         total = math.fsum(self.shares.values())
         if abs(total - 1) > SHARES_TOLERANCE:
             raise InvalidInputError("types", f"the shares add up to {total:.6g}, not to 1")
@@ -153,8 +152,8 @@ class PlanningProblem:
     def _check_gpus(self) -> None:
         for name, gpu in self.gpus.items():
             for what, value in (("memory", gpu.memory), ("price", gpu.price)):
-                if value is not None and not (math.isfinite(value) and value > 0):
-                    raise InvalidInputError(f"gpus.{name}.{what}", f"must be a number above 0, not {value}")
+                if value is not None:
+                    require_positive(f"gpus.{name}.{what}", value)
         for option in self.options:
             if self.gpus and option.gpu is not None and option.gpu not in self.gpus:
                 raise InvalidInputError(
@@ -163,18 +162,13 @@ class PlanningProblem:
         for name, needed in self.memory.items():
             if name not in self.option:
                 raise InvalidInputError(f"memory.{name}", "is not an option of the model")
-            if not (math.isfinite(needed) and needed >= 0):
-                raise InvalidInputError(f"memory.{name}", f"must be a number of at least 0, not {needed}")
+            require_non_negative(f"memory.{name}", needed)
 
-    def _check_routes(self) -> None:
+    def _check_paths(self) -> None:
         for path in self.paths:
             if path.type not in self.shares:
                 raise InvalidInputError(f"paths.{path.name}", f"{path.type!r} is not a request type of the workload")
             for name, seconds in path.seconds.items():
                 if name not in self.option:
                     raise InvalidInputError(f"paths.{path.name}", f"{name!r} is not an option of the model")
-                if not (math.isfinite(seconds) and seconds > 0):
-                    raise InvalidInputError(
-                        f"seconds of {name} for {path.type} on {path.name}",
-                        f"must be a number above 0, not {seconds}",
-                    )
+                require_positive(f"seconds of {name} for {path.type} on {path.name}", seconds)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.errors import require_non_negative, require_positive
 from cornserve_planner.profiles.architecture import DecoderShape
 
 BYTES = 2
@@ -22,14 +22,14 @@ def kv_cache_bytes(decoder: DecoderShape, context: int, bytes_per_value: float =
     Args:
         context: text and media tokens.
     """
-    _require("context", context)
+    require_positive("context", context)
     return decoder.kv_values_per_token * context * bytes_per_value
 
 
 def embedding_bytes(hidden: int, tokens: int, bytes_per_value: float = BYTES) -> float:
     """Returns D_emb: the embeddings of a medium, which an encoder sends to a language model [H §4.1]."""
-    _require("hidden", hidden)
-    _require("tokens", tokens)
+    require_positive("hidden", hidden)
+    require_positive("tokens", tokens)
     return hidden * tokens * bytes_per_value
 
 
@@ -40,7 +40,7 @@ def hidden_state_bytes(decoder: DecoderShape, tokens: int, states: int = 1, byte
         states: states per token: 1 for one layer, 2 for one layer and the token's embedding (as in Qwen2.5-Omni's
             talker).
     """
-    _require("tokens", tokens)
+    require_positive("tokens", tokens)
     return decoder.hidden * tokens * states * bytes_per_value
 
 
@@ -58,9 +58,8 @@ class TransferRatio:
     text_tokens: int = 0
 
     def __post_init__(self) -> None:
-        _require("vision_tokens", self.vision_tokens)
-        if self.text_tokens < 0:
-            raise InvalidInputError("text_tokens", f"must be at least 0, not {self.text_tokens}")
+        require_positive("vision_tokens", self.vision_tokens)
+        require_non_negative("text_tokens", self.text_tokens)
 
     @property
     def kv_bytes(self) -> float:
@@ -94,9 +93,8 @@ class NetworkLink:
     latency: float = 0.0
 
     def __post_init__(self) -> None:
-        _require("bandwidth", self.bandwidth)
-        if not (math.isfinite(self.latency) and self.latency >= 0):
-            raise InvalidInputError("latency", f"must be a number of at least 0 seconds, not {self.latency}")
+        require_positive("bandwidth", self.bandwidth)
+        require_non_negative("latency", self.latency)
 
     def seconds(self, size: float) -> float:
         return self.latency + size / self.bandwidth
@@ -130,17 +128,12 @@ def transfer_feasibility(
         size: bytes of one request.
         producer_seconds: seconds of the producer's time for the same request.
     """
-    _require("size", size)
-    _require("producer_seconds", producer_seconds)
-    _require("limit", limit)
+    require_positive("size", size)
+    require_positive("producer_seconds", producer_seconds)
+    require_positive("limit", limit)
     seconds = link.seconds(size)
     left = limit * producer_seconds - link.latency
     return TransferFeasibility(seconds, seconds / producer_seconds, limit, size / left if left > 0 else math.inf)
-
-
-def _require(name: str, value: float) -> None:
-    if not (math.isfinite(value) and value > 0):
-        raise InvalidInputError(name, f"must be a number above 0, not {value}")
 
 
 PCIE_4 = NetworkLink("PCIe 4.0 x16", 25e9)

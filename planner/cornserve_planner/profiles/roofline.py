@@ -10,11 +10,10 @@ possible and not the actual performance. `accuracy` measures the difference.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.errors import InvalidInputError, require_positive
 from cornserve_planner.profiles.architecture import DecoderShape, DiffusionTransformerShape, EncoderShape
 from cornserve_planner.profiles.gpus import Dtype, GpuDatasheet
 from cornserve_planner.profiles.sourced_value import SourcedValue
@@ -162,8 +161,7 @@ def decode_seconds(decoder: DecoderShape, prompt: float, output: float, machine:
 
 
 def predicted_rate(seconds: float, machine: GpuMachine, what: str) -> SourcedValue:
-    if not (math.isfinite(seconds) and seconds > 0):
-        raise InvalidInputError("seconds", f"must be a number above 0, not {seconds}")
+    require_positive("seconds", seconds)
     used = machine.efficiency
     source = f"roofline of {what} at {used.compute:.0%} of peak FLOP/s and {used.bandwidth:.0%} of peak bandwidth"
     return SourcedValue(value=1 / seconds, unit="requests/s", tag="predicted", source=source)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.errors import InvalidInputError, require_non_negative
 from cornserve_planner.problem import PlanningProblem
 
 ROUNDING_TOLERANCE = 1e-9
@@ -30,8 +30,8 @@ class Budget:
     def __post_init__(self) -> None:
         limits = {"gpus": self.gpus, "dollars": self.dollars, **{f"gpus.{name}": n for name, n in self.gpus_of.items()}}
         for where, limit in limits.items():
-            if limit is not None and not (math.isfinite(limit) and limit >= 0):
-                raise InvalidInputError(f"budget.{where}", f"must be a number of at least 0, not {limit}")
+            if limit is not None:
+                require_non_negative(f"budget.{where}", limit)
             if where != "dollars" and not (limit is None or type(limit) is int):
                 raise InvalidInputError(f"budget.{where}", f"must be a whole number, not {limit}")
 

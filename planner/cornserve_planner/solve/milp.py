@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cornserve_planner.errors import InfeasibleError, InvalidInputError, NoPlanFoundError
+from cornserve_planner.errors import InfeasibleError, InvalidInputError, NoPlanFoundError, require_positive
 from cornserve_planner.plan import Objective, PathRate, Plan
 from cornserve_planner.problem import PlanningProblem, RequestPath
 from cornserve_planner.solve.budget import Budget
@@ -90,8 +90,7 @@ def _min_cost(
     problem: PlanningProblem, objective: Objective, rate: float, budget: Budget, solver: SolverSettings
 ) -> Plan:
     require_paths(problem)
-    if not (math.isfinite(rate) and rate > 0):
-        raise InvalidInputError("rate", f"must be a number above 0, not {rate}")
+    require_positive("rate", rate)
     relaxed, program = MilpProgram(problem, budget, rate=rate, whole=False), MilpProgram(problem, budget, rate=rate)
     if solve_program(relaxed.minimize(objective), SolverSettings(), relaxed=True).feasible is False:
         raise _infeasible(problem, rate, budget)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.errors import InvalidInputError, require_non_negative
 from cornserve_planner.workload.interarrival import Rng
 from cornserve_planner.workload.request import WorkloadAudio, WorkloadImage, WorkloadRequest, WorkloadVideo
 
@@ -29,8 +29,7 @@ class LogNormal:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.mean) and self.mean >= 1):
             raise InvalidInputError("mean", f"must be at least 1, not {self.mean}")
-        if not (math.isfinite(self.cv) and self.cv >= 0):
-            raise InvalidInputError("cv", f"must be at least 0, not {self.cv}")
+        require_non_negative("cv", self.cv)
 
     def draw(self, rng: Rng) -> int:
         variance = math.log1p(self.cv**2)

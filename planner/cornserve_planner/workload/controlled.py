@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.errors import require_non_negative, require_positive
 from cornserve_planner.workload.interarrival import InterarrivalGaps, draw_arrivals
 from cornserve_planner.workload.rate_curve import RateCurve
 from cornserve_planner.workload.request import WorkloadImage, WorkloadRequest
@@ -22,8 +22,7 @@ class ControlledWorkload:
     image: WorkloadImage = field(default_factory=lambda: WorkloadImage(width=1920, height=1080))
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.images) and self.images >= 0):
-            raise InvalidInputError("images", f"must be at least 0, not {self.images}")
+        require_non_negative("images", self.images)
 
     def generate(
         self, rate: float | RateCurve, seconds: float, *, gaps: InterarrivalGaps | None = None, seed: int = 0
@@ -33,8 +32,7 @@ class ControlledWorkload:
             rate: requests per second. A curve is repeated after its end.
             gaps: distribution of inter-arrival times; None for a Poisson process.
         """
-        if not (math.isfinite(seconds) and seconds > 0):
-            raise InvalidInputError("seconds", f"must be a positive number, not {seconds}")
+        require_positive("seconds", seconds)
         rng = np.random.default_rng(seed)
         curve = RateCurve(seconds, (rate,)) if isinstance(rate, (int, float)) else rate
         steps = math.ceil(seconds / curve.step)

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.errors import InvalidInputError, require_positive
 from cornserve_planner.workload.rate_curve import RateCurve
 
 Family = Literal["poisson", "gamma", "weibull"]
@@ -36,8 +36,7 @@ class InterarrivalGaps:
     def __post_init__(self) -> None:
         if self.family not in get_args(Family):
             raise InvalidInputError("family", f"must be one of {', '.join(get_args(Family))}, not {self.family!r}")
-        if not (math.isfinite(self.cv) and self.cv > 0):
-            raise InvalidInputError("cv", f"must be positive, not {self.cv}")
+        require_positive("cv", self.cv)
         if self.family == "poisson" and self.cv != 1:
             raise InvalidInputError("cv", f"must be 1 for a Poisson process, not {self.cv}")
 

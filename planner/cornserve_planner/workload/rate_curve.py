@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.errors import InvalidInputError, require_non_negative, require_positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,13 +16,11 @@ class RateCurve:
     """Requests per second in each step."""
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.step) and self.step > 0):
-            raise InvalidInputError("step", f"must be a positive number of seconds, not {self.step}")
+        require_positive("step", self.step)
         if not self.rates:
             raise InvalidInputError("rates", "must not be empty")
         for index, rate in enumerate(self.rates):
-            if not (math.isfinite(rate) and rate >= 0):
-                raise InvalidInputError(f"rates[{index}]", f"must be a rate of at least 0 requests/s, not {rate}")
+            require_non_negative(f"rates[{index}]", rate)
 
     @property
     def seconds(self) -> float:
@@ -40,8 +38,7 @@ class RateCurve:
         """Returns the same shape with another mean rate."""
         if not self.mean:
             raise InvalidInputError("rates", "are all 0 and cannot be scaled")
-        if not (math.isfinite(mean) and mean >= 0):
-            raise InvalidInputError("mean", f"must be a rate of at least 0 requests/s, not {mean}")
+        require_non_negative("mean", mean)
         return RateCurve(self.step, tuple(rate * mean / self.mean for rate in self.rates))
 
     def between(self, start: float, end: float) -> RateCurve:
@@ -53,6 +50,5 @@ class RateCurve:
 
     def faster(self, factor: float) -> RateCurve:
         """Returns the same rates in less time, for example a day's variation in an hour."""
-        if not (math.isfinite(factor) and factor > 0):
-            raise InvalidInputError("factor", f"must be positive, not {factor}")
+        require_positive("factor", factor)
         return RateCurve(self.step / factor, self.rates)

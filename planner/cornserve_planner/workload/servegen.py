@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.errors import require_positive
 from cornserve_planner.workload.clients import ClientPool, ClientProfile, window_index
 from cornserve_planner.workload.interarrival import Rng, draw_arrivals
 from cornserve_planner.workload.rate_curve import RateCurve
@@ -25,8 +25,7 @@ def generate_requests(
             recorded rates.
         start: the second of the pool's day at which the workload starts.
     """
-    if not (math.isfinite(seconds) and seconds > 0):
-        raise InvalidInputError("seconds", f"must be a positive number, not {seconds}")
+    require_positive("seconds", seconds)
     wanted = RateCurve(pool.step_seconds, (rate,)) if isinstance(rate, (int, float)) else rate
     generators = np.random.default_rng(seed).spawn(len(pool.clients))
     found = [

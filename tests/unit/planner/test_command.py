@@ -197,8 +197,8 @@ def test_the_same_plan_gives_the_same_diagram(files: list[str], tmp_path: Path) 
             ["llava-1.5-7b", "--gpus-of", "RTX4090=2"],
             "error: --gpus-of: no option of llava-1.5-7b runs on 'RTX4090': its GPU types are A100-80GB, RTX-4090",
         ),
-        (["qwen-image", "--rate", "0"], "error: --rate: must be a number above 0, not 0"),
-        (["qwen-image", "--rate", "inf"], "error: --rate: must be a number above 0, not inf"),
+        (["qwen-image", "--rate", "0"], "error: --rate: must be a finite number greater than 0, not 0"),
+        (["qwen-image", "--rate", "inf"], "error: --rate: must be a finite number greater than 0, not inf"),
         (["qwen-image", "--gpus", "1", "--save", "a", "--plot", "./a"], "error: --save, --plot: both name a"),
         (["qwen2.5-omni-7b", "--gpus", "8", "--factor", "x=2"], "error: profile of qwen2.5-omni-7b: factors.x: "),
         (

@@ -123,11 +123,15 @@ def test_contradicting_mixes_are_rejected() -> None:
     ("measurements", "factors", "error"),
     [
         ([ThroughputMeasurement("X", 1.0, HALF)], {}, "measurements of X: is not an option of the model"),
-        ([ThroughputMeasurement("E", -1.0, HALF)], {}, r"measurements of E\.rate: must be a number above 0, not -1"),
+        (
+            [ThroughputMeasurement("E", -1.0, HALF)],
+            {},
+            r"measurements of E\.rate: must be a finite number greater than 0, not -1",
+        ),
         (
             [ThroughputMeasurement("E", math.nan, HALF)],
             {},
-            r"measurements of E\.rate: must be a number above 0, not nan",
+            r"measurements of E\.rate: must be a finite number greater than 0, not nan",
         ),
         (
             [ThroughputMeasurement("E", 1.0, {"text": 0.5})],
@@ -143,7 +147,7 @@ def test_contradicting_mixes_are_rejected() -> None:
         (
             [ThroughputMeasurement("E", 1.0, {"text": -1, "image": 2})],
             {},
-            r"E\.mix\.text: must be a number of at least 0, not -1",
+            r"E\.mix\.text: must be a finite number of at least 0, not -1",
         ),
         (
             [ThroughputMeasurement("E", 1.0, {"text": 1.0})],
@@ -152,7 +156,7 @@ def test_contradicting_mixes_are_rejected() -> None:
         ),
         ([ALONE[0]], {}, r"options\.L: was not measured"),
         (ALONE, {}, r"options\.EL: was not measured: measure it or give its factor"),
-        (ALONE, {"EL": 0.0}, r"factors\.EL: must be a number above 0, not 0"),
+        (ALONE, {"EL": 0.0}, r"factors\.EL: must be a finite number greater than 0, not 0"),
         (ALONE, {"X": 1.0}, r"factors\.X: is not an option on any path"),
         (ALONE, {"L": 1.0}, r"factors\.L: is assumed, but the option was measured"),
     ],

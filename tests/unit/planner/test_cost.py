@@ -74,11 +74,14 @@ def test_the_solver_finds_the_saving_of_the_closed_form() -> None:
 @pytest.mark.parametrize(
     ("make", "error"),
     [
-        (lambda: cost_ratio(-1, 0.5), "vision_to_language: must be a number of at least 0, not -1"),
-        (lambda: cost_ratio(1, 0), "price_ratio: must be a number above 0, not 0"),
-        (lambda: RequestLatency(1, float("inf"), 1, 1), "transfer: must be a number of at least 0, not inf"),
-        (lambda: RequestLatency(1, 0, 0, 0).vision_to_language, "language: must be a number above 0, not 0"),
-        (lambda: throughput(1, 0, 1, 1), "vision_seconds: must be a number above 0, not 0"),
+        (lambda: cost_ratio(-1, 0.5), "vision_to_language: must be a finite number of at least 0, not -1"),
+        (lambda: cost_ratio(1, 0), "price_ratio: must be a finite number greater than 0, not 0"),
+        (lambda: RequestLatency(1, float("inf"), 1, 1), "transfer: must be a finite number of at least 0, not inf"),
+        (
+            lambda: RequestLatency(1, 0, 0, 0).vision_to_language,
+            "language: must be a finite number greater than 0, not 0",
+        ),
+        (lambda: throughput(1, 0, 1, 1), "vision_seconds: must be a finite number greater than 0, not 0"),
     ],
 )
 def test_invalid_costs_are_rejected(make: object, error: str) -> None:

@@ -227,7 +227,7 @@ def test_a_search_without_time_can_find_no_plan() -> None:
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_rate_must_be_positive(rate: float) -> None:
-    with pytest.raises(InvalidInputError, match="rate: must be a number above 0"):
+    with pytest.raises(InvalidInputError, match="rate: must be a finite number greater than 0"):
         min_gpus(problem(), rate)
 
 
@@ -246,11 +246,11 @@ def test_a_saved_plan_can_be_read(tmp_path: File) -> None:
     ("shares", "seconds", "error"),
     [
         ({"text": 0.9}, 1.0, "types: the shares add up to 0.9, not to 1"),
-        ({"text": -0.1, "image": 1.1}, 1.0, r"types\.text\.share: must be a number of at least 0, not -0\.1"),
-        ({"text": float("nan")}, 1.0, r"types\.text\.share: must be a number of at least 0, not nan"),
+        ({"text": -0.1, "image": 1.1}, 1.0, r"types\.text\.share: must be a finite number of at least 0, not -0\.1"),
+        ({"text": float("nan")}, 1.0, r"types\.text\.share: must be a finite number of at least 0, not nan"),
         ({}, 1.0, "types: must not be empty"),
-        ({"text": 1.0}, -1.0, "seconds of L for text on L: must be a number above 0, not -1"),
-        ({"text": 1.0}, float("inf"), "seconds of L for text on L: must be a number above 0, not inf"),
+        ({"text": 1.0}, -1.0, "seconds of L for text on L: must be a finite number greater than 0, not -1"),
+        ({"text": 1.0}, float("inf"), "seconds of L for text on L: must be a finite number greater than 0, not inf"),
         ({"image": 1.0}, 1.0, "'text' is not a request type of the workload"),
     ],
 )

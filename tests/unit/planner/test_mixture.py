@@ -87,8 +87,8 @@ def test_a_rate_that_no_mixture_serves_is_infeasible() -> None:
     [
         (3, 1.0, "must be a power of two, not 3"),
         (0, 1.0, "must be a power of two, not 0"),
-        (2, -1.0, "the rate must be at least 0, not -1"),
-        (2, math.nan, "the rate must be at least 0, not nan"),
+        (2, -1.0, "cell.rate: must be a finite number of at least 0, not -1"),
+        (2, math.nan, "cell.rate: must be a finite number of at least 0, not nan"),
     ],
 )
 def test_an_invalid_cell_is_rejected(gpus: int, rate: float, error: str) -> None:
@@ -103,7 +103,7 @@ def test_two_cells_of_one_size_are_rejected() -> None:
 
 @pytest.mark.parametrize("rate", [-1.0, math.nan, math.inf])
 def test_an_invalid_target_is_rejected(rate: float) -> None:
-    with pytest.raises(InvalidInputError, match="rate: must be a number of at least 0"):
+    with pytest.raises(InvalidInputError, match="rate: must be a finite number of at least 0"):
         fewest_gpus(TWO, rate)
 
 

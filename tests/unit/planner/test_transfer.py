@@ -90,15 +90,21 @@ def test_a_link_with_too_long_a_latency_is_never_fast_enough() -> None:
 @pytest.mark.parametrize(
     ("make", "error"),
     [
-        (lambda: NetworkLink("l", -1), "bandwidth: must be a number above 0, not -1"),
+        (lambda: NetworkLink("l", -1), "bandwidth: must be a finite number greater than 0, not -1"),
         (
             lambda: NetworkLink("l", 1, latency=float("nan")),
-            "latency: must be a number of at least 0 seconds, not nan",
+            "latency: must be a finite number of at least 0, not nan",
         ),
-        (lambda: embedding_bytes(0, 5), "hidden: must be a number above 0, not 0"),
-        (lambda: TransferRatio(MODELS["llava-1.5-7b"].decoder(), 576, -1), "text_tokens: must be at least 0, not -1"),
-        (lambda: TransferRatio(MODELS["llava-1.5-7b"].decoder(), 0), "vision_tokens: must be a number above 0"),
-        (lambda: transfer_feasibility(PCIE_4, 1, 0), "producer_seconds: must be a number above 0, not 0"),
+        (lambda: embedding_bytes(0, 5), "hidden: must be a finite number greater than 0, not 0"),
+        (
+            lambda: TransferRatio(MODELS["llava-1.5-7b"].decoder(), 576, -1),
+            "text_tokens: must be a finite number of at least 0, not -1",
+        ),
+        (
+            lambda: TransferRatio(MODELS["llava-1.5-7b"].decoder(), 0),
+            "vision_tokens: must be a finite number greater than 0",
+        ),
+        (lambda: transfer_feasibility(PCIE_4, 1, 0), "producer_seconds: must be a finite number greater than 0, not 0"),
         (lambda: MODELS["gpt-2"], "model: unknown model 'gpt-2': use one of"),
         (lambda: MODELS["flux.1-dev"].decoder("llm"), "component: 'llm' is not a DecoderShape; the components are dit"),
     ],

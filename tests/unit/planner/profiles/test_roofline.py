@@ -178,7 +178,7 @@ def test_internvls_video_rate_is_above_what_an_a100_can_compute() -> None:
     [
         (lambda: RooflineEfficiency(compute=1.5), "efficiency.compute: must be above 0 and at most 1, not 1.5"),
         (lambda: RooflineEfficiency(bandwidth=0), "efficiency.bandwidth: must be above 0 and at most 1, not 0"),
-        (lambda: predicted_rate(0, A100, "nothing"), "seconds: must be a number above 0, not 0"),
+        (lambda: predicted_rate(0, A100, "nothing"), "seconds: must be a finite number greater than 0, not 0"),
     ],
 )
 def test_invalid_assumptions_are_rejected(make: object, error: str) -> None:

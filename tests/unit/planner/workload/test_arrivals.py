@@ -81,15 +81,15 @@ def test_the_azure_week_is_a_curve_of_a_million_requests() -> None:
 @pytest.mark.parametrize(
     ("make", "error"),
     [
-        (lambda: RateCurve(0, (1.0,)), "step: must be a positive number of seconds, not 0"),
+        (lambda: RateCurve(0, (1.0,)), "step: must be a finite number greater than 0, not 0"),
         (lambda: RateCurve(1, ()), "rates: must not be empty"),
-        (lambda: RateCurve(1, (1.0, -2.0)), r"rates\[1\]: must be a rate of at least 0 requests/s, not -2.0"),
-        (lambda: RateCurve(1, (float("nan"),)), r"rates\[0\]: must be a rate .* not nan"),
+        (lambda: RateCurve(1, (1.0, -2.0)), r"rates\[1\]: must be a finite number of at least 0, not -2.0"),
+        (lambda: RateCurve(1, (float("nan"),)), r"rates\[0\]: must be a finite number .* not nan"),
         (lambda: RateCurve(1, (0.0,)).scaled(1), "rates: are all 0 and cannot be scaled"),
-        (lambda: RateCurve(1, (1.0,)).scaled(-1), "mean: must be a rate of at least 0 requests/s, not -1"),
+        (lambda: RateCurve(1, (1.0,)).scaled(-1), "mean: must be a finite number of at least 0, not -1"),
         (lambda: RateCurve(1, (1.0,)).between(0, 2), "start, end: 0 to 2 s is outside the curve's 1 s"),
-        (lambda: RateCurve(1, (1.0,)).faster(0), "factor: must be positive, not 0"),
-        (lambda: InterarrivalGaps("gamma", 0), "cv: must be positive, not 0"),
+        (lambda: RateCurve(1, (1.0,)).faster(0), "factor: must be a finite number greater than 0, not 0"),
+        (lambda: InterarrivalGaps("gamma", 0), "cv: must be a finite number greater than 0, not 0"),
         (lambda: InterarrivalGaps("poisson", 2), "cv: must be 1 for a Poisson process, not 2"),
         (lambda: InterarrivalGaps("cauchy", 1), "family: must be one of poisson, gamma, weibull, not 'cauchy'"),  # type: ignore[arg-type]
         (

@@ -41,7 +41,7 @@ def test_an_invalid_workload_is_rejected_in_one_line(tmp_path: Path) -> None:
     status, output = _run("generate", tmp_path / "r.csv", "--seconds", 0)
 
     assert status == 1
-    assert output == "error: seconds: must be a positive number, not 0.0\n"
+    assert output == "error: seconds: must be a finite number greater than 0, not 0.0\n"
 
 
 def test_a_file_that_cannot_be_written_is_reported_in_one_line() -> None:

@@ -129,15 +129,18 @@ def test_a_controlled_workload_has_requests_of_one_size() -> None:
 @pytest.mark.parametrize(
     ("make", "error"),
     [
-        (lambda: generate_requests(ClientPool.servegen_images(), -1), "seconds: must be a positive number, not -1"),
-        (lambda: generate_requests(ClientPool.servegen_images(), 1, rate=-1), r"rates\[0\]: must be a rate"),
+        (
+            lambda: generate_requests(ClientPool.servegen_images(), -1),
+            "seconds: must be a finite number greater than 0, not -1",
+        ),
+        (lambda: generate_requests(ClientPool.servegen_images(), 1, rate=-1), r"rates\[0\]: must be a finite number"),
         (lambda: AddedModalities(video=1.5), "video: must be a probability, not 1.5"),
         (lambda: LogNormal(0), "mean: must be at least 1, not 0"),
-        (lambda: LogNormal(1, -1), "cv: must be at least 0, not -1"),
-        (lambda: ControlledWorkload(-0.1, 1, 1), "images: must be at least 0, not -0.1"),
+        (lambda: LogNormal(1, -1), "cv: must be a finite number of at least 0, not -1"),
+        (lambda: ControlledWorkload(-0.1, 1, 1), "images: must be a finite number of at least 0, not -0.1"),
         (
             lambda: CORNSERVE_TABLE_3["standard"].generate(1, float("nan")),
-            "seconds: must be a positive number, not nan",
+            "seconds: must be a finite number greater than 0, not nan",
         ),
     ],
 )
