@@ -31,7 +31,7 @@ class AppSpec(BaseModel):
     replicas: int = Field(default=1, ge=1, le=MAX_REPLICAS)
     """Number of replicas of each executor."""
     balance: Balance = "least-loaded"
-    """How invocations are distributed to the replicas of an executor."""
+    """The policy that selects a replica for each invocation."""
     shares: dict[str, Annotated[float, Ge(0), AllowInfNan(False)]] | None = Field(default=None, min_length=1)
     """Shares of the requests that the paths of a model's family receive, by path name. By default, the first path
     receives all requests. An app with source defines its shares in the source."""

@@ -17,10 +17,10 @@ from cornserve.home import Home
 from cornserve.instance import HomeInUseError, Instance, lock_home
 
 STOP_SECONDS = 60.0
-"""How long an instance may take to finish the requests in flight and to end its executors."""
+"""Timeout for an instance to finish the requests in flight and to end its executors."""
 
 ORPHAN_SECONDS = 5.0
-"""How long the gateway and the controller may take to exit after their supervisor has died."""
+"""Timeout for the gateway and the controller to exit after their supervisor has died."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from cornserve.observe.log_format import LOG_FORMAT_VARIABLE, LogFormat
 READY_SECONDS = 60.0
 
 LOCK_SECONDS = 5.0
-"""How long the processes of a killed instance may take to exit."""
+"""Timeout for the processes of a killed instance to exit."""
 
 NO_SECRETS = {API_KEYS: "", ADMIN_TOKEN: ""}
 """Removes the secrets from the controller's environment, which executors inherit."""

@@ -18,18 +18,18 @@ def home(tmp_path: Path) -> Home:
     return Home(tmp_path)
 
 
-def test_a_home_has_no_instance_at_first(home: Home) -> None:
+def test_a_new_home_has_no_instance(home: Home) -> None:
     assert Instance.read(home) is None
     assert Instance.find_running(home) is None
 
 
-def test_an_instance_runs_while_its_process_does(home: Home) -> None:
+def test_an_instance_is_running_while_its_process_runs(home: Home) -> None:
     instance = Instance.of_current_process(URL)
     instance.write(home)
     assert Instance.find_running(home) == instance
 
 
-def test_a_process_that_was_killed_is_no_running_instance(home: Home) -> None:
+def test_a_killed_instance_is_not_running(home: Home) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         instance = Instance.from_pid(process.pid, url=URL)
         instance.write(home)
@@ -39,26 +39,26 @@ def test_a_process_that_was_killed_is_no_running_instance(home: Home) -> None:
     assert Instance.read(home) == instance
 
 
-def test_another_process_with_the_same_id_is_another(home: Home) -> None:
+def test_a_process_that_reuses_the_pid_is_not_the_instance(home: Home) -> None:
     mine = Instance.of_current_process(URL)
     mine.model_copy(update={"started": mine.started - 1000}).write(home)
     assert Instance.find_running(home) is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}'])
-def test_a_file_that_was_half_written_counts_as_none(home: Home, text: str) -> None:
+def test_an_invalid_instance_file_is_ignored(home: Home, text: str) -> None:
     home.instance.write_text(text)
     assert Instance.read(home) is None
 
 
-def test_a_home_is_used_by_one_at_a_time(home: Home) -> None:
+def test_a_home_can_be_locked_once(home: Home) -> None:
     with lock_home(home), pytest.raises(HomeInUseError), lock_home(home):
         pass
     with lock_home(home):
         pass
 
 
-def test_a_child_that_inherits_the_lock_keeps_it(home: Home) -> None:
+def test_a_child_that_inherits_the_lock_holds_it(home: Home) -> None:
     with lock_home(home) as lock:
         child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=[lock])
     with child:
@@ -70,6 +70,6 @@ def test_a_child_that_inherits_the_lock_keeps_it(home: Home) -> None:
             pass
 
 
-def test_the_lock_is_not_inherited_by_accident(home: Home) -> None:
+def test_the_lock_is_not_inherited_by_default(home: Home) -> None:
     with lock_home(home) as lock:
         assert not os.get_inheritable(lock)

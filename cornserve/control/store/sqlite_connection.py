@@ -18,7 +18,7 @@ from cornserve.control.store.base import StoreUnavailableError
 APPLICATION_ID = int.from_bytes(b"Corn", "big")
 SCHEMA_VERSION = 1
 BUSY_SECONDS = 10.0
-"""How long a write waits for the writes of other processes, which normally take milliseconds."""
+"""Timeout of a write that waits for the writes of other processes, which normally take milliseconds."""
 
 SCHEMA = f"""
 BEGIN;

@@ -38,9 +38,7 @@ app = App(name={name!r}, paths=[Echo()])
     return AppSpec(source=source, replicas=replicas)
 
 
-class Plane:
-    """A control plane under test."""
-
+class ControlPlane:
     def __init__(self, store: Store, home: Home) -> None:
         self.store = store
         self.home = home
@@ -56,15 +54,17 @@ class Plane:
     async def status(self, name: str = "echo") -> AppStatus:
         return (await self.store.get(APPS, name)).status
 
-    async def reaches(self, condition: Callable[[AppStatus], bool], name: str = "echo") -> AppStatus:
+    async def wait_for_status(self, condition: Callable[[AppStatus], bool], name: str = "echo") -> AppStatus:
         async def holds() -> bool:
             return condition(await self.status(name))
 
         await until(holds, seconds=60)
         return await self.status(name)
 
-    async def serves(self, generation: int = 1, name: str = "echo") -> AppStatus:
-        return await self.reaches(lambda it: it.phase is Phase.SERVING and it.generation == generation, name)
+    async def wait_until_served(self, generation: int = 1, name: str = "echo") -> AppStatus:
+        return await self.wait_for_status(
+            lambda status: status.phase is Phase.SERVING and status.generation == generation, name
+        )
 
 
 def endpoints(status: AppStatus) -> set[str]:
@@ -80,25 +80,25 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 
 @asynccontextmanager
-async def running(plane: Plane) -> AsyncIterator[Plane]:
-    await plane.launcher.start()
-    controlling = asyncio.create_task(Controller(plane.store, plane.launcher).run())
-    yield plane
-    assert not controlling.done()
-    controlling.cancel()
-    await asyncio.gather(controlling, return_exceptions=True)
-    await plane.launcher.close()
+async def running(control_plane: ControlPlane) -> AsyncIterator[ControlPlane]:
+    await control_plane.launcher.start()
+    controller_task = asyncio.create_task(Controller(control_plane.store, control_plane.launcher).run())
+    yield control_plane
+    assert not controller_task.done()
+    controller_task.cancel()
+    await asyncio.gather(controller_task, return_exceptions=True)
+    await control_plane.launcher.close()
 
 
 @pytest.fixture
-async def plane(store: Store, tmp_path: Path) -> AsyncIterator[Plane]:
+async def control_plane(store: Store, tmp_path: Path) -> AsyncIterator[ControlPlane]:
     home = Home(tmp_path)
-    async with running(Plane(store, home)) as plane:
-        yield plane
-    await _sweep(home)
+    async with running(ControlPlane(store, home)) as control_plane:
+        yield control_plane
+    await _end_all_replicas(home)
 
 
-async def _sweep(home: Home) -> None:
+async def _end_all_replicas(home: Home) -> None:
     launcher = LocalLauncher(home, DeviceSlots.cpu(2), drain_seconds=5)
     await launcher.start()
     await launcher.prune(set())
@@ -106,142 +106,148 @@ async def _sweep(home: Home) -> None:
     await launcher.close()
 
 
-async def test_a_stored_app_comes_to_be_served(plane: Plane) -> None:
-    await plane.deploy(echo(replicas=2))
+async def test_a_stored_app_is_served(control_plane: ControlPlane) -> None:
+    await control_plane.deploy(echo(replicas=2))
 
-    status = await plane.serves()
+    status = await control_plane.wait_until_served()
 
-    status = await plane.reaches(lambda it: len(endpoints(it)) == 2)
+    status = await control_plane.wait_for_status(lambda status: len(endpoints(status)) == 2)
     (group,) = status.groups
     assert (group.wanted, group.ready) == (2, 2)
 
 
-async def test_apps_with_equal_unit_tasks_share_executors(plane: Plane) -> None:
-    await plane.deploy(echo(name="one"), "one")
-    await plane.deploy(echo(name="two"), "two")
-    await plane.deploy(echo("other", name="three"), "three")
+async def test_apps_with_equal_unit_tasks_share_executors(control_plane: ControlPlane) -> None:
+    await control_plane.deploy(echo(name="one"), "one")
+    await control_plane.deploy(echo(name="two"), "two")
+    await control_plane.deploy(echo("other", name="three"), "three")
 
-    one, two, three = [endpoints(await plane.serves(name=name)) for name in ("one", "two", "three")]
+    one, two, three = [endpoints(await control_plane.wait_until_served(name=name)) for name in ("one", "two", "three")]
 
     assert one == two
     assert not one & three
 
 
-async def test_deleting_one_of_two_apps_leaves_the_shared_executor(plane: Plane) -> None:
-    await plane.deploy(echo(name="one"), "one")
-    await plane.deploy(echo(name="two"), "two")
-    before = endpoints(await plane.serves(name="one")) | endpoints(await plane.serves(name="two"))
+async def test_deleting_one_of_two_apps_leaves_the_shared_executor(control_plane: ControlPlane) -> None:
+    await control_plane.deploy(echo(name="one"), "one")
+    await control_plane.deploy(echo(name="two"), "two")
+    before = endpoints(await control_plane.wait_until_served(name="one")) | endpoints(
+        await control_plane.wait_until_served(name="two")
+    )
 
-    await plane.store.delete(APPS, "one")
-    await plane.deploy(echo("other", name="three"), "three")
-    await plane.serves(name="three")
+    await control_plane.store.delete(APPS, "one")
+    await control_plane.deploy(echo("other", name="three"), "three")
+    await control_plane.wait_until_served(name="three")
 
-    assert endpoints(await plane.status("two")) == before
-
-
-async def test_the_executors_of_a_deleted_app_end(plane: Plane) -> None:
-    await plane.deploy(echo())
-    await plane.serves()
-
-    await plane.store.delete(APPS, "echo")
-
-    await until(lambda: not plane.launcher.replicas())
+    assert endpoints(await control_plane.status("two")) == before
 
 
-async def test_an_app_that_cannot_start_says_why_and_leaves_nothing(plane: Plane) -> None:
-    await plane.deploy(echo(fail_start="no such model"))
+async def test_the_executors_of_a_deleted_app_end(control_plane: ControlPlane) -> None:
+    await control_plane.deploy(echo())
+    await control_plane.wait_until_served()
 
-    status = await plane.reaches(lambda it: it.phase is Phase.FAILED)
+    await control_plane.store.delete(APPS, "echo")
+
+    await until(lambda: not control_plane.launcher.replicas())
+
+
+async def test_an_app_that_cannot_start_reports_the_reason_and_leaves_no_process(control_plane: ControlPlane) -> None:
+    await control_plane.deploy(echo(fail_start="no such model"))
+
+    status = await control_plane.wait_for_status(lambda status: status.phase is Phase.FAILED)
 
     assert "did not start" in status.message
     assert "RuntimeError: no such model" in status.logs[-1]
-    await until(lambda: not plane.launcher.replicas())
+    await until(lambda: not control_plane.launcher.replicas())
     assert status.route is None
 
 
-async def test_an_app_that_cannot_be_loaded_says_why(plane: Plane) -> None:
-    await plane.deploy(AppSpec(source="import nothing_like_this"))
+async def test_an_app_that_cannot_be_loaded_reports_the_reason(control_plane: ControlPlane) -> None:
+    await control_plane.deploy(AppSpec(source="import nothing_like_this"))
 
-    status = await plane.reaches(lambda it: it.phase is Phase.FAILED)
+    status = await control_plane.wait_for_status(lambda status: status.phase is Phase.FAILED)
 
     assert "No module named 'nothing_like_this'" in status.message
 
 
-async def test_a_new_version_takes_over_when_it_is_ready(plane: Plane) -> None:
-    await plane.deploy(echo("old"))
-    old = endpoints(await plane.serves())
+async def test_a_new_version_takes_over_when_it_is_ready(control_plane: ControlPlane) -> None:
+    await control_plane.deploy(echo("old"))
+    old = endpoints(await control_plane.wait_until_served())
 
-    await plane.redeploy(echo("new", start_seconds=1.0))
-    starting = await plane.reaches(lambda it: it.phase is Phase.STARTING and it.generation == 2)
+    await control_plane.redeploy(echo("new", start_seconds=1.0))
+    starting = await control_plane.wait_for_status(
+        lambda status: status.phase is Phase.STARTING and status.generation == 2
+    )
     assert endpoints(starting) == old
-    new = endpoints(await plane.serves(generation=2))
+    new = endpoints(await control_plane.wait_until_served(generation=2))
 
     assert not new & old
-    await until(lambda: {replica.endpoint for replica in plane.launcher.replicas()} == new)
+    await until(lambda: {replica.endpoint for replica in control_plane.launcher.replicas()} == new)
 
 
-async def test_a_new_version_that_fails_leaves_the_old_one_serving(plane: Plane) -> None:
-    await plane.deploy(echo("old"))
-    old = endpoints(await plane.serves())
+async def test_a_new_version_that_fails_leaves_the_old_one_serving(control_plane: ControlPlane) -> None:
+    await control_plane.deploy(echo("old"))
+    old = endpoints(await control_plane.wait_until_served())
 
-    await plane.redeploy(echo("new", fail_start="broken"))
-    status = await plane.reaches(lambda it: it.phase is Phase.FAILED)
+    await control_plane.redeploy(echo("new", fail_start="broken"))
+    status = await control_plane.wait_for_status(lambda status: status.phase is Phase.FAILED)
 
     assert endpoints(status) == old
-    await until(lambda: {replica.endpoint for replica in plane.launcher.replicas()} == old)
+    await until(lambda: {replica.endpoint for replica in control_plane.launcher.replicas()} == old)
 
 
-async def test_what_failed_is_tried_again_as_a_new_generation(plane: Plane) -> None:
-    await plane.deploy(echo(fail_start="broken"))
-    await plane.reaches(lambda it: it.phase is Phase.FAILED)
+async def test_a_failed_app_can_be_redeployed_as_a_new_generation(control_plane: ControlPlane) -> None:
+    await control_plane.deploy(echo(fail_start="broken"))
+    await control_plane.wait_for_status(lambda status: status.phase is Phase.FAILED)
 
-    await plane.redeploy(echo())
+    await control_plane.redeploy(echo())
 
-    await plane.serves(generation=2)
-
-
-async def test_a_killed_replica_leaves_the_route_until_another_is_ready(plane: Plane) -> None:
-    await plane.deploy(echo())
-    before = endpoints(await plane.serves())
-
-    _kill_executors(plane.home)
-
-    await plane.reaches(lambda it: it.phase is Phase.STARTING)
-    assert endpoints(await plane.serves()) != before
+    await control_plane.wait_until_served(generation=2)
 
 
-async def test_a_replica_that_dies_again_and_again_after_serving_is_not_given_up(plane: Plane) -> None:
-    await plane.deploy(echo())
-    await plane.serves()
+async def test_a_killed_replica_leaves_the_route_until_another_is_ready(control_plane: ControlPlane) -> None:
+    await control_plane.deploy(echo())
+    before = endpoints(await control_plane.wait_until_served())
+
+    _kill_executors(control_plane.home)
+
+    await control_plane.wait_for_status(lambda status: status.phase is Phase.STARTING)
+    assert endpoints(await control_plane.wait_until_served()) != before
+
+
+async def test_a_replica_that_dies_repeatedly_after_serving_is_always_replaced(control_plane: ControlPlane) -> None:
+    await control_plane.deploy(echo())
+    await control_plane.wait_until_served()
 
     for _ in range(3):
-        _kill_executors(plane.home)
-        await plane.reaches(lambda it: it.phase is Phase.STARTING)
-        await plane.serves()
+        _kill_executors(control_plane.home)
+        await control_plane.wait_for_status(lambda status: status.phase is Phase.STARTING)
+        await control_plane.wait_until_served()
 
 
-async def test_a_new_controller_goes_on_with_what_runs(store: Store, tmp_path: Path) -> None:
+async def test_a_new_controller_adopts_running_executors(store: Store, tmp_path: Path) -> None:
     home = Home(tmp_path)
-    async with running(Plane(store, home)) as plane:
-        await plane.deploy(echo())
-        before = endpoints(await plane.serves())
+    async with running(ControlPlane(store, home)) as control_plane:
+        await control_plane.deploy(echo())
+        before = endpoints(await control_plane.wait_until_served())
 
-    async with running(Plane(store, home)) as plane:
-        await until(lambda: any(it.state is ReplicaState.READY for it in plane.launcher.replicas()))
-        assert endpoints(await plane.serves()) == before
+    async with running(ControlPlane(store, home)) as control_plane:
+        await until(lambda: any(replica.state is ReplicaState.READY for replica in control_plane.launcher.replicas()))
+        assert endpoints(await control_plane.wait_until_served()) == before
 
-    await _sweep(home)
+    await _end_all_replicas(home)
 
 
-async def test_an_app_deleted_while_no_controller_ran_is_cleared_away(store: Store, tmp_path: Path) -> None:
+async def test_executors_of_an_app_deleted_without_a_controller_are_ended_by_the_next_controller(
+    store: Store, tmp_path: Path
+) -> None:
     home = Home(tmp_path)
-    async with running(Plane(store, home)) as plane:
-        await plane.deploy(echo())
-        await plane.serves()
+    async with running(ControlPlane(store, home)) as control_plane:
+        await control_plane.deploy(echo())
+        await control_plane.wait_until_served()
     await store.delete(APPS, "echo")
 
-    async with running(Plane(store, home)) as plane:
-        await until(lambda: not plane.launcher.replicas())
+    async with running(ControlPlane(store, home)) as control_plane:
+        await until(lambda: not control_plane.launcher.replicas())
 
 
 def _kill_executors(home: Home) -> None:

@@ -1,4 +1,4 @@
-"""The controller's own process: what it was started with, and what it meets there."""
+"""Tests of the controller process and its options."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def store(home: Home) -> AsyncIterator[Store]:
 @asynccontextmanager
 async def controller(home: Home, *options: str) -> AsyncIterator[None]:
     command = [sys.executable, "-m", "cornserve.control", "--home", str(home.path), "--cpu-slots", "1", *options]
-    # The standard input is the supervisor's: the process ends with it.
+    # The process exits when its standard input ends, as it does when the supervisor dies.
     process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE)
     try:
         yield
@@ -50,7 +50,7 @@ async def controller(home: Home, *options: str) -> AsyncIterator[None]:
         await stop_all_executors(home, print, drain_seconds=0)
 
 
-async def serves(store: Store) -> AppStatus:
+async def wait_until_served(store: Store) -> AppStatus:
     async def holds() -> bool:
         return (await store.get(APPS, "echo")).status.phase is Phase.SERVING
 
@@ -58,13 +58,11 @@ async def serves(store: Store) -> AppStatus:
     return (await store.get(APPS, "echo")).status
 
 
-async def test_executors_that_no_app_needs_may_finish_for_as_long_as_a_request_may_take(
-    home: Home, store: Store
-) -> None:
+async def test_unneeded_executors_may_finish_requests_until_the_request_timeout(home: Home, store: Store) -> None:
     endless = pb.Start(request_id="r", request=b'{"text": "a", "seconds": 1000}')
     async with controller(home, "--limit", "request-seconds=1"):
         await store.create(APPS, "echo", AppSpec(source=ECHO))
-        route = (await serves(store)).route
+        route = (await wait_until_served(store)).route
         assert route is not None
         ((endpoint,),) = route.endpoints.values()
         async with calling(endpoint) as caller, asyncio.timeout(60):
@@ -76,9 +74,9 @@ async def test_executors_that_no_app_needs_may_finish_for_as_long_as_a_request_m
     assert event.end.code == pb.CODE_ABORTED
 
 
-async def test_a_metrics_port_that_another_has_taken_keeps_no_app_from_being_served(home: Home, store: Store) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        async with controller(home, "--metrics-port", str(other.getsockname()[1])):
+async def test_apps_are_served_although_the_metrics_port_is_in_use(home: Home, store: Store) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        async with controller(home, "--metrics-port", str(listener.getsockname()[1])):
             await store.create(APPS, "echo", AppSpec(source=ECHO))
 
-            await serves(store)
+            await wait_until_served(store)

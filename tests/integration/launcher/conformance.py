@@ -1,7 +1,7 @@
-"""What every launcher must do. It speaks to nothing but the `Launcher` interface and the executors that run.
+"""Tests for every implementation of the `Launcher` interface.
 
-A module that tests a launcher derives a class from `LauncherConformance` and defines the fixture `site`: an empty
-place to launch at, which leaves nothing behind when the test has ended.
+The tests of a launcher derive a class from `LauncherConformance` and define the fixture `site`: an environment without
+replicas, which ends all replicas after the test.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from cornserve_echo.task import EchoRequest, EchoTask
 from tests.invoking import calling
 from tests.waiting import until
 
-PATIENCE_SECONDS = 60.0
-"""Executors start within a second. Should not be involved, fail if it is."""
+TIMEOUT_SECONDS = 60.0
+"""A test fails if a replica takes this long. Executors start within seconds."""
 
 ECHO = EchoTask().executor_spec()
 OTHER = EchoTask(prefix="other: ").executor_spec()
 BROKEN = EchoTask(fail_start="there are no words").executor_spec()
 
 
-class Site(Protocol):
+class LaunchSite(Protocol):
     def open(self) -> AbstractAsyncContextManager[Launcher]:
-        """A launcher that has been started. When it is closed, its replicas run on, for the next to find."""
+        """Starts a launcher. Its replicas keep running after it is closed: the next launcher adopts them."""
 
     async def kill(self, replica: ReplicaId) -> None:
-        """As a crash would."""
+        """Kills the replica's process."""
 
 
 Condition = Callable[[list[Replica]], bool]
@@ -42,7 +42,7 @@ Condition = Callable[[list[Replica]], bool]
 
 @asynccontextmanager
 async def watching(launcher: Launcher) -> AsyncIterator[AsyncIterator[list[Replica]]]:
-    """A watch that ends with its block."""
+    """Closes the watch at the end of the block."""
     watch = launcher.watch()
     try:
         yield watch
@@ -52,8 +52,8 @@ async def watching(launcher: Launcher) -> AsyncIterator[AsyncIterator[list[Repli
 
 
 async def observed(launcher: Launcher, condition: Condition) -> list[Replica]:
-    """The replicas, once the condition holds for them."""
-    async with asyncio.timeout(PATIENCE_SECONDS), watching(launcher) as watch:
+    """Waits until the condition holds and returns the replicas."""
+    async with asyncio.timeout(TIMEOUT_SECONDS), watching(launcher) as watch:
         async for replicas in watch:
             if condition(replicas):
                 return replicas
@@ -61,8 +61,8 @@ async def observed(launcher: Launcher, condition: Condition) -> list[Replica]:
 
 
 def ready(count: int) -> Condition:
-    """So many replicas, and all of them ready."""
-    return lambda replicas: [it.state for it in replicas] == [ReplicaState.READY] * count
+    """Holds for exactly `count` replicas, all of them ready."""
+    return lambda replicas: [replica.state for replica in replicas] == [ReplicaState.READY] * count
 
 
 def failed(replicas: list[Replica]) -> bool:
@@ -74,7 +74,7 @@ def none(replicas: list[Replica]) -> bool:
 
 
 def ids(replicas: list[Replica]) -> set[ReplicaId]:
-    return {it.id for it in replicas}
+    return {replica.id for replica in replicas}
 
 
 async def started(launcher: Launcher, spec: ExecutorSpec = ECHO, replicas: int = 1) -> list[Replica]:
@@ -83,7 +83,7 @@ async def started(launcher: Launcher, spec: ExecutorSpec = ECHO, replicas: int =
 
 
 async def events(replica: Replica, text: str, seconds: float = 0) -> AsyncIterator[pb.Event]:
-    """What an invocation of the replica gives: its words, then its end."""
+    """Invokes the replica and yields the events: chunks with words, then the end."""
     assert replica.endpoint is not None
     request = EchoRequest(text=text, seconds=seconds).model_dump_json().encode()
     start = pb.Start(request_id="r", request=request, outputs=["words"])
@@ -94,47 +94,45 @@ async def events(replica: Replica, text: str, seconds: float = 0) -> AsyncIterat
             yield event
 
 
-async def answer(replica: Replica, text: str) -> pb.End:
+async def invoke(replica: Replica, text: str) -> pb.End:
     return [event async for event in events(replica, text)][-1].end
 
 
 class LauncherConformance:
     @pytest.fixture
-    async def launcher(self, site: Site) -> AsyncIterator[Launcher]:
+    async def launcher(self, site: LaunchSite) -> AsyncIterator[Launcher]:
         async with site.open() as launcher:
             yield launcher
 
     # Starting and scaling
 
-    async def test_nothing_runs_at_first(self, launcher: Launcher) -> None:
+    async def test_a_new_site_has_no_replicas(self, launcher: Launcher) -> None:
         assert launcher.replicas() == []
 
-    async def test_a_replica_starts_says_with_what_it_is_busy_and_answers_when_it_is_ready(
-        self, launcher: Launcher
-    ) -> None:
+    async def test_a_starting_replica_reports_its_activity_and_responds_when_ready(self, launcher: Launcher) -> None:
         await launcher.apply(ExecutorGroup(EchoTask(start_seconds=0.3).executor_spec(), 1))
         [busy] = await observed(launcher, lambda replicas: replicas[0].message == "loading words")
         assert busy.state is ReplicaState.STARTING
         [replica] = await observed(launcher, ready(1))
         assert replica.id == busy.id
-        assert (await answer(replica, "hello")).code == pb.CODE_OK
+        assert (await invoke(replica, "hello")).code == pb.CODE_OK
 
     async def test_applying_a_group_again_changes_nothing(self, launcher: Launcher) -> None:
         before = await started(launcher)
         await launcher.apply(ExecutorGroup(ECHO, 1))
         assert launcher.replicas() == before
 
-    async def test_groups_are_scaled_apart_and_what_is_ready_stays(self, launcher: Launcher) -> None:
+    async def test_groups_are_scaled_independently_and_ready_replicas_stay(self, launcher: Launcher) -> None:
         [first] = await started(launcher)
         await launcher.apply(ExecutorGroup(ECHO, 2))
         await launcher.apply(ExecutorGroup(OTHER, 1))
         replicas = await observed(launcher, ready(3))
         assert first in replicas
-        assert sorted(it.group for it in replicas) == sorted([ECHO.key, ECHO.key, OTHER.key])
+        assert sorted(replica.group for replica in replicas) == sorted([ECHO.key, ECHO.key, OTHER.key])
         await launcher.apply(ExecutorGroup(ECHO, 1))
-        assert {it.group for it in await observed(launcher, ready(2))} == {ECHO.key, OTHER.key}
+        assert {replica.group for replica in await observed(launcher, ready(2))} == {ECHO.key, OTHER.key}
 
-    async def test_a_group_is_scaled_to_nothing_and_back(self, launcher: Launcher) -> None:
+    async def test_a_group_is_scaled_to_zero_and_back(self, launcher: Launcher) -> None:
         before = await started(launcher)
         await launcher.apply(ExecutorGroup(ECHO, 0))
         await observed(launcher, none)
@@ -152,17 +150,17 @@ class LauncherConformance:
         invocation = events(replica, "first second", seconds=1)
         assert (await anext(invocation)).chunk.item == b'"first"'
         await launcher.delete(replica.group)
-        await observed(launcher, lambda replicas: [it.state for it in replicas] == [ReplicaState.DRAINING])
+        await observed(launcher, lambda replicas: [replica.state for replica in replicas] == [ReplicaState.DRAINING])
         assert [event async for event in invocation][-1].end.code == pb.CODE_OK
         await observed(launcher, none)
 
-    async def test_a_replica_that_drains_takes_no_more_invocations(self, launcher: Launcher) -> None:
+    async def test_a_draining_replica_rejects_new_invocations(self, launcher: Launcher) -> None:
         [replica] = await started(launcher)
         invocation = events(replica, "first second", seconds=4)
         await anext(invocation)
         await launcher.delete(replica.group)
-        while (end := await answer(replica, "too late")).code == pb.CODE_OK:
-            pass  # The word has not reached it yet.
+        while (end := await invoke(replica, "too late")).code == pb.CODE_OK:
+            pass  # The replica has not received the signal yet.
         assert end.code == pb.CODE_UNAVAILABLE
         assert [event async for event in invocation][-1].end.code == pb.CODE_OK
 
@@ -178,15 +176,15 @@ class LauncherConformance:
             await launcher.delete(replica.group)
         await observed(launcher, none)
         await launcher.delete(replica.group)
-        await launcher.delete(GroupKey("there-never-was-one"))
+        await launcher.delete(GroupKey("unknown"))
         assert launcher.replicas() == []
 
-    async def test_a_group_that_is_applied_again_while_it_drains_starts_anew(self, launcher: Launcher) -> None:
+    async def test_a_group_that_is_applied_while_it_drains_gets_new_replicas(self, launcher: Launcher) -> None:
         before = await started(launcher)
         await launcher.delete(before[0].group)
         assert not ids(await started(launcher)) & ids(before)
 
-    async def test_what_is_not_kept_is_pruned(self, launcher: Launcher) -> None:
+    async def test_prune_deletes_all_groups_that_are_not_kept(self, launcher: Launcher) -> None:
         await launcher.apply(ExecutorGroup(ECHO, 1))
         await launcher.apply(ExecutorGroup(OTHER, 1))
         await launcher.apply(ExecutorGroup(BROKEN, 1))
@@ -197,16 +195,16 @@ class LauncherConformance:
 
     # Healing
 
-    async def test_a_replica_that_dies_is_replaced_by_one_with_another_id(self, launcher: Launcher, site: Site) -> None:
+    async def test_a_dead_replica_is_replaced_by_a_replica_with_a_new_id(
+        self, launcher: Launcher, site: LaunchSite
+    ) -> None:
         [dead, other] = await started(launcher, replicas=2)
         await site.kill(dead.id)
         replicas = await observed(launcher, lambda replicas: dead.id not in ids(replicas) and ready(2)(replicas))
         assert other in replicas
-        assert [it.failures for it in replicas] == [0, 0]
+        assert [replica.failures for replica in replicas] == [0, 0]
 
-    async def test_a_replica_that_does_not_start_is_seen_with_the_reason_and_what_it_wrote(
-        self, launcher: Launcher
-    ) -> None:
+    async def test_a_replica_that_fails_to_start_has_a_reason_and_a_log(self, launcher: Launcher) -> None:
         await launcher.apply(ExecutorGroup(BROKEN, 1))
         [replica] = await observed(launcher, failed)
         assert replica.failures == 1
@@ -215,12 +213,12 @@ class LauncherConformance:
         assert "there are no words" in replica.message
         assert "there are no words" in "\n".join(await launcher.logs(replica.id, 100))
 
-    async def test_settings_that_do_not_fit_are_a_reason(self, launcher: Launcher) -> None:
+    async def test_invalid_settings_are_reported_as_the_reason(self, launcher: Launcher) -> None:
         await launcher.apply(ExecutorGroup(ExecutorSpec(executor="echo", config={"colour": "red"}), 1))
         [replica] = await observed(launcher, failed)
         assert "colour: Extra inputs are not permitted" in replica.message
 
-    async def test_failures_in_a_row_are_counted_and_their_logs_kept(self, launcher: Launcher) -> None:
+    async def test_consecutive_failures_are_counted_and_their_logs_kept(self, launcher: Launcher) -> None:
         await launcher.apply(ExecutorGroup(BROKEN, 1))
         [first] = await observed(launcher, failed)
         [third] = await observed(launcher, lambda replicas: failed(replicas) and replicas[0].failures == 3)
@@ -229,25 +227,27 @@ class LauncherConformance:
 
     # Being replaced
 
-    async def test_a_new_launcher_finds_what_runs_and_keeps_it(self, site: Site) -> None:
+    async def test_a_new_launcher_adopts_running_replicas(self, site: LaunchSite) -> None:
         async with site.open() as launcher:
             before = await started(launcher)
         async with site.open() as launcher:
             assert ids(launcher.replicas()) == ids(before)
             await launcher.apply(ExecutorGroup(ECHO, 1))
             assert await observed(launcher, ready(1)) == before
-            assert (await answer(before[0], "hello")).code == pb.CODE_OK
+            assert (await invoke(before[0], "hello")).code == pb.CODE_OK
 
-    async def test_a_new_launcher_heals_what_it_has_found(self, site: Site) -> None:
+    async def test_a_new_launcher_replaces_adopted_replicas_that_die(self, site: LaunchSite) -> None:
         async with site.open() as launcher:
             [dead] = await started(launcher)
         async with site.open() as launcher:
             await started(launcher)
             await site.kill(dead.id)
             [replica] = await observed(launcher, lambda replicas: dead.id not in ids(replicas) and ready(1)(replicas))
-            assert (await answer(replica, "hello")).code == pb.CODE_OK
+            assert (await invoke(replica, "hello")).code == pb.CODE_OK
 
-    async def test_what_has_died_without_a_launcher_is_replaced_by_the_next(self, site: Site) -> None:
+    async def test_a_replica_that_died_without_a_launcher_is_replaced_by_the_next_launcher(
+        self, site: LaunchSite
+    ) -> None:
         async with site.open() as launcher:
             [dead] = await started(launcher)
         await site.kill(dead.id)
@@ -255,20 +255,20 @@ class LauncherConformance:
             await launcher.apply(ExecutorGroup(ECHO, 1))
             await observed(launcher, lambda replicas: dead.id not in ids(replicas) and ready(1)(replicas))
 
-    async def test_a_new_launcher_applies_the_count_to_what_it_has_found(self, site: Site) -> None:
+    async def test_a_new_launcher_scales_adopted_replicas(self, site: LaunchSite) -> None:
         async with site.open() as launcher:
             before = await started(launcher, replicas=2)
         async with site.open() as launcher:
             assert ids(await started(launcher, replicas=1)) < ids(before)
 
-    async def test_a_new_launcher_prunes_what_nobody_wants_any_more(self, site: Site) -> None:
+    async def test_a_new_launcher_prunes_unwanted_replicas(self, site: LaunchSite) -> None:
         async with site.open() as launcher:
             await started(launcher)
         async with site.open() as launcher:
             await launcher.prune(set())
             await observed(launcher, none)
 
-    async def test_a_launcher_is_replaced_while_a_replica_starts(self, site: Site) -> None:
+    async def test_a_launcher_is_replaced_while_a_replica_starts(self, site: LaunchSite) -> None:
         async with site.open() as launcher:
             await launcher.apply(ExecutorGroup(ECHO, 1))
         async with site.open() as launcher:
@@ -279,11 +279,11 @@ class LauncherConformance:
     async def test_the_last_lines_of_a_log_are_read(self, launcher: Launcher) -> None:
         [replica] = await started(launcher)
 
-        async def says_that_it_is_ready() -> bool:
+        async def log_ends_with_ready() -> bool:
             return [line.endswith(" ready") for line in await launcher.logs(replica.id, 1)] == [True]
 
-        await until(says_that_it_is_ready)
+        await until(log_ends_with_ready)
 
-    async def test_a_replica_that_is_not_known_has_no_log(self, launcher: Launcher) -> None:
-        assert await launcher.logs(ReplicaId("nobody"), 10) == []
-        assert await launcher.logs(ReplicaId("../../nobody"), 10) == []
+    async def test_an_unknown_replica_has_no_log(self, launcher: Launcher) -> None:
+        assert await launcher.logs(ReplicaId("unknown"), 10) == []
+        assert await launcher.logs(ReplicaId("../../unknown"), 10) == []

@@ -1,4 +1,4 @@
-"""Run as `doomed_launcher.py HOME MOMENT`: starts an echo executor, prints its pid, and is killed at that moment."""
+"""Run as `doomed_launcher.py HOME MOMENT`: starts an echo executor, prints its pid, and kills itself at the moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A home with local launchers, as the conformance suite wants one."""
+"""A home with local launchers for the conformance tests."""
 
 from __future__ import annotations
 

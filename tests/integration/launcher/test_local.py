@@ -1,4 +1,4 @@
-"""The local launcher: what every launcher does, and what processes need of it."""
+"""The local launcher: conformance, and its handling of processes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from tests.integration.launcher.conformance import (
 from tests.integration.launcher.local_site import LocalSite
 from tests.waiting import until
 
-FORSAKING = ExecutorSpec(executor="forsaking")
+ORPHANING = ExecutorSpec(executor="orphaning")
 ONE_SLOT = ECHO.model_copy(update={"gpus": 1})
 ALSO_ONE_SLOT = OTHER.model_copy(update={"gpus": 1})
 
@@ -61,8 +61,8 @@ async def one_slot(tmp_path: Path) -> AsyncIterator[LocalSite]:
 
 
 @pytest.fixture
-async def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LocalSite]:
-    """Replicas have next to no time to drain."""
+async def short_drain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LocalSite]:
+    """Replicas must drain within 0.1 s."""
     monkeypatch.setattr(process_monitor, "STOP_SECONDS", 0)
     async with cleared(LocalSite(Home(tmp_path / "home"), drain_seconds=0.1)) as site:
         yield site
@@ -77,22 +77,22 @@ async def cleared(site: LocalSite) -> AsyncIterator[LocalSite]:
 
 
 @pytest.fixture
-def forsaking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Installs the executor, for the processes that are started, as a package that brings its own entry point."""
-    metadata = tmp_path / "packages" / "cornserve_forsaking-1.dist-info"
+def orphaning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Installs the orphaning executor as a package with an entry point, for the processes that are started."""
+    metadata = tmp_path / "packages" / "cornserve_orphaning-1.dist-info"
     metadata.mkdir(parents=True)
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: cornserve-forsaking\nVersion: 1\n")
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: cornserve-orphaning\nVersion: 1\n")
     (metadata / "entry_points.txt").write_text(
-        "[cornserve.executors]\nforsaking = cornserve_forsaking:ForsakingExecutor\n"
+        "[cornserve.executors]\nforsaking = cornserve_orphaning:OrphaningExecutor\n"
     )
-    modules = Path(__file__).parent / "forsaking"
+    modules = Path(__file__).parent / "orphaning"
     inherited = os.environ.get("PYTHONPATH", "")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(metadata.parent), str(modules), inherited])))
 
 
 @pytest.fixture
-def stranger() -> Iterator[psutil.Process]:
-    """A process with a session of its own that is none of ours."""
+def unrelated() -> Iterator[psutil.Process]:
+    """A process that does not belong to a replica, with its own session."""
     with subprocess.Popen(["sleep", "1000"], start_new_session=True) as process:
         yield psutil.Process(process.pid)
         process.kill()
@@ -100,7 +100,7 @@ def stranger() -> Iterator[psutil.Process]:
 
 @pytest.fixture
 def orphan() -> Iterator[psutil.Process]:
-    """A process that has outlived the leader of its session, which was none of ours."""
+    """A process that does not belong to a replica and has outlived the leader of its session."""
     command = ["sh", "-c", "sleep 1000 >/dev/null & echo $!"]
     leader = subprocess.run(command, start_new_session=True, stdout=subprocess.PIPE, text=True, check=True)
     process = psutil.Process(int(leader.stdout))
@@ -125,19 +125,19 @@ class TestLocalLauncher(LauncherConformance):
     pass
 
 
-class TestWhatOutlivesALeader:
-    async def test_is_killed_before_a_replacement_starts(self, site: LocalSite, forsaking: None) -> None:
+class TestRemainingProcesses:
+    async def test_are_killed_before_a_replacement_starts(self, site: LocalSite, orphaning: None) -> None:
         async with site.open() as launcher:
-            [dead] = await started(launcher, FORSAKING)
+            [dead] = await started(launcher, ORPHANING)
             pids = await engines(launcher, dead)
             await site.kill(dead.id)
             await observed(launcher, lambda replicas: dead.id not in ids(replicas))
             assert not any(map(runs, pids))
             await observed(launcher, ready(1))
 
-    async def test_is_killed_by_the_next_launcher(self, site: LocalSite, forsaking: None) -> None:
+    async def test_are_killed_by_the_next_launcher(self, site: LocalSite, orphaning: None) -> None:
         async with site.open() as launcher:
-            [dead] = await started(launcher, FORSAKING)
+            [dead] = await started(launcher, ORPHANING)
             pids = await engines(launcher, dead)
         await site.kill(dead.id)
         assert all(map(runs, pids))
@@ -145,9 +145,9 @@ class TestWhatOutlivesALeader:
             await observed(launcher, none)
         assert not any(map(runs, pids))
 
-    async def test_is_killed_when_its_group_is_deleted(self, site: LocalSite, forsaking: None) -> None:
+    async def test_are_killed_when_their_group_is_deleted(self, site: LocalSite, orphaning: None) -> None:
         async with site.open() as launcher:
-            [replica] = await started(launcher, FORSAKING)
+            [replica] = await started(launcher, ORPHANING)
             pids = await engines(launcher, replica)
             await launcher.delete(replica.group)
             await observed(launcher, none)
@@ -155,22 +155,20 @@ class TestWhatOutlivesALeader:
 
 
 class TestSharedMemory:
-    async def test_is_freed_also_if_every_process_of_the_replica_was_killed(
-        self, site: LocalSite, forsaking: None
-    ) -> None:
+    async def test_is_freed_if_every_process_of_the_replica_is_killed(self, site: LocalSite, orphaning: None) -> None:
         async with site.open() as launcher:
-            [dead] = await started(launcher, FORSAKING)
+            [dead] = await started(launcher, ORPHANING)
             leader = site.process(dead.id).process_group
             note = site.home.replicas / dead.id / "shared-memory"
             await until(note.exists)
         [semaphore] = leader.shared_memory_files()
-        await leader.kill_all()  # after a second, also the process that would have unlinked it
-        semaphore.touch()  # in case that one was quicker
+        await leader.kill_all()  # After a second, this also kills the process that would unlink the file.
+        semaphore.touch()  # The process may have unlinked it before.
         async with site.open() as launcher:
             await observed(launcher, none)
         assert not semaphore.exists()
 
-    def test_under_other_names_is_left_alone(self) -> None:
+    def test_with_other_names_is_not_freed(self) -> None:
         with NamedTemporaryFile(dir="/dev/shm", prefix="cornserve-test-") as file:
             file.truncate(4096)
             with closing(mmap.mmap(file.fileno(), 4096)):
@@ -178,30 +176,28 @@ class TestSharedMemory:
 
 
 class TestPids:
-    async def test_a_process_that_got_the_pid_later_is_left_alone(
-        self, site: LocalSite, stranger: psutil.Process
+    async def test_a_process_that_reuses_the_pid_is_not_killed(
+        self, site: LocalSite, unrelated: psutil.Process
     ) -> None:
-        now = ProcessGroup.from_pid(stranger.pid, replica="echo-found")
-        leave_record(site, now.model_copy(update={"started": now.started - 10}))
+        now = ProcessGroup.from_pid(unrelated.pid, replica="echo-found")
+        write_record(site, now.model_copy(update={"started": now.started - 10}))
         async with site.open() as launcher:
             await launcher.apply(ExecutorGroup(ECHO, 1))
             await observed(launcher, ready(1))
-        assert runs(stranger.pid)
+        assert runs(unrelated.pid)
 
-    async def test_a_session_of_another_boot_is_left_alone(
-        self, site: LocalSite, stranger: psutil.Process, orphan: psutil.Process
+    async def test_a_session_of_another_boot_is_not_killed(
+        self, site: LocalSite, unrelated: psutil.Process, orphan: psutil.Process
     ) -> None:
-        now = ProcessGroup.from_pid(stranger.pid, replica="echo-found")
-        for pid in (stranger.pid, os.getsid(orphan.pid)):
-            leave_record(site, now.model_copy(update={"pid": pid, "boot": "before the reboot"}))
+        now = ProcessGroup.from_pid(unrelated.pid, replica="echo-found")
+        for pid in (unrelated.pid, os.getsid(orphan.pid)):
+            write_record(site, now.model_copy(update={"pid": pid, "boot": "before the reboot"}))
             async with site.open() as launcher:
                 await observed(launcher, none)
-        assert runs(stranger.pid)
+        assert runs(unrelated.pid)
         assert runs(orphan.pid)
 
-    async def test_where_no_pidfd_is_to_be_had_deaths_are_seen_all_the_same(
-        self, site: LocalSite, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_deaths_are_detected_without_pidfds(self, site: LocalSite, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delattr(os, "pidfd_open")
         async with site.open() as launcher:
             [dead] = await started(launcher)
@@ -211,7 +207,7 @@ class TestPids:
 
 class TestKilledLaunchers:
     def killed(self, site: LocalSite, moment: str) -> int:
-        """The pid of the executor that a launcher was about when it was killed."""
+        """Runs a launcher that is killed at the moment and returns the pid of its executor."""
         done = subprocess.run(
             [sys.executable, doomed_launcher.__file__, str(site.home.path), moment],
             capture_output=True,
@@ -222,14 +218,14 @@ class TestKilledLaunchers:
         return int(done.stdout)
 
     @pytest.mark.parametrize("moment", ["before the record", "after the record"])
-    async def test_leave_no_process_that_was_not_yet_recorded(self, site: LocalSite, moment: str) -> None:
+    async def test_leave_no_unrecorded_process(self, site: LocalSite, moment: str) -> None:
         pid = self.killed(site, moment)
         await until(lambda: not runs(pid))
         async with site.open() as launcher:
             await observed(launcher, none)
             assert StateDir(site.home.replicas).find_replicas() == []
 
-    async def test_leave_replicas_that_the_next_one_keeps_and_heals(self, site: LocalSite) -> None:
+    async def test_leave_replicas_that_the_next_launcher_adopts(self, site: LocalSite) -> None:
         pid = self.killed(site, "when it is ready")
         async with site.open() as launcher:
             [found] = await started(launcher)
@@ -238,8 +234,8 @@ class TestKilledLaunchers:
             await observed(launcher, lambda replicas: found.id not in ids(replicas) and ready(1)(replicas))
 
 
-class TestEnds:
-    async def test_a_replica_leaves_no_process_no_port_and_no_folder(self, site: LocalSite) -> None:
+class TestEndOfAReplica:
+    async def test_leaves_no_process_no_port_and_no_directory(self, site: LocalSite) -> None:
         async with site.open() as launcher:
             [replica] = await started(launcher)
             leader = site.process(replica.id).process_group
@@ -253,23 +249,23 @@ class TestEnds:
             pass
         assert [path.name for path in site.home.replicas.iterdir()] == ["ended"]
 
-    async def test_a_replica_that_does_not_drain_in_time_is_killed(self, impatient: LocalSite) -> None:
-        async with impatient.open() as launcher:
+    async def test_is_forced_after_the_drain_timeout(self, short_drain: LocalSite) -> None:
+        async with short_drain.open() as launcher:
             [replica] = await started(launcher)
-            pid = impatient.process(replica.id).process_group.pid
+            pid = short_drain.process(replica.id).process_group.pid
             os.kill(pid, signal.SIGSTOP)
             await launcher.delete(replica.group)
             await observed(launcher, none)
             assert not runs(pid)
 
-    async def test_the_way_in_which_a_replica_was_killed_is_told(self, site: LocalSite) -> None:
+    async def test_reports_the_signal(self, site: LocalSite) -> None:
         async with site.open() as launcher:
             [replica] = await started(launcher)
             [dead], _ = await asyncio.gather(observed(launcher, failed), site.kill(replica.id))
         assert dead.id == replica.id
         assert "signal 9 (Killed)" in dead.message
 
-    def test_of_the_logs_of_ended_replicas_the_latest_are_kept(self, tmp_path: Path) -> None:
+    def test_keeps_the_latest_logs(self, tmp_path: Path) -> None:
         folders = StateDir(tmp_path)
         for number in range(KEPT_LOGS + 1):
             folder = folders.create_replica_dir(ReplicaId(f"r{number}"))
@@ -280,16 +276,16 @@ class TestEnds:
         assert folders.logs(ReplicaId("r1"), 10) == ["1"]
         assert folders.logs(ReplicaId(f"r{KEPT_LOGS}"), 10) == [str(KEPT_LOGS)]
 
-    async def test_a_record_that_a_power_cut_has_torn_is_forgotten(self, site: LocalSite) -> None:
-        folder = StateDir(site.home.replicas).create_replica_dir(ReplicaId("torn"))
+    async def test_a_corrupt_record_is_removed(self, site: LocalSite) -> None:
+        folder = StateDir(site.home.replicas).create_replica_dir(ReplicaId("corrupt"))
         (folder.path / "process.json").write_text('{"spec": ')
         async with site.open() as launcher:
             assert launcher.replicas() == []
         assert not folder.path.exists()
 
 
-class TestSilence:
-    async def test_a_replica_that_hangs_is_replaced_and_says_so(
+class TestUnresponsiveReplicas:
+    async def test_a_hanging_replica_is_replaced_and_reports_the_reason(
         self, site: LocalSite, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(process_monitor, "HEARTBEAT_SECONDS", 1.2)
@@ -298,14 +294,14 @@ class TestSilence:
         async with site.open() as launcher:
             [hanging, other] = await started(launcher, replicas=2)
             os.kill(site.process(hanging.id).process_group.pid, signal.SIGSTOP)
-            quiet = await observed(launcher, lambda replicas: "does not respond" in replicas[0].message)
-            assert quiet[0] == replace(hanging, state=ReplicaState.STARTING, message="does not respond")
+            unready = await observed(launcher, lambda replicas: "does not respond" in replicas[0].message)
+            assert unready[0] == replace(hanging, state=ReplicaState.STARTING, message="does not respond")
             [dead, _] = await observed(launcher, failed)
             assert dead.message.startswith("did not respond for 2.4 s and was killed")
             replicas = await observed(launcher, lambda replicas: hanging.id not in ids(replicas) and ready(2)(replicas))
             assert other in replicas
 
-    async def test_a_replica_that_answers_again_is_ready_again(
+    async def test_a_replica_that_responds_again_is_ready_again(
         self, site: LocalSite, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(process_monitor, "UNREADY_MISSED_HEARTBEATS", 2)
@@ -317,7 +313,7 @@ class TestSilence:
             os.kill(pid, signal.SIGCONT)
             assert await observed(launcher, ready(1)) == [replica]
 
-    async def test_a_replica_that_loads_may_be_silent_for_long(
+    async def test_a_loading_replica_may_be_unresponsive_for_longer(
         self, site: LocalSite, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(process_monitor, "HEARTBEAT_SECONDS", 0.1)
@@ -325,30 +321,30 @@ class TestSilence:
         monkeypatch.setattr(process_monitor, "MAX_MISSED_HEARTBEATS", 2)
         async with site.open() as launcher:
             await launcher.apply(ExecutorGroup(EchoTask(start_seconds=2).executor_spec(), 1))
-            [busy] = await observed(launcher, lambda replicas: replicas[0].message == "loading words")
-            os.kill(site.process(busy.id).process_group.pid, signal.SIGSTOP)
-            [silent] = await observed(launcher, lambda replicas: "does not respond" in replicas[0].message)
-            assert silent.message == "loading words; does not respond"
+            [loading] = await observed(launcher, lambda replicas: replicas[0].message == "loading words")
+            os.kill(site.process(loading.id).process_group.pid, signal.SIGSTOP)
+            [unresponsive] = await observed(launcher, lambda replicas: "does not respond" in replicas[0].message)
+            assert unresponsive.message == "loading words; does not respond"
             monkeypatch.setattr(process_monitor, "MAX_MISSED_HEARTBEATS", 1000)
-            os.kill(site.process(busy.id).process_group.pid, signal.SIGCONT)
-            assert ids(await observed(launcher, ready(1))) == {busy.id}
+            os.kill(site.process(loading.id).process_group.pid, signal.SIGCONT)
+            assert ids(await observed(launcher, ready(1))) == {loading.id}
 
 
 class TestCrashLoops:
-    async def test_replicas_that_die_again_and_again_are_replaced_after_growing_pauses(self, site: LocalSite) -> None:
+    async def test_unstable_replicas_are_replaced_after_growing_delays(self, site: LocalSite) -> None:
         async with site.open() as launcher:
-            pauses, said = [], ""
+            delays, description = [], ""
             [replica] = await started(launcher)
             for _ in range(4):
                 await site.kill(replica.id)
                 [dead] = await observed(launcher, failed)
-                pauses.append(dead.restart_delay)
-                said = dead.description
+                delays.append(dead.restart_delay)
+                description = dead.description
                 [replica] = await observed(launcher, ready(1))
-        assert pauses == [0, 0, 0.05, 0.1]
-        assert said.endswith("; starts again in 0.1 s")
+        assert delays == [0, 0, 0.05, 0.1]
+        assert description.endswith("; starts again in 0.1 s")
 
-    async def test_replicas_that_were_steady_are_replaced_at_once(
+    async def test_stable_replicas_are_replaced_without_delay(
         self, site: LocalSite, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(replica_supervisor, "STABLE_SECONDS", 0)
@@ -361,7 +357,7 @@ class TestCrashLoops:
                 [replica] = await observed(launcher, ready(1))
 
 
-class TestSlots:
+class TestDeviceSlots:
     async def test_a_replica_without_a_slot_waits_for_one(self, one_slot: LocalSite) -> None:
         async with one_slot.open() as launcher:
             [holder] = await started(launcher, ONE_SLOT)
@@ -369,19 +365,19 @@ class TestSlots:
             [_, waiting] = await observed(launcher, lambda replicas: replicas[-1].message != "")
             assert waiting.state is ReplicaState.STARTING
             assert waiting.message == "needs 1 CPU slot, 0 of 1 free"
-            await launcher.apply(ExecutorGroup(OTHER, 1))  # It needs none.
+            await launcher.apply(ExecutorGroup(OTHER, 1))  # This group needs no slot.
             await observed(launcher, lambda replicas: replicas[-1].state is ReplicaState.READY)
             await launcher.delete(holder.group)
             await observed(launcher, lambda replicas: waiting.id in ids(replicas) and ready(2)(replicas))
 
-    async def test_scaling_down_takes_what_is_not_ready_first(self, one_slot: LocalSite) -> None:
+    async def test_scaling_down_ends_replicas_that_are_not_ready_first(self, one_slot: LocalSite) -> None:
         async with one_slot.open() as launcher:
             before = await started(launcher, ONE_SLOT)
             await launcher.apply(ExecutorGroup(ONE_SLOT, 3))
             await launcher.apply(ExecutorGroup(ONE_SLOT, 1))
             assert await observed(launcher, ready(1)) == before
 
-    async def test_what_can_never_fit_fails_with_the_numbers(self, site: LocalSite) -> None:
+    async def test_a_replica_that_can_never_fit_fails_with_the_numbers_of_slots(self, site: LocalSite) -> None:
         async with site.open() as launcher:
             await launcher.apply(ExecutorGroup(BROKEN.model_copy(update={"gpus": 9}), 1))
             [replica] = await observed(launcher, failed)
@@ -390,7 +386,7 @@ class TestSlots:
             await launcher.delete(replica.group)
             await observed(launcher, none)
 
-    async def test_found_replicas_hold_their_slots(self, one_slot: LocalSite) -> None:
+    async def test_adopted_replicas_hold_their_slots(self, one_slot: LocalSite) -> None:
         async with one_slot.open() as launcher:
             [found] = await started(launcher, ONE_SLOT)
         async with one_slot.open() as launcher:
@@ -399,8 +395,8 @@ class TestSlots:
             assert one_slot.process(found.id).slots == ("0",)
 
 
-def leave_record(site: LocalSite, group: ProcessGroup) -> ReplicaDir:
-    """As if an earlier launcher had run it."""
+def write_record(site: LocalSite, group: ProcessGroup) -> ReplicaDir:
+    """Writes the record of a replica of an earlier launcher."""
     folder = StateDir(site.home.replicas).create_replica_dir(ReplicaId("echo-found"))
     folder.log.touch()
     folder.write_process(ProcessRecord(spec=ECHO, slots=(), process_group=group))

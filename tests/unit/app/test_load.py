@@ -1,4 +1,4 @@
-"""From an app's spec to the app."""
+"""Tests of loading an app from its spec."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def model(tmp_path: Path) -> str:
 
 
 def executors(spec: AppSpec) -> set[str]:
-    return {one.executor for one in load_app("a", spec, "module").executor_specs().values()}
+    return {executor.executor for executor in load_app("a", spec, "module").executor_specs().values()}
 
 
-def test_a_multimodal_model_is_served_as_a_monolith_unless_its_spec_says_otherwise(model: str) -> None:
+def test_a_multimodal_model_is_served_as_a_monolith_by_default(model: str) -> None:
     assert executors(AppSpec(model=model)) == {"llm"}
 
 
@@ -35,23 +35,23 @@ def test_only_paths_with_a_share_need_executors(model: str) -> None:
     assert [path.split_encoder for path in app.paths] == [True]  # type: ignore[attr-defined]
 
 
-def test_paths_may_share_the_requests(model: str) -> None:
+def test_several_paths_may_have_shares(model: str) -> None:
     app = load_app("a", AppSpec(model=model, shares={"monolith": 1, "e-el": 3}), "module")
 
     assert app.shares == (1.0, 3.0)
 
 
-def test_a_path_that_there_is_not_is_named(model: str) -> None:
+def test_an_unknown_path_is_rejected(model: str) -> None:
     with pytest.raises(DefinitionError, match=r"unknown path 'e-p-d' .*: choose from monolith, e-l, e-el"):
         load_app("a", AppSpec(model=model, shares={"e-p-d": 1}), "module")
 
 
 @pytest.mark.parametrize("shares", [{}, {"monolith": 0.0}, {"monolith": -1.0}, {"monolith": float("nan")}])
-def test_shares_that_divide_nothing_are_refused(shares: dict[str, float]) -> None:
+def test_shares_without_a_positive_number_are_rejected(shares: dict[str, float]) -> None:
     with pytest.raises(ValidationError, match="shares"):
         AppSpec(model="/a", shares=shares)
 
 
-def test_an_app_with_source_has_its_shares_there() -> None:
+def test_shares_of_an_app_with_source_are_rejected() -> None:
     with pytest.raises(ValidationError, match="define the shares of an app with source in its source"):
         AppSpec(source="app = ...", shares={"monolith": 1})

@@ -1,4 +1,4 @@
-"""Apps arrive as source."""
+"""Tests of importing the source of an app."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ app = App(name="say", paths=[Say()])
 """
 
 
-def test_two_versions_of_an_app_live_side_by_side() -> None:
+def test_two_versions_of_an_app_can_be_loaded_at_once() -> None:
     apps = [load_app_source(SOURCE.replace("{prefix}", prefix), f"version_{prefix}") for prefix in "ab"]
 
     try:
@@ -46,7 +46,7 @@ def test_two_versions_of_an_app_live_side_by_side() -> None:
         (SOURCE + "other = App(name='b', paths=[Say()])", r"must define exactly one App .* but has 2"),
     ],
 )
-def test_a_source_without_an_app_is_refused_with_line_and_reason(source: str, reason: str) -> None:
+def test_a_source_without_an_app_is_rejected_with_line_and_reason(source: str, reason: str) -> None:
     with pytest.raises(SourceError, match=reason):
         load_app_source(source, "broken")
 

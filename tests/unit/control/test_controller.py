@@ -1,4 +1,4 @@
-"""The controller's judgement, with a launcher that starts nothing."""
+"""Tests of the controller's decisions with a fake launcher."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ app = App(name={name!r}, paths=[Echo()])
     return AppSpec(source=source + "#" * padding, replicas=replicas)
 
 
-class PaperLauncher:
-    """Does as it is told only on paper; what becomes ready is the test's to say."""
+class FakeLauncher:
+    """Records the applied groups. Tests set the state of the replicas with `show`."""
 
     def __init__(self, *, ready: bool = True) -> None:
         self.groups: dict[GroupKey, ExecutorGroup] = {}
         self.failures = 0
-        """How many calls of `apply` fail."""
+        """Number of the next calls of `apply` that fail."""
         self._ready = ready
-        """Whether what is applied is ready at once."""
+        """Whether applied replicas are ready immediately."""
         self._replicas: dict[GroupKey, list[Replica]] = {}
         self._changed = asyncio.Event()
 
@@ -93,7 +93,7 @@ class PaperLauncher:
     async def close(self) -> None: ...
 
 
-class Plane:
+class StoreClient:
     def __init__(self, store: Store) -> None:
         self.store = store
 
@@ -104,47 +104,49 @@ class Plane:
         record = await self.store.get(APPS, name)
         await self.store.update_spec(APPS, name, spec, record.version)
 
-    async def reaches(self, name: str, condition: Callable[[AppStatus], bool]) -> AppStatus:
+    async def wait_for_status(self, name: str, condition: Callable[[AppStatus], bool]) -> AppStatus:
         async def holds() -> bool:
             return condition((await self.store.get(APPS, name)).status)
 
         await until(holds)
         return (await self.store.get(APPS, name)).status
 
-    async def serves(self, name: str, generation: int = 1) -> Route:
-        status = await self.reaches(name, lambda it: it.phase is Phase.SERVING and it.generation == generation)
+    async def wait_until_served(self, name: str, generation: int = 1) -> Route:
+        status = await self.wait_for_status(
+            name, lambda status: status.phase is Phase.SERVING and status.generation == generation
+        )
         assert status.route is not None
         return status.route
 
 
 @pytest.fixture
-async def plane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Plane]:
+async def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[StoreClient]:
     monkeypatch.setattr("cornserve.control.controller.RETRY_SECONDS", 0.02)
     store = await SqliteStore.open(tmp_path / "state.db")
-    yield Plane(store)
+    yield StoreClient(store)
     await store.close()
 
 
 @asynccontextmanager
-async def controlling(plane: Plane, launcher: PaperLauncher) -> AsyncIterator[None]:
-    running = asyncio.create_task(Controller(plane.store, launcher).run())
+async def running_controller(client: StoreClient, launcher: FakeLauncher) -> AsyncIterator[None]:
+    running = asyncio.create_task(Controller(client.store, launcher).run())
     yield
     assert not running.done()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_an_app_whose_status_is_too_large_holds_up_no_other(plane: Plane) -> None:
-    await plane.deploy("large", echo("large", padding=300_000))
-    await plane.deploy("small", echo("small"))
+async def test_an_app_with_a_too_large_status_does_not_delay_other_apps(client: StoreClient) -> None:
+    await client.deploy("large", echo("large", padding=300_000))
+    await client.deploy("small", echo("small"))
 
-    async with controlling(plane, PaperLauncher()):
-        await plane.serves("small")
+    async with running_controller(client, FakeLauncher()):
+        await client.wait_until_served("small")
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no network"), SystemExit(3), DefinitionError("no app")])
-async def test_an_app_whose_code_fails_holds_up_no_other(
-    plane: Plane, monkeypatch: pytest.MonkeyPatch, error: BaseException
+async def test_an_app_that_fails_to_load_does_not_delay_other_apps(
+    client: StoreClient, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     def load_others(name: str, spec: AppSpec, module: str) -> App:
         if name == "bad":
@@ -152,15 +154,15 @@ async def test_an_app_whose_code_fails_holds_up_no_other(
         return load_app(name, spec, module)
 
     monkeypatch.setattr("cornserve.control.deployment.load_app", load_others)
-    await plane.deploy("bad", echo("bad"))
-    await plane.deploy("good", echo("good"))
+    await client.deploy("bad", echo("bad"))
+    await client.deploy("good", echo("good"))
 
-    async with controlling(plane, PaperLauncher()):
-        await plane.serves("good")
-        await plane.reaches("bad", lambda it: str(error) in it.message)
+    async with running_controller(client, FakeLauncher()):
+        await client.wait_until_served("good")
+        await client.wait_for_status("bad", lambda status: str(error) in status.message)
 
 
-async def test_an_app_whose_code_fails_is_tried_again(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_app_that_fails_to_load_is_loaded_again(client: StoreClient, monkeypatch: pytest.MonkeyPatch) -> None:
     tries: list[str] = []
 
     def load_later(name: str, spec: AppSpec, module: str) -> App:
@@ -170,100 +172,102 @@ async def test_an_app_whose_code_fails_is_tried_again(plane: Plane, monkeypatch:
         return load_app(name, spec, module)
 
     monkeypatch.setattr("cornserve.control.deployment.load_app", load_later)
-    await plane.deploy("echo", echo("echo"))
+    await client.deploy("echo", echo("echo"))
 
-    async with controlling(plane, PaperLauncher()):
-        await plane.serves("echo")
+    async with running_controller(client, FakeLauncher()):
+        await client.wait_until_served("echo")
 
 
-async def test_a_group_that_could_not_be_applied_is_applied_again(plane: Plane) -> None:
-    launcher = PaperLauncher()
+async def test_a_group_that_failed_to_apply_is_applied_again(client: StoreClient) -> None:
+    launcher = FakeLauncher()
     launcher.failures = 2
-    await plane.deploy("echo", echo("echo"))
+    await client.deploy("echo", echo("echo"))
 
-    async with controlling(plane, launcher):
-        await plane.serves("echo")
+    async with running_controller(client, launcher):
+        await client.wait_until_served("echo")
 
 
-async def test_what_is_served_is_not_imported_again_by_a_new_controller(
-    plane: Plane, monkeypatch: pytest.MonkeyPatch
+async def test_a_new_controller_does_not_import_served_apps_again(
+    client: StoreClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(name: str, spec: AppSpec, module: str) -> App:
-        raise DefinitionError("a package is missing by now")
+        raise DefinitionError("a package is missing")
 
-    launcher = PaperLauncher()
-    await plane.deploy("echo", echo("echo"))
-    await plane.deploy("rolling", echo("rolling", "old"))
-    async with controlling(plane, launcher):
-        await plane.serves("echo")
-        await plane.serves("rolling")
-    await plane.redeploy("rolling", echo("rolling", "new"))
+    launcher = FakeLauncher()
+    await client.deploy("echo", echo("echo"))
+    await client.deploy("rolling", echo("rolling", "old"))
+    async with running_controller(client, launcher):
+        await client.wait_until_served("echo")
+        await client.wait_until_served("rolling")
+    await client.redeploy("rolling", echo("rolling", "new"))
     running = dict(launcher.groups)
 
     monkeypatch.setattr("cornserve.control.deployment.load_app", refuse)
-    async with controlling(plane, launcher):
-        failed = await plane.reaches("rolling", lambda it: it.phase is Phase.FAILED)
+    async with running_controller(client, launcher):
+        failed = await client.wait_for_status("rolling", lambda status: status.phase is Phase.FAILED)
         assert failed.route is not None
         for key in running:
             launcher.show(key, ReplicaState.READY, port=7777)
         for name in ("echo", "rolling"):
-            await plane.reaches(name, lambda it: it.route is not None and ":7777" in str(it.route.endpoints))
+            await client.wait_for_status(
+                name, lambda status: status.route is not None and ":7777" in str(status.route.endpoints)
+            )
         assert launcher.groups == running
 
 
-async def test_a_new_version_takes_over_when_all_its_replicas_are_ready(plane: Plane) -> None:
-    launcher = PaperLauncher(ready=False)
-    async with controlling(plane, launcher):
-        await plane.deploy("echo", echo("echo", "old", replicas=2))
+async def test_a_new_version_takes_over_when_all_its_replicas_are_ready(client: StoreClient) -> None:
+    launcher = FakeLauncher(ready=False)
+    async with running_controller(client, launcher):
+        await client.deploy("echo", echo("echo", "old", replicas=2))
         await until(lambda: len(launcher.groups) == 1)
         (old,) = launcher.groups
         launcher.show(old, ReplicaState.READY, ReplicaState.STARTING)
-        await plane.serves("echo")  # One is better than none.
+        await client.wait_until_served("echo")  # One ready replica is enough for the first generation.
 
-        await plane.redeploy("echo", echo("echo", "new", replicas=2))
+        await client.redeploy("echo", echo("echo", "new", replicas=2))
         await until(lambda: len(launcher.groups) == 2)
         (new,) = launcher.groups.keys() - {old}
         launcher.show(new, ReplicaState.READY, ReplicaState.STARTING)
-        status = await plane.reaches("echo", lambda it: sum(group.ready for group in it.groups) == 2)
+        status = await client.wait_for_status("echo", lambda status: sum(group.ready for group in status.groups) == 2)
         assert status.phase is Phase.STARTING
         assert status.route is not None
         assert status.route.generation == 1
 
         launcher.show(new, ReplicaState.READY, ReplicaState.READY)
-        assert list((await plane.serves("echo", 2)).endpoints) == [new]
+        assert list((await client.wait_until_served("echo", 2)).endpoints) == [new]
 
 
-async def test_a_new_version_takes_over_with_one_replica_from_one_that_has_none(plane: Plane) -> None:
-    launcher = PaperLauncher(ready=False)
-    async with controlling(plane, launcher):
-        await plane.deploy("echo", echo("echo", "old"))
+async def test_a_new_version_with_one_replica_takes_over_from_a_version_without_replicas(client: StoreClient) -> None:
+    launcher = FakeLauncher(ready=False)
+    async with running_controller(client, launcher):
+        await client.deploy("echo", echo("echo", "old"))
         await until(lambda: len(launcher.groups) == 1)
         (old,) = launcher.groups
         launcher.show(old, ReplicaState.READY)
-        await plane.serves("echo")
+        await client.wait_until_served("echo")
         launcher.show(old, ReplicaState.STARTING)
 
-        await plane.redeploy("echo", echo("echo", "new", replicas=2))
+        await client.redeploy("echo", echo("echo", "new", replicas=2))
         await until(lambda: len(launcher.groups) == 2)
         (new,) = launcher.groups.keys() - {old}
         launcher.show(new, ReplicaState.READY, ReplicaState.STARTING)
-        await plane.serves("echo", 2)
+        await client.wait_until_served("echo", 2)
 
 
-async def test_an_app_says_what_its_executors_wait_for(plane: Plane) -> None:
-    launcher = PaperLauncher(ready=False)
-    async with controlling(plane, launcher):
-        await plane.deploy("echo", echo("echo"))
+async def test_the_status_contains_the_reason_why_executors_wait(client: StoreClient) -> None:
+    launcher = FakeLauncher(ready=False)
+    async with running_controller(client, launcher):
+        await client.deploy("echo", echo("echo"))
         await until(lambda: len(launcher.groups) == 1)
         (key,) = launcher.groups
         launcher.show(key, ReplicaState.STARTING, message="needs 1 GPU, 0 of 1 free")
 
-        status = await plane.reaches("echo", lambda it: "0 of 1 free" in it.message)
+        status = await client.wait_for_status("echo", lambda status: "0 of 1 free" in status.message)
 
     assert status.message == f"waiting for {key} (needs 1 GPU, 0 of 1 free)"
 
 
-async def test_a_version_that_wants_fewer_replicas_takes_none_from_the_served_one() -> None:
+async def test_a_new_version_with_fewer_replicas_leaves_the_served_one_unchanged() -> None:
     record: AppRecord = Record("echo", "uid", 2, 2, echo("echo", replicas=1, padding=1), AppStatus())
     specs = AppVersion.load(record).executor_specs
     served = echo("echo", replicas=3)
@@ -277,7 +281,9 @@ async def test_a_version_that_wants_fewer_replicas_takes_none_from_the_served_on
     assert [group.replicas for group in deployment.groups().values()] == [3]
 
 
-async def test_an_app_that_is_slow_to_import_holds_up_no_other(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_app_that_is_slow_to_import_does_not_delay_other_apps(
+    client: StoreClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     imported = threading.Event()
 
     def load_slowly(name: str, spec: AppSpec, module: str) -> App:
@@ -286,17 +292,19 @@ async def test_an_app_that_is_slow_to_import_holds_up_no_other(plane: Plane, mon
         return load_app(name, spec, module)
 
     monkeypatch.setattr("cornserve.control.deployment.load_app", load_slowly)
-    await plane.deploy("slow", echo("slow"))
-    await plane.deploy("other", echo("other"))
+    await client.deploy("slow", echo("slow"))
+    await client.deploy("other", echo("other"))
 
-    async with controlling(plane, PaperLauncher()):
-        await plane.serves("other")
-        await plane.reaches("slow", lambda it: it.message == "is being loaded")
+    async with running_controller(client, FakeLauncher()):
+        await client.wait_until_served("other")
+        await client.wait_for_status("slow", lambda status: status.message == "is being loaded")
         imported.set()
-        await plane.serves("slow")
+        await client.wait_until_served("slow")
 
 
-async def test_an_app_whose_import_never_ends_is_replaced(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_app_with_an_endless_import_can_be_redeployed(
+    client: StoreClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     never = threading.Event()
 
     def load_or_hang(name: str, spec: AppSpec, module: str) -> App:
@@ -305,21 +313,21 @@ async def test_an_app_whose_import_never_ends_is_replaced(plane: Plane, monkeypa
         return load_app(name, spec, module)
 
     monkeypatch.setattr("cornserve.control.deployment.load_app", load_or_hang)
-    async with controlling(plane, PaperLauncher()):
-        await plane.deploy("echo", AppSpec(source="# hangs"))
-        await plane.reaches("echo", lambda it: it.message == "is being loaded")
-        await plane.redeploy("echo", echo("echo"))
-        await plane.serves("echo", 2)
+    async with running_controller(client, FakeLauncher()):
+        await client.deploy("echo", AppSpec(source="# hangs"))
+        await client.wait_for_status("echo", lambda status: status.message == "is being loaded")
+        await client.redeploy("echo", echo("echo"))
+        await client.wait_until_served("echo", 2)
     never.set()
 
 
-async def test_what_an_app_has_started_is_left_alone_until_a_new_controller_has_loaded_it(
-    plane: Plane, monkeypatch: pytest.MonkeyPatch
+async def test_a_new_controller_keeps_the_executors_of_an_app_that_it_has_not_loaded_yet(
+    client: StoreClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    launcher = PaperLauncher(ready=False)
-    await plane.deploy("starting", echo("starting"))
-    async with controlling(plane, launcher):
-        await plane.reaches("starting", lambda it: len(it.groups) == 1)
+    launcher = FakeLauncher(ready=False)
+    await client.deploy("starting", echo("starting"))
+    async with running_controller(client, launcher):
+        await client.wait_for_status("starting", lambda status: len(status.groups) == 1)
     running = dict(launcher.groups)
     imported = threading.Event()
 
@@ -329,31 +337,33 @@ async def test_what_an_app_has_started_is_left_alone_until_a_new_controller_has_
         return load_app(name, spec, module)
 
     monkeypatch.setattr("cornserve.control.deployment.load_app", load_slowly)
-    await plane.deploy("other", echo("other", "other"))
-    async with controlling(plane, launcher):
+    await client.deploy("other", echo("other", "other"))
+    async with running_controller(client, launcher):
         await until(lambda: len(launcher.groups) == 2)
         assert running.items() < launcher.groups.items()
         imported.set()
         for key in launcher.groups:
             launcher.show(key, ReplicaState.READY)
-        await plane.serves("starting")
-        await plane.serves("other")
+        await client.wait_until_served("starting")
+        await client.wait_until_served("other")
     assert running.items() < launcher.groups.items()
 
 
-async def test_other_replicas_are_no_other_version(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
-    launcher = PaperLauncher()
-    async with controlling(plane, launcher):
-        await plane.deploy("echo", echo("echo"))
-        await plane.serves("echo")
+async def test_a_changed_number_of_replicas_does_not_start_a_new_version(
+    client: StoreClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher = FakeLauncher()
+    async with running_controller(client, launcher):
+        await client.deploy("echo", echo("echo"))
+        await client.wait_until_served("echo")
 
         def refuse(name: str, spec: AppSpec, module: str) -> App:
             raise DefinitionError("is not imported again")
 
         monkeypatch.setattr("cornserve.control.deployment.load_app", refuse)
         for generation, replicas in ((2, 3), (3, 1)):
-            await plane.redeploy("echo", echo("echo", replicas=replicas))
-            route = await plane.serves("echo", generation)
+            await client.redeploy("echo", echo("echo", replicas=replicas))
+            route = await client.wait_until_served("echo", generation)
             assert route.spec.replicas == replicas
             (group,) = launcher.groups.values()
             assert group.replicas == replicas

@@ -9,21 +9,21 @@ import pytest
 from cornserve.control.managed_process import MAX_FAILURES, ManagedProcess, ManagedProcessError, ProcessSpec
 from tests.waiting import until
 
-SLEEPY = "import signal, sys; print('here', flush=True); sys.stdin.read()"
-STUBBORN = "import signal; signal.signal(15, signal.SIG_IGN); print('here', flush=True); signal.pause()"
+WAITS_FOR_INPUT = "import signal, sys; print('here', flush=True); sys.stdin.read()"
+IGNORES_SIGTERM = "import signal; signal.signal(15, signal.SIG_IGN); print('here', flush=True); signal.pause()"
 
 
-def program(tmp_path: Path, code: str, *, stop_seconds: float = 20) -> ProcessSpec:
+def process_spec(tmp_path: Path, code: str, *, stop_seconds: float = 20) -> ProcessSpec:
     return ProcessSpec("thing", [sys.executable, "-c", code], tmp_path / "log", stop_seconds=stop_seconds)
 
 
-def child(program: ProcessSpec, reports: list[str], force_stop: asyncio.Event | None = None) -> ManagedProcess:
-    return ManagedProcess(program, inherited=(), force_stop=force_stop or asyncio.Event(), report=reports.append)
+def managed(spec: ProcessSpec, reports: list[str], force_stop: asyncio.Event | None = None) -> ManagedProcess:
+    return ManagedProcess(spec, inherited=(), force_stop=force_stop or asyncio.Event(), report=reports.append)
 
 
-async def test_a_child_that_dies_is_started_again(tmp_path: Path) -> None:
+async def test_a_process_that_exits_is_restarted(tmp_path: Path) -> None:
     reports: list[str] = []
-    running = asyncio.create_task(child(program(tmp_path, "print('here', flush=True); exit(7)"), reports).run())
+    running = asyncio.create_task(managed(process_spec(tmp_path, "print('here', flush=True); exit(7)"), reports).run())
     log = tmp_path / "log"
     await until(lambda: log.exists() and log.read_text().count("here") == 2)
     running.cancel()
@@ -31,37 +31,35 @@ async def test_a_child_that_dies_is_started_again(tmp_path: Path) -> None:
     assert "the thing ended with status 7" in reports[0]
 
 
-async def test_a_child_that_never_works_is_given_up_with_its_last_words(
+async def test_a_process_that_keeps_failing_is_not_restarted_and_its_last_log_line_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cornserve.control.managed_process.FIRST_DELAY", 0)
     with pytest.raises(ManagedProcessError, match="no module named corn"):
-        await child(program(tmp_path, "exit('no module named corn')"), []).run()
+        await managed(process_spec(tmp_path, "exit('no module named corn')"), []).run()
 
 
-async def test_a_child_whose_start_is_in_vain_is_not_started_again(tmp_path: Path) -> None:
-    code = "import sys; print('port 1 is taken', file=sys.stderr); exit(2)"
-    with pytest.raises(ManagedProcessError, match="port 1 is taken"):
-        await child(program(tmp_path, code), []).run()
-    assert (tmp_path / "log").read_text().count("taken") == 1
+async def test_a_process_that_exits_with_the_no_restart_status_is_not_restarted(tmp_path: Path) -> None:
+    code = "import sys; print('port 1 is in use', file=sys.stderr); exit(2)"
+    with pytest.raises(ManagedProcessError, match="port 1 is in use"):
+        await managed(process_spec(tmp_path, code), []).run()
+    assert (tmp_path / "log").read_text().count("in use") == 1
 
 
-async def test_a_child_that_others_kill_is_started_again_however_often(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_process_that_is_killed_is_always_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cornserve.control.managed_process.FIRST_DELAY", 0)
     reports: list[str] = []
     running = asyncio.create_task(
-        child(program(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"), reports).run()
+        managed(process_spec(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"), reports).run()
     )
     await until(lambda: len(reports) > 2 * MAX_FAILURES)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_cancelling_ends_the_child(tmp_path: Path) -> None:
+async def test_cancellation_terminates_the_process(tmp_path: Path) -> None:
     reports: list[str] = []
-    running = asyncio.create_task(child(program(tmp_path, SLEEPY), reports).run())
+    running = asyncio.create_task(managed(process_spec(tmp_path, WAITS_FOR_INPUT), reports).run())
     await until(lambda: (tmp_path / "log").exists() and "here" in (tmp_path / "log").read_text())
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -70,10 +68,10 @@ async def test_cancelling_ends_the_child(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("forced", [True, False])
-async def test_a_child_that_does_not_end_is_killed(tmp_path: Path, forced: bool) -> None:
+async def test_a_process_that_ignores_sigterm_is_killed(tmp_path: Path, forced: bool) -> None:
     force_stop, reports = asyncio.Event(), list[str]()
-    stubborn = program(tmp_path, STUBBORN, stop_seconds=600 if forced else 0.01)
-    running = asyncio.create_task(child(stubborn, reports, force_stop).run())
+    spec = process_spec(tmp_path, IGNORES_SIGTERM, stop_seconds=600 if forced else 0.01)
+    running = asyncio.create_task(managed(spec, reports, force_stop).run())
     await until(lambda: (tmp_path / "log").exists() and "here" in (tmp_path / "log").read_text())
     running.cancel()
     if forced:

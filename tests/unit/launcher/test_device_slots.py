@@ -1,4 +1,4 @@
-"""How the machine is divided among replicas."""
+"""Tests of the allocation of GPUs and CPU slots."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def three_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def visible(slots: DeviceSlots, count: int) -> str:
-    taken = slots.allocate(count)
-    assert taken is not None
-    return slots.environment(taken)["CUDA_VISIBLE_DEVICES"]
+    allocated = slots.allocate(count)
+    assert allocated is not None
+    return slots.environment(allocated)["CUDA_VISIBLE_DEVICES"]
 
 
 def test_each_replica_sees_its_own_gpus(three_gpus: None) -> None:
@@ -44,42 +44,40 @@ def test_each_replica_sees_its_own_gpus(three_gpus: None) -> None:
     ("chosen", "used"),
     [("1", "1"), ("2,0", "2,0"), ("GPU-c,GPU-d", "GPU-c,GPU-d"), ("1,-1,0", "1"), ("0,7,1", "0")],
 )
-def test_only_gpus_that_we_may_see_are_used(
-    three_gpus: None, monkeypatch: pytest.MonkeyPatch, chosen: str, used: str
-) -> None:
+def test_only_visible_gpus_are_used(three_gpus: None, monkeypatch: pytest.MonkeyPatch, chosen: str, used: str) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
     assert visible(DeviceSlots.detect(), len(used.split(","))) == used
 
 
-def test_fewer_gpus_are_used_if_asked_for(three_gpus: None) -> None:
+def test_the_number_of_gpus_can_be_limited(three_gpus: None) -> None:
     assert DeviceSlots.detect(gpus=2).describe_need(3) == "needs 3 GPUs, 2 of 2 free"
 
 
 @pytest.mark.parametrize("hidden", ["", "-1"])
-def test_without_visible_gpus_there_are_cpu_slots(
+def test_cpu_slots_replace_gpus_if_none_is_visible(
     three_gpus: None, monkeypatch: pytest.MonkeyPatch, hidden: str
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
     assert DeviceSlots.detect(cpu_slots=2).describe_need(1) == "needs 1 CPU slot, 2 of 2 free"
 
 
-def test_no_gpus_can_be_asked_for_and_no_replica_sees_one(three_gpus: None) -> None:
+def test_zero_gpus_selects_cpu_slots_and_hides_the_gpus(three_gpus: None) -> None:
     slots = DeviceSlots.detect(gpus=0, cpu_slots=2)
     assert visible(slots, 2) == ""
     assert not slots.could_fit(3)
 
 
-def test_slots_are_free_again_when_they_are_no_longer_held() -> None:
+def test_slots_are_free_after_their_release() -> None:
     slots = DeviceSlots.cpu(1)
-    taken = slots.allocate(1)
-    assert taken is not None
-    with slots.release_after(taken):
+    allocated = slots.allocate(1)
+    assert allocated is not None
+    with slots.release_after(allocated):
         assert slots.allocate(1) is None
-    assert slots.allocate(1) == taken
+    assert slots.allocate(1) == allocated
 
 
-def test_slots_of_found_replicas_are_taken() -> None:
+def test_slots_of_adopted_replicas_are_not_allocated_again() -> None:
     slots = DeviceSlots.cpu(2)
-    slots.mark_allocated(["0", "of-a-machine-that-was-larger"])
+    slots.mark_allocated(["0", "slot-of-a-larger-machine"])
     assert slots.allocate(2) is None
     assert slots.allocate(1) == ("1",)

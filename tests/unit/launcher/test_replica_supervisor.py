@@ -15,7 +15,7 @@ from cornserve.task.spec import ExecutorSpec
 from tests.waiting import until
 
 
-async def test_a_process_that_is_gone_before_it_is_known_leaves_no_folder(
+async def test_a_process_that_exits_before_it_is_recorded_leaves_no_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def spawn(*_: Any) -> None:
@@ -27,7 +27,7 @@ async def test_a_process_that_is_gone_before_it_is_known_leaves_no_folder(
     await launcher.start()
 
     await launcher.apply(ExecutorGroup(ExecutorSpec(executor="echo"), 1))
-    await until(lambda: [it.state for it in launcher.replicas()] == [ReplicaState.FAILED])
+    await until(lambda: [replica.state for replica in launcher.replicas()] == [ReplicaState.FAILED])
 
-    assert [folder.name for folder in home.replicas.iterdir()] == ["ended"]
+    assert [path.name for path in home.replicas.iterdir()] == ["ended"]
     await launcher.close()

@@ -1,4 +1,4 @@
-"""The end of a log."""
+"""Tests of reading the end of a log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cornserve.control.launcher.local.tail import MAX_BYTES, find_error, tail
+from cornserve.control.launcher.local.tail import MAX_BYTES, MAX_LINE_CHARACTERS, find_error, tail
 
 
 def test_the_last_lines_are_read(tmp_path: Path) -> None:
@@ -17,15 +17,26 @@ def test_the_last_lines_are_read(tmp_path: Path) -> None:
     assert len(tail(log, 2000)) == 1000
 
 
-def test_of_a_huge_log_only_the_end_is_read(tmp_path: Path) -> None:
+def test_only_the_end_of_a_large_log_is_read(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_bytes(b"x" * MAX_BYTES + b"\xff\nlast")
     assert tail(log, 1) == ["last"]
     assert sum(map(len, tail(log, 10))) <= MAX_BYTES
 
 
+def test_a_long_line_is_cut(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text(f"{'x' * 100_000}\nshort\n{'y' * MAX_LINE_CHARACTERS}")
+
+    long, short, longest = tail(log, 3)
+
+    assert len(long) == MAX_LINE_CHARACTERS
+    assert long.endswith("x …")
+    assert (short, longest) == ("short", "y" * MAX_LINE_CHARACTERS)
+
+
 @pytest.mark.parametrize(
-    ("lines", "said"),
+    ("lines", "error"),
     [
         ([], ""),
         (["loading", "  killed while loading ", ""], "killed while loading"),
@@ -33,5 +44,5 @@ def test_of_a_huge_log_only_the_end_is_read(tmp_path: Path) -> None:
         (["torch.OutOfMemoryError: 2 GiB", "  hint: less"], "torch.OutOfMemoryError: 2 GiB"),
     ],
 )
-def test_the_reason_is_the_last_exception_or_else_the_last_words(lines: list[str], said: str) -> None:
-    assert find_error(lines) == said
+def test_the_error_is_the_last_exception_or_the_last_line(lines: list[str], error: str) -> None:
+    assert find_error(lines) == error

@@ -18,7 +18,7 @@ from cornserve.task.spec import ExecutorSpec
 
 
 class LocalLauncher:
-    """At most one launcher may run per home."""
+    """Runs replicas as processes of this machine. Only one launcher may run per home."""
 
     def __init__(
         self,

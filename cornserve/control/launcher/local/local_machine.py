@@ -22,7 +22,7 @@ class LocalMachine:
     device_slots: DeviceSlots
     status_board: StatusBoard
     drain_seconds: float
-    """How long a replica may finish the invocations in flight."""
+    """Timeout for a replica to finish the invocations in flight."""
     queue: int
     """Maximum number of running and queued invocations of a replica."""
     slab_mib: int

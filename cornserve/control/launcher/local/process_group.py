@@ -22,7 +22,7 @@ from cornserve.process_id import ProcessId, current_boot, is_zombie
 
 POLL_SECONDS = 0.02
 TRACKER_SECONDS = 1.0
-"""How long multiprocessing's resource tracker may take to unlink the files of killed processes in /dev/shm."""
+"""Timeout for multiprocessing's resource tracker to unlink the files of killed processes in /dev/shm."""
 _TRACKER = "multiprocessing.resource_tracker"
 
 

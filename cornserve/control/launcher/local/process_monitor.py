@@ -20,7 +20,7 @@ from cornserve.control.launcher.local.threads import finish_in_thread
 log = logging.getLogger(__name__)
 
 STOP_SECONDS = 5.0
-"""How long an executor may take to free its resources after the drain."""
+"""Timeout for an executor to free its resources after the drain."""
 SHARED_MEMORY_SECONDS = 1.0
 """Interval at which the shared memory files of a starting replica are recorded."""
 HEARTBEAT_SECONDS = 1.0

@@ -114,7 +114,7 @@ class ReplicaSupervisor:
             self._machine.status_board.replace(last.id, self._replica)
 
     async def _allocate_slots(self) -> tuple[str, ...] | None:
-        """Waits for free slots. Returns None if the replica is retired first."""
+        """Allocates slots as soon as enough are free. Returns None if the replica is retired first."""
         slots = self._machine.device_slots
         while self.wanted:
             allocated = slots.allocate(self._spec.gpus)

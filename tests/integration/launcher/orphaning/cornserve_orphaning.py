@@ -1,5 +1,7 @@
-"""An executor with engines that outlive it, one in a session of its own: they have another name, and do not end when
-asked to."""
+"""An executor with two engine processes that outlive it.
+
+The engines change their names and ignore SIGTERM. One of them has its own session.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +16,20 @@ from cornserve_executors.base import Executor, InvocationContext, ProgressReport
 ENGINE = "trap '' TERM; echo; exec -a VLLM::EngineCore sleep 1000"
 
 
-class Nothing(BaseModel):
+class EmptyRequest(BaseModel):
     pass
 
 
-class ForsakingExecutor(Executor[Nothing, Nothing, Output]):
+class OrphaningExecutor(Executor[EmptyRequest, EmptyRequest, Output]):
     async def start(self, report_progress: ProgressReporter) -> None:
-        for apart in (False, True):
+        for own_session in (False, True):
             engine = await asyncio.create_subprocess_exec(
-                "bash", "-c", ENGINE, stdout=asyncio.subprocess.PIPE, start_new_session=apart
+                "bash", "-c", ENGINE, stdout=asyncio.subprocess.PIPE, start_new_session=own_session
             )
             assert engine.stdout is not None
             await engine.stdout.readline()
             print(f"engine {engine.pid}", flush=True)
-        self.lock = multiprocessing.get_context("spawn").Lock()  # a file in /dev/shm while this process lives
+        self.lock = multiprocessing.get_context("spawn").Lock()  # A file in /dev/shm while this process runs.
 
-    async def invoke(self, request: Nothing, context: InvocationContext) -> Output:
+    async def invoke(self, request: EmptyRequest, context: InvocationContext) -> Output:
         return Output()
