@@ -83,7 +83,7 @@ def orphaning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     metadata.mkdir(parents=True)
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: cornserve-orphaning\nVersion: 1\n")
     (metadata / "entry_points.txt").write_text(
-        "[cornserve.executors]\nforsaking = cornserve_orphaning:OrphaningExecutor\n"
+        "[cornserve.executors]\norphaning = cornserve_orphaning:OrphaningExecutor\n"
     )
     modules = Path(__file__).parent / "orphaning"
     inherited = os.environ.get("PYTHONPATH", "")
