@@ -33,13 +33,13 @@ def transformers_rows(model: Path, pictures: Sequence[PIL.Image.Image]) -> list[
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
     processor = AutoProcessor.from_pretrained(model)
-    whole = AutoModelForImageTextToText.from_pretrained(model, dtype=torch.float32).eval()
+    transformers_model = AutoModelForImageTextToText.from_pretrained(model, dtype=torch.float32).eval()
     rows = []
     for picture in pictures:
         inputs = processor(text=[processor.image_token], images=[picture], return_tensors="pt")
         arguments = {name: inputs[name] for name in ("pixel_values", "image_grid_thw") if name in inputs}
         with torch.no_grad():
-            features = whole.get_image_features(**arguments).pooler_output
+            features = transformers_model.get_image_features(**arguments).pooler_output
         encoded = torch.cat([part.flatten(0, -2) for part in features])
         assert len(encoded) == (inputs["input_ids"] == processor.image_token_id).sum()
         rows.append(encoded)

@@ -141,14 +141,14 @@ async def test_a_broken_image_is_rejected_and_its_consumer_notified(
         good, bad = caller.send(
             as_image(noise(4, 112, 84)), image_from_file(cut, "PNG", 112, 84, "messages[1].content[2]")
         )
-        fine, refused = await caller.end_events(2)
+        accepted, rejected = await caller.end_events(2)
         await read_embeddings(consumer, good)
         with pytest.raises(LostError):
             await read_embeddings(consumer, bad)
 
-    assert fine.code == pb.CODE_OK
-    assert refused.code == pb.CODE_INVALID_ARGUMENT
-    assert refused.message.startswith("messages[1].content[2]: the PNG image cannot be decoded")
+    assert accepted.code == pb.CODE_OK
+    assert rejected.code == pb.CODE_INVALID_ARGUMENT
+    assert rejected.message.startswith("messages[1].content[2]: the PNG image cannot be decoded")
 
 
 async def test_an_image_that_exceeds_the_requests_memory_limit_is_named(executor: ExecutorProcess) -> None:
@@ -161,9 +161,9 @@ async def test_an_image_that_exceeds_the_requests_memory_limit_is_named(executor
         )
         ends = await caller.end_events(len(data))
 
-    ((index, refused),) = [(index, end) for index, end in enumerate(ends) if end.code != pb.CODE_OK]
-    assert refused.code == pb.CODE_INVALID_ARGUMENT
-    assert refused.message.startswith(f"image {index}: with this image, the request needs 4.1 MiB of tensors at once")
+    ((index, rejected),) = [(index, end) for index, end in enumerate(ends) if end.code != pb.CODE_OK]
+    assert rejected.code == pb.CODE_INVALID_ARGUMENT
+    assert rejected.message.startswith(f"image {index}: with this image, the request needs 4.1 MiB of tensors at once")
 
 
 async def test_images_of_a_disconnected_caller_are_removed_from_the_queue(executor: ExecutorProcess) -> None:

@@ -67,8 +67,8 @@ async def test_files_of_the_language_model_are_not_opened(model: Path, tmp_path:
     (copied / "c.safetensors").unlink()
 
     image = as_image(noise(0, 112, 84))
-    async with running_engine(copied) as apart, running_engine(model) as whole:
-        assert torch.equal(await encode_rows(apart, image), await encode_rows(whole, image))
+    async with running_engine(copied) as copy, running_engine(model) as original:
+        assert torch.equal(await encode_rows(copy, image), await encode_rows(original, image))
 
 
 def test_only_weights_of_the_encoder_are_loaded(model: Path) -> None:
@@ -114,8 +114,8 @@ async def test_weights_may_have_the_prefix_of_a_model_with_a_head(model: Path, t
     copied = copy_with_weights(model, tmp_path, {"a.safetensors": renamed})
 
     image = as_image(noise(0, 112, 84))
-    async with running_engine(copied) as apart, running_engine(model) as whole:
-        assert torch.equal(await encode_rows(apart, image), await encode_rows(whole, image))
+    async with running_engine(copied) as copy, running_engine(model) as original:
+        assert torch.equal(await encode_rows(copy, image), await encode_rows(original, image))
 
 
 def test_a_model_without_an_encoder_is_rejected(tiny_llama: Path) -> None:

@@ -41,10 +41,11 @@ async def test_the_chunks_add_up_to_the_response(client: ExecutorClient) -> None
 
 
 async def test_an_unstreamed_response_equals_the_streamed_one(client: ExecutorClient) -> None:
-    streamed, whole = await client.invoke(ask(max_tokens=50)), await client.invoke(ask(max_tokens=50), stream=False)
+    streamed = await client.invoke(ask(max_tokens=50))
+    unstreamed = await client.invoke(ask(max_tokens=50), stream=False)
 
-    assert whole.chunks == []
-    assert whole.response == streamed.response
+    assert unstreamed.chunks == []
+    assert unstreamed.response == streamed.response
 
 
 async def test_max_tokens_limits_a_response(client: ExecutorClient) -> None:
@@ -70,7 +71,7 @@ async def test_a_response_ends_at_the_context_length(client: ExecutorClient, max
     assert response.usage.prompt_tokens + response.usage.completion_tokens == CONTEXT
 
 
-@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "unstreamed"])
 async def test_a_stop_string_ends_the_response_and_is_not_part_of_it(client: ExecutorClient, stream: bool) -> None:
     text = (await client.invoke(ask(max_tokens=60, ignore_eos=True))).text
     stop = text[20:24]

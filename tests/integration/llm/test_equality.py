@@ -93,7 +93,7 @@ async def test_a_single_response_equals_vllms(
 
 
 @pytest.mark.parametrize("name", SAMPLING)
-@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "unstreamed"])
 async def test_a_response_with_an_option_equals_vllms(
     smollm2_executor: ExecutorProcess, reference_tokens: dict[str, list[list[int]]], name: str, stream: bool
 ) -> None:

@@ -24,7 +24,7 @@ SCHEMA = {
 PICK = {"type": "function", "function": {"name": "pick", "parameters": SCHEMA}}
 DROP = {"type": "function", "function": {"name": "drop", "parameters": SCHEMA}}
 
-streams = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+streams = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "unstreamed"])
 
 
 def ask(question: str = "Tell me something.", **fields: object) -> ChatRequest:
@@ -301,7 +301,7 @@ REJECTED = {
         r'^response_format\.json_schema\.schema: .*"nonsense"$',
     ),
     "a-pattern-that-is-too-complex": (with_response_schema(PUZZLE), r"^response_format\.json_schema\.schema: "),
-    "a-tool-with-such-a-pattern": (with_tool_schema(PUZZLE), r"^tools\[1\]\.function\.parameters: "),
+    "a-tool-with-a-too-complex-pattern": (with_tool_schema(PUZZLE), r"^tools\[1\]\.function\.parameters: "),
     "a-schema-that-no-text-matches": (with_response_schema({"$ref": "#"}), r"^response_format\.json_schema\.schema: "),
     "a-tool-with-an-invalid-schema": (
         with_tool_schema({"type": "nonsense"}),

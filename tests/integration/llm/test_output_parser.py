@@ -28,7 +28,7 @@ pytestmark = [
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": [2, 3]}}\n</tool_call>'
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
 
-streams = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+streams = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "unstreamed"])
 
 MakeRenderer = Callable[..., PromptRenderer]
 

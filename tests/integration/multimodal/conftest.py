@@ -31,7 +31,7 @@ def engines(model: Path) -> Iterator[dict[bool, LLMEngine]]:
 
 
 @pytest.fixture(scope="module")
-def whole(engines: dict[bool, LLMEngine]) -> LLMEngine:
+def full_model(engines: dict[bool, LLMEngine]) -> LLMEngine:
     return engines[True]
 
 

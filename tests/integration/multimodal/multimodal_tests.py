@@ -33,9 +33,9 @@ contents = pytest.mark.parametrize("name", CONTENTS)
 class MultimodalTests:
     @contents
     async def test_an_engine_with_an_encoder_generates_the_tokens_of_transformers(
-        self, whole: LLMEngine, expected: dict[str, list[int]], name: str
+        self, full_model: LLMEngine, expected: dict[str, list[int]], name: str
     ) -> None:
-        assert await generate(whole, CONTENTS[name]) == expected[name]
+        assert await generate(full_model, CONTENTS[name]) == expected[name]
 
     @contents
     async def test_an_engine_without_an_encoder_generates_the_same_tokens(
@@ -47,50 +47,50 @@ class MultimodalTests:
 
     @contents
     async def test_an_engine_with_an_encoder_accepts_raw_and_encoded_images(
-        self, whole: LLMEngine, encoder: LocalEncoder, expected: dict[str, list[int]], name: str
+        self, full_model: LLMEngine, encoder: LocalEncoder, expected: dict[str, list[int]], name: str
     ) -> None:
         for kind in combinations(CONTENTS[name], "re"):
-            assert await generate(whole, CONTENTS[name], kind, encoder) == expected[name], kind
+            assert await generate(full_model, CONTENTS[name], kind, encoder) == expected[name], kind
 
     async def test_concurrent_requests_get_the_same_tokens_as_alone(
-        self, whole: LLMEngine, language_only: LLMEngine, encoder: LocalEncoder, expected: dict[str, list[int]]
+        self, full_model: LLMEngine, language_only: LLMEngine, encoder: LocalEncoder, expected: dict[str, list[int]]
     ) -> None:
         jobs = [
             (engine, name, kind)
-            for engine, choice in ((whole, "re"), (language_only, "e"))
+            for engine, choice in ((full_model, "re"), (language_only, "e"))
             for name, content in CONTENTS.items()
             for kind in combinations(content, choice)
         ]
 
-        answers = await asyncio.gather(
+        results = await asyncio.gather(
             *(generate(engine, CONTENTS[name], kind, encoder) for engine, name, kind in jobs)
         )
 
-        assert answers == [expected[name] for _, name, _ in jobs]
+        assert results == [expected[name] for _, name, _ in jobs]
 
     async def test_another_image_changes_the_response(
-        self, whole: LLMEngine, language_only: LLMEngine, encoder: LocalEncoder, expected: dict[str, list[int]]
+        self, full_model: LLMEngine, language_only: LLMEngine, encoder: LocalEncoder, expected: dict[str, list[int]]
     ) -> None:
         other: list[Part] = [noise(100, 112, 84), *CONTENTS["one image"][1:]]
 
-        raw, encoded = await generate(whole, other), await generate(language_only, other, "e", encoder)
+        raw, encoded = await generate(full_model, other), await generate(language_only, other, "e", encoder)
 
         assert raw == encoded != expected["one image"]
 
     async def test_weights_of_the_encoder_are_loaded_only_with_with_enc(
-        self, whole: LLMEngine, language_only: LLMEngine
+        self, full_model: LLMEngine, language_only: LLMEngine
     ) -> None:
-        all, some = await whole.parameter_counts(), await language_only.parameter_counts()
+        full, partial = await full_model.parameter_counts(), await language_only.parameter_counts()
 
-        assert all["language_model"] == some["language_model"] > 0
-        assert {name for name, number in some.items() if number} == {"language_model"}
-        assert sum(all.values()) > 1.5 * sum(some.values())
+        assert full["language_model"] == partial["language_model"] > 0
+        assert {name for name, number in partial.items() if number} == {"language_model"}
+        assert sum(full.values()) > 1.5 * sum(partial.values())
 
     async def test_a_revoked_image_fails_only_its_request(
-        self, whole: LLMEngine, language_only: LLMEngine, encoder: LocalEncoder, expected: dict[str, list[int]]
+        self, full_model: LLMEngine, language_only: LLMEngine, encoder: LocalEncoder, expected: dict[str, list[int]]
     ) -> None:
         content: list[Part] = [noise(101, 112, 84), "?"]
-        for engine in (whole, language_only):
+        for engine in (full_model, language_only):
             neighbour = asyncio.create_task(generate(engine, CONTENTS["one image"], "e", encoder))
             tensor, production = await encoder.encode(images_in(content)[0])
             production.revoke()
@@ -99,7 +99,7 @@ class MultimodalTests:
                 await engine.generate(chat(content, "e"), new_id(), embeddings=[tensor])
 
             assert await neighbour == expected["one image"]
-            assert await generate(engine, content, "e", encoder) == await generate(whole, content)
+            assert await generate(engine, content, "e", encoder) == await generate(full_model, content)
 
     async def test_embeddings_of_the_wrong_shape_fail_only_their_request(
         self, language_only: LLMEngine, encoder: LocalEncoder, expected: dict[str, list[int]]
@@ -136,20 +136,20 @@ class MultimodalTests:
         assert preemptions(language_only) > before
 
     async def test_a_prompt_may_exceed_an_engine_step(
-        self, whole: LLMEngine, language_only: LLMEngine, encoder: LocalEncoder
+        self, full_model: LLMEngine, language_only: LLMEngine, encoder: LocalEncoder
     ) -> None:
         content: list[Part] = [part for number in range(10) for part in (noise(300 + number, 448, 448), "b" * 120)]
 
-        raw, encoded = await generate(whole, content), await generate(language_only, content, "e" * 10, encoder)
+        raw, encoded = await generate(full_model, content), await generate(language_only, content, "e" * 10, encoder)
 
         assert raw == encoded
 
     async def test_several_large_raw_images_give_the_same_tokens_as_encoded_ones(
-        self, whole: LLMEngine, encoder: LocalEncoder
+        self, full_model: LLMEngine, encoder: LocalEncoder
     ) -> None:
         content: list[Part] = [noise(400, 2100, 1000), "and", noise(401, 1000, 2100), "?"]
 
-        assert await generate(whole, content) == await generate(whole, content, "ee", encoder)
+        assert await generate(full_model, content) == await generate(full_model, content, "ee", encoder)
 
     async def test_a_response_of_another_executor_is_continued(
         self, language_only: LLMEngine, encoder: LocalEncoder
@@ -172,12 +172,12 @@ class MultimodalTests:
         with pytest.raises(InvalidRequestError, match=r"messages\[0\].content\[0\]: .* no encoder"):
             await generate(language_only, CONTENTS["one image"])
 
-    async def test_a_broken_image_is_named(self, whole: LLMEngine) -> None:
+    async def test_a_broken_image_is_named(self, full_model: LLMEngine) -> None:
         image = as_image(noise(1, 20, 20)).model_copy(update={"format": "JPEG"})
         request = ChatRequest(messages=[ChatMessage(role="user", content=[ImagePart(type="image", image=image)])])
 
         with pytest.raises(InvalidRequestError, match=r"messages\[0\].content\[0\]: not a valid JPEG image"):
-            await whole.generate(request, new_id())
+            await full_model.generate(request, new_id())
 
 
 def new_id() -> str:

@@ -90,11 +90,11 @@ async def test_image_tokens_in_a_text_are_rendered_as_with_raw_images(model: Pat
     ]
     embeddings = await encoder.encode_all(images_in(content), "e")
 
-    whole = await make_renderer(model).render(chat(content), stream=False)
+    expected = await make_renderer(model).render(chat(content), stream=False)
     language_only = await make_renderer(model, with_enc=False).render(chat(content, "e"), embeddings, stream=False)
 
-    assert whole.prompt_tokens == language_only.prompt_tokens
-    assert placeholder_ranges(whole) == placeholder_ranges(language_only)
+    assert expected.prompt_tokens == language_only.prompt_tokens
+    assert placeholder_ranges(expected) == placeholder_ranges(language_only)
 
 
 def placeholder_ranges(rendered: RenderedRequest) -> list[Any]:
@@ -110,13 +110,13 @@ async def test_any_message_may_contain_images(model: Path, encoder: LocalEncoder
         second,
     ]
     request = ChatRequest(messages=messages)
-    whole = await make_renderer(model).render(request, stream=False)
+    expected = await make_renderer(model).render(request, stream=False)
     for tensors, kind in (([Tensor(), None], "er"), ([None, Tensor()], "re"), ([Tensor(), Tensor()], "ee")):
         embeddings = await encoder.encode_all([noise(1, 90, 60), noise(2, 60, 90)], kind)
-        some = await make_renderer(model).render(request.with_embeddings(tensors), embeddings, stream=False)
+        prompt = await make_renderer(model).render(request.with_embeddings(tensors), embeddings, stream=False)
 
-        assert some.prompt_tokens == whole.prompt_tokens
-        assert placeholder_ranges(some) == placeholder_ranges(whole)
+        assert prompt.prompt_tokens == expected.prompt_tokens
+        assert placeholder_ranges(prompt) == placeholder_ranges(expected)
 
 
 async def test_a_chat_with_images_may_have_tools(model: Path, encoder: LocalEncoder) -> None:

@@ -67,9 +67,9 @@ def test_streamed_chunks_add_up_to_the_response(client: OpenAI, model: str) -> N
     create = client.chat.completions.create
     stream = create(model=model, messages=[question], temperature=0, max_tokens=48, stream=True)
     chunks = [chunk.choices[0].delta.content or "" for chunk in stream]
-    whole = create(model=model, messages=[question], temperature=0, max_tokens=48)
+    unstreamed = create(model=model, messages=[question], temperature=0, max_tokens=48)
 
-    assert "".join(chunks) == whole.choices[0].message.content
+    assert "".join(chunks) == unstreamed.choices[0].message.content
     assert len(chunks) > 10
 
 

@@ -91,21 +91,21 @@ def ask(cornserve: CommandLine, app: str, content: Sequence[Part], **options: An
 
 def sum_metric(cornserve: CommandLine, app: str, metric: str) -> float:
     """Returns the sum of a metric over the executors of the app."""
-    found = 0.0
+    total = 0.0
     for target in httpx.get(f"{cornserve.url}/admin/v1/metrics/targets").json():
         if app in target["labels"].get("app", "").split(","):
             metrics = httpx.get(f"http://{target['targets'][0]}/metrics").text
-            found += sum(map(float, re.findall(rf"^{re.escape(metric)} (\S+)$", metrics, re.MULTILINE)))
-    return found
+            total += sum(map(float, re.findall(rf"^{re.escape(metric)} (\S+)$", metrics, re.MULTILINE)))
+    return total
 
 
 @pytest.mark.parametrize("chat", CHATS)
 def test_all_paths_give_the_same_tokens(cornserve: CommandLine, apps: Mapping[str, str], chat: str) -> None:
-    answers = {path: ask(cornserve, app, CHATS[chat]) for path, app in apps.items()}
+    results = {path: ask(cornserve, app, CHATS[chat]) for path, app in apps.items()}
 
-    assert len(answers["monolith"]) == TOKENS
-    assert answers["e-l"] == answers["monolith"]
-    assert answers["e-el"] == answers["monolith"]
+    assert len(results["monolith"]) == TOKENS
+    assert results["e-l"] == results["monolith"]
+    assert results["e-el"] == results["monolith"]
 
 
 def test_another_image_changes_the_tokens(cornserve: CommandLine, apps: Mapping[str, str]) -> None:
@@ -126,14 +126,14 @@ def test_all_paths_give_the_same_choices_with_options(
     def choices(app: str) -> list[Any]:
         messages: Any = [{"role": "user", "content": CHATS["several images of different sizes"]}]
         fields = {"temperature": 0, "max_tokens": TOKENS} | options
-        answer = client.chat.completions.create(model=app, messages=messages, **fields)
-        return [choice.model_dump() for choice in answer.choices]
+        completion = client.chat.completions.create(model=app, messages=messages, **fields)
+        return [choice.model_dump() for choice in completion.choices]
 
-    answers = {path: choices(app) for path, app in apps.items()}
+    results = {path: choices(app) for path, app in apps.items()}
 
-    assert len(answers["monolith"]) == options.get("n", 1)
-    assert answers["e-l"] == answers["monolith"]
-    assert answers["e-el"] == answers["monolith"]
+    assert len(results["monolith"]) == options.get("n", 1)
+    assert results["e-l"] == results["monolith"]
+    assert results["e-el"] == results["monolith"]
 
 
 def test_concurrent_requests_get_the_same_tokens_as_alone(cornserve: CommandLine, apps: Mapping[str, str]) -> None:
@@ -150,10 +150,10 @@ def test_a_response_about_an_image_can_be_streamed(client: OpenAI, apps: Mapping
     content: Any = CHATS["one image"]
     create = client.chat.completions.create
     question: Any = [{"role": "user", "content": content}]
-    whole = create(model=apps["e-l"], messages=question, temperature=0, max_tokens=TOKENS)
+    unstreamed = create(model=apps["e-l"], messages=question, temperature=0, max_tokens=TOKENS)
     chunks = create(model=apps["e-l"], messages=question, temperature=0, max_tokens=TOKENS, stream=True)
 
-    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == whole.choices[0].message.content
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == unstreamed.choices[0].message.content
 
 
 def test_apps_with_the_same_encoder_share_it(cornserve: CommandLine, apps: Mapping[str, str]) -> None:

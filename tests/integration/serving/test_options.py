@@ -74,9 +74,9 @@ def test_a_streamed_completion_equals_an_unstreamed_one(client: OpenAI, model: s
         model=model, prompt="Once upon a time", temperature=0, max_tokens=20, logprobs=1, stream=True
     ) as stream:
         choices = [choice for chunk in stream for choice in chunk.choices]
-    whole = create(model=model, prompt="Once upon a time", temperature=0, max_tokens=20, logprobs=1).choices[0]
+    unstreamed = create(model=model, prompt="Once upon a time", temperature=0, max_tokens=20, logprobs=1).choices[0]
 
-    assert "".join(choice.text for choice in choices) == whole.text
-    assert whole.logprobs is not None
+    assert "".join(choice.text for choice in choices) == unstreamed.text
+    assert unstreamed.logprobs is not None
     offsets = [offset for choice in choices if choice.logprobs for offset in choice.logprobs.text_offset or ()]
-    assert offsets == whole.logprobs.text_offset
+    assert offsets == unstreamed.logprobs.text_offset
