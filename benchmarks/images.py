@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
-"""Chats about images over one path of a multimodal model: requests/s, latency, and the memory of every process.
+"""Measures chats about images on one path of a multimodal model: requests/s, latency, and memory of all processes.
 
-A local instance serves MODEL. So many requests at a time ask about an image each that nobody has asked about before,
-and for a few tokens. After each tenth of the requests, what gateway, encoder and language model take is looked at: what
-leaks would grow. What lies in shared memory counts for whoever has touched it, so a slab counts for its producer, and
-again for its consumers.
+A local instance serves MODEL. Each request contains a new image and generates a few tokens. After each tenth of the
+requests, the benchmark measures the memory of gateway, encoder and language model, which would show a leak. Shared
+memory counts for each process that has touched it: a slab counts for its producer and again for its consumers.
 
     benchmarks/images.py MODEL --path e-l --requests 5000
 
-With --beside, it tells instead how long small images wait, one after the other, while the images of another request are
-encoded, which are as large as an instance takes them.
+With --large-images, it measures the latency of small images, one after the other, while an executor encodes the images
+of another request, which have the maximum size.
 
-    benchmarks/images.py MODEL --path e-l --beside 10
+    benchmarks/images.py MODEL --path e-l --large-images 10
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks.harness.machine import Machine
+from benchmarks.harness.machine import MachineInfo
 
 APP = "images"
 CHECKPOINTS = 10
@@ -57,77 +56,85 @@ class Checkpoint:
     p50_ms: float
     p99_ms: float
     rss_mib: dict[str, float]
-    """By process: gateway, and the groups of executors."""
+    """The memory by process: gateway and executor groups."""
     slab_held_mib: float
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
-    """Latencies of small images."""
+class InterferenceResult:
+    """Latencies of small images, alone and during a request with large images."""
 
     alone_ms: list[float]
-    beside_ms: list[float]
+    concurrent_ms: list[float]
     large_seconds: float
-    """How long the other request took."""
+    """The duration of the request with large images."""
     rss_mib: dict[str, float]
-    """At most, meanwhile."""
+    """The peak memory by process."""
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ImageBenchmarkOptions:
     model: Path
     path: str
     requests: int
     concurrency: int
     side: int
     tokens: int
-    beside: int
+    large_images: int
 
 
 def main() -> None:
     options, as_json = _options()
     with _instance(options) as home:
         url = json.loads((home / "instance.json").read_text())["url"]
-        report: dict[str, Any] = {"machine": asdict(Machine.here())}
+        report: dict[str, Any] = {"machine": asdict(MachineInfo.current())}
         show: Callable[[], None]
-        if options.beside:
-            beside = asyncio.run(_measure_beside(options, url, home))
-            report["beside"] = asdict(beside)
-            show = partial(_show_beside, options, beside)
+        if options.large_images:
+            interference = asyncio.run(_measure_interference(options, url, home))
+            report["interference"] = asdict(interference)
+            show = partial(_print_interference, options, interference)
         else:
             checkpoints = asyncio.run(_measure(options, url, home))
-            report["checkpoints"] = [asdict(one) for one in checkpoints]
-            show = partial(_show, options, checkpoints)
+            report["checkpoints"] = [asdict(checkpoint) for checkpoint in checkpoints]
+            show = partial(_print_checkpoints, options, checkpoints)
     if as_json:
         print(json.dumps(report))
     else:
         show()
 
 
-def _options() -> tuple[Options, bool]:
+def _options() -> tuple[ImageBenchmarkOptions, bool]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path, help="a directory")
+    parser.add_argument("model", type=Path, help="the model directory")
     parser.add_argument("--path", default="e-l", choices=("monolith", "e-l", "e-el"))
     parser.add_argument("--requests", type=int, default=5000)
     parser.add_argument("--concurrency", type=int, default=16)
-    parser.add_argument("--side", type=int, default=112, help="of an image, in pixels")
-    parser.add_argument("--tokens", type=int, default=4, help="of an answer")
-    parser.add_argument("--beside", type=int, default=0, metavar="N", help="N large images of another request")
-    parser.add_argument("--quick", action="store_true", help="few requests: shows that it runs")
+    parser.add_argument("--side", type=int, default=112, help="the width and height of images in pixels")
+    parser.add_argument("--tokens", type=int, default=4, help="the length of responses")
+    parser.add_argument("--large-images", type=int, default=0, metavar="N", help="N large images in another request")
+    parser.add_argument("--quick", action="store_true", help="run a minimal measurement")
     parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
-    if given.requests < CHECKPOINTS:
-        parser.error(f"--requests: at least {CHECKPOINTS}, one for each tenth")
-    requests = 40 if given.quick else given.requests
-    options = Options(given.model, given.path, requests, given.concurrency, given.side, given.tokens, given.beside)
-    return options, given.json
+    arguments = parser.parse_args()
+    if arguments.requests < CHECKPOINTS:
+        parser.error(f"--requests: must be at least {CHECKPOINTS}")
+    requests = 40 if arguments.quick else arguments.requests
+    options = ImageBenchmarkOptions(
+        arguments.model,
+        arguments.path,
+        requests,
+        arguments.concurrency,
+        arguments.side,
+        arguments.tokens,
+        arguments.large_images,
+    )
+    return options, arguments.json
 
 
 @contextmanager
-def _instance(options: Options) -> Iterator[Path]:
+def _instance(options: ImageBenchmarkOptions) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="cornserve-benchmark-") as directory:
         home = Path(directory)
-        megapixels = max(128, options.beside * LARGE_SIDE**2 // 1_000_000)
+        megapixels = max(128, options.large_images * LARGE_SIDE**2 // 1_000_000)
         _cornserve(home, "up", "--detach", "--port", "0", "--limit", f"request-megapixels={megapixels}")
         try:
             _cornserve(home, "deploy", str(options.model), "--name", APP, "--share", options.path)
@@ -142,17 +149,17 @@ def _cornserve(home: Path, *arguments: str) -> None:
     subprocess.run(command, env=environment, check=True, stdout=sys.stderr, stderr=sys.stderr)
 
 
-async def _measure(options: Options, url: str, home: Path) -> list[Checkpoint]:
+async def _measure(options: ImageBenchmarkOptions, url: str, home: Path) -> list[Checkpoint]:
     checkpoints = []
     ends = [options.requests * part // CHECKPOINTS for part in range(CHECKPOINTS + 1)]
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         with Progress(console=Console(stderr=True)) as progress:
-            bar = progress.add_task("asking", total=options.requests)
+            bar = progress.add_task("requests", total=options.requests)
             for begin, end in pairwise(ends):
                 bodies = [_body([number], options.side, options) for number in range(begin, end)]
-                began = time.perf_counter()
-                latencies = await _ask_all(session, url, options, bodies)
-                seconds = time.perf_counter() - began
+                started = time.perf_counter()
+                latencies = await _send_all(session, url, options, bodies)
+                seconds = time.perf_counter() - started
                 progress.advance(bar, end - begin)
                 held = await _slab_held_mib(session, url)
                 rss = await asyncio.to_thread(_rss, home)
@@ -160,39 +167,41 @@ async def _measure(options: Options, url: str, home: Path) -> list[Checkpoint]:
     return checkpoints
 
 
-async def _measure_beside(options: Options, url: str, home: Path) -> Beside:
+async def _measure_interference(options: ImageBenchmarkOptions, url: str, home: Path) -> InterferenceResult:
     numbers = count()
-    large = _body([next(numbers) for _ in range(options.beside)], LARGE_SIDE, options)
+    large = _body([next(numbers) for _ in range(options.large_images)], LARGE_SIDE, options)
     async with aiohttp.ClientSession() as session:
 
-        async def ask(body: bytes) -> float:
-            (seconds,) = await _ask_all(session, url, options, [body])
+        async def send(body: bytes) -> float:
+            (seconds,) = await _send_all(session, url, options, [body])
             return seconds
 
-        alone = [1000 * await ask(_body([next(numbers)], options.side, options)) for _ in range(20)]
-        asking = asyncio.create_task(ask(large))
-        beside: list[float] = []
+        alone = [1000 * await send(_body([next(numbers)], options.side, options)) for _ in range(20)]
+        sending = asyncio.create_task(send(large))
+        concurrent: list[float] = []
         rss: dict[str, float] = {}
-        while not asking.done():
-            beside.append(1000 * await ask(_body([next(numbers)], options.side, options)))
+        while not sending.done():
+            concurrent.append(1000 * await send(_body([next(numbers)], options.side, options)))
             now = await asyncio.to_thread(_rss, home)
             rss = {name: max(now[name], rss.get(name, 0)) for name in now}
-        return Beside(alone, beside, await asking, rss)
+        return InterferenceResult(alone, concurrent, await sending, rss)
 
 
-async def _ask_all(session: aiohttp.ClientSession, url: str, options: Options, bodies: list[bytes]) -> list[float]:
+async def _send_all(
+    session: aiohttp.ClientSession, url: str, options: ImageBenchmarkOptions, bodies: list[bytes]
+) -> list[float]:
     waiting = iter(bodies)
     latencies: list[float] = []
     headers = {"content-type": "application/json"}
 
     async def client() -> None:
         for body in waiting:
-            began = time.perf_counter()
+            started = time.perf_counter()
             async with session.post(f"{url}/v1/chat/completions", data=body, headers=headers) as response:
-                answer = await response.text()
+                text = await response.text()
                 if response.status != 200:
-                    raise RuntimeError(f"a request got {response.status}: {answer}")
-            latencies.append(time.perf_counter() - began)
+                    raise RuntimeError(f"a request failed with status {response.status}: {text}")
+            latencies.append(time.perf_counter() - started)
 
     async with asyncio.TaskGroup() as clients:
         for _ in range(options.concurrency):
@@ -200,8 +209,8 @@ async def _ask_all(session: aiohttp.ClientSession, url: str, options: Options, b
     return sorted(latencies)
 
 
-def _body(numbers: Sequence[int], side: int, options: Options) -> bytes:
-    """Asks about images that each have the colour of their number."""
+def _body(numbers: Sequence[int], side: int, options: ImageBenchmarkOptions) -> bytes:
+    """Returns a request with images whose colours are their numbers."""
     images = [{"type": "image_url", "image_url": {"url": _url(number, side)}} for number in numbers]
     content = [{"type": "text", "text": "What is this?"}, *images]
     messages = [{"role": "user", "content": content}]
@@ -233,7 +242,7 @@ def _rss(home: Path) -> dict[str, float]:
             family = [process, *process.children(recursive=True)] if "cornserve_executors" in arguments else [process]
             spec = re.search(r'"executor": ?"(\w+)"', arguments)
             name = spec[1] if spec else arguments.partition("-m ")[2].split()[0].removeprefix("cornserve.")
-            rss = sum(one.memory_info().rss for one in family) / 2**20
+            rss = sum(member.memory_info().rss for member in family) / 2**20
             found[name] = found.get(name, 0) + rss
         except psutil.NoSuchProcess:
             continue
@@ -254,29 +263,35 @@ async def _slab_held_mib(session: aiohttp.ClientSession, url: str) -> float:
     return held / 2**20
 
 
-def _show(options: Options, checkpoints: list[Checkpoint]) -> None:
+def _print_checkpoints(options: ImageBenchmarkOptions, checkpoints: list[Checkpoint]) -> None:
     names = sorted(checkpoints[0].rss_mib)
-    title = (
-        f"{options.path}: {options.concurrency} at a time, images of {options.side}x{options.side}, on {Machine.here()}"
-    )
+    setting = f"{options.concurrency} in flight, images of {options.side}x{options.side}"
+    title = f"{options.path}: {setting}, on {MachineInfo.current()}"
     table = Table(
         "requests", "per second", "p50 ms", "p99 ms", *(f"{name} MiB" for name in names), "held MiB", title=title
     )
     last = 0
-    for one in checkpoints:
-        rate = (one.requests - last) / one.seconds
-        last = one.requests
-        memory = (f"{one.rss_mib.get(name, 0):.0f}" for name in names)
-        held = f"{one.slab_held_mib:.1f}"
-        table.add_row(str(one.requests), f"{rate:.1f}", f"{one.p50_ms:.0f}", f"{one.p99_ms:.0f}", *memory, held)
+    for checkpoint in checkpoints:
+        rate = (checkpoint.requests - last) / checkpoint.seconds
+        last = checkpoint.requests
+        memory = (f"{checkpoint.rss_mib.get(name, 0):.0f}" for name in names)
+        held = f"{checkpoint.slab_held_mib:.1f}"
+        table.add_row(
+            str(checkpoint.requests),
+            f"{rate:.1f}",
+            f"{checkpoint.p50_ms:.0f}",
+            f"{checkpoint.p99_ms:.0f}",
+            *memory,
+            held,
+        )
     Console().print(table)
 
 
-def _show_beside(options: Options, measured: Beside) -> None:
-    large = f"{options.beside} of {LARGE_SIDE}x{LARGE_SIDE} in {measured.large_seconds:.1f} s"
-    title = f"{options.path}: an image of {options.side}x{options.side} beside {large}, on {Machine.here()}"
+def _print_interference(options: ImageBenchmarkOptions, measured: InterferenceResult) -> None:
+    large = f"{options.large_images} of {LARGE_SIDE}x{LARGE_SIDE} in {measured.large_seconds:.1f} s"
+    title = f"{options.path}: an image of {options.side}x{options.side} during {large}, on {MachineInfo.current()}"
     table = Table("", "requests", "p50 ms", "max ms", title=title)
-    for name, latencies in (("alone", measured.alone_ms), ("beside", measured.beside_ms)):
+    for name, latencies in (("alone", measured.alone_ms), ("concurrent", measured.concurrent_ms)):
         table.add_row(name, str(len(latencies)), f"{median(latencies):.0f}", f"{max(latencies):.0f}")
     Console().print(table, *(f"{name}: {mib:.0f} MiB at most" for name, mib in measured.rss_mib.items()), sep="\n")
 

@@ -18,16 +18,16 @@ from dataclasses import asdict, dataclass
 
 from rich.table import Table
 
-from benchmarks.harness.machine import Machine
+from benchmarks.harness.machine import MachineInfo
 from benchmarks.harness.planner import comparisons, speed
 from benchmarks.harness.planner.comparisons import MixtureQuality
 from benchmarks.harness.planner.speed import MixtureSpeed, ModelCells, PlacementTimings, SolveTimings
-from benchmarks.harness.report import show, table_of
+from benchmarks.harness.report import create_table, print_report
 
 
 @dataclass(frozen=True, slots=True)
 class PlannerReport:
-    machine: Machine
+    machine: MachineInfo
     time_limit: float
     cells: list[SolveTimings]
     rates: list[SolveTimings]
@@ -40,7 +40,7 @@ class PlannerReport:
         note = f"seconds: median (longest); time limit of each solve {self.time_limit:g} s"
         solves = _solves("One cell of 64 GPUs", self.cells), _solves("Fewest GPUs for a rate", self.rates)
         others = _models(self.models), _mixtures(self.mixtures), _placements(self.placements)
-        show(self.machine, note, *solves, *others, _quality(self.quality))
+        print_report(self.machine, note, *solves, *others, _quality(self.quality))
 
 
 def main() -> None:
@@ -48,7 +48,7 @@ def main() -> None:
     instances, largest, targets = (2, 8, 5) if options.quick else (options.instances, 64, 40)
     limit = options.limit
     report = PlannerReport(
-        machine=Machine.here(),
+        machine=MachineInfo.current(),
         time_limit=limit,
         cells=speed.cells(instances, largest, limit),
         rates=speed.rates(instances, largest, limit),
@@ -77,7 +77,7 @@ def _options() -> argparse.Namespace:
 
 
 def _solves(title: str, rows: Sequence[SolveTimings]) -> Table:
-    table = table_of(("problem", "solver"), ("solves", "wall s", "CPU s", "proven", "worst gap"), title)
+    table = create_table(("problem", "solver"), ("solves", "wall s", "CPU s", "proven", "worst gap"), title)
     for row in rows:
         table.add_row(
             *(row.size, row.engine, str(row.count)),
@@ -88,7 +88,9 @@ def _solves(title: str, rows: Sequence[SolveTimings]) -> Table:
 
 
 def _models(rows: Sequence[ModelCells]) -> Table:
-    table = table_of(("model",), ("types", "paths", "cells", "kept", "wall s", "CPU s"), "All cells of shipped models")
+    table = create_table(
+        ("model",), ("types", "paths", "cells", "kept", "wall s", "CPU s"), "All cells of shipped models"
+    )
     for row in rows:
         kept = ", ".join(map(str, row.kept))
         table.add_row(
@@ -98,7 +100,7 @@ def _models(rows: Sequence[ModelCells]) -> Table:
 
 
 def _mixtures(rows: Sequence[MixtureSpeed]) -> Table:
-    table = table_of(("mixture",), ("GPUs", "µs", "counts"), "Mixtures of seven cells")
+    table = create_table(("mixture",), ("GPUs", "µs", "counts"), "Mixtures of seven cells")
     for row in rows:
         counts = " + ".join(f"{count:,} × {gpus}" for gpus, count in row.counts.items())
         table.add_row(row.what, f"{row.gpus:,}", f"{row.microseconds:.0f}", counts)
@@ -107,7 +109,7 @@ def _mixtures(rows: Sequence[MixtureSpeed]) -> Table:
 
 def _placements(rows: Sequence[PlacementTimings]) -> Table:
     numbers = ("nodes", "network", "placements", "not slowed down", "proven", "worst gap", "wall s", "CPU s")
-    table = table_of(("problem",), numbers, "Placements on nodes of 8 GPUs")
+    table = create_table(("problem",), numbers, "Placements on nodes of 8 GPUs")
     for row in rows:
         table.add_row(
             *(row.size, str(row.nodes), row.network, str(row.count), f"{row.not_slowed} of {row.count}"),
@@ -118,7 +120,7 @@ def _placements(rows: Sequence[PlacementTimings]) -> Table:
 
 
 def _quality(row: MixtureQuality) -> Table:
-    table = table_of(("mixtures for random rates",), ("",), "Compared with the optimum")
+    table = create_table(("mixtures for random rates",), ("",), "Compared with the optimum")
     table.add_row("targets", str(row.targets))
     table.add_row("greedy needs more GPUs than the optimum", f"{row.worse:.1%}")
     table.add_row("  additional GPUs, mean and maximum", f"{row.mean_excess:.2f}, {row.most_excess}")

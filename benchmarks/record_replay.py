@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What recording and replaying a composite task costs, beside the same code calling plain functions.
+"""Measures the cost of recording and replaying a composite task, compared with calls of plain functions.
 
-The yardstick runs the same `invoke` with a plain function in the place of the unit task: it builds the same pydantic
-inputs, serialises them, and returns an output that it holds already. What exceeds it is the price of the graph.
+The baseline runs the same `invoke` with a plain function in place of the unit task: it creates the same pydantic
+inputs, serialises them, and returns a prepared output. The difference is the cost of record and replay.
 """
 
 from __future__ import annotations
@@ -17,156 +17,159 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from benchmarks.harness.machine import Machine
-from benchmarks.harness.report import show, table_of
-from benchmarks.harness.shapes import SHAPES, Composite, Said, Text
+from benchmarks.harness.composite_tasks import SHAPES, CompositeTask, TextInput, TextOutput
+from benchmarks.harness.machine import MachineInfo
+from benchmarks.harness.report import create_table, print_report
 from cornserve.task.errors import Suspension
 from cornserve.task.recording import Invocation, Recording
 from cornserve.task.replayable_random import ReplayableRandom
 
 SIZES = (1, 10, 100)
-KEPT_REQUESTS = 50
-"""Recorded at once to see what one of them holds."""
+MEMORY_REQUESTS = 50
+"""The number of recordings whose memory is measured."""
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
-    """Microseconds of one pass."""
+class PassTiming:
+    """The duration of one pass in microseconds."""
 
     min: float
     median: float
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RecordReplayRow:
     shape: str
     invocations: int
     plays: int
-    """As often does `invoke` run until nothing new is recorded."""
-    plain: Timing
-    record: Timing
-    """All plays that record, together; not what happens between them."""
-    replay: Timing
-    """One play of a request whose invocations have all ended."""
+    """The number of runs of `invoke` until no new invocation is recorded."""
+    plain: PassTiming
+    record: PassTiming
+    """The sum of all plays that record, without the time between them."""
+    replay: PassTiming
+    """One play of a request after all its invocations have ended."""
     bytes_per_request: int
 
 
 def main() -> None:
     options = _options()
     repeats, seconds = (3, 0.002) if options.quick else (options.repeats, 0.01)
-    machine = Machine.here()
+    machine = MachineInfo.current()
     rows = [measure(shape, size, repeats, seconds) for shape in SHAPES for size in SIZES]
     if options.json:
         print(json.dumps({"machine": asdict(machine), "repeats": repeats, "rows": [asdict(row) for row in rows]}))
     else:
-        _show(machine, repeats, rows)
+        _print(machine, repeats, rows)
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=50, help="samples of each figure (default: %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="only shows that it runs")
-    parser.add_argument("--json", action="store_true", help="prints JSON instead of a table")
+    parser.add_argument("--quick", action="store_true", help="run a minimal measurement")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     return parser.parse_args()
 
 
-def measure(shape: str, invocations: int, repeats: int, seconds: float) -> Row:
-    task = Composite(shape=shape)
+def measure(shape: str, invocations: int, repeats: int, seconds: float) -> RecordReplayRow:
+    task = CompositeTask(shape=shape)
     ended, plays, _ = record(task, invocations)
     plain, recording, replay = _timings(
         (
-            _clocked(lambda: SHAPES[shape](_plain, invocations)),
+            _timed(lambda: SHAPES[shape](_plain, invocations)),
             lambda: record(task, invocations)[2],
-            _clocked(lambda: _play(ended, task, invocations)),
+            _timed(lambda: _play(ended, task, invocations)),
         ),
         repeats,
         seconds,
     )
-    return Row(shape, invocations, plays, plain, recording, replay, _bytes_per_request(task, invocations))
+    return RecordReplayRow(shape, invocations, plays, plain, recording, replay, _bytes_per_request(task, invocations))
 
 
-_SAID = Said(text="what an executor has said")
-_ANSWER = _SAID.values_json()
+_OUTPUT = TextOutput(text="the output of an executor")
+_VALUES = _OUTPUT.values_json()
 
 
-def _plain(request: Text) -> Said:
-    """What a function would do that calls an executor: writes its input down. The answer is there already."""
-    Text.__pydantic_serializer__.to_json(request, exclude_defaults=True)
-    return _SAID
+def _plain(request: TextInput) -> TextOutput:
+    """Serialises its input, as a call of an executor does, and returns a prepared output."""
+    TextInput.__pydantic_serializer__.to_json(request, exclude_defaults=True)
+    return _OUTPUT
 
 
-def record(task: Composite, invocations: int) -> tuple[Recording, int, float]:
-    """A request recorded and answered to its end; how many plays recorded, and how long they took."""
+def record(task: CompositeTask, invocations: int) -> tuple[Recording, int, float]:
+    """Records a request until it ends; returns the recording, the number of plays, and their duration."""
     recording: Recording | None = None
-    plays, spent = 0, 0.0
+    plays, seconds = 0, 0.0
     while True:
         started = time.perf_counter()
         recording = recording or Recording(ReplayableRandom("request"))
         outcome = _play(recording, task, invocations)
-        spent += time.perf_counter() - started
+        seconds += time.perf_counter() - started
         plays += 1
-        _end_all(recording.invocations)
+        _finish_all(recording.invocations)
         if not isinstance(outcome, Suspension):
-            return recording, plays, spent
+            return recording, plays, seconds
 
 
-def _play(recording: Recording, task: Composite, invocations: int) -> Any:
-    return recording.play("Composite", lambda: task.invoke(invocations))
+def _play(recording: Recording, task: CompositeTask, invocations: int) -> Any:
+    return recording.play("CompositeTask", lambda: task.invoke(invocations))
 
 
-def _end_all(invocations: Sequence[Invocation]) -> None:
+def _finish_all(invocations: Sequence[Invocation]) -> None:
     for invocation in invocations:
         if not invocation.ended:
-            invocation.finish(_ANSWER)
+            invocation.finish(_VALUES)
 
 
-def _clocked(work: Callable[[], object]) -> Callable[[], float]:
-    def clocked() -> float:
+def _timed(work: Callable[[], object]) -> Callable[[], float]:
+    def timed() -> float:
         started = time.perf_counter()
         work()
         return time.perf_counter() - started
 
-    return clocked
+    return timed
 
 
-def _timings(works: Sequence[Callable[[], float]], repeats: int, seconds: float) -> list[Timing]:
-    """Of samples that each run a work, which gives its own seconds, for about `seconds`.
+def _timings(works: Sequence[Callable[[], float]], repeats: int, seconds: float) -> list[PassTiming]:
+    """Measures functions that return their own duration. Each sample runs a function for about `seconds`.
 
-    The works take turns, so that a noisy neighbour hits all of them, and the garbage collector runs as in a gateway.
+    The samples of the functions alternate, so that other processes disturb all of them alike. The garbage collector
+    runs as in a gateway.
     """
     runs = [max(1, round(seconds / max(min(work(), work()), 1e-7))) for work in works]
     samples = [[_mean(work, count) * 1e6 for work, count in zip(works, runs, strict=True)] for _ in range(repeats)]
-    return [Timing(round(min(one), 2), round(statistics.median(one), 2)) for one in zip(*samples, strict=True)]
+    return [
+        PassTiming(round(min(sample), 2), round(statistics.median(sample), 2)) for sample in zip(*samples, strict=True)
+    ]
 
 
 def _mean(work: Callable[[], float], runs: int) -> float:
     return sum(work() for _ in range(runs)) / runs
 
 
-def _bytes_per_request(task: Composite, invocations: int) -> int:
-    """What a request holds once all is recorded and answered."""
+def _bytes_per_request(task: CompositeTask, invocations: int) -> int:
+    """Returns the memory of a recording whose invocations have ended."""
     gc.collect()
     tracemalloc.start()
     try:
-        kept = [record(task, invocations)[0] for _ in range(KEPT_REQUESTS)]
+        recordings = [record(task, invocations)[0] for _ in range(MEMORY_REQUESTS)]
         gc.collect()
-        return tracemalloc.get_traced_memory()[0] // len(kept)
+        return tracemalloc.get_traced_memory()[0] // len(recordings)
     finally:
         tracemalloc.stop()
 
 
-def _show(machine: Machine, repeats: int, rows: Sequence[Row]) -> None:
-    table = table_of(
+def _print(machine: MachineInfo, repeats: int, rows: Sequence[RecordReplayRow]) -> None:
+    table = create_table(
         ("task",),
         ("calls", "plays", "plain", "record", "replay", "rec ÷ plain", "rec ÷ call", "rep ÷ call", "KiB"),
     )
     for row in rows:
         table.add_row(*_cells(row), end_section=row.invocations == SIZES[-1])
-    note = f"µs: smallest (median) of {repeats} samples; ratios and figures per invocation are of the smallest"
-    show(machine, note, table)
+    note = f"µs: minimum (median) of {repeats} samples; ratios and figures per invocation use the minimum"
+    print_report(machine, note, table)
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: RecordReplayRow) -> list[str]:
     timings = [f"{_short(timing.min)} ({_short(timing.median)})" for timing in (row.plain, row.record, row.replay)]
     return [
         *(row.shape, str(row.invocations), str(row.plays)),

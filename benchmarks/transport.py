@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 
-from benchmarks.harness.machine import Machine
+from benchmarks.harness.machine import MachineInfo
 from benchmarks.harness.processes import machine_cpu_seconds
-from benchmarks.harness.report import show, table_of
+from benchmarks.harness.report import create_table, print_report
 from benchmarks.harness.transport.namespaces import LOCAL_HOST, NetworkHost, NotPermittedError, two_hosts
 from benchmarks.harness.transport.pair import Pair, pair
 
@@ -78,7 +78,7 @@ class TransportRow:
 def main() -> None:
     options = _options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that namespaces are removed
-    machine = Machine.here()
+    machine = MachineInfo.current()
     sizes = QUICK if options.quick else options.sizes
     budget = 0.02 if options.quick else options.gigabytes
     with ExitStack() as stack:
@@ -153,11 +153,11 @@ def measure(size: str, producer: NetworkHost, consumer: NetworkHost, gigabytes: 
     )
 
 
-def _show(machine: Machine, rows: Sequence[TransportRow]) -> None:
+def _show(machine: MachineInfo, rows: Sequence[TransportRow]) -> None:
     note = "µs: median (99th percentile) of hops alone; ratios are of medians; GB/s and CPU of a burst"
-    one = table_of(("one node",), ("hop", "memcpy", "÷", "own", "÷ 2", "pickled", "GB/s", "CPU s/GB", "others"))
-    two = table_of(("two nodes",), ("hop", "memcpy", "own", "socket", "hop ÷ both", "GB/s", "CPU s/GB", "others"))
-    loads = table_of(("nodes", "size"), [f"{cell} {share:.0%}" for share in LOADS for cell in ("rate", "hop")])
+    one = create_table(("one node",), ("hop", "memcpy", "÷", "own", "÷ 2", "pickled", "GB/s", "CPU s/GB", "others"))
+    two = create_table(("two nodes",), ("hop", "memcpy", "own", "socket", "hop ÷ both", "GB/s", "CPU s/GB", "others"))
+    loads = create_table(("nodes", "size"), [f"{cell} {share:.0%}" for share in LOADS for cell in ("rate", "hop")])
     for row in rows:
         common = (f"{row.burst_gb_per_s:.2f}", f"{row.cpu_seconds_per_gb:.2f}", f"{row.others_cores:.2f}")
         hop, memcpy, baseline = row.hop.p50, row.memcpy.p50, row.baseline.p50
@@ -170,7 +170,7 @@ def _show(machine: Machine, rows: Sequence[TransportRow]) -> None:
             two.add_row(row.size, *cells, f"{hop / (memcpy + baseline):.2f}", *common)
         loaded = [cell for load in row.loads for cell in (f"{load.rate:,.0f}/s", _cell(load.hop))]
         loads.add_row(str(row.nodes), row.size, *loaded)
-    show(machine, note, one, two, loads)
+    print_report(machine, note, one, two, loads)
 
 
 def _cell(micros: DurationStats) -> str:

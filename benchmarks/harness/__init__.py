@@ -1,1 +1,1 @@
-"""What the benchmarks share: the machine, a local instance, a load generator and a sampling profiler."""
+"""Common code of the benchmarks: machine information, a local instance, a load generator and a sampling profiler."""

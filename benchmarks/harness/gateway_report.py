@@ -1,4 +1,4 @@
-"""What `benchmarks/gateway.py` found, and its tables."""
+"""The results of `benchmarks/gateway.py` and their tables."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
-from benchmarks.harness.load.job import Mode, Result
-from benchmarks.harness.machine import Machine
-from benchmarks.harness.report import show, table_of
+from benchmarks.harness.load.job import LoadResult, Mode
+from benchmarks.harness.machine import MachineInfo
+from benchmarks.harness.report import create_table, print_report
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """What the calm rounds at one setting gave."""
+class GatewayRow:
+    """The results at one mode and concurrency."""
 
     mode: Mode
     concurrency: int
-    gateway: Result
-    executor: Result
-    """Called directly."""
-    peers: Mapping[str, Result]
+    gateway: LoadResult
+    executor: LoadResult
+    """Results of direct calls of the executor."""
+    peers: Mapping[str, LoadResult]
 
     @property
     def added_p50_ms(self) -> float:
@@ -33,44 +33,44 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    machine: Machine
+class GatewayReport:
+    machine: MachineInfo
     pinned: str
     rounds: int
     seconds: float
-    """Of each measurement."""
+    """The duration of each measurement."""
     requests: int
-    """That the gateway has answered while it was measured."""
+    """The number of requests that the gateway served while it was measured."""
     rss_mib: tuple[float, float]
-    """Of the gateway: serving, before the first request, and after the last."""
+    """The gateway's memory before the first request and after the last."""
     peers_rss_mib: Mapping[str, float]
-    """After their last request."""
-    rows: list[Row]
+    """The memory of the peers after their last request."""
+    rows: list[GatewayRow]
 
-    def show(self) -> None:
+    def print(self) -> None:
         before, after = self.rss_mib
         note = (
             f"{self.pinned}\n"
-            f"median of the calmer half of {self.rounds} × {self.seconds:g} s; µs: CPU per request; busy: the gateway, "
-            "others: processes that are not ours, of a core\n"
-            f"the gateway's memory: {before:.0f} MiB before, {after:.0f} MiB after {self.requests:,} requests"
+            f"median of the less disturbed half of {self.rounds} × {self.seconds:g} s; µs: CPU per request; "
+            "busy, others: share of one core used by the gateway and by processes outside the benchmark\n"
+            f"memory of the gateway: {before:.0f} MiB before, {after:.0f} MiB after {self.requests:,} requests"
         )
-        show(self.machine, note, self._own(), *([self._beside_peers()] if self.peers_rss_mib else []))
+        print_report(self.machine, note, self._gateway_table(), *([self._peers_table()] if self.peers_rss_mib else []))
 
-    def _own(self) -> Table:
+    def _gateway_table(self) -> Table:
         numbers = ("requests/s", "direct", "p50 ms", "p99 ms", "+p50 ms", "+p99 ms")
         cpu = ("µs gateway", "executor", "direct", "load", "busy", "others")
-        table = table_of(("", "in flight"), numbers + cpu)
+        table = create_table(("", "in flight"), numbers + cpu)
         for row in self.rows:
             table.add_row(*_cells(row))
         return table
 
-    def _beside_peers(self) -> Table:
+    def _peers_table(self) -> Table:
         names = [*self.peers_rss_mib]
-        table = table_of(("", "in flight"), ("cornserve", *names), "µs of CPU per request (requests/s)")
+        table = create_table(("", "in flight"), ("cornserve", *names), "µs of CPU per request (requests/s)")
         table.caption = (
-            "Cornserve checks each request, records and replays its task, and calls an executor; "
-            "the others pass bytes on to an HTTP server, each on the gateway's core while it is measured"
+            "Cornserve validates each request, records and replays its task, and calls an executor; "
+            "the peers forward bytes to an HTTP server, each on the gateway's core while it is measured"
         )
         for row in self.rows:
             results = [(row.gateway, "gateway"), *((row.peers[name], "peer") for name in names)]
@@ -81,15 +81,15 @@ class Report:
         return table
 
 
-def _cells(row: Row) -> list[str]:
-    through, direct = row.gateway, row.executor
+def _cells(row: GatewayRow) -> list[str]:
+    gateway, direct = row.gateway, row.executor
     return [
         row.mode,
-        *(str(row.concurrency), f"{through.rate:.0f}", f"{direct.rate:.0f}"),
-        *(f"{through.p50_ms:.2f}", f"{through.p99_ms:.2f}", f"{row.added_p50_ms:.2f}", f"{row.added_p99_ms:.2f}"),
-        *(f"{through.cpu_us[name]:.0f}" for name in ("gateway", "executor")),
+        *(str(row.concurrency), f"{gateway.rate:.0f}", f"{direct.rate:.0f}"),
+        *(f"{gateway.p50_ms:.2f}", f"{gateway.p99_ms:.2f}", f"{row.added_p50_ms:.2f}", f"{row.added_p99_ms:.2f}"),
+        *(f"{gateway.cpu_us[name]:.0f}" for name in ("gateway", "executor")),
         f"{direct.cpu_us['executor']:.0f}",
-        f"{through.cpu_us['load']:.0f}",
-        f"{through.busy('gateway'):.0%}",
-        f"{max(through.others, direct.others):.0%}",
+        f"{gateway.cpu_us['load']:.0f}",
+        f"{gateway.busy('gateway'):.0%}",
+        f"{max(gateway.others, direct.others):.0%}",
     ]

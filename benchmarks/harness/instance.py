@@ -1,4 +1,4 @@
-"""A Cornserve of the benchmark's own: gateway, controller and one echo executor, in a temporary home."""
+"""Runs an instance for a benchmark: gateway, controller and one echo executor, in a temporary home."""
 
 from __future__ import annotations
 
@@ -14,59 +14,66 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.harness.processes import Cores, running
+from benchmarks.harness.processes import CoreAssignment, running_process
 from cornserve.app.record import AppSpec, Phase
 from cornserve.client import Client, ClientError
 from cornserve.control.cleanup import stop_all_executors
 from cornserve.home import Home
 
-START_SECONDS = 60.0
-DEPLOY_SECONDS = 60.0
+START_TIMEOUT_SECONDS = 60.0
+DEPLOY_TIMEOUT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class BenchmarkInstance:
     port: int
     gateway: int
     """Process id."""
     executor: int
     """Process id."""
     endpoint: str
-    """Of the executor."""
+    """The executor's endpoint."""
 
 
 @contextmanager
-def serving(apps: Mapping[str, str], cores: Cores, gateway: tuple[str, ...]) -> Iterator[Instance]:
-    """Serves the apps, given by name and source, which must share one executor.
+def running_instance(
+    apps: Mapping[str, str], cores: CoreAssignment, gateway: tuple[str, ...]
+) -> Iterator[BenchmarkInstance]:
+    """Serves the apps, which must share one executor.
 
     Args:
-        gateway: what Python runs as the gateway: `-m cornserve.gateway`, or something around it.
+        apps: sources by name.
+        gateway: Python's arguments that run the gateway, for example `-m cornserve.gateway`.
     """
     with ExitStack() as cleanup:
         home = Home(Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="cornserve-benchmark-"))))
-        cleanup.callback(_sweep, home)
+        cleanup.callback(_stop_executors, home)
         port = free_port()
-        at = ("--home", str(home.path))
-        served = [sys.executable, *gateway, *at, "--port", str(port)]
-        control = [sys.executable, "-m", "cornserve.control", *at, "--cpu-slots", "1"]
-        front = cleanup.enter_context(running(served, home.path / "gateway.log", cores.gateway))
-        back = cleanup.enter_context(running(control, home.path / "controller.log", cores.others))
+        home_option = ("--home", str(home.path))
+        gateway_command = [sys.executable, *gateway, *home_option, "--port", str(port)]
+        controller_command = [sys.executable, "-m", "cornserve.control", *home_option, "--cpu-slots", "1"]
+        gateway_process = cleanup.enter_context(
+            running_process(gateway_command, home.path / "gateway.log", cores.gateway)
+        )
+        controller = cleanup.enter_context(
+            running_process(controller_command, home.path / "controller.log", cores.others)
+        )
         client = cleanup.enter_context(Client(f"http://127.0.0.1:{port}"))
         try:
             endpoint = _deploy(client, apps)
         except (ClientError, TimeoutError) as error:
             logs = "".join(path.read_text(errors="replace")[-2000:] for path in sorted(home.path.glob("*.log")))
             raise RuntimeError(f"the instance did not start: {error}\n{logs}") from error
-        yield Instance(port, front.pid, _executor_under(back.pid), endpoint)
+        yield BenchmarkInstance(port, gateway_process.pid, _executor_under(controller.pid), endpoint)
 
 
 def _deploy(client: Client, apps: Mapping[str, str]) -> str:
-    """The endpoint of the one executor that the apps share."""
-    _await_gateway(client)
+    """Deploys the apps; returns the endpoint of the executor that they share."""
+    _wait_for_gateway(client)
     endpoints = set()
     for name, source in apps.items():
         client.deploy(AppSpec(source=source), name=name, wait=False)
-        for view in client.events(name, timeout=DEPLOY_SECONDS):
+        for view in client.events(name, timeout=DEPLOY_TIMEOUT_SECONDS):
             if view.settled:
                 break
         status = client.app(name).status
@@ -77,8 +84,8 @@ def _deploy(client: Client, apps: Mapping[str, str]) -> str:
     return endpoint
 
 
-def _await_gateway(client: Client) -> None:
-    deadline = time.monotonic() + START_SECONDS
+def _wait_for_gateway(client: Client) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_SECONDS
     while True:
         try:
             client.apps()
@@ -100,6 +107,6 @@ def free_port() -> int:
         return port
 
 
-def _sweep(home: Home) -> None:
-    """Executors outlive their controller, by design."""
+def _stop_executors(home: Home) -> None:
+    """Stops the executors, which keep running when their controller ends."""
     asyncio.run(stop_all_executors(home, lambda message: None, drain_seconds=0))

@@ -1,4 +1,4 @@
-"""What a measurement was taken on: a number without it means nothing."""
+"""Describes the machine of a measurement."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachineInfo:
     cpu: str
     cores: int
     system: str
     python: str
     load: float
-    """Load average of the last minute when the measurement began: above about 0.5, others ran meanwhile."""
+    """The load average of the last minute before the measurement. Above about 0.5, other processes were running."""
 
     @classmethod
-    def here(cls) -> Machine:
+    def current(cls) -> MachineInfo:
         return cls(
-            cpu=_cpu(),
+            cpu=_cpu_model(),
             cores=len(os.sched_getaffinity(0)),
             system=f"{platform.system()} {platform.release().partition('-')[0]}",
             python=f"{platform.python_implementation()} {platform.python_version()}",
@@ -32,7 +32,7 @@ class Machine:
         return f"{self.cpu}, {cores} · {self.system} · {self.python} · load {self.load:g} before"
 
 
-def _cpu() -> str:
+def _cpu_model() -> str:
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "model name":

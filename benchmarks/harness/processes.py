@@ -1,4 +1,4 @@
-"""Processes of a benchmark: which cores they may use, what they have used, and that they end."""
+"""Starts, pins, measures and ends the processes of a benchmark."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from pathlib import Path
 
 import psutil
 
-STOP_SECONDS = 20.0
+STOP_TIMEOUT_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Cores:
-    """Which cores the gateway has to itself, and which everything else shares. Empty: as the system likes."""
+class CoreAssignment:
+    """The cores of the gateway and those of all other processes. Empty: the processes are not pinned."""
 
     gateway: frozenset[int] = frozenset()
     others: frozenset[int] = frozenset()
 
     @classmethod
-    def divided(cls) -> Cores:
-        """The gateway's is the last one: interrupts prefer the first. A single core cannot be divided."""
+    def split(cls) -> CoreAssignment:
+        """Assigns the last core to the gateway, because interrupts prefer the first. A single core is not split."""
         *others, last = sorted(os.sched_getaffinity(0))
         return cls(frozenset({last}), frozenset(others)) if others else cls()
 
@@ -37,7 +37,7 @@ class Cores:
 
 @contextmanager
 def pinned(cores: frozenset[int]) -> Iterator[None]:
-    """What is started inside runs on these cores, with all threads it will ever have."""
+    """Pins processes that are started within the block, with all their threads."""
     before = os.sched_getaffinity(0)
     if cores:
         os.sched_setaffinity(0, cores)
@@ -48,10 +48,10 @@ def pinned(cores: frozenset[int]) -> Iterator[None]:
 
 
 @contextmanager
-def running(
+def running_process(
     command: Sequence[str], log: Path, cores: frozenset[int] = frozenset()
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that ends with the block, or with us: its standard input is a pipe that only we hold."""
+    """Starts a process that ends with the block. It also ends with this process, which holds its standard input."""
     with log.open("ab") as output, pinned(cores):
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True)
     try:
@@ -63,7 +63,7 @@ def running(
 def _end(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     try:
-        process.wait(STOP_SECONDS)
+        process.wait(STOP_TIMEOUT_SECONDS)
     except subprocess.TimeoutExpired:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -73,13 +73,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of all its threads, also of those that have ended; in steps of 10 ms."""
+    """Returns user and system time of all threads, including ended ones, in steps of 10 ms."""
     times = psutil.Process(pid).cpu_times()
     return float(times.user + times.system)
 
 
 def machine_cpu_seconds() -> float:
-    """What all processes of the machine have used; and what its host has withheld."""
+    """Returns the CPU time of all processes of the machine, including time that its host has stolen."""
     times = psutil.cpu_times()
     return float(sum(times) - times.idle - times.iowait - times.guest - times.guest_nice)
 

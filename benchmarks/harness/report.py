@@ -1,4 +1,4 @@
-"""Tables for people."""
+"""Prints tables."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Iterable
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.harness.machine import Machine
+from benchmarks.harness.machine import MachineInfo
 
 FILE_COLUMNS = 140
-"""The width of a table that goes to a file, where nothing tells how much there is."""
+"""The width of tables in files."""
 
 
-def show(machine: Machine, note: str, *tables: Table) -> None:
+def print_report(machine: MachineInfo, note: str, *tables: Table) -> None:
     console = Console()
     if not console.is_terminal:
         console.width = FILE_COLUMNS
     console.print(f"[bold]{machine}[/bold]\n{note}", *tables, sep="\n", highlight=False)
 
 
-def table_of(text: Iterable[str], numbers: Iterable[str], title: str | None = None) -> Table:
+def create_table(text: Iterable[str], numbers: Iterable[str], title: str | None = None) -> Table:
     table = Table(title=title)
     for column in text:
         table.add_column(column, no_wrap=True)

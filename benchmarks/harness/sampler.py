@@ -1,11 +1,11 @@
 """Runs a gateway and samples where its event loop spends CPU time: `python -m benchmarks.harness.sampler FILE …`.
 
-It begins when it is sent `SAMPLE`, because imports would hide all else, and ends with the gateway. A timer that counts
-CPU time interrupts at ticks of the kernel's clock (every 4 ms on most machines), and the stack of the main thread is
-counted. Unlike with cProfile, small functions do not look dearer than they are. What runs in C counts for the line of
-Python that called it.
+Sampling starts with `START_SIGNAL`, so that it does not cover imports, and ends with the gateway. A timer of CPU time
+interrupts at ticks of the kernel's clock (every 4 ms on most machines), and the sampler counts the stack of the main
+thread. Unlike cProfile, sampling does not overstate small functions. Time in C counts for the calling line of Python.
 
-FILE gets the stacks as flame graph tools take them ("outermost;…;innermost count"), and `FILE.top` the functions.
+Writes the stacks to FILE in the format of flame graph tools ("outermost;…;innermost count"), and the functions to
+`FILE.top`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from collections import Counter
 from pathlib import Path
 from types import CodeType, FrameType
 
-SAMPLE = signal.SIGUSR1
-SECONDS = 0.001
+START_SIGNAL = signal.SIGUSR1
+INTERVAL_SECONDS = 0.001
 
 Stack = tuple[CodeType, ...]
 
@@ -27,9 +27,9 @@ class Sampler:
     def __init__(self) -> None:
         self._stacks: Counter[Stack] = Counter()
 
-    def arm(self) -> None:
+    def install(self) -> None:
         signal.signal(signal.SIGPROF, self._sample)
-        signal.signal(SAMPLE, lambda *_: signal.setitimer(signal.ITIMER_PROF, SECONDS, SECONDS))
+        signal.signal(START_SIGNAL, lambda *_: signal.setitimer(signal.ITIMER_PROF, INTERVAL_SECONDS, INTERVAL_SECONDS))
 
     def stop(self) -> None:
         signal.setitimer(signal.ITIMER_PROF, 0)
@@ -55,14 +55,14 @@ class Sampler:
             for name in {_name(code) for code in stack}:
                 within[name] += count
         return "".join(
-            f"{own[name] / total:6.1%} own {count / total:6.1%} with what it calls  {name}\n"
+            f"{own[name] / total:6.1%} own {count / total:6.1%} with callees  {name}\n"
             for name, count in within.most_common()
             if own[name] / total >= 0.005 or count / total >= 0.02
         )
 
 
 def _name(code: CodeType) -> str:
-    """`package/module.py:function`, without the folders in which packages are installed."""
+    """Returns `package/module.py:function`, without the installation directory."""
     path = Path(code.co_filename)
     parts = path.parts[-3:] if path.name != "__init__.py" else path.parts[-4:]
     return f"{'/'.join(parts)}:{code.co_qualname}".replace(" ", "_")
@@ -71,7 +71,7 @@ def _name(code: CodeType) -> str:
 def main() -> None:
     file = Path(sys.argv.pop(1))
     sampler = Sampler()
-    sampler.arm()
+    sampler.install()
     try:
         runpy.run_module("cornserve.gateway", run_name="__main__", alter_sys=True)
     finally:

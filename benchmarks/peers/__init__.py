@@ -1,5 +1,5 @@
-"""What else stands between clients and engines: proxies to measure the gateway beside, and the engine behind them.
+"""Other proxies between clients and engines, which a benchmark compares with the gateway, and their engine.
 
-They only pass on: none but vllm-router keeps metrics or watches its engine, none checks a field, records or replays.
-`install` gets what is no part of Cornserve's own environment.
+They only forward requests. They do not validate, record or replay; only vllm-router has metrics and health checks.
+`install` installs those that are not part of Cornserve's environment.
 """

@@ -13,18 +13,18 @@ from starlette.types import Receive, Scope, Send
 from benchmarks.peers.server import serve
 
 
-class Proxy:
+class AsgiProxy:
     def __init__(self, engine: str) -> None:
         self._url = f"http://{engine}"
         self._client: aiohttp.ClientSession
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self._live(receive, send)
+            await self._run_lifespan(receive, send)
         else:
             await self._forward(scope, receive, send)
 
-    async def _live(self, receive: Receive, send: Send) -> None:
+    async def _run_lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as self._client:
             await send({"type": "lifespan.startup.complete"})
@@ -32,16 +32,16 @@ class Proxy:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _forward(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = await _read(receive)
-        async with self._client.post(self._url + scope["path"], data=body) as answer:
-            headers = [(name.lower().encode(), value.encode()) for name, value in answer.headers.items()]
-            await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-            async for chunk in answer.content.iter_any():
+        body = await _read_body(receive)
+        async with self._client.post(self._url + scope["path"], data=body) as response:
+            headers = [(name.lower().encode(), value.encode()) for name, value in response.headers.items()]
+            await send({"type": "http.response.start", "status": response.status, "headers": headers})
+            async for chunk in response.content.iter_any():
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
             await send({"type": "http.response.body"})
 
 
-async def _read(receive: Receive) -> bytes:
+async def _read_body(receive: Receive) -> bytes:
     body, more = b"", True
     while more:
         message = await receive()
@@ -51,4 +51,4 @@ async def _read(receive: Receive) -> bytes:
 
 
 if __name__ == "__main__":
-    serve(Proxy(sys.argv[2]), int(sys.argv[1]))
+    serve(AsgiProxy(sys.argv[2]), int(sys.argv[1]))

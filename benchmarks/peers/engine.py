@@ -1,7 +1,6 @@
-"""The engine behind the peers: OpenAI's chat over HTTP with prepared answers, as cheap as Python can give them.
+"""The engine of the peers: OpenAI's chat completions over HTTP with prepared responses, as fast as Python allows.
 
-`python -m benchmarks.peers.engine PORT`. The model's name says how the answer comes: as a whole, word by word at once,
-or paced.
+`python -m benchmarks.peers.engine PORT`. The model's name selects the mode: not streamed, streamed at once, or paced.
 """
 
 from __future__ import annotations
@@ -14,24 +13,24 @@ import httptools
 import uvloop
 from pydantic_core import from_json, to_json
 
-from benchmarks.harness.load.job import ANSWER, MODELS, PACE_SECONDS, WORDS
+from benchmarks.harness.load.job import MODELS, PACE_SECONDS, RESPONSE_TEXT, WORDS
 
 _COMMON = {"id": "chatcmpl-0", "created": 1700000000, "model": "count"}
 
 
-def _whole(answer: object) -> bytes:
-    body = to_json(answer)
+def _json_response(document: object) -> bytes:
+    body = to_json(document)
     return b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
 
 
 def _completion() -> bytes:
-    choice = {"index": 0, "message": {"role": "assistant", "content": ANSWER}, "finish_reason": "stop"}
+    choice = {"index": 0, "message": {"role": "assistant", "content": RESPONSE_TEXT}, "finish_reason": "stop"}
     usage = {"prompt_tokens": 16, "completion_tokens": 16, "total_tokens": 32}
-    return _whole({**_COMMON, "object": "chat.completion", "choices": [choice], "usage": usage})
+    return _json_response({**_COMMON, "object": "chat.completion", "choices": [choice], "usage": usage})
 
 
 def _chunks() -> list[bytes]:
-    """What a stream consists of: an event for each word, one for the finish reason, and `[DONE]`."""
+    """Returns the events of a stream: one per word, one for the finish reason, and `[DONE]`."""
     choices: list[object] = [{"index": 0, "delta": {"content": word + " "}, "finish_reason": None} for word in WORDS]
     choices.append({"index": 0, "delta": {}, "finish_reason": "stop"})
     events = [to_json({**_COMMON, "object": "chat.completion.chunk", "choices": [choice]}) for choice in choices]
@@ -40,22 +39,22 @@ def _chunks() -> list[bytes]:
     ]
 
 
-_INDEX = _whole({"object": "list", "data": [{"id": model, "object": "model"} for model in MODELS.values()]})
-"""For whoever asks how the engine is, or what it serves."""
+_INDEX = _json_response({"object": "list", "data": [{"id": model, "object": "model"} for model in MODELS.values()]})
+"""The response to health checks and to requests for the list of models."""
 _COMPLETION = _completion()
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 _CHUNKS = _chunks()
 _STREAM = _HEAD + b"".join(_CHUNKS)
 
 
-class _Connection(asyncio.Protocol):
+class _EngineConnection(asyncio.Protocol):
     def __init__(self) -> None:
         self._transport: asyncio.Transport
         self._parser = httptools.HttpRequestParser(self)
         self._body: list[bytes] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's own, which does not derive from it
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport does not derive from asyncio's
 
     def data_received(self, data: bytes) -> None:
         self._parser.feed_data(data)
@@ -86,7 +85,7 @@ class _Connection(asyncio.Protocol):
 
 
 async def serve(port: int) -> None:
-    server = await asyncio.get_running_loop().create_server(_Connection, "127.0.0.1", port, backlog=2048)
+    server = await asyncio.get_running_loop().create_server(_EngineConnection, "127.0.0.1", port, backlog=2048)
     await server.serve_forever()
 
 

@@ -1,4 +1,4 @@
-"""A proxy as one writes it first: FastAPI on uvicorn, and aiohttp's client.
+"""A simple proxy: FastAPI on uvicorn, and aiohttp's client.
 
 `python -m benchmarks.peers.fastapi_proxy PORT ENGINE`.
 """
@@ -27,18 +27,18 @@ def create_api(engine: str) -> FastAPI:
     @api.post("/v1/chat/completions")
     async def chat(request: Request) -> Response:
         client: aiohttp.ClientSession = request.app.state.client
-        answer = await client.post(f"http://{engine}/v1/chat/completions", data=await request.body())
-        media_type = answer.headers["content-type"]
+        response = await client.post(f"http://{engine}/v1/chat/completions", data=await request.body())
+        media_type = response.headers["content-type"]
         if media_type == "text/event-stream":
-            return StreamingResponse(_chunks(answer), answer.status, media_type=media_type)
-        return Response(await answer.read(), answer.status, media_type=media_type)
+            return StreamingResponse(_chunks(response), response.status, media_type=media_type)
+        return Response(await response.read(), response.status, media_type=media_type)
 
     return api
 
 
-async def _chunks(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    async with answer:
-        async for chunk in answer.content.iter_any():
+async def _chunks(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    async with response:
+        async for chunk in response.content.iter_any():
             yield chunk
 
 

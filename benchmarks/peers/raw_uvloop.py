@@ -1,4 +1,4 @@
-"""The floor: bytes go from one socket to another, on an event loop. No gateway, for it reads nothing of what passes.
+"""The lower bound: forwards bytes from one socket to another on an event loop, without parsing them.
 
 `python -m benchmarks.peers.raw_uvloop PORT ENGINE`.
 """
@@ -12,25 +12,25 @@ from typing import cast
 import uvloop
 
 
-class _End(asyncio.Protocol):
-    """One end of a tunnel; what comes in here goes out at the other."""
+class _TunnelEnd(asyncio.Protocol):
+    """One end of a tunnel. Forwards received data to the other end."""
 
-    other: _End | None = None
+    other: _TunnelEnd | None = None
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport
-        self._early: list[bytes] = []
+        self._unsent: list[bytes] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's own, which does not derive from it
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport does not derive from asyncio's
 
-    def join(self, other: _End) -> None:
+    def join(self, other: _TunnelEnd) -> None:
         self.other, other.other = other, self
-        other._transport.write(b"".join(self._early))
+        other._transport.write(b"".join(self._unsent))
 
     def data_received(self, data: bytes) -> None:
         if self.other is None:
-            self._early.append(data)
+            self._unsent.append(data)
         else:
             self.other._transport.write(data)
 
@@ -39,7 +39,7 @@ class _End(asyncio.Protocol):
             self.other._transport.close()
 
 
-class _Client(_End):
+class _ClientEnd(_TunnelEnd):
     def __init__(self, engine: str) -> None:
         super().__init__()
         self._engine = engine
@@ -50,12 +50,12 @@ class _Client(_End):
 
     async def _connect(self) -> None:
         host, _, port = self._engine.rpartition(":")
-        _, end = await asyncio.get_running_loop().create_connection(_End, host, int(port))
+        _, end = await asyncio.get_running_loop().create_connection(_TunnelEnd, host, int(port))
         self.join(end)
 
 
 async def serve(port: int, engine: str) -> None:
-    server = await asyncio.get_running_loop().create_server(lambda: _Client(engine), "127.0.0.1", port, backlog=2048)
+    server = await asyncio.get_running_loop().create_server(lambda: _ClientEnd(engine), "127.0.0.1", port, backlog=2048)
     await server.serve_forever()
 
 

@@ -1,4 +1,4 @@
-"""The HTTP server of the peers in Python: set as the gateway's own is."""
+"""The HTTP server of the peers in Python, configured like the gateway's."""
 
 from __future__ import annotations
 

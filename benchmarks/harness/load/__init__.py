@@ -1,4 +1,4 @@
-"""A load generator that is no bottleneck: one process, callbacks on raw sockets, uvloop.
+"""A fast load generator: one process with callbacks on raw sockets and uvloop.
 
-It keeps a number of requests in flight (a closed loop), checks every answer, and prints what it measured as JSON.
+It keeps a number of requests in flight (a closed loop), checks every response, and prints its measurements as JSON.
 """

@@ -10,20 +10,20 @@ import uvloop
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
-from benchmarks.harness.load.http import chatting
-from benchmarks.harness.load.invocations import invoking
-from benchmarks.harness.load.job import Job, Result
-from benchmarks.harness.load.tally import Tally
+from benchmarks.harness.load.http import chat_load
+from benchmarks.harness.load.invocations import invocation_load
+from benchmarks.harness.load.job import LoadJob, LoadResult
+from benchmarks.harness.load.measurement import Measurement
 
 
-async def run(job: Job) -> Result:
-    tally = Tally(job)
-    async with (chatting if job.protocol == "chat" else invoking)(job, tally):
-        return await tally.measure()
+async def run(job: LoadJob) -> LoadResult:
+    measurement = Measurement(job)
+    async with (chat_load if job.protocol == "chat" else invocation_load)(job, measurement):
+        return await measurement.run()
 
 
 def main() -> None:
-    job = TypeAdapter(Job).validate_json(sys.argv[1])
+    job = TypeAdapter(LoadJob).validate_json(sys.argv[1])
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         result = runner.run(run(job))
     sys.stdout.buffer.write(to_json(asdict(result)))

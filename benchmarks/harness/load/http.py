@@ -1,4 +1,4 @@
-"""Chats over HTTP/1.1: one keep-alive connection for each request in flight."""
+"""A load of chats over HTTP/1.1 with one keep-alive connection per request in flight."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import cast
 import httptools
 from pydantic_core import from_json, to_json
 
-from benchmarks.harness.load.job import ANSWER, MODELS, WORDS, Job, Mode
-from benchmarks.harness.load.tally import Tally
+from benchmarks.harness.load.job import MODELS, RESPONSE_TEXT, WORDS, LoadJob, Mode
+from benchmarks.harness.load.measurement import Measurement
 
 EVENTS = len(WORDS) + 2
-"""Of a complete stream: the words, the finish reason, and `[DONE]`."""
+"""The number of events of a complete stream: the words, the finish reason, and `[DONE]`."""
 
 
 @asynccontextmanager
-async def chatting(job: Job, tally: Tally) -> AsyncIterator[None]:
+async def chat_load(job: LoadJob, measurement: Measurement) -> AsyncIterator[None]:
     """Keeps `job.concurrency` chats in flight."""
     host, _, port = job.address.rpartition(":")
     message = _message(job)
@@ -28,17 +28,16 @@ async def chatting(job: Job, tally: Tally) -> AsyncIterator[None]:
         connections = []
         for _ in range(job.concurrency):
             transport, connection = await loop.create_connection(
-                lambda: _Connection(message, job.mode != "whole", tally), host, int(port)
+                lambda: _ChatConnection(message, job.mode != "whole", measurement), host, int(port)
             )
             cleanup.callback(transport.abort)
             connections.append(connection)
-        for connection in connections:  # a server that is busy already would take them one by one
+        for connection in connections:  # under load, a server would accept them one by one
             connection.send()
         yield
 
 
-def chat(mode: Mode) -> bytes:
-    """The body of a request."""
+def chat_body(mode: Mode) -> bytes:
     return to_json(
         {
             "model": MODELS[mode],
@@ -52,8 +51,8 @@ def chat(mode: Mode) -> bytes:
     )
 
 
-def _message(job: Job) -> bytes:
-    body = chat(job.mode)
+def _message(job: LoadJob) -> bytes:
+    body = chat_body(job.mode)
     lines = (
         "POST /v1/chat/completions HTTP/1.1",
         f"Host: {job.address}",
@@ -63,43 +62,43 @@ def _message(job: Job) -> bytes:
     return "\r\n".join((*lines, "", "")).encode() + body
 
 
-class _Connection(asyncio.Protocol):
-    """Sends the next chat when the answer to the last one is complete."""
+class _ChatConnection(asyncio.Protocol):
+    """Sends the next chat when the previous response is complete."""
 
-    def __init__(self, message: bytes, stream: bool, tally: Tally) -> None:
+    def __init__(self, message: bytes, stream: bool, measurement: Measurement) -> None:
         self._message = message
         self._problem_with = problem_with_stream if stream else problem_with_completion
-        self._tally = tally
+        self._measurement = measurement
         self._transport: asyncio.Transport
         self._parser = httptools.HttpResponseParser(self)
         self._body: list[bytes] = []
         self._sent = 0.0
-        self._first = 0.0
-        self._joined = False
+        self._first_chunk = 0.0
+        self._has_responded = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's own, which does not derive from it
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport does not derive from asyncio's
 
     def data_received(self, data: bytes) -> None:
         self._parser.feed_data(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if not self._tally.stopped:
-            self._tally.answered(self._sent, 0.0, f"the connection was lost: {exc}")
+        if not self._measurement.stopped:
+            self._measurement.record_response(self._sent, 0.0, f"the connection was lost: {exc}")
 
     def on_body(self, body: bytes) -> None:
         if not self._body:
-            self._first = time.perf_counter()
+            self._first_chunk = time.perf_counter()
         self._body.append(body)
 
     def on_message_complete(self) -> None:
         body, status = b"".join(self._body), self._parser.get_status_code()
         problem = self._problem_with(body) if status == 200 else f"status {status}: {body[:200]!r}"
-        if not self._joined:
-            self._joined = True
-            self._tally.joined()
-        self._tally.answered(self._sent, self._first, problem)
-        if not self._tally.stopped:
+        if not self._has_responded:
+            self._has_responded = True
+            self._measurement.add_connection()
+        self._measurement.record_response(self._sent, self._first_chunk, problem)
+        if not self._measurement.stopped:
             self.send()
 
     def send(self) -> None:
@@ -110,14 +109,14 @@ class _Connection(asyncio.Protocol):
 
 def problem_with_completion(body: bytes) -> str | None:
     content = from_json(body)["choices"][0]["message"]["content"].strip()
-    return None if content == ANSWER else f"another answer: {content!r}"
+    return None if content == RESPONSE_TEXT else f"unexpected response: {content!r}"
 
 
 def problem_with_stream(body: bytes) -> str | None:
-    """Each word must be there, in an event of its own, and the end; parsing all of it would cost the generator more."""
+    """Checks for the end, the number of events, and each word. Parsing the events would slow down the generator."""
     if not body.endswith(b"data: [DONE]\n\n"):
-        return f"a stream without its end: {body[-200:]!r}"
+        return f"the stream has no end: {body[-200:]!r}"
     if (events := body.count(b"data: ")) != EVENTS:
         return f"{events} events instead of {EVENTS}"
     missing = [word for word in WORDS if b'"%s ' % word.encode() not in body]
-    return f"words are missing: {missing}" if missing else None
+    return f"missing words: {missing}" if missing else None

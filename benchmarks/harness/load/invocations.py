@@ -1,4 +1,4 @@
-"""Invocations over the executor's contract: one line that carries all of them, as the gateway's does."""
+"""A load of invocations over one connection of the executor contract, as the gateway has it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from pydantic_core import from_json
 
-from benchmarks.harness.load.job import ANSWER, PACE_SECONDS, WORDS, Job
-from benchmarks.harness.load.tally import Tally
+from benchmarks.harness.load.job import PACE_SECONDS, RESPONSE_TEXT, WORDS, LoadJob
+from benchmarks.harness.load.measurement import Measurement
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.wire.connection import MessageConnection
 from cornserve.wire.invocations import CALLER
@@ -18,78 +18,77 @@ from cornserve_echo import EchoRequest
 
 
 @asynccontextmanager
-async def invoking(job: Job, tally: Tally) -> AsyncIterator[None]:
+async def invocation_load(job: LoadJob, measurement: Measurement) -> AsyncIterator[None]:
     """Keeps `job.concurrency` invocations in flight."""
-    calls = _Calls(job, tally)
-    await calls.begin()
+    load = _InvocationLoad(job, measurement)
+    await load.start()
     try:
         yield
     finally:
-        calls.stop()
+        load.stop()
 
 
 @dataclass(slots=True)
-class _Progress:
+class _InvocationProgress:
     sent: float
-    first: float = 0.0
+    first_chunk: float = 0.0
     chunks: int = 0
 
 
-class _Calls:
-    """The invocations in flight."""
-
-    def __init__(self, job: Job, tally: Tally) -> None:
+class _InvocationLoad:
+    def __init__(self, job: LoadJob, measurement: Measurement) -> None:
         self._address = job.address
         self._concurrency = job.concurrency
-        self._tally = tally
+        self._measurement = measurement
         self._chunks = 0 if job.mode == "whole" else len(WORDS)
         outputs = ["words"] if self._chunks else []
-        request = EchoRequest(text=ANSWER, seconds=PACE_SECONDS * len(WORDS) if job.mode == "paced" else 0)
-        self._start = pb.Start(
+        request = EchoRequest(text=RESPONSE_TEXT, seconds=PACE_SECONDS * len(WORDS) if job.mode == "paced" else 0)
+        self._start_message = pb.Start(
             request_id="benchmark",
             request=request.model_dump_json(exclude_defaults=True).encode(),
             outputs=outputs,
         )
-        self._flying: dict[int, _Progress] = {}
-        self._next = 0
-        self._line = MessageConnection(CALLER, self._take)
+        self._in_flight: dict[int, _InvocationProgress] = {}
+        self._last_call = 0
+        self._connection = MessageConnection(CALLER, self._on_event)
 
-    async def begin(self) -> None:
-        await self._line.connect(self._address)
+    async def start(self) -> None:
+        await self._connection.connect(self._address)
         for _ in range(self._concurrency):
-            self._tally.joined()
+            self._measurement.add_connection()
             self._send()
 
     def stop(self) -> None:
-        self._line.abort("the measurement is over")
+        self._connection.abort("the measurement has ended")
 
-    def _take(self, event: pb.Event | None) -> None:
+    def _on_event(self, event: pb.Event | None) -> None:
         if event is None:
             return
         if event.HasField("end"):
-            self._on_end(self._flying.pop(event.call), event.end)
+            self._on_end(self._in_flight.pop(event.call), event.end)
         else:
-            self._on_chunk(self._flying[event.call])
+            self._on_chunk(self._in_flight[event.call])
 
     def _send(self) -> None:
-        self._next += 1
-        self._flying[self._next] = _Progress(time.perf_counter())
-        self._line.send(pb.Command(call=self._next, start=self._start))
+        self._last_call += 1
+        self._in_flight[self._last_call] = _InvocationProgress(time.perf_counter())
+        self._connection.send(pb.Command(call=self._last_call, start=self._start_message))
 
-    def _on_chunk(self, progress: _Progress) -> None:
+    def _on_chunk(self, progress: _InvocationProgress) -> None:
         if not progress.chunks:
-            progress.first = time.perf_counter()
+            progress.first_chunk = time.perf_counter()
         progress.chunks += 1
 
-    def _on_end(self, progress: _Progress, end: pb.End) -> None:
-        self._tally.answered(progress.sent, progress.first or time.perf_counter(), self._problem(progress, end))
-        if not self._tally.stopped:
+    def _on_end(self, progress: _InvocationProgress, end: pb.End) -> None:
+        first_chunk = progress.first_chunk or time.perf_counter()
+        self._measurement.record_response(progress.sent, first_chunk, self._problem(progress, end))
+        if not self._measurement.stopped:
             self._send()
 
-    def _problem(self, progress: _Progress, end: pb.End) -> str | None:
+    def _problem(self, progress: _InvocationProgress, end: pb.End) -> str | None:
         if end.code != pb.CODE_OK:
             return f"{pb.Code.Name(end.code)}: {end.message}"
         if progress.chunks != self._chunks:
             return f"{progress.chunks} chunks instead of {self._chunks}"
         text = from_json(end.values)["text"]
-        return None if text == ANSWER else f"another answer: {text!r}"
+        return None if text == RESPONSE_TEXT else f"unexpected response: {text!r}"

@@ -1,4 +1,4 @@
-"""The benchmarks run, so that the numbers in docs/performance.md can be taken again. Speed is not asserted."""
+"""The benchmarks run, so that the figures in docs/performance.md can be reproduced. Tests do not assert speed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def run(script: str, *options: str) -> Any:
     return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=170).stdout)
 
 
-def test_record_and_replay_are_measured_beside_plain_calls() -> None:
+def test_record_and_replay_are_compared_with_plain_calls() -> None:
     report = run("record_replay.py")
 
     assert report["machine"]["cores"] >= 1
@@ -27,9 +27,9 @@ def test_record_and_replay_are_measured_beside_plain_calls() -> None:
     assert all(row["record"]["min"] > 0 and row["plain"]["min"] > 0 for row in report["rows"])
 
 
-def test_the_gateway_is_measured_beside_direct_calls_and_peers_and_sampled(tmp_path: Path) -> None:
+def test_the_gateway_is_compared_with_direct_calls_and_peers_and_sampled(tmp_path: Path) -> None:
     stacks = tmp_path / "stacks"
-    peers = ("fastapi-aiohttp", "asgi-aiohttp", "raw-uvloop")  # those that need no installation
+    peers = ("fastapi-aiohttp", "asgi-aiohttp", "raw-uvloop")  # vllm-router needs an installation
 
     report = run("gateway.py", "--profile", str(stacks), "--peers", *peers)
 
@@ -43,7 +43,7 @@ def test_the_gateway_is_measured_beside_direct_calls_and_peers_and_sampled(tmp_p
     assert "Runner.run" in stacks.read_text()
 
 
-def test_hops_of_tensors_are_measured_beside_plain_copies() -> None:
+def test_transfers_of_tensors_are_compared_with_plain_copies() -> None:
     report = run("transport.py")
 
     assert {row["size"] for row in report["rows"] if row["nodes"] == 1} == {"64 KiB", "4.5 MiB"}
@@ -52,7 +52,7 @@ def test_hops_of_tensors_are_measured_beside_plain_copies() -> None:
         assert len(row["loads"]) == 3
 
 
-def test_the_planner_is_timed_with_both_solvers_and_compared() -> None:
+def test_the_planner_is_measured_with_both_solvers() -> None:
     report = run("planner.py")
 
     assert {(row["size"], row["engine"]) for row in report["cells"]} == {

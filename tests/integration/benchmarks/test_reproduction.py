@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 
 
-def test_the_page_of_reproductions_is_what_the_command_writes() -> None:
+def test_the_reproduction_page_is_current() -> None:
     command = [sys.executable, "-m", "benchmarks.reproduction", "--check"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=170, check=False)
 
