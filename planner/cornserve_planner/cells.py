@@ -72,8 +72,7 @@ def efficient_cells(cells: Iterable[Cell]) -> tuple[Cell, ...]:
     """Returns the cells that serve more than smaller cells on the same number of GPUs, smallest first [C Algorithm 1].
 
     Unlike the paper, drops cells with rate 0. The paper always keeps the smallest cell, and with a rate of 0 its
-    mixture
-    algorithm does not terminate.
+    mixture algorithm does not terminate.
     """
     kept: list[Cell] = []
     for cell in sorted(cells, key=lambda cell: cell.gpus):

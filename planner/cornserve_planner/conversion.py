@@ -1,8 +1,8 @@
 """Converts measured throughputs to seconds for each request type and path step [C App. C, Algorithm 3].
 
 Rates of different request types cannot be added, but seconds of a replica's time can. The seconds of a component are
-measured on an executor that runs it alone. On an executor with several components, they are multiplied by a
-colocation factor α, which is fitted to the measured mix. Only a second mix can check the factor.
+measured on an executor that runs it alone. On an executor with several components, they are multiplied by a colocation
+factor α, which is fitted to the measured mix. Only a second mix can check the factor.
 
 Unlike the paper, a component that was not measured alone is fitted by least squares, if an executor that runs it was
 measured with enough mixes to separate its components. Otherwise, the conversion raises an error that names the
@@ -163,8 +163,7 @@ class _Fit:
         """Fits the unknown components by least squares.
 
         The measured seconds of each mix are the sum of the components' seconds, weighted by the share of requests that
-        need
-        them.
+        need them.
         """
         columns = [[self._use(component, m) for m in measured] for component in unknown]
         if alone:

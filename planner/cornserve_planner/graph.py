@@ -148,8 +148,7 @@ class ExecutorGraph:
         """Returns the steps of a path, and the components that remain after it.
 
         An option runs all remaining components whose inputs are available [C App. C, Algorithm 3]. On the path E → EL,
-        E
-        encodes and EL only decodes.
+        E encodes and EL only decodes.
         """
         left, steps = needed, []
         for option in path.options:

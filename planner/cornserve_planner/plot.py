@@ -76,40 +76,40 @@ def draw(file: Path, graphs: Sequence[GraphDiagram], rates: RateChart | None = N
         ValueError: the format is not supported.
     """
     layouts = [layout_graph([*graph.boxes], [*graph.rates]) for graph in graphs]
-    sizes = [_inches(positioned) for positioned in layouts] + ([(7.0, 3.6)] if rates is not None else [])
+    sizes = [_inches(graph_layout) for graph_layout in layouts] + ([(7.0, 3.6)] if rates is not None else [])
     width, height = max(width for width, _ in sizes), sum(height for _, height in sizes)
     with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
         figure = Figure(figsize=(width, height), layout="constrained")
         rows = figure.subplots(len(sizes), 1, squeeze=False, height_ratios=[height for _, height in sizes])[:, 0]
-        for axes, graph, positioned in zip(rows, graphs, layouts, strict=False):
-            _draw_graph(axes, graph, positioned)
+        for axes, graph, graph_layout in zip(rows, graphs, layouts, strict=False):
+            _draw_graph(axes, graph, graph_layout)
         if rates is not None:
             _draw_rates(rows[-1], rates)
         figure.savefig(file, dpi=150, metadata={"Date": None} if file.suffix == ".svg" else None)
 
 
-def _inches(positioned: DiagramLayout) -> tuple[float, float]:
-    return max(5.0, LAYER_INCHES * positioned.layers), 0.6 + ROW_INCHES * max(1.5, positioned.rows)
+def _inches(graph_layout: DiagramLayout) -> tuple[float, float]:
+    return max(5.0, LAYER_INCHES * graph_layout.layers), 0.6 + ROW_INCHES * max(1.5, graph_layout.rows)
 
 
-def _draw_graph(axes: Any, graph: GraphDiagram, positioned: DiagramLayout) -> None:
+def _draw_graph(axes: Any, graph: GraphDiagram, graph_layout: DiagramLayout) -> None:
     axes.set_axis_off()
     axes.set_title(graph.title, loc="left", color=INK, fontweight="bold")
-    heights = [y for _, y in positioned.positions.values()] + [
-        y for route in positioned.routes.values() for _, y in route
+    heights = [y for _, y in graph_layout.positions.values()] + [
+        y for route in graph_layout.routes.values() for _, y in route
     ]
-    axes.set_xlim(-BOX[0] / 2 - 0.05, positioned.layers - 1 + BOX[0] / 2 + 0.05)
+    axes.set_xlim(-BOX[0] / 2 - 0.05, graph_layout.layers - 1 + BOX[0] / 2 + 0.05)
     axes.set_ylim(min(heights) - 0.6, max(heights) + 0.6)
     most = max(graph.rates.values(), default=1.0) or 1.0
-    ports = _ports(positioned)
+    ports = _ports(graph_layout)
     for edge, rate in graph.rates.items():
-        (x0, y0), *passed, (x1, y1) = positioned.routes[edge]
-        right = -1 if edge in positioned.backward else 1
+        (x0, y0), *passed, (x1, y1) = graph_layout.routes[edge]
+        right = -1 if edge in graph_layout.backward else 1
         start = (x0 + right * BOX[0] / 2, y0 + ports[edge, 0])
         end = (x1 - right * (BOX[0] / 2 + 0.02), y1 + ports[edge, -1])
         _draw_arrow(axes, [start, *passed, end], rate, rate / most)
     for name, box in graph.boxes.items():
-        _draw_box(axes, positioned.positions[name], box)
+        _draw_box(axes, graph_layout.positions[name], box)
 
 
 def _draw_box(axes: Any, center: Point, box: DiagramBox) -> None:
@@ -133,19 +133,19 @@ def _share_of_box(axes: Any, corner: Point, share: float) -> Any:
     return Affine2D().scale(BOX[0] * min(1.0, share), BOX[1]).translate(*corner) + axes.transData
 
 
-def _ports(positioned: DiagramLayout) -> dict[tuple[DiagramEdge, int], float]:
+def _ports(graph_layout: DiagramLayout) -> dict[tuple[DiagramEdge, int], float]:
     """Returns the vertical offsets of arrow starts (0) and ends (-1) from the middle of a box's side, in rows.
 
     The offsets are different for all arrows on one side.
     """
     by_side: dict[tuple[str, bool], list[tuple[DiagramEdge, int]]] = {}
-    for edge in positioned.routes:
+    for edge in graph_layout.routes:
         for end in (0, -1):
-            on_the_right = (end == 0) != (edge in positioned.backward)
+            on_the_right = (end == 0) != (edge in graph_layout.backward)
             by_side.setdefault((edge[end], on_the_right), []).append((edge, end))
     ports: dict[tuple[DiagramEdge, int], float] = {}
     for ends in by_side.values():
-        ends.sort(key=lambda end_of_edge: -positioned.routes[end_of_edge[0]][1 if end_of_edge[1] == 0 else -2][1])
+        ends.sort(key=lambda end_of_edge: -graph_layout.routes[end_of_edge[0]][1 if end_of_edge[1] == 0 else -2][1])
         for index, end_of_edge in enumerate(ends):
             ports[end_of_edge] = ((len(ends) - 1) / 2 - index) * min(0.16, 0.5 * BOX[1] / len(ends))
     return ports

@@ -1,8 +1,7 @@
 """Bytes that a request sends along each edge of its path, for placement on nodes [C App. A].
 
 They follow from the sizes of the model and the request. An encoder sends embeddings, a prefill sends the keys and
-values
-of the prompt, and a language model sends its hidden states to a generator.
+values of the prompt, and a language model sends its hidden states to a generator.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 python scripts/planner_data/azure.py per_minute.csv
 
 per_minute.csv: `paper/data/azure_lmm_trace_2024_per_minute.csv` of https://github.com/Azure/realtimevideogen, from the
-Azure LMM inference trace of https://github.com/Azure/AzurePublicDataset (CC-BY 4.0); columns minute,
-timestamp, requests.
+Azure LMM inference trace of https://github.com/Azure/AzurePublicDataset (CC-BY 4.0); columns minute, timestamp,
+requests.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The components form a chain. Each request type needs the language model and some other components. Options run one
 component, all components, or a random set. For each type, some ways to divide its components among options are paths,
-always including the one with the fewest executors. Times of components differ by two orders of magnitude, as in
-[C Table 1]. Colocated components take 0.85 to 1.3 times the sum of their times (α of [C Algorithm 3]). Some options use
+always including the one with the fewest executors. Times of components differ by two orders of magnitude, as in [C
+Table 1]. Colocated components take 0.85 to 1.3 times the sum of their times (α of [C Algorithm 3]). Some options use
 two GPUs and are 2^0.9 times as fast.
 """
 

@@ -1,8 +1,7 @@
 """Compares the predictions of the roofline model with published values.
 
 The assumed efficiencies are not fitted to these values. `calibrated` shows the effect of fitting: it predicts each
-value
-with the efficiency that the *other* values of its kind imply.
+value with the efficiency that the *other* values of its kind imply.
 """
 
 from __future__ import annotations
@@ -29,8 +28,7 @@ class PredictionComparison:
     Args:
         published, predicted: seconds of a replica's time for one request.
         utilisation: fraction of the peak FLOP/s that the published value implies. Above 1, the value cannot belong to
-            the
-            stated requests.
+            the stated requests.
     """
 
     kind: Kind

@@ -15,8 +15,7 @@ class Cluster:
     Args:
         gpus: GPUs of each node, |G_h|.
         bandwidth: bytes/s from each node (row) to each other node (column), B_{h,h'}; infinite for no limit. The
-            diagonal
-            is ignored.
+            diagonal is ignored.
     """
 
     gpus: tuple[int, ...]

@@ -3,8 +3,8 @@
 As printed, Appendix A has variables `y[s, h]` for the replicas of an executor on a node, and `f[s, s', h, h']` for the
 bandwidth of an edge between two nodes, but no constraint that contains both. Constraint (7) only requires that an
 edge's traffic adds up over *all* pairs of nodes, and pairs (h, h) are not limited. So all traffic may flow within a
-node that has no replica of either executor, and the bandwidth never limits a plan. This module connects them with
-rates `z[t, p, s, h]` of a path at an executor on a node, in place of (5) and (7):
+node that has no replica of either executor, and the bandwidth never limits a plan. This module connects them with rates
+`z[t, p, s, h]` of a path at an executor on a node, in place of (5) and (7):
 
     Σ_h z[t, p, s, h] = x[t, p]                               each request visits each executor of its path on a node
     Σ_{t, p} z[t, p, s, h] / w[s, t, p] ≤ y[s, h]             replicas limit the work on their node

@@ -1,11 +1,10 @@
 """Adds video, audio and audio output to requests that were recorded without them.
 
 ServeGen published only its image clients. [C §7.2, footnote 6] makes an any-to-any workload from them: every request
-has
-an image, half of the requests have a video, half have audio, and a fifth request audio output. The paper does not print
-the distributions of video and audio sizes, which its authors read from ServeGen's figures. It gives averages: 10,000
-video tokens and 200 audio tokens [C §2.2, footnote 2]. Sizes are drawn log-normally around these averages, with an
-assumed spread.
+has an image, half of the requests have a video, half have audio, and a fifth request audio output. The paper does not
+print the distributions of video and audio sizes, which its authors read from ServeGen's figures. It gives averages:
+10,000 video tokens and 200 audio tokens [C §2.2, footnote 2]. Sizes are drawn log-normally around these averages, with
+an assumed spread.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class WorkloadDocument(Document):
             raise ValueError(f"types: the shares add up to {total:.6g}, not to 1")
         return self
 
-    def of_types(self) -> Workload:
+    def to_workload(self) -> Workload:
         """Returns the workload of a document with `types`."""
         shares = {RequestType(name, frozenset(entry.components)): entry.share for name, entry in self.types.items()}
         return Workload(shares, self.rate)
@@ -75,15 +75,15 @@ def read_workload(path: Path, modalities: Modalities | None = None) -> Workload:
         modalities: the components that each modality needs. Required for a file of requests.
     """
     if path.suffix in (".jsonl", ".csv"):
-        return _of_requests(path, modalities)
+        return _workload_from_file(path, modalities)
     document = WorkloadDocument.read(path)
     if document.requests is not None:
-        found = _of_requests(path.parent / document.requests, modalities)
+        found = _workload_from_file(path.parent / document.requests, modalities)
         return Workload(found.shares, document.rate or found.rate)
-    return document.of_types()
+    return document.to_workload()
 
 
-def _of_requests(path: Path, modalities: Modalities | None) -> Workload:
+def _workload_from_file(path: Path, modalities: Modalities | None) -> Workload:
     if modalities is None:
         raise InvalidInputError(path.name, "the model has no `modalities`: add them to read a file of requests")
     requests = list(read_requests(path))

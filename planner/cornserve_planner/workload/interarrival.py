@@ -23,7 +23,7 @@ Family = Literal["poisson", "gamma", "weibull"]
 Rng = Any
 """A `numpy.random.Generator`."""
 
-_BEFORE = 50.0
+_WARM_UP_GAPS = 50.0
 """Length of the warm-up in gaps, so that the process does not start with an arrival."""
 
 
@@ -60,12 +60,12 @@ def draw_arrivals(curve: RateCurve, gaps: InterarrivalGaps | Iterable[Interarriv
     """
     kinds = [gaps] * len(curve.rates) if isinstance(gaps, InterarrivalGaps) else list(gaps)
     found = []
-    ahead = -_BEFORE
+    next_arrival = -_WARM_UP_GAPS
     for index, (rate, kind) in enumerate(zip(curve.rates, kinds, strict=True)):
         expected = rate * curve.step
         if not expected:
             continue
-        within, ahead = _draw_within(ahead, expected, kind, rng)
+        within, next_arrival = _draw_within(next_arrival, expected, kind, rng)
         found.append((index + within / expected) * curve.step)
     return np.concatenate(found) if found else np.empty(0)
 

@@ -25,7 +25,7 @@ _LISTS = ("output_modalities",)
 _WHOLE = ("text_tokens", "output_tokens")
 _REAL = ("arrival", "output_audio_seconds")
 
-Outcome = WorkloadRequest | InvalidInputError
+ParsedRequest = WorkloadRequest | InvalidInputError
 
 
 class RequestFileHeader(Document):
@@ -36,16 +36,16 @@ class RequestFileHeader(Document):
 
 def read_requests(path: Path) -> Iterator[WorkloadRequest]:
     """Yields the requests in order of arrival. Raises `InvalidInputError` naming file, line, field and reason."""
-    for outcome in _outcomes(path):
-        if isinstance(outcome, InvalidInputError):
-            raise outcome
-        yield outcome
+    for parsed in _parse_file(path):
+        if isinstance(parsed, InvalidInputError):
+            raise parsed
+        yield parsed
 
 
 def check_requests(path: Path, most: int = 100) -> list[InvalidInputError]:
     """Returns the errors in a file, at most `most`."""
     try:
-        wrong = (outcome for outcome in _outcomes(path) if isinstance(outcome, InvalidInputError))
+        wrong = (parsed for parsed in _parse_file(path) if isinstance(parsed, InvalidInputError))
         return list(islice(wrong, most))
     except InvalidInputError as error:
         return [error]
@@ -62,42 +62,42 @@ def write_requests(path: Path, requests: Iterable[WorkloadRequest]) -> None:
         raise InvalidInputError(str(path), f"cannot be written: {error.strerror}") from error
 
 
-def _outcomes(path: Path) -> Iterator[Outcome]:
+def _parse_file(path: Path) -> Iterator[ParsedRequest]:
     """Yields requests and errors. Raises `InvalidInputError` if the rest of the file cannot be read."""
-    lines = {".jsonl": _of_json_lines, ".csv": _of_csv}.get(path.suffix)
+    lines = {".jsonl": _parse_json_lines, ".csv": _parse_csv}.get(path.suffix)
     if lines is None:
         raise _unknown(path)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            yield from _located(path.name, lines(file, path.name))
+            yield from _with_location(path.name, lines(file, path.name))
     except OSError as error:
         raise InvalidInputError(str(path), f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InvalidInputError(path.name, "is not UTF-8 text") from error
 
 
-def _located(name: str, outcomes: Iterable[tuple[int, Outcome]]) -> Iterator[Outcome]:
+def _with_location(name: str, requests: Iterable[tuple[int, ParsedRequest]]) -> Iterator[ParsedRequest]:
     last = 0.0
-    for line, outcome in outcomes:
-        if isinstance(outcome, InvalidInputError):
-            yield outcome.within(f"{name} line {line}")
-        elif outcome.arrival < last:
-            reason = f"is {outcome.arrival:g} s, before the previous request ({last:g} s)"
+    for line, parsed in requests:
+        if isinstance(parsed, InvalidInputError):
+            yield parsed.within(f"{name} line {line}")
+        elif parsed.arrival < last:
+            reason = f"is {parsed.arrival:g} s, before the previous request ({last:g} s)"
             yield InvalidInputError(f"{name} line {line}: arrival", reason)
         else:
-            last = outcome.arrival
-            yield outcome
+            last = parsed.arrival
+            yield parsed
 
 
-def _of_json_lines(file: Iterable[str], name: str) -> Iterator[tuple[int, Outcome]]:
+def _parse_json_lines(file: Iterable[str], name: str) -> Iterator[tuple[int, ParsedRequest]]:
     lines = iter(file)
     RequestFileHeader.parse(next(lines, ""), f"{name} line 1")
     for number, line in enumerate(lines, 2):
         if line.strip():
-            yield number, _repeated(line) or _request(line)
+            yield number, _duplicate_field_error(line) or _request(line)
 
 
-def _repeated(line: str) -> InvalidInputError | None:
+def _duplicate_field_error(line: str) -> InvalidInputError | None:
     try:
         json.loads(line, object_pairs_hook=reject_duplicates)
     except InvalidInputError as error:
@@ -107,25 +107,25 @@ def _repeated(line: str) -> InvalidInputError | None:
     return None
 
 
-def _of_csv(file: Iterable[str], name: str) -> Iterator[tuple[int, Outcome]]:
+def _parse_csv(file: Iterable[str], name: str) -> Iterator[tuple[int, ParsedRequest]]:
     lines = iter(file)
     first = next(lines, "").strip()
     RequestFileHeader.parse(f"{{{first.removeprefix('#')}}}" if first.startswith("#") else first, f"{name} line 1")
     rows = csv.DictReader(lines)
     for unknown in set(rows.fieldnames or ()) - set(WorkloadRequest.model_fields):
         raise InvalidInputError(f"{name} line 2: {unknown}", f"is not a field of {FAMILY}/requests")
-    for twice, count in Counter(rows.fieldnames).items():
+    for duplicate, count in Counter(rows.fieldnames).items():
         if count > 1:
-            raise InvalidInputError(f"{name} line 2: {twice}", "is given twice")
+            raise InvalidInputError(f"{name} line 2: {duplicate}", "is given twice")
     for row in rows:
         try:
-            outcome: Outcome = _request(json.dumps(_fields(row)))
+            parsed: ParsedRequest = _request(json.dumps(_fields(row)))
         except InvalidInputError as error:
-            outcome = error
-        yield rows.line_num + 1, outcome
+            parsed = error
+        yield rows.line_num + 1, parsed
 
 
-def _request(line: str) -> Outcome:
+def _request(line: str) -> ParsedRequest:
     try:
         return WorkloadRequest.model_validate_json(line)
     except ValidationError as error:

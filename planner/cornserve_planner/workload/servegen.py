@@ -26,27 +26,27 @@ def generate_requests(
         start: the second of the pool's day at which the workload starts.
     """
     require_positive("seconds", seconds)
-    wanted = RateCurve(pool.step_seconds, (rate,)) if isinstance(rate, (int, float)) else rate
+    target = RateCurve(pool.step_seconds, (rate,)) if isinstance(rate, (int, float)) else rate
     generators = np.random.default_rng(seed).spawn(len(pool.clients))
     found = [
         request
         for client, rng in zip(pool.clients, generators, strict=True)
-        for request in _client_requests(client, pool, seconds, wanted, start, rng)
+        for request in _client_requests(client, pool, seconds, target, start, rng)
     ]
     return sorted(found, key=lambda request: request.arrival)
 
 
 def _client_requests(
-    client: ClientProfile, pool: ClientPool, seconds: float, wanted: RateCurve | None, start: float, rng: Rng
+    client: ClientProfile, pool: ClientPool, seconds: float, target: RateCurve | None, start: float, rng: Rng
 ) -> Iterator[WorkloadRequest]:
-    step = min(pool.step_seconds, wanted.step if wanted else math.inf)
+    step = min(pool.step_seconds, target.step if target else math.inf)
     moments = [index * step for index in range(math.ceil(seconds / step))]
     recorded = [int((start + moment) // pool.step_seconds) for moment in moments]
     rates = [client.rates[index % len(client.rates)] for index in recorded]
-    if wanted is not None:
+    if target is not None:
         whole = pool.rate
         rates = [
-            rate * wanted.at(moment) / everyone if (everyone := whole.at(start + moment)) else 0.0
+            rate * target.at(moment) / total if (total := whole.at(start + moment)) else 0.0
             for rate, moment in zip(rates, moments, strict=True)
         ]
     times = draw_arrivals(RateCurve(step, tuple(rates)), map(client.gaps, recorded), rng)
@@ -54,11 +54,11 @@ def _client_requests(
     windows = (times + start) // pool.window_seconds
     for window in np.unique(windows):
         sizes = client.windows[window_index(pool, client, float(window) * pool.window_seconds)]
-        here = times[windows == window]
-        texts, outputs = sizes.text.draw(len(here), rng), sizes.output.draw(len(here), rng)
-        images = sizes.images.draw(len(here), rng)
+        in_window = times[windows == window]
+        texts, outputs = sizes.text.draw(len(in_window), rng), sizes.output.draw(len(in_window), rng)
+        images = sizes.images.draw(len(in_window), rng)
         tokens = iter(sizes.image_tokens.draw(int(images.sum()), rng).tolist())
-        yield from _requests(client.name, here, texts, images, tokens, outputs)
+        yield from _requests(client.name, in_window, texts, images, tokens, outputs)
 
 
 def _requests(

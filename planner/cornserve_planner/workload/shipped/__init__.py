@@ -16,4 +16,4 @@ def shipped_workload(model: ModelDocument) -> Workload:
     file = _HERE / f"{model.name}.yaml"
     if not file.is_file():
         raise InvalidInputError("workload", f"no shipped workload for {model.name!r}: give a file")
-    return WorkloadDocument.read_shipped(file).of_types()
+    return WorkloadDocument.read_shipped(file).to_workload()
