@@ -41,7 +41,7 @@ class EchoInstance:
 
     @asynccontextmanager
     async def under_load(self, *prefixes: str) -> AsyncIterator[LoadClients]:
-        """Runs clients during the block, and checks that each request was answered by one of the versions."""
+        """Runs clients during the block, and checks that one of the versions responds to each request."""
         load = LoadClients(self.machine.url, requests(*prefixes, seconds=SECONDS), clients=CLIENTS)
         async with load.running():
             await wait_for_responses(load)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # They load OpenTelemetry.
     from cornserve.gateway.observe.request_trace import RequestTrace
 
 
-class State(Enum):
+class ExecutionState(Enum):
     WAITING = auto()
     """The execution is not assigned to a replica yet."""
     RUNNING = auto()
@@ -92,20 +92,20 @@ class InvocationExecution:
         self._trace = trace
         self._span: Span | None = None
         self._call = 0
-        self._state = State.WAITING
+        self._state = ExecutionState.WAITING
 
     @property
     def is_waiting(self) -> bool:
-        return self._state is State.WAITING
+        return self._state is ExecutionState.WAITING
 
     @property
     def is_running(self) -> bool:
-        return self._state is State.RUNNING
+        return self._state is ExecutionState.RUNNING
 
     @property
     def is_finished(self) -> bool:
         """Whether it neither runs nor has to be started."""
-        return self._state in (State.RETAINED, State.FINISHED)
+        return self._state in (ExecutionState.RETAINED, ExecutionState.FINISHED)
 
     @property
     def has_output(self) -> bool:
@@ -133,7 +133,7 @@ class InvocationExecution:
     def start(self, replica: ReplicaConnection, command: pb.Command) -> None:
         self.replica = replica
         self.inputs = command.start.inputs
-        self._state = State.RUNNING
+        self._state = ExecutionState.RUNNING
         if self._trace is not None:
             self._span = self._trace.begin_attempt(self.invocation, replica.endpoint, command.start)
         self._call = replica.start_invocation(command, self)
@@ -144,25 +144,25 @@ class InvocationExecution:
         self.release()
         self.attempt += 1
         self.replica = None
-        self._state = State.WAITING
+        self._state = ExecutionState.WAITING
         self._metrics.record_retry()
 
     def cancel(self, code: str = "CANCELLED") -> None:
         if self.replica is not None and self.is_running:
-            self._state = State.FINISHED
+            self._state = ExecutionState.FINISHED
             self.replica.cancel_invocation(self._call, code)
             self._end_span(code)
 
     def fail(self, error: InvocationError) -> None:
         self.cancel(error.code)
-        self._state = State.FINISHED
+        self._state = ExecutionState.FINISHED
         self.invocation.fail_with(error)
         self._close_streams()
 
     def release(self) -> None:
         """Releases the tensors that the executor retains."""
-        if self.replica is not None and self._state is State.RETAINED:
-            self._state = State.FINISHED
+        if self.replica is not None and self._state is ExecutionState.RETAINED:
+            self._state = ExecutionState.FINISHED
             self.replica.release_tensors(self._call)
 
     def on_chunk(self, output: str, item: bytes) -> None:
@@ -184,12 +184,12 @@ class InvocationExecution:
     def on_end(self, code: str, message: str, values: bytes) -> None:
         self._end_span(code)
         if code != "OK":
-            self._state = State.FINISHED
+            self._state = ExecutionState.FINISHED
             self._handler.on_failed(self, code, message)
             return
-        self._state = State.FINISHED
+        self._state = ExecutionState.FINISHED
         if self.replica is not None and self.invocation.task.layout.tensors:
-            self._state = State.RETAINED
+            self._state = ExecutionState.RETAINED
             self.replica.retain_tensors(self._call)
         if not self.invocation.ended:
             try:
@@ -202,7 +202,7 @@ class InvocationExecution:
 
     def on_inputs_lost(self, inputs: Sequence[int], message: str) -> None:
         self._end_span("INPUT_LOST")
-        self._state = State.FINISHED
+        self._state = ExecutionState.FINISHED
         self._handler.on_inputs_lost(self, inputs, message)
 
     def _close_streams(self) -> None:

@@ -37,33 +37,33 @@ class EachWord(Task[EchoRequest, EchoResponse]):
         return self.echo.invoke(EchoRequest(text=word, seconds=seconds))
 
     def invoke(self, request: EchoRequest) -> EchoResponse:
-        answers = [self.echo_word(word, request.seconds) for word in request.text.split()]
-        return EchoResponse(text=" ".join(answer.text for answer in answers), words_sent=len(answers))
+        outputs = [self.echo_word(word, request.seconds) for word in request.text.split()]
+        return EchoResponse(text=" ".join(output.text for output in outputs), words_sent=len(outputs))
 
 app = App(name="echo", paths=[EachWord()])
 """
 
 CATCHING = (
     EACH_WORD.replace(
-        'text=" ".join(answer.text for answer in answers)',
-        'text=" ".join(map(self.text_of, answers))',
+        'text=" ".join(output.text for output in outputs)',
+        'text=" ".join(map(self.text_of, outputs))',
     )
     .replace(
         "    def invoke(",
-        """    def text_of(self, answer: EchoResponse) -> str:
+        """    def text_of(self, output: EchoResponse) -> str:
         try:
-            return answer.text
+            return output.text
         except InvocationError as error:
             return error.code
 
     def invoke(""",
     )
     .replace(
-        "answers = [self.echo_word(word, request.seconds) for word in request.text.split()]",
-        """answers = []
+        "outputs = [self.echo_word(word, request.seconds) for word in request.text.split()]",
+        """outputs = []
         for word in request.text.split():
-            answers.append(self.echo_word(word, request.seconds))
-            self.text_of(answers[-1])""",
+            outputs.append(self.echo_word(word, request.seconds))
+            self.text_of(outputs[-1])""",
     )
 )
 
@@ -115,15 +115,15 @@ class EchoGroup:
     def send(self, text: str, *, timeout: float = 60, **fields: Any) -> asyncio.Task[httpx.Response]:
         return self._post({"text": text, **fields}, {"x-request-timeout": str(timeout)})
 
-    def stream(self, text: str, *, timeout: float = 60, **fields: Any) -> EventStream:
+    def stream(self, text: str, *, timeout: float = 60, **fields: Any) -> StreamingRequest:
         body, headers = {"text": text, **fields}, {"x-request-timeout": str(timeout), "accept": "text/event-stream"}
-        return EventStream(self._gateway, body, headers)
+        return StreamingRequest(self._gateway, body, headers)
 
     def _post(self, body: dict[str, Any], headers: dict[str, str]) -> asyncio.Task[httpx.Response]:
         return asyncio.create_task(self._gateway.post("/v1/apps/echo/invoke", json=body, headers=headers))
 
 
-class EventStream:
+class StreamingRequest:
     """A streaming request, and the events received so far."""
 
     def __init__(self, gateway: httpx.AsyncClient, body: dict[str, Any], headers: dict[str, str]) -> None:

@@ -52,8 +52,8 @@ class Post(Task[Letters, EchoResponse]):
             if request.sequential:
                 assert note.words  # demands a value, so that the next note is recorded after this one is written
         read = ReadRequest(notes=[note.note for note in notes], seconds=request.reading)
-        answers = [self.read.invoke(read) for _ in range(request.readers)]
-        return EchoResponse(text=" | ".join(answer.text for answer in answers), words_sent=len(notes))
+        outputs = [self.read.invoke(read) for _ in range(request.readers)]
+        return EchoResponse(text=" | ".join(output.text for output in outputs), words_sent=len(notes))
 
 app = App(name="post", paths=[Post()])
 """

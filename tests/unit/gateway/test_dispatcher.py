@@ -1,0 +1,163 @@
+"""Decisions of the dispatcher, with replicas whose events the test sends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence, Set
+from typing import cast
+
+import pytest
+from pydantic import BaseModel
+
+from cornserve import Output, Tensor, UnitTask
+from cornserve.app.record import AppSpec, Route
+from cornserve.gateway.observe.request_metrics import AppStats, RequestMetrics
+from cornserve.gateway.request.dispatcher import Dispatcher
+from cornserve.gateway.request.replica_connection import InvocationListener, ReplicaConnection
+from cornserve.gateway.request.replica_pool import ReplicaPool
+from cornserve.task.recording import Recording
+from cornserve.task.replayable_random import ReplayableRandom
+from cornserve.v1 import executor_pb2 as pb
+
+Dispatch = Callable[[Sequence[Sequence[int]]], Dispatcher]
+"""Dispatches a graph, which lists for each invocation the invocations whose tensors it consumes."""
+
+
+class LinkRequest(BaseModel):
+    inputs: list[Tensor]
+
+
+class Link(Output):
+    tensor: Tensor = Tensor()
+
+
+class LinkTask(UnitTask[LinkRequest, Link]):
+    executor = "echo-writer"
+
+
+class FakeReplica:
+    """Records started invocations."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.endpoint = endpoint
+        self.started: list[tuple[int, int]] = []
+        """Invocation and attempt of each start."""
+        self.listeners: dict[int, InvocationListener] = {}
+        """The listener of each invocation that runs."""
+        self.retained: set[int] = set()
+
+    def start_invocation(self, command: pb.Command, listener: InvocationListener) -> int:
+        self.started.append((command.start.invocation, command.start.attempt))
+        self.listeners[command.start.invocation] = listener
+        return command.start.invocation
+
+    def cancel_invocation(self, call: int, code: str) -> None:
+        del self.listeners[call]
+
+    def retain_tensors(self, call: int) -> None:
+        self.retained.add(call)
+
+    def release_tensors(self, call: int) -> None:
+        self.retained.remove(call)
+
+    def end(self, invocation: int, code: str = "OK") -> None:
+        self.listeners.pop(invocation).on_end(code, "", b"")
+
+
+class FakePool(ReplicaPool):
+    def __init__(self) -> None:
+        super().__init__()
+        self.replicas = [FakeReplica("a:1"), FakeReplica("b:1")]
+
+    def select(
+        self, key: str, *, unrouted_endpoints: Sequence[str], exclude: Set[str] = frozenset(), draw: float | None = None
+    ) -> ReplicaConnection | None:
+        found = (replica for replica in self.replicas if replica.endpoint not in exclude)
+        return cast("ReplicaConnection | None", next(found, None))
+
+
+@pytest.fixture
+def pool() -> FakePool:
+    return FakePool()
+
+
+@pytest.fixture
+async def dispatch(pool: FakePool) -> AsyncIterator[Dispatch]:
+    dispatchers: list[Dispatcher] = []
+
+    def dispatch(graph: Sequence[Sequence[int]]) -> Dispatcher:
+        task = LinkTask()
+        recording = Recording(ReplayableRandom("request"))
+
+        def record() -> None:
+            links: list[Link] = []
+            for producers in graph:
+                links.append(task.invoke(LinkRequest(inputs=[links[producer].tensor for producer in producers])))
+
+        recording.play("Graph", record)
+        route = Route(generation=1, spec=AppSpec(model="a/b"), shares=[1.0], endpoints={task.key: ["a:1", "b:1"]})
+        deadline = asyncio.get_running_loop().time() + 60
+        dispatcher = Dispatcher(
+            "request", route, pool, RequestMetrics(AppStats()), None, attempt=0, arrived_us=0, deadline=deadline
+        )
+        dispatchers.append(dispatcher)
+        dispatcher.dispatch(recording.invocations, streams=False)
+        dispatcher.end_recording()
+        return dispatcher
+
+    yield dispatch
+    for dispatcher in dispatchers:
+        dispatcher.close()
+
+
+DIAMOND: list[list[int]] = [[], [0], [0, 1]]
+
+
+async def test_a_consumer_of_several_abandoned_attempts_is_retried_once(pool: FakePool, dispatch: Dispatch) -> None:
+    dispatch(DIAMOND)
+    first, second = pool.replicas
+    assert first.started == [(0, 0), (1, 0), (2, 0)]
+
+    first.end(0, "UNAVAILABLE")
+
+    assert second.started == [(0, 1)]
+    assert first.started[3:] == [(1, 1), (2, 1)]
+
+
+async def test_invocations_that_wait_for_a_replica_start_once_when_it_is_available(
+    pool: FakePool, dispatch: Dispatch
+) -> None:
+    replicas, pool.replicas = pool.replicas, []
+    pool.update_routes({LinkTask().key: []})
+    dispatch(DIAMOND)
+    await asyncio.sleep(0)
+
+    pool.replicas = replicas
+    pool._changes.notify()
+    await asyncio.sleep(0.01)
+
+    assert replicas[0].started == [(0, 0), (1, 0), (2, 0)]
+
+
+async def test_a_failure_fails_a_long_chain_of_consumers(pool: FakePool, dispatch: Dispatch) -> None:
+    chain = dispatch([[], *([index] for index in range(255))])
+
+    pool.replicas[0].end(0, "INTERNAL")
+
+    assert {str(execution.invocation.error) for execution in chain.executions} == {
+        str(chain.executions[0].invocation.error)
+    }
+    assert all(execution.is_finished for execution in chain.executions)
+    assert pool.replicas[0].listeners == {}
+
+
+async def test_tensors_are_released_once_all_their_consumers_have_ended(pool: FakePool, dispatch: Dispatch) -> None:
+    dispatch(DIAMOND)
+    replica = pool.replicas[0]
+
+    replica.end(0)
+    replica.end(1)
+    assert replica.retained == {0, 1}
+
+    replica.end(2)
+    assert replica.retained.isdisjoint({0, 1})
