@@ -66,7 +66,7 @@ def ready(count: int) -> Condition:
 
 
 def failed(replicas: list[Replica]) -> bool:
-    return any(it.state is ReplicaState.FAILED for it in replicas)
+    return any(replica.state is ReplicaState.FAILED for replica in replicas)
 
 
 def none(replicas: list[Replica]) -> bool:

@@ -158,11 +158,11 @@ class TestSharedMemory:
     async def test_is_freed_if_every_process_of_the_replica_is_killed(self, site: LocalSite, orphaning: None) -> None:
         async with site.open() as launcher:
             [dead] = await started(launcher, ORPHANING)
-            leader = site.process(dead.id).process_group
-            note = site.home.replicas / dead.id / "shared-memory"
-            await until(note.exists)
-        [semaphore] = leader.shared_memory_files()
-        await leader.kill_all()  # After a second, this also kills the process that would unlink the file.
+            group = site.process(dead.id).process_group
+            record = site.home.replicas / dead.id / "shared-memory"
+            await until(record.exists)
+        [semaphore] = group.shared_memory_files()
+        await group.kill_all()  # After a second, this also kills the process that would unlink the file.
         semaphore.touch()  # The process may have unlinked it before.
         async with site.open() as launcher:
             await observed(launcher, none)
@@ -238,11 +238,11 @@ class TestEndOfAReplica:
     async def test_leaves_no_process_no_port_and_no_directory(self, site: LocalSite) -> None:
         async with site.open() as launcher:
             [replica] = await started(launcher)
-            leader = site.process(replica.id).process_group
+            group = site.process(replica.id).process_group
             await launcher.delete(replica.group)
             await observed(launcher, none)
             assert "draining" in "\n".join(await launcher.logs(replica.id, 100))
-        assert not psutil.pid_exists(leader.pid)
+        assert not psutil.pid_exists(group.pid)
         assert replica.endpoint is not None
         host, port = replica.endpoint.split(":")
         with pytest.raises(ConnectionRefusedError), closing(create_connection((host, int(port)))):
