@@ -57,8 +57,8 @@ def max_rate(problem: PlanningProblem, budget: Budget, solver: SolverSettings | 
     ties = _break_ties(problem, budget, first.rate, first, solver)
     best = ties.winner.rate
     proven = outcome.proven and best >= program.solved_rate() * (1 - TOLERATED)
-    stated = relaxation if math.isnan(outcome.bound) else min(relaxation, program.per_second(outcome.bound))
-    bound = best if proven and not solver.gap else max(best, stated)
+    solver_bound = relaxation if math.isnan(outcome.bound) else min(relaxation, program.per_second(outcome.bound))
+    bound = best if proven and not solver.gap else max(best, solver_bound)
     return _plan(
         problem, Objective.RATE, ties, rate=best, value=best, bound=bound, relaxation=max(relaxation, best),
         proven=proven, seconds=outcome.seconds, solver=solver,
@@ -112,10 +112,10 @@ def _min_cost(
     ties = _break_ties(problem, _at_cost(budget, objective, cost), rate, first, solver)
     value = program.cost(ties.winner.replicas, objective)
     relaxation = min(value, relaxed.value())
-    stated = relaxation if math.isnan(outcome.bound) else max(relaxation, outcome.bound)
+    solver_bound = relaxation if math.isnan(outcome.bound) else max(relaxation, outcome.bound)
     return _plan(
         problem, objective, ties, rate=min(rate, ties.winner.rate), value=value,
-        bound=value if outcome.proven and not solver.gap else min(value, stated), relaxation=relaxation,
+        bound=value if outcome.proven and not solver.gap else min(value, solver_bound), relaxation=relaxation,
         proven=outcome.proven, seconds=outcome.seconds, solver=solver,
     )  # fmt: skip
 

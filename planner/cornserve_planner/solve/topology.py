@@ -84,15 +84,15 @@ def max_rate(
     Raises `InfeasibleError` if nothing can be served, and `NoPlanFoundError` if the time limit is too short.
     """
     solver = solver or SolverSettings()
-    free = milp.max_rate(problem, Budget(gpus=sum(cluster.gpus)), solver)
-    search = _PlacementSearch(problem, cluster, traffic, solver, around=free.rate)
-    served, bound = search.placed(free), free.bound
-    if served is None or served.rate < free.rate * (1 - SLACK):
-        other, bound = search.best_rate(free)
+    unconstrained = milp.max_rate(problem, Budget(gpus=sum(cluster.gpus)), solver)
+    search = _PlacementSearch(problem, cluster, traffic, solver, around=unconstrained.rate)
+    served, bound = search.placed(unconstrained), unconstrained.bound
+    if served is None or served.rate < unconstrained.rate * (1 - SLACK):
+        other, bound = search.best_rate(unconstrained)
         served = max(filter(None, (served, other)), key=lambda entry: entry.rate, default=None)
     if served is None:
         raise search.out_of_time()
-    if served.rate <= free.rate * SLACK:
+    if served.rate <= unconstrained.rate * SLACK:
         raise InfeasibleError("bandwidth", "some request type cannot be served over the network between these nodes")
     served = search.without_unused(served)
     bound, relaxation = max(served.rate, bound), max(served.rate, search.relaxed_rate())
@@ -100,7 +100,7 @@ def max_rate(
         plan=search.plan(Objective.RATE, served, served.rate, served.rate, bound, relaxation),
         replicas=served.replicas,
         flows=served.flows,
-        unconstrained=free.value,
+        unconstrained=unconstrained.value,
     )
 
 
@@ -113,9 +113,9 @@ def min_gpus(
     `max_rate`.
     """
     solver = solver or SolverSettings()
-    free = milp.min_gpus(problem, rate, Budget(gpus=sum(cluster.gpus)), solver)
+    unconstrained = milp.min_gpus(problem, rate, Budget(gpus=sum(cluster.gpus)), solver)
     search = _PlacementSearch(problem, cluster, traffic, solver, around=rate)
-    found = search.fewest_gpus(rate, free)
+    found = search.fewest_gpus(rate, unconstrained)
     if found is None:
         best = max_rate(problem, cluster, traffic, solver)
         raise InfeasibleError(
@@ -123,14 +123,14 @@ def min_gpus(
             f"{rate:g} requests/s are requested, but these nodes and their network serve at most {best.plan.bound:.4g} "
             f"(without network limits: {best.unconstrained:.4g})",
         )
-    most, bound = found
-    served, gpus = most.scaled_to(min(rate, most.rate)), float(search.gpus(most))
+    placement, bound = found
+    served, gpus = placement.scaled_to(min(rate, placement.rate)), float(search.gpus(placement))
     bound = min(gpus, bound)
     return PlacedPlan(
-        plan=search.plan(Objective.GPUS, served, most.rate, gpus, bound, min(gpus, free.relaxation)),
+        plan=search.plan(Objective.GPUS, served, placement.rate, gpus, bound, min(gpus, unconstrained.relaxation)),
         replicas=served.replicas,
         flows=served.flows,
-        unconstrained=free.value,
+        unconstrained=unconstrained.value,
     )
 
 
@@ -163,30 +163,30 @@ class _PlacementSearch:
         self._unit = sum(cluster.gpus) / around
         self._started = perf_counter()
 
-    def placed(self, free: Plan) -> _PlacementRates | None:
+    def placed(self, unconstrained: Plan) -> _PlacementRates | None:
         """Returns the best placement of a plan's replicas, or None if none is found."""
-        program = self._program(totals=free.replicas)
-        outcome = solve_program(program.maximize_rate(self._ceiling(free.bound)), self._solver)
+        program = self._program(totals=unconstrained.replicas)
+        outcome = solve_program(program.maximize_rate(self._ceiling(unconstrained.bound)), self._solver)
         return self.rates_of(program.placement()) if outcome.feasible else None
 
-    def best_rate(self, free: Plan) -> tuple[_PlacementRates | None, float]:
+    def best_rate(self, unconstrained: Plan) -> tuple[_PlacementRates | None, float]:
         """Returns the best placement of any replicas, and its bound."""
         program = self._program()
-        outcome = solve_program(program.maximize_rate(self._ceiling(free.bound)), self._solver)
+        outcome = solve_program(program.maximize_rate(self._ceiling(unconstrained.bound)), self._solver)
         if not outcome.feasible:
-            return None, free.bound
-        return self.rates_of(program.placement()), min(free.bound, program.per_second(outcome.bound))
+            return None, unconstrained.bound
+        return self.rates_of(program.placement()), min(unconstrained.bound, program.per_second(outcome.bound))
 
     def relaxed_rate(self) -> float:
         program = self._program()
         return program.per_second(solve_program(program.maximize_rate(), self._solver, relaxed=True).bound)
 
-    def fewest_gpus(self, rate: float, free: Plan) -> tuple[_PlacementRates, float] | None:
+    def fewest_gpus(self, rate: float, unconstrained: Plan) -> tuple[_PlacementRates, float] | None:
         """Returns a placement for a rate and its bound, or None if the rate cannot be served."""
-        at_least = math.ceil(free.bound - SLACK)
-        program = self._program(wanted=rate, totals=free.replicas)
+        at_least = math.ceil(unconstrained.bound - SLACK)
+        program = self._program(wanted=rate, totals=unconstrained.replicas)
         if solve_program(program.minimize_gpus(at_least), self._solver).feasible:
-            return self.rates_of(program.placement()), free.bound
+            return self.rates_of(program.placement()), unconstrained.bound
         program = self._program(wanted=rate)
         outcome = solve_program(program.minimize_gpus(at_least), self._solver)
         if outcome.feasible is None:

@@ -16,28 +16,28 @@ acyclic = st.sets(
 @settings(derandomize=True, deadline=None)
 @given(acyclic)
 def test_arrows_point_to_the_right_and_positions_are_unique(edges: list[DiagramEdge]) -> None:
-    laid = layout_graph(NODES, edges)
+    positioned = layout_graph(NODES, edges)
 
-    assert all(laid.positions[start][0] < laid.positions[end][0] for start, end in edges)
-    passed = [point for route in laid.routes.values() for point in route[1:-1]]
-    taken = [*laid.positions.values(), *passed]
-    assert len(taken) == len(set(taken))
-    for (start, end), route in laid.routes.items():
-        assert (route[0], route[-1]) == (laid.positions[start], laid.positions[end])
-        assert [x for x, _ in route] == [laid.positions[start][0] + step for step in range(len(route))]
+    assert all(positioned.positions[start][0] < positioned.positions[end][0] for start, end in edges)
+    passed = [point for route in positioned.routes.values() for point in route[1:-1]]
+    all_points = [*positioned.positions.values(), *passed]
+    assert len(all_points) == len(set(all_points))
+    for (start, end), route in positioned.routes.items():
+        assert (route[0], route[-1]) == (positioned.positions[start], positioned.positions[end])
+        assert [x for x, _ in route] == [positioned.positions[start][0] + step for step in range(len(route))]
 
 
 def test_an_arrow_across_a_layer_avoids_its_boxes() -> None:
-    laid = layout_graph(["a", "b", "c"], [("a", "b"), ("b", "c"), ("a", "c")])
+    positioned = layout_graph(["a", "b", "c"], [("a", "b"), ("b", "c"), ("a", "c")])
 
-    assert (laid.layers, laid.rows) == (3, 2)
-    assert laid.routes["a", "c"][1] != laid.positions["b"]
+    assert (positioned.layers, positioned.rows) == (3, 2)
+    assert positioned.routes["a", "c"][1] != positioned.positions["b"]
 
 
 def test_layers_are_sorted_so_that_arrows_do_not_cross() -> None:
-    laid = layout_graph(["a", "b", "c", "d"], [("a", "d"), ("b", "c")])
+    positioned = layout_graph(["a", "b", "c", "d"], [("a", "d"), ("b", "c")])
 
-    (_, a), (_, b), (_, c), (_, d) = (laid.positions[node] for node in "abcd")
+    (_, a), (_, b), (_, c), (_, d) = (positioned.positions[node] for node in "abcd")
     assert (a > b) == (d > c)
 
 
@@ -47,13 +47,13 @@ def test_a_single_node_is_centred() -> None:
 
 def test_an_arrow_that_closes_a_cycle_points_backwards() -> None:
     edges = [("a", "b"), ("b", "c"), ("c", "a"), ("c", "b")]
-    laid = layout_graph(["a", "b", "c"], edges)
+    positioned = layout_graph(["a", "b", "c"], edges)
 
-    assert [laid.positions[node][0] for node in "abc"] == [0, 1, 2]
-    assert laid.backward == {("c", "a"), ("c", "b")}
-    for (start, end), route in laid.routes.items():
-        assert (route[0], route[-1]) == (laid.positions[start], laid.positions[end])
-    assert laid.routes["c", "a"][1] != laid.positions["b"]
+    assert [positioned.positions[node][0] for node in "abc"] == [0, 1, 2]
+    assert positioned.backward == {("c", "a"), ("c", "b")}
+    for (start, end), route in positioned.routes.items():
+        assert (route[0], route[-1]) == (positioned.positions[start], positioned.positions[end])
+    assert positioned.routes["c", "a"][1] != positioned.positions["b"]
 
 
 @pytest.mark.parametrize(

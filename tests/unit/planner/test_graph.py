@@ -32,7 +32,7 @@ OMNI = ExecutorGraph(
 )
 
 
-def of(*components: str) -> RequestType:
+def type_of(*components: str) -> RequestType:
     return RequestType("+".join(components), frozenset(components))
 
 
@@ -47,7 +47,7 @@ def test_edges_are_data_dependencies_not_neighbours_on_a_path() -> None:
 
 
 def test_an_option_runs_only_components_that_earlier_options_did_not_run() -> None:
-    assert roles(of("image", "llm")) == [
+    assert roles(type_of("image", "llm")) == [
         [("I", "image"), ("L", "llm")],
         [("IAL", "image+llm")],
         [("I", "image"), ("IAL", "llm")],
@@ -56,17 +56,17 @@ def test_an_option_runs_only_components_that_earlier_options_did_not_run() -> No
 
 
 def test_paths_with_equal_steps_for_a_type_count_once() -> None:
-    assert roles(of("llm")) == [[("L", "llm")], [("IAL", "llm")]]
-    assert [path.path.name for path in OMNI.valid_paths(of("llm"))] == ["I → A → L → V", "IAL → V"]
+    assert roles(type_of("llm")) == [[("L", "llm")], [("IAL", "llm")]]
+    assert [path.path.name for path in OMNI.valid_paths(type_of("llm"))] == ["I → A → L → V", "IAL → V"]
 
 
 def test_a_component_waits_for_its_input_even_on_an_executor_that_has_it() -> None:
-    assert [("IV", "image"), ("L", "llm"), ("V", "vocoder")] in roles(of("image", "llm", "vocoder"))
-    assert [("IV", "image"), ("L", "llm"), ("IV", "vocoder")] in roles(of("image", "llm", "vocoder"))
+    assert [("IV", "image"), ("L", "llm"), ("V", "vocoder")] in roles(type_of("image", "llm", "vocoder"))
+    assert [("IV", "image"), ("L", "llm"), ("IV", "vocoder")] in roles(type_of("image", "llm", "vocoder"))
 
 
 def test_data_skips_components_that_a_type_does_not_need() -> None:
-    path = next(path for path in OMNI.valid_paths(of("image", "vocoder")) if len(path.steps) == 2)
+    path = next(path for path in OMNI.valid_paths(type_of("image", "vocoder")) if len(path.steps) == 2)
     assert path.steps == (PathStep("I", ("image",)), PathStep("V", ("vocoder",)))
     assert OMNI.transfers(path.steps) == (("I", "V"),)
 
@@ -74,7 +74,7 @@ def test_data_skips_components_that_a_type_does_not_need() -> None:
 @pytest.mark.parametrize(
     ("request_type", "error"),
     [
-        (of("audio", "eye"), r"types\.audio\+eye: unknown components eye: use audio, image, llm, vocoder"),
+        (type_of("audio", "eye"), r"types\.audio\+eye: unknown components eye: use audio, image, llm, vocoder"),
         (RequestType("empty", frozenset()), r"types\.empty: must need at least one component"),
     ],
 )
@@ -88,10 +88,10 @@ def test_the_error_for_a_type_without_a_path_names_the_missing_components() -> N
     with pytest.raises(
         InvalidInputError, match=r"types\.image\+llm\+vocoder: has no path: .* closest one omits vocoder"
     ):
-        graph.valid_paths(of("image", "llm", "vocoder"))
+        graph.valid_paths(type_of("image", "llm", "vocoder"))
 
 
 def test_a_path_against_the_order_of_the_model_is_invalid() -> None:
     graph = ExecutorGraph(OMNI.components, OMNI.options, (DeclaredPath(("L", "I")),))
     with pytest.raises(InvalidInputError, match="has no path"):
-        graph.valid_paths(of("image", "llm"))
+        graph.valid_paths(type_of("image", "llm"))

@@ -72,11 +72,11 @@ def test_a_rate_is_served_with_the_fewest_gpus(engine: SolverEngine) -> None:
 @pytest.mark.parametrize("engine", SolverEngine)
 @pytest.mark.parametrize("excess", [1e-9, 1e-7, 1e-6, 3e-6])
 def test_the_rate_of_a_plan_does_not_exceed_its_capacity(engine: SolverEngine, excess: float) -> None:
-    asked = 2.0 * (1 + excess)
-    plan = min_gpus(problem(), asked, solver=SolverSettings(engine))
+    target = 2.0 * (1 + excess)
+    plan = min_gpus(problem(), target, solver=SolverSettings(engine))
     assert sum(entry.rate for entry in plan.rates) == pytest.approx(plan.rate, rel=1e-12)
     assert plan.rate <= plan.capacity
-    assert plan.rate == pytest.approx(asked, rel=1e-5)
+    assert plan.rate == pytest.approx(target, rel=1e-5)
     assert max(utilisation(problem(), plan).values()) <= 1 + 1e-12
 
 

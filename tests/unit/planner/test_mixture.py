@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from fractions import Fraction
 from itertools import product
 from random import Random
 
 import pytest
 
+from benchmarks.harness.planner.greedy import greedy
 from cornserve_planner.adaptation import adapt_mixture
 from cornserve_planner.cells import Cell, efficient_cells
 from cornserve_planner.errors import InfeasibleError, InvalidInputError
@@ -20,14 +20,8 @@ QWEN_3_OMNI = (Cell(8, 1.0), Cell(16, 2.68))
 """Relative rates of [C §7.2]."""
 
 
-def greedy(cells: tuple[Cell, ...], rate: float) -> int:
-    """Returns the GPUs of a mixture by the paper's Algorithm 2, for comparison."""
-    served, gpus = Fraction(), 0
-    while served < Fraction(rate):
-        fitting = [cell for cell in cells if Fraction(cell.rate) <= Fraction(rate) - served]
-        cell = max(fitting, key=lambda cell: cell.gpus) if fitting else cells[0]
-        served, gpus = served + Fraction(cell.rate), gpus + cell.gpus
-    return gpus
+def greedy_gpus(cells: tuple[Cell, ...], rate: float) -> int:
+    return sum(gpus * count for gpus, count in greedy(cells, rate).items())
 
 
 def fewest_by_dynamic_programming(cells: tuple[Cell, ...], rate: int) -> int:
@@ -40,14 +34,14 @@ def fewest_by_dynamic_programming(cells: tuple[Cell, ...], rate: int) -> int:
 
 
 def test_the_greedy_algorithm_takes_three_gpus_where_two_suffice() -> None:
-    assert greedy(TWO, 2.5) == 3
+    assert greedy_gpus(TWO, 2.5) == 3
     mixture = fewest_gpus(TWO, 2.5)
     assert (mixture.gpus, mixture.counts, mixture.rate) == (2, {2: 1}, 2.9)
 
 
 @pytest.mark.parametrize("rate", [2.0001, 2.1, 2.5, 2.67, 2.6799])
 def test_cells_of_qwen_3_omni_need_16_gpus_where_the_greedy_algorithm_takes_24(rate: float) -> None:
-    assert greedy(QWEN_3_OMNI, rate) == 24
+    assert greedy_gpus(QWEN_3_OMNI, rate) == 24
     assert fewest_gpus(QWEN_3_OMNI, rate).counts == {16: 1}
 
 

@@ -83,11 +83,11 @@ def test_a_link_limits_traffic_in_its_direction_only() -> None:
         (RequestPath("image", "E → L", {"E": 1.0, "L": 1.0}),),
     )
     to_the_language_model = Cluster((1, 3), ((0.0, MB), (0.0, 0.0)))
-    from_it = Cluster((1, 3), ((0.0, 0.0), (MB, 0.0)))
+    from_the_language_model = Cluster((1, 3), ((0.0, 0.0), (MB, 0.0)))
 
     assert topology.max_rate(wide, to_the_language_model, one_megabyte).plan.rate == pytest.approx(1.0)
     with pytest.raises(InfeasibleError, match="some request type cannot be served over"):
-        topology.max_rate(wide, from_it, one_megabyte)
+        topology.max_rate(wide, from_the_language_model, one_megabyte)
 
 
 def test_an_edge_without_traffic_needs_no_link() -> None:
