@@ -24,7 +24,7 @@ from cornserve.gateway.context import Context, GatewayContext
 from cornserve.gateway.endpoints import admin, v1
 from cornserve.gateway.endpoints.error_response import error_response
 from cornserve.gateway.endpoints.openai import models
-from cornserve.gateway.endpoints.openapi import ERRORS
+from cornserve.gateway.endpoints.openapi import ERRORS, request_body
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.http.admission import RequestAdmission
 from cornserve.gateway.http.auth import Authenticator
@@ -64,7 +64,7 @@ def create_gateway(
 
 
 def create_api(context: GatewayContext) -> FastAPI:
-    """Returns the FastAPI application, which serves all but `/v1`'s operations, and documents them all."""
+    """Returns the FastAPI application. It also documents the operations that `V1Router` runs."""
 
     @asynccontextmanager
     async def lifespan(api: FastAPI) -> AsyncIterator[None]:
@@ -89,7 +89,8 @@ def create_api(context: GatewayContext) -> FastAPI:
         exception_handlers=dict.fromkeys(errors, on_error),
     )
     api.state.context = context
-    v1.add_to_openapi(api)
+    for path, handler, request, response in v1.OPERATIONS:
+        api.post(path, response_model=response, openapi_extra=request_body(request), responses=ERRORS)(handler)
     api.include_router(models.router, responses=ERRORS)
     api.include_router(admin.router, responses=ERRORS)
     api.add_api_route("/healthz", _healthz)

@@ -9,7 +9,7 @@ from contextlib import aclosing, suppress
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from pydantic_core import to_json
 
 from cornserve.app.load import load_app
@@ -32,7 +32,7 @@ from cornserve.gateway.context import Context
 from cornserve.gateway.endpoints import sse
 from cornserve.gateway.endpoints.openapi import request_body
 from cornserve.gateway.errors import ApiError
-from cornserve.gateway.http.request_body import read_json_bytes
+from cornserve.gateway.http.request_body import read_validated
 from cornserve.gateway.observe.scrape_targets import TargetGroup, scrape_targets
 from cornserve.task.errors import DefinitionError
 
@@ -64,10 +64,7 @@ async def list_apps(context: Context) -> AppList:
 @router.put("/apps/{name}", openapi_extra=request_body(AppSpec))
 async def deploy(name: str, request: Request, context: Context) -> AppView:
     """Checks that the app can be loaded, and stores it. The controller then starts it: watch the events."""
-    try:
-        spec = AppSpec.model_validate_json(read_json_bytes(request))
-    except ValidationError as error:
-        raise ApiError.from_validation_error(error) from error
+    spec = read_validated(request, AppSpec.model_validate_json)
     _check_size(spec)
     await _check_loads(name, spec)
     try:
@@ -79,10 +76,7 @@ async def deploy(name: str, request: Request, context: Context) -> AppView:
 @router.put("/apps/{name}/scale", openapi_extra=request_body(Scale))
 async def scale(name: str, request: Request, context: Context) -> AppView:
     """Changes the numbers of replicas, by a new generation of the same code. Running replicas do not restart."""
-    try:
-        replicas = Scale.model_validate_json(read_json_bytes(request)).replicas
-    except ValidationError as error:
-        raise ApiError.from_validation_error(error) from error
+    replicas = read_validated(request, Scale.model_validate_json).replicas
     while True:
         record = await _get(context.store, name)
         if _has_failed(record):

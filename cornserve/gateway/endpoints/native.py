@@ -7,35 +7,30 @@ from contextlib import aclosing
 from typing import Any
 
 from fastapi import Request
-from fastapi.responses import Response
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_json
 
 from cornserve.gateway.context import Context
 from cornserve.gateway.endpoints import sse
-from cornserve.gateway.endpoints.request_handler import RequestHandler
-from cornserve.gateway.errors import ApiError
-from cornserve.gateway.http.request_body import read_json_bytes
+from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResponse
+from cornserve.gateway.http.request_body import read_validated
 from cornserve.gateway.request.merge_streams import merge_streams
 from cornserve.gateway.request.session import Session
 from cornserve.task import Stream
 
 
-async def invoke(name: str, request: Request, context: Context) -> Response:
+async def invoke(name: str, request: Request, context: Context) -> SendResponse:
     """Returns the app's response as JSON, in which streams are null.
 
     Clients that accept `text/event-stream` get an `item` event for each item of the streams, and a `result` event at
     the end.
     """
     handler = RequestHandler(context, name, request)
-    try:
-        value = handler.deployed.request.validate_json(read_json_bytes(request) or b"null")
-    except ValidationError as error:
-        raise ApiError.from_validation_error(error) from error
+    value = read_validated(request, lambda body: handler.deployed.request.validate_json(body or b"null"))
     handler.load_images(value)
     native = NativeHandler(value, handler.deployed.response)
     if "text/event-stream" in request.headers.get("accept", ""):
-        return await handler.stream(native.events)
+        return handler.stream(native.events)
     return await handler.respond(native.respond)
 
 

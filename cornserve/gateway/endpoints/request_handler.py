@@ -12,8 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Send
 
 from cornserve.gateway.context import GatewayContext
 from cornserve.gateway.endpoints import sse
@@ -39,6 +38,7 @@ TIMEOUT_HEADER = "x-request-timeout"
 
 CreateBody = Callable[[Session], Awaitable[bytes]]
 CreateEvents = Callable[[Session], AsyncGenerator[bytes, None]]
+SendResponse = Callable[[Send], Coroutine[Any, Any, None]]
 
 
 class RequestHandler:
@@ -63,7 +63,7 @@ class RequestHandler:
         """Has the URLs in `app_request` replaced by images before the task runs."""
         self._images = find_image_slots(app_request)
 
-    async def respond(self, create_body: CreateBody) -> Response:
+    async def respond(self, create_body: CreateBody) -> SendResponse:
         """Returns a JSON response. A disconnect cancels the request."""
         self._start()
         try:
@@ -72,7 +72,7 @@ class RequestHandler:
                     await self._resolve_images()
                 body = await self._body(create_body)
             self._status = 200
-            return _DeferredResponse(partial(self._send_body, body))
+            return partial(self._send_body, body)
         except Exception as error:
             raise self._to_api_error(error) from None
         finally:
@@ -87,9 +87,9 @@ class RequestHandler:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send_chunk(send, body, self._context.admission, is_last=True)
 
-    async def stream(self, create_events: CreateEvents) -> Response:
+    def stream(self, create_events: CreateEvents) -> SendResponse:
         """Returns a response of server-sent events. An error before the first event becomes an error response."""
-        return _DeferredResponse(partial(self._send_events, create_events))
+        return partial(self._send_events, create_events)
 
     async def _send_events(self, create_events: CreateEvents, send: Send) -> None:
         stream = sse.EventStream(send, self._context.admission, {"x-request-id": self.id})
@@ -185,14 +185,3 @@ def _timeout_seconds(request: Request, limits: Limits) -> float:
         expected = f"a number of seconds above 0 and at most {maximum} ({limits.hint('request-seconds')})"
         raise ApiError(400, f"{TIMEOUT_HEADER} must be {expected}, not {given!r}", param=TIMEOUT_HEADER)
     return seconds
-
-
-class _DeferredResponse(Response):
-    """A response that a coroutine function sends."""
-
-    def __init__(self, send: Callable[[Send], Coroutine[Any, Any, None]]) -> None:
-        self._send = send
-        self.background = None
-
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
-        return self._send(send)

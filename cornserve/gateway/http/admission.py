@@ -52,9 +52,6 @@ class RequestAdmission(Collector):
             raise self._overloaded(f"bodies of {self.body_bytes / MIB:.1f} MiB are in flight", "bodies-mib")
         self.body_bytes += size
 
-    def release_bytes(self, size: int) -> None:
-        self.body_bytes -= size
-
     def body_too_large(self, size: int) -> ApiError:
         """Returns a 413 for a body of at least `size` bytes."""
         message = f"the body has at least {size} bytes ({self.limits.hint('body-mib')})"
@@ -74,22 +71,22 @@ class RequestAdmission(Collector):
 class MemoryReservation:
     """The memory that one request uses. It counts until it is released."""
 
-    __slots__ = ("_admission", "size")
+    __slots__ = ("admission", "size")
 
     def __init__(self, admission: RequestAdmission) -> None:
-        self._admission = admission
+        self.admission = admission
         self.size = 0
 
     def reserve(self, size: int) -> None:
         """Raises a 429 if `size` more bytes would exceed the limit."""
-        self._admission.reserve_bytes(size)
+        self.admission.reserve_bytes(size)
         self.size += size
 
     def add(self, size: int) -> None:
         """Counts memory that is already in use, even beyond the limit."""
-        self._admission.body_bytes += size
+        self.admission.body_bytes += size
         self.size += size
 
     def release(self) -> None:
-        self._admission.release_bytes(self.size)
+        self.admission.body_bytes -= self.size
         self.size = 0

@@ -14,12 +14,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from cornserve.gateway.errors import ApiError
-from cornserve.gateway.http.disconnect import (
-    CANCELLATION,
-    RequestCancellation,
-    client_disconnected,
-    gateway_stopping,
-)
+from cornserve.gateway.http.disconnect import CANCELLATION, RequestCancellation
 from cornserve.gateway.http.write_coalescing import CoalescingTransport
 from cornserve.limits import Limits
 
@@ -113,14 +108,15 @@ class HttpConnection(HttpToolsProtocol):
             self._stall_timer = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._cancellation.cancel(client_disconnected())
+        self._cancellation.cancel(ApiError(499, "the client disconnected"))
         self._set_receive_timer(None)
         self.resume_writing()
         super().connection_lost(exc)
 
     def cancel_requests(self) -> None:
         """Cancels the requests in flight. Their clients get a 503."""
-        self._cancellation.cancel(gateway_stopping())
+        message = "the gateway is stopping, and the request takes longer than it can wait: send the request again"
+        self._cancellation.cancel(ApiError(503, message, code="stopping"))
 
     def send_400_response(self, msg: str) -> None:
         """Called by uvicorn for a request that it cannot parse."""

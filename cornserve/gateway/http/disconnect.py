@@ -64,12 +64,3 @@ class CancelOnDisconnect:
         if self._is_cancelled and self._task.uncancel() == 0 and kind is asyncio.CancelledError:
             assert self._cancellation.error is not None
             raise self._cancellation.error from error
-
-
-def client_disconnected() -> ApiError:
-    return ApiError(499, "the client disconnected")
-
-
-def gateway_stopping() -> ApiError:
-    message = "the gateway is stopping, and the request takes longer than it can wait: send the request again"
-    return ApiError(503, message, code="stopping")

@@ -1,13 +1,15 @@
 """Request bodies: how they are received and how JSON is read from them.
 
-`RequestMiddleware` receives each body before the handler runs. Handlers call `read_json` or `read_json_bytes`. They
+`RequestMiddleware` receives each body before the handler runs. Handlers call `read_json` or `read_validated`. They
 cannot use FastAPI's body parameters, which would receive the body again and wait forever.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
+from pydantic import ValidationError
 from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.types import Receive
@@ -17,6 +19,7 @@ from cornserve.gateway.http.admission import MemoryReservation, RequestAdmission
 from cornserve.limits import Limits
 
 Content = bytes | bytearray
+Value = TypeVar("Value")
 
 BODY = "body"
 """The key of the `RequestBody` in the state of an ASGI scope."""
@@ -47,10 +50,6 @@ class RequestBody(MemoryReservation):
         self._content: Content = b""
         self.is_complete = False
 
-    @property
-    def limits(self) -> Limits:
-        return self._admission.limits
-
     async def receive(self, receive: Receive, max_bytes: int) -> None:
         content: Content = b""
         more = True
@@ -62,7 +61,7 @@ class RequestBody(MemoryReservation):
             self.is_complete = not more
             self.reserve(len(chunk))
             if self.size > max_bytes:
-                raise self._admission.body_too_large(self.size)
+                raise self.admission.body_too_large(self.size)
             if not content:
                 content = chunk
             else:  # grows with each chunk: joining all of them at the end would block the event loop
@@ -85,15 +84,15 @@ def read_json(request: Request) -> Any:
     return _parse(_read(request))
 
 
-def read_json_bytes(request: Request) -> Content:
-    """Returns the body for pydantic to parse.
-
-    Raises an `ApiError` for NaN and Infinity, which pydantic accepts although they are not JSON.
-    """
+def read_validated(request: Request, validate_json: Callable[[Content], Value]) -> Value:
+    """Returns the body as parsed by pydantic. Raises an `ApiError` (400, 413, 415) if it is not valid."""
     body = _read(request)
-    if b"NaN" in body or b"Infinity" in body:
+    if b"NaN" in body or b"Infinity" in body:  # pydantic accepts them, although they are not JSON
         _parse(body)
-    return body
+    try:
+        return validate_json(body)
+    except ValidationError as error:
+        raise ApiError.from_validation_error(error) from error
 
 
 def _read(request: Request) -> Content:
@@ -101,7 +100,7 @@ def _read(request: Request) -> Content:
     body: RequestBody = request.scope["state"][BODY]
     content = body.detach()
     if len(content) > UNCOUNTED_BYTES:
-        _check_values(content, body.limits)
+        _check_values(content, body.admission.limits)
     return content
 
 

@@ -20,7 +20,7 @@ from cornserve.gateway.context import GatewayContext
 from cornserve.gateway.endpoints.request_handler import RequestHandler
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.http.admission import RequestAdmission
-from cornserve.gateway.http.disconnect import CANCELLATION, RequestCancellation, client_disconnected
+from cornserve.gateway.http.disconnect import CANCELLATION, RequestCancellation
 from cornserve.gateway.media.fetch import ImageFetcher
 from cornserve.gateway.media.images import ImageLoader
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
@@ -94,9 +94,6 @@ class FakeClient:
         self.scope = {"type": "http", "headers": [], "state": {CANCELLATION: self.cancellation}}
         self.sent: list[Message] = []
 
-    async def receive(self) -> Message:
-        return await asyncio.Future()
-
     async def send(self, message: Message) -> None:
         self.sent.append(message)
 
@@ -104,8 +101,8 @@ class FakeClient:
 @pytest.mark.parametrize("first", [False, True])
 async def test_a_cancelled_stream_is_closed_and_counted(context: GatewayContext, first: bool) -> None:
     events, client = EndlessEvents(first=first), FakeClient()
-    response = await RequestHandler(context, "echo", Request(client.scope)).stream(events)
-    request = asyncio.create_task(response(client.scope, client.receive, client.send))
+    response = RequestHandler(context, "echo", Request(client.scope)).stream(events)
+    request = asyncio.create_task(response(client.send))
     await until(lambda: events.is_open)
     await until(lambda: bool(client.sent) is first)
     request.cancel()
@@ -119,11 +116,11 @@ async def test_a_cancelled_stream_is_closed_and_counted(context: GatewayContext,
 @pytest.mark.parametrize("first", [False, True])
 async def test_a_stream_whose_client_disconnects_is_closed_and_counted(context: GatewayContext, first: bool) -> None:
     events, client = EndlessEvents(first=first), FakeClient()
-    response = await RequestHandler(context, "echo", Request(client.scope)).stream(events)
-    request = asyncio.create_task(response(client.scope, client.receive, client.send))
+    response = RequestHandler(context, "echo", Request(client.scope)).stream(events)
+    request = asyncio.create_task(response(client.send))
     await until(lambda: events.is_open)
     await until(lambda: bool(client.sent) is first)
-    client.cancellation.cancel(client_disconnected())
+    client.cancellation.cancel(ApiError(499, "the client disconnected"))
     await asyncio.gather(request, return_exceptions=True)
 
     assert not request.cancelled()
@@ -135,7 +132,7 @@ async def test_a_response_whose_client_disconnects_is_cancelled_and_counted(cont
     client = FakeClient()
 
     async def create_body(session: Session) -> bytes:
-        client.cancellation.cancel(client_disconnected())
+        client.cancellation.cancel(ApiError(499, "the client disconnected"))
         return await asyncio.Future()
 
     with pytest.raises(ApiError, match="the client disconnected"):

@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator
 from typing import Literal, NotRequired
 
 from fastapi import Request
-from fastapi.responses import Response
 from pydantic import BaseModel
 from pydantic_core import to_json
 from typing_extensions import TypedDict
@@ -22,7 +21,7 @@ from cornserve.gateway.endpoints.openai.requests import (
     openai_usage,
     validate,
 )
-from cornserve.gateway.endpoints.request_handler import RequestHandler
+from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResponse
 from cornserve.gateway.http.request_body import read_json
 from cornserve.gateway.request.session import Session
 from cornserve.gateway.request.unused_fields import tracked
@@ -100,14 +99,14 @@ class ChunkChoice(TypedDict):
     token_ids: NotRequired[list[int]]
 
 
-async def create_chat_completion(request: Request, context: Context) -> Response:
+async def create_chat_completion(request: Request, context: Context) -> SendResponse:
     """Responds to a chat, with the whole message or (`stream`) in chunks."""
     body = validate(read_json(request), ChatCompletionRequest)
     handler = RequestHandler(context, body.model, request)
     check_app(handler.deployed, body.model, "/v1/chat/completions")
     handler.load_images(body)
     chat = ChatHandler(f"chatcmpl-{handler.id}", int(time.time()), body)
-    return await (handler.stream(chat.events) if body.stream else handler.respond(chat.respond))
+    return handler.stream(chat.events) if body.stream else await handler.respond(chat.respond)
 
 
 class ChatHandler:

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal, Self
 
 from annotated_types import MaxLen
 from fastapi import Request
-from fastapi.responses import Response
 from pydantic import BaseModel, Field, model_validator
 from pydantic_core import to_json
 
@@ -25,7 +24,7 @@ from cornserve.gateway.endpoints.openai.requests import (
     openai_usage,
     validate,
 )
-from cornserve.gateway.endpoints.request_handler import RequestHandler
+from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResponse
 from cornserve.gateway.http.request_body import read_json
 from cornserve.gateway.request.merge_streams import merge_streams
 from cornserve.gateway.request.session import Session
@@ -92,13 +91,13 @@ class TextCompletion(BaseModel):
     usage: CompletionUsage | None = None
 
 
-async def create_completion(request: Request, context: Context) -> Response:
+async def create_completion(request: Request, context: Context) -> SendResponse:
     """Completes one or many texts, at once or (`stream`) in chunks."""
     body = validate(read_json(request), TextCompletionRequest)
     handler = RequestHandler(context, body.model, request)
     check_app(handler.deployed, body.model, "/v1/completions")
     completion = CompletionHandler(f"cmpl-{handler.id}", int(time.time()), body)
-    return await (handler.stream(completion.events) if body.stream else handler.respond(completion.respond))
+    return handler.stream(completion.events) if body.stream else await handler.respond(completion.respond)
 
 
 class CompletionHandler:

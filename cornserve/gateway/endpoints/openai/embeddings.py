@@ -8,13 +8,12 @@ from typing import Annotated, Literal
 
 from annotated_types import MaxLen
 from fastapi import Request
-from fastapi.responses import Response
 from pydantic import BaseModel
 from pydantic_core import to_json
 
 from cornserve.gateway.context import Context
 from cornserve.gateway.endpoints.openai.requests import OneOrMany, OpenAIRequest, Text, as_list, check_app, validate
-from cornserve.gateway.endpoints.request_handler import RequestHandler
+from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResponse
 from cornserve.gateway.http.request_body import read_json
 from cornserve.gateway.request.session import Session
 from cornserve.gateway.request.unused_fields import tracked
@@ -54,7 +53,7 @@ class EmbeddingList(BaseModel):
     usage: EmbeddingUsage
 
 
-async def create_embeddings(request: Request, context: Context) -> Response:
+async def create_embeddings(request: Request, context: Context) -> SendResponse:
     """Embeds texts as vectors."""
     body = validate(read_json(request), CreateEmbeddingRequest)
     handler = RequestHandler(context, body.model, request)
