@@ -24,7 +24,7 @@ class RequestAdmission(Collector):
         self.body_bytes = 0
 
     def check_in_flight(self) -> None:
-        """Raises a 429 if the gateway has as many requests in flight as it may have."""
+        """Raises a 429 if the limit of requests in flight is reached."""
         if self.in_flight >= self.limits.in_flight:
             raise self._overloaded(f"{self.in_flight} requests are in flight", "in-flight")
 

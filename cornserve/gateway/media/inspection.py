@@ -11,7 +11,7 @@ from cornserve.gateway.media.image_header import SUPPORTED_FORMATS, read_image_h
 from cornserve.limits import MIB, Limits
 
 MIN_SIDE = 4
-"""Pixels. Libraries guess which axis of an array has the colors, and could mistake a shorter side for it."""
+"""The minimum width and height. Libraries could mistake a shorter side for the color axis of an array."""
 
 MEGA = 1_000_000
 

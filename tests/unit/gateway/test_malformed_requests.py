@@ -68,8 +68,8 @@ async def test_invalid_http_is_rejected(gateway: httpx.AsyncClient, data: bytes)
     async with raw_connection(gateway) as connection:
         await connection.send(data)
 
-        answer = await connection.read_response()
+        response = await connection.read_response()
 
-    assert 400 <= answer.status < 500
-    assert answer.message
+    assert 400 <= response.status < 500
+    assert response.message
     assert (await gateway.get("/v1/models")).status_code == 200

@@ -66,13 +66,13 @@ async def fetch_error(url: str, *sources: str, resolver: HostResolver | None = N
 
 def resolver_to(*addresses: str) -> tuple[HostResolver, list[str]]:
     """Returns a resolver that returns these addresses in turn, and the list of resolved names."""
-    asked: list[str] = []
+    resolved: list[str] = []
 
     def getaddrinfo(host: str, port: int, *_: Any) -> list[Any]:
-        asked.append(host)
-        return socket.getaddrinfo(addresses[min(len(asked), len(addresses)) - 1], port, type=socket.SOCK_STREAM)
+        resolved.append(host)
+        return socket.getaddrinfo(addresses[min(len(resolved), len(addresses)) - 1], port, type=socket.SOCK_STREAM)
 
-    return HostResolver(getaddrinfo), asked
+    return HostResolver(getaddrinfo), resolved
 
 
 async def test_a_fetch_reveals_nothing_about_the_gateway(site: WebServer) -> None:
@@ -145,11 +145,11 @@ async def test_a_url_that_is_not_allowed_is_rejected(url: str, message: str) -> 
 
 
 async def test_a_name_with_a_private_address_is_rejected_without_revealing_the_address(inner: WebServer) -> None:
-    resolver, asked = resolver_to("127.0.0.2")
+    resolver, resolved = resolver_to("127.0.0.2")
 
     error = await fetch_error(inner.url(host="images.example"), resolver=resolver)
 
-    assert asked == ["images.example"]
+    assert resolved == ["images.example"]
     assert "host is not allowed" in error.message
     assert "127" not in error.message
     assert inner.connections == 0
@@ -157,20 +157,20 @@ async def test_a_name_with_a_private_address_is_rejected_without_revealing_the_a
 
 async def test_a_name_is_resolved_once_and_its_checked_address_is_used(site: WebServer, inner: WebServer) -> None:
     site.pages["/"] = respond_with(PNG)
-    resolver, asked = resolver_to("127.0.0.1", "127.0.0.2")
+    resolver, resolved = resolver_to("127.0.0.1", "127.0.0.2")
 
     assert (await fetch_image(site.url(host="rebinds.example"), resolver=resolver)).content == PNG
-    assert asked == ["rebinds.example"]
+    assert resolved == ["rebinds.example"]
     assert f"rebinds.example:{site.port}" in site.requests[0].lower()
 
 
 async def test_a_rebound_name_is_checked_again_after_a_redirect(site: WebServer, inner: WebServer) -> None:
     site.pages["/"] = redirect(inner.url(host="rebinds.example"))
-    resolver, asked = resolver_to("127.0.0.1", "127.0.0.2")
+    resolver, resolved = resolver_to("127.0.0.1", "127.0.0.2")
 
     error = await fetch_error(site.url(host="rebinds.example"), resolver=resolver)
 
-    assert asked == ["rebinds.example"] * 2
+    assert resolved == ["rebinds.example"] * 2
     assert "host is not allowed" in error.message
     assert inner.connections == 0
 
