@@ -1,1 +1,1 @@
-"""Where the numbers in docs/performance.md come from. Each script says what it measures: run it with --help."""
+"""The benchmarks behind docs/performance.md. Run a script with --help for its description."""

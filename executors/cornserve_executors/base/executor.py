@@ -44,9 +44,9 @@ class Executor(Generic[Config, Request, Result]):
 
     A subclass defines its three types and implements the hooks:
 
-        class Shout(Executor[ShoutConfig, Text, Loud]):
-            async def invoke(self, request: Text, context: InvocationContext) -> Loud:
-                return Loud(text=request.text.upper())
+        class UppercaseExecutor(Executor[UppercaseTask, Text, UppercaseText]):
+            async def invoke(self, request: Text, context: InvocationContext) -> UppercaseText:
+                return UppercaseText(text=request.text.upper())
 
     An invocation is cancelled by cancelling its coroutine.
     """

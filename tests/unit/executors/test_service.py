@@ -126,13 +126,13 @@ async def test_an_invalid_request_does_not_affect_other_invocations(caller: Call
 
 
 async def test_a_failed_invocation_leaves_no_reference_cycle(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Image: ...
+    class DecodedImage: ...
 
-    opened: list[weakref.ref[Image]] = []
+    opened: list[weakref.ref[DecodedImage]] = []
     pool, single_flight = DecodePools(1).pool_for(1), SingleFlight[None]()
 
     def fail() -> None:
-        image = Image()
+        image = DecodedImage()
         opened.append(weakref.ref(image))
         raise InvalidRequestError(f"{image} cannot be decoded")
 
