@@ -66,7 +66,7 @@ class Transport:
         self._server: ProducerServer | None = None
         self._puller: Puller = TcpPuller()
         self._fetcher = TensorFetcher(self._admission, self._puller, self._metrics)
-        producer = ProducerSession(pb.Producer(token=self._token, segment=self._slab.path.name))
+        producer = ProducerSession(pb.Producer(token=self._token, segment=self._slab.name))
         consumer = ConsumerSession(self._registry)
         producer.send, consumer.send = consumer.apply_command, producer.apply_event
         self._client = TransferClient(producer, lease_seconds, self._fetcher.on_disconnect, self._metrics)
@@ -83,7 +83,7 @@ class Transport:
         await asyncio.to_thread(segment.reap, self._directory)
         producer = pb.Producer(
             token=self._token,
-            segment=self._slab.path.name,
+            segment=self._slab.name,
             puller=self._puller.name,
             address=await self._puller.listen(host, self._find_pulled),
         )

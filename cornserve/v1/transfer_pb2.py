@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x63ornserve/v1/transfer.proto\x12\x0c\x63ornserve.v1\"\xd6\x01\n\x0fTransferCommand\x12\x14\n\x0csubscription\x18\x01 \x01(\x04\x12,\n\tsubscribe\x18\x02 \x01(\x0b\x32\x17.cornserve.v1.SubscribeH\x00\x12\x17\n\rrelease_chunk\x18\x03 \x01(\x04H\x00\x12\x30\n\x0bunsubscribe\x18\x04 \x01(\x0b\x32\x19.cornserve.v1.UnsubscribeH\x00\x12,\n\theartbeat\x18\x05 \x01(\x0b\x32\x17.cornserve.v1.HeartbeatH\x00\x42\x06\n\x04kind\"\xa2\x02\n\rTransferEvent\x12\x14\n\x0csubscription\x18\x01 \x01(\x04\x12*\n\x08producer\x18\x02 \x01(\x0b\x32\x16.cornserve.v1.ProducerH\x00\x12\x32\n\x0c\x61nnouncement\x18\x03 \x01(\x0b\x32\x1a.cornserve.v1.AnnouncementH\x00\x12-\n\nstream_end\x18\x04 \x01(\x0b\x32\x17.cornserve.v1.StreamEndH\x00\x12&\n\x06recall\x18\x05 \x01(\x0b\x32\x14.cornserve.v1.RecallH\x00\x12\x0e\n\x04lost\x18\x06 \x01(\tH\x00\x12,\n\theartbeat\x18\x07 \x01(\x0b\x32\x17.cornserve.v1.HeartbeatH\x00\x42\x06\n\x04kind\"T\n\tSubscribe\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x12\n\ninvocation\x18\x02 \x01(\r\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\x12\x0e\n\x06output\x18\x04 \x01(\t\"\r\n\x0bUnsubscribe\"\x0b\n\tHeartbeat\"K\n\x08Producer\x12\r\n\x05token\x18\x01 \x01(\x0c\x12\x0f\n\x07segment\x18\x02 \x01(\t\x12\x0e\n\x06puller\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\x0c\"F\n\x0c\x41nnouncement\x12\r\n\x05\x63hunk\x18\x01 \x01(\x04\x12\'\n\x06tensor\x18\x02 \x01(\x0b\x32\x17.cornserve.v1.TensorRef\"\x99\x01\n\tTensorRef\x12\r\n\x05\x64type\x18\x01 \x01(\t\x12\r\n\x05shape\x18\x02 \x03(\x04\x12\x10\n\x08metadata\x18\x03 \x01(\x0c\x12\x0e\n\x06offset\x18\x04 \x01(\x04\x12\x0e\n\x06nbytes\x18\x05 \x01(\x04\x12\x12\n\ngeneration\x18\x06 \x01(\x04\x12\x12\n\narrived_us\x18\x07 \x01(\x04\x12\x14\n\x0cpublished_us\x18\x08 \x01(\x04\"\x0b\n\tStreamEnd\"\x08\n\x06Recallb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x63ornserve/v1/transfer.proto\x12\x0c\x63ornserve.v1\"\xa2\x01\n\x0fTransferCommand\x12\x14\n\x0csubscription\x18\x01 \x01(\x04\x12,\n\tsubscribe\x18\x02 \x01(\x0b\x32\x17.cornserve.v1.SubscribeH\x00\x12\x17\n\rrelease_chunk\x18\x03 \x01(\x04H\x00\x12\x15\n\x0bunsubscribe\x18\x04 \x01(\x08H\x00\x12\x13\n\theartbeat\x18\x05 \x01(\x08H\x00\x42\x06\n\x04kind\"\xe0\x01\n\rTransferEvent\x12\x14\n\x0csubscription\x18\x01 \x01(\x04\x12*\n\x08producer\x18\x02 \x01(\x0b\x32\x16.cornserve.v1.ProducerH\x00\x12)\n\x06tensor\x18\x03 \x01(\x0b\x32\x17.cornserve.v1.TensorRefH\x00\x12\x14\n\nstream_end\x18\x04 \x01(\x08H\x00\x12\x10\n\x06recall\x18\x05 \x01(\x08H\x00\x12\x0e\n\x04lost\x18\x06 \x01(\tH\x00\x12\x13\n\theartbeat\x18\x07 \x01(\x08H\x00\x12\r\n\x05\x63hunk\x18\x08 \x01(\x04\x42\x06\n\x04kind\"T\n\tSubscribe\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x12\n\ninvocation\x18\x02 \x01(\r\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\x12\x0e\n\x06output\x18\x04 \x01(\t\"K\n\x08Producer\x12\r\n\x05token\x18\x01 \x01(\x0c\x12\x0f\n\x07segment\x18\x02 \x01(\t\x12\x0e\n\x06puller\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\x0c\"\x99\x01\n\tTensorRef\x12\r\n\x05\x64type\x18\x01 \x01(\t\x12\r\n\x05shape\x18\x02 \x03(\x04\x12\x10\n\x08metadata\x18\x03 \x01(\x0c\x12\x0e\n\x06offset\x18\x04 \x01(\x04\x12\x0e\n\x06nbytes\x18\x05 \x01(\x04\x12\x12\n\ngeneration\x18\x06 \x01(\x04\x12\x12\n\narrived_us\x18\x07 \x01(\x04\x12\x14\n\x0cpublished_us\x18\x08 \x01(\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,23 +32,13 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'cornserve.v1.transfer_pb2',
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_TRANSFERCOMMAND']._serialized_start=46
-  _globals['_TRANSFERCOMMAND']._serialized_end=260
-  _globals['_TRANSFEREVENT']._serialized_start=263
-  _globals['_TRANSFEREVENT']._serialized_end=553
-  _globals['_SUBSCRIBE']._serialized_start=555
-  _globals['_SUBSCRIBE']._serialized_end=639
-  _globals['_UNSUBSCRIBE']._serialized_start=641
-  _globals['_UNSUBSCRIBE']._serialized_end=654
-  _globals['_HEARTBEAT']._serialized_start=656
-  _globals['_HEARTBEAT']._serialized_end=667
-  _globals['_PRODUCER']._serialized_start=669
-  _globals['_PRODUCER']._serialized_end=744
-  _globals['_ANNOUNCEMENT']._serialized_start=746
-  _globals['_ANNOUNCEMENT']._serialized_end=816
-  _globals['_TENSORREF']._serialized_start=819
-  _globals['_TENSORREF']._serialized_end=972
-  _globals['_STREAMEND']._serialized_start=974
-  _globals['_STREAMEND']._serialized_end=985
-  _globals['_RECALL']._serialized_start=987
-  _globals['_RECALL']._serialized_end=995
+  _globals['_TRANSFERCOMMAND']._serialized_end=208
+  _globals['_TRANSFEREVENT']._serialized_start=211
+  _globals['_TRANSFEREVENT']._serialized_end=435
+  _globals['_SUBSCRIBE']._serialized_start=437
+  _globals['_SUBSCRIBE']._serialized_end=521
+  _globals['_PRODUCER']._serialized_start=523
+  _globals['_PRODUCER']._serialized_end=598
+  _globals['_TENSORREF']._serialized_start=601
+  _globals['_TENSORREF']._serialized_end=754
 # @@protoc_insertion_point(module_scope)

@@ -37,20 +37,20 @@ class TransferCommand(_message.Message):
     """Chosen by the consumer, unique within the connection. Not set in a heartbeat."""
     release_chunk: _builtins.int
     """Ends the lease on the chunk with this number."""
+    unsubscribe: _builtins.bool
+    """Ends the subscription and all its leases."""
+    heartbeat: _builtins.bool
+    """Shows that the sender is alive, as any other message does."""
     @_builtins.property
     def subscribe(self) -> Global___Subscribe: ...
-    @_builtins.property
-    def unsubscribe(self) -> Global___Unsubscribe: ...
-    @_builtins.property
-    def heartbeat(self) -> Global___Heartbeat: ...
     def __init__(
         self,
         *,
         subscription: _builtins.int = ...,
         subscribe: Global___Subscribe | None = ...,
         release_chunk: _builtins.int = ...,
-        unsubscribe: Global___Unsubscribe | None = ...,
-        heartbeat: Global___Heartbeat | None = ...,
+        unsubscribe: _builtins.bool = ...,
+        heartbeat: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["heartbeat", b"heartbeat", "kind", b"kind", "release_chunk", b"release_chunk", "subscribe", b"subscribe", "unsubscribe", b"unsubscribe"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -68,43 +68,51 @@ class TransferEvent(_message.Message):
 
     SUBSCRIPTION_FIELD_NUMBER: _builtins.int
     PRODUCER_FIELD_NUMBER: _builtins.int
-    ANNOUNCEMENT_FIELD_NUMBER: _builtins.int
+    TENSOR_FIELD_NUMBER: _builtins.int
     STREAM_END_FIELD_NUMBER: _builtins.int
     RECALL_FIELD_NUMBER: _builtins.int
     LOST_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
+    CHUNK_FIELD_NUMBER: _builtins.int
     subscription: _builtins.int
     """Not set in the first event and in a heartbeat."""
+    stream_end: _builtins.bool
+    """The stream of tensors is complete. Not sent after a single tensor."""
+    recall: _builtins.bool
+    """An older request needs the space: a consumer that has not started to use the tensor gives it up, and the gateway
+    has it produced again.
+    """
     lost: _builtins.str
     """The tensor, or the rest of the stream, is lost for this reason. The last event of a subscription."""
+    heartbeat: _builtins.bool
+    """Shows that the sender is alive, as any other message does."""
+    chunk: _builtins.int
+    """The number of an announced chunk."""
     @_builtins.property
     def producer(self) -> Global___Producer:
         """The first event of a connection."""
 
     @_builtins.property
-    def announcement(self) -> Global___Announcement: ...
-    @_builtins.property
-    def stream_end(self) -> Global___StreamEnd: ...
-    @_builtins.property
-    def recall(self) -> Global___Recall: ...
-    @_builtins.property
-    def heartbeat(self) -> Global___Heartbeat: ...
+    def tensor(self) -> Global___TensorRef:
+        """A tensor, or the next chunk of a stream of tensors, is published. The consumer has a lease on it."""
+
     def __init__(
         self,
         *,
         subscription: _builtins.int = ...,
         producer: Global___Producer | None = ...,
-        announcement: Global___Announcement | None = ...,
-        stream_end: Global___StreamEnd | None = ...,
-        recall: Global___Recall | None = ...,
+        tensor: Global___TensorRef | None = ...,
+        stream_end: _builtins.bool = ...,
+        recall: _builtins.bool = ...,
         lost: _builtins.str = ...,
-        heartbeat: Global___Heartbeat | None = ...,
+        heartbeat: _builtins.bool = ...,
+        chunk: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["announcement", b"announcement", "heartbeat", b"heartbeat", "kind", b"kind", "lost", b"lost", "producer", b"producer", "recall", b"recall", "stream_end", b"stream_end"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["heartbeat", b"heartbeat", "kind", b"kind", "lost", b"lost", "producer", b"producer", "recall", b"recall", "stream_end", b"stream_end", "tensor", b"tensor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["announcement", b"announcement", "heartbeat", b"heartbeat", "kind", b"kind", "lost", b"lost", "producer", b"producer", "recall", b"recall", "stream_end", b"stream_end", "subscription", b"subscription"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "heartbeat", b"heartbeat", "kind", b"kind", "lost", b"lost", "producer", b"producer", "recall", b"recall", "stream_end", b"stream_end", "subscription", b"subscription", "tensor", b"tensor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["producer", "announcement", "stream_end", "recall", "lost", "heartbeat"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["producer", "tensor", "stream_end", "recall", "lost", "heartbeat"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -141,40 +149,6 @@ class Subscribe(_message.Message):
 Global___Subscribe: _TypeAlias = Subscribe  # noqa: Y015
 
 @_typing.final
-class Unsubscribe(_message.Message):
-    """Ends a subscription and all its leases."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    def __init__(
-        self,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Unsubscribe: _TypeAlias = Unsubscribe  # noqa: Y015
-
-@_typing.final
-class Heartbeat(_message.Message):
-    """Shows that the sender is alive, as any other message does."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    def __init__(
-        self,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Heartbeat: _TypeAlias = Heartbeat  # noqa: Y015
-
-@_typing.final
 class Producer(_message.Message):
     """Describes the producing process."""
 
@@ -206,31 +180,6 @@ class Producer(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Producer: _TypeAlias = Producer  # noqa: Y015
-
-@_typing.final
-class Announcement(_message.Message):
-    """A tensor, or the next chunk of a stream of tensors, is published. The consumer has a lease on it."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    CHUNK_FIELD_NUMBER: _builtins.int
-    TENSOR_FIELD_NUMBER: _builtins.int
-    chunk: _builtins.int
-    @_builtins.property
-    def tensor(self) -> Global___TensorRef: ...
-    def __init__(
-        self,
-        *,
-        chunk: _builtins.int = ...,
-        tensor: Global___TensorRef | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["tensor", b"tensor"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "tensor", b"tensor"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Announcement: _TypeAlias = Announcement  # noqa: Y015
 
 @_typing.final
 class TensorRef(_message.Message):
@@ -276,39 +225,3 @@ class TensorRef(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TensorRef: _TypeAlias = TensorRef  # noqa: Y015
-
-@_typing.final
-class StreamEnd(_message.Message):
-    """The stream of tensors is complete. Not sent after a single tensor."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    def __init__(
-        self,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___StreamEnd: _TypeAlias = StreamEnd  # noqa: Y015
-
-@_typing.final
-class Recall(_message.Message):
-    """An older request needs the space: a consumer that has not started to use the tensor gives it up, and the gateway has
-    it produced again.
-    """
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    def __init__(
-        self,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Recall: _TypeAlias = Recall  # noqa: Y015

@@ -76,7 +76,7 @@ class ProducerConnection:
 
     def __init__(self, endpoint: str, lease_seconds: float, on_closed: Callable[[ProducerConnection], None]) -> None:
         self.endpoint = endpoint
-        heartbeat = pb.TransferCommand(heartbeat=pb.Heartbeat())
+        heartbeat = pb.TransferCommand(heartbeat=True)
         self.session = ProducerSession()
         self._connection = HeartbeatConnection(CONSUMER_CODEC, self.session.apply_event, heartbeat)
         self.session.send = self._connection.send

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
-from pathlib import Path
 
 from cornserve.concurrency import run_unless
 from cornserve.transport.consumer.client import ProducerConnection
@@ -27,23 +26,22 @@ class TensorFetcher:
         self._slab = admission.store.slab
         self._puller = puller
         self._metrics = metrics
-        self._mappings = SegmentMappings(self._slab.path.parent)
+        self._mappings = SegmentMappings(self._slab.directory)
 
     @asynccontextmanager
-    async def fetch(self, subscription: Subscription, announcement: pb.Announcement) -> AsyncIterator[TensorView]:
+    async def fetch(self, subscription: Subscription, announcement: pb.TransferEvent) -> AsyncIterator[TensorView]:
         """Yields the tensor, which stays readable until the block ends."""
-        tensor, name = announcement.tensor, Path(subscription.producer.segment).name
-        if name == self._slab.path.name:
-            mapping, kind = self._slab.mapping, SAME_PROCESS
-        elif shared := self._mappings.find(name, subscription.producer.token):
-            mapping, kind = shared, SAME_NODE
+        tensor, producer = announcement.tensor, subscription.producer
+        if producer.segment == self._slab.name:
+            self._record(SAME_PROCESS, subscription, tensor)
+            yield _view(tensor, self._slab.mapping, tensor.offset, tensor.generation)
+        elif mapping := self._mappings.find(producer.segment, producer.token):
+            self._record(SAME_NODE, subscription, tensor)
+            yield _view(tensor, mapping, tensor.offset, tensor.generation)
         else:
             async with self._pull(subscription, announcement) as block:
                 self._record(PULLED, subscription, tensor)
-                yield _view(tensor, self._slab.path, block.offset, block.generation, self._slab.mapping)
-            return
-        self._record(kind, subscription, tensor)
-        yield _view(tensor, self._slab.path.with_name(name), tensor.offset, tensor.generation, mapping)
+                yield _view(tensor, self._slab.mapping, block.offset, block.generation)
 
     def on_disconnect(self, connection: ProducerConnection) -> None:
         if producer := connection.session.producer:
@@ -58,7 +56,7 @@ class TensorFetcher:
         self._metrics.record_received(kind, tensor.nbytes, max(0, time.time_ns() // 1000 - since_us) / 1e6)
 
     @asynccontextmanager
-    async def _pull(self, subscription: Subscription, announcement: pb.Announcement) -> AsyncIterator[Block]:
+    async def _pull(self, subscription: Subscription, announcement: pb.TransferEvent) -> AsyncIterator[Block]:
         """Copies the tensor into this process's slab, charges it to the request, and ends the lease at the producer."""
         tensor = announcement.tensor
         with ExitStack() as cleanup:
@@ -94,8 +92,8 @@ class TensorFetcher:
             raise subscription.error
 
 
-def _view(tensor: pb.TensorRef, path: Path, offset: int, generation: int, mapping: SegmentMapping) -> TensorView:
-    location = Location(str(path), offset, tensor.nbytes, generation)
+def _view(tensor: pb.TensorRef, mapping: SegmentMapping, offset: int, generation: int) -> TensorView:
+    location = Location(mapping.path, offset, tensor.nbytes, generation)
     view = mapping.view(offset, tensor.nbytes)
     return TensorView(tensor.dtype, tuple(tensor.shape), tensor.metadata, view, location, mapping)
 

@@ -42,7 +42,7 @@ class ProducerSession:
 
     def unsubscribe(self, number: int) -> None:
         del self._subscriptions[number]
-        self.send(pb.TransferCommand(subscription=number, unsubscribe=pb.Unsubscribe()))
+        self.send(pb.TransferCommand(subscription=number, unsubscribe=True))
 
     def apply_event(self, event: pb.TransferEvent) -> None:
         if event.HasField("producer"):
@@ -71,7 +71,7 @@ class Subscription:
         self.subscribed_us = time.time_ns() // 1000
         self._session = session
         self._number = number
-        self._announcements: deque[pb.Announcement] = deque()
+        self._announcements: deque[pb.TransferEvent] = deque()
         self._changed = asyncio.Event()
         self._is_complete = False
         self._loss = ""
@@ -86,7 +86,7 @@ class Subscription:
     def error(self) -> LostError:
         return LostError(f"{self.tensor_id} is lost: {self._loss}")
 
-    async def next(self) -> pb.Announcement | None:
+    async def next(self) -> pb.TransferEvent | None:
         """Returns the next announcement, or None at the end of the stream.
 
         Raises:
@@ -109,8 +109,8 @@ class Subscription:
 
     def apply_event(self, event: pb.TransferEvent) -> None:
         match event.WhichOneof("kind"):
-            case "announcement":
-                self._announcements.append(event.announcement)
+            case "tensor":
+                self._announcements.append(event)
             case "stream_end":
                 self._is_complete = True
             case "recall":

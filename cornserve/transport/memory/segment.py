@@ -85,7 +85,8 @@ class Location:
 class SegmentMapping:
     """A segment that is mapped into this process."""
 
-    def __init__(self, layout: SegmentLayout, memory: mmap.mmap) -> None:
+    def __init__(self, path: Path, layout: SegmentLayout, memory: mmap.mmap) -> None:
+        self.path = str(path)
         self.layout = layout
         self.memory = memory
         self.bytes = memoryview(memory)
@@ -120,10 +121,11 @@ def create(directory: Path, token: bytes, pages: int) -> tuple[SegmentMapping, i
     Returns the mapping and the descriptor of the locked file.
     """
     layout = SegmentLayout(pages)
-    with _locked_file(directory / file_name(token)) as descriptor:
+    path = directory / file_name(token)
+    with _locked_file(path) as descriptor:
         os.posix_fallocate(descriptor, 0, layout.nbytes)  # a full tmpfs raises here instead of SIGBUS later
         memory = mmap.mmap(descriptor, layout.nbytes)
-        mapping = SegmentMapping(layout, memory)
+        mapping = SegmentMapping(path, layout, memory)
         mapping.populate()
         memory[: _HEADER.size] = _HEADER.pack(_MAGIC, token, os.getpid(), pages, layout.data)
         return mapping, descriptor
@@ -163,7 +165,7 @@ def open_shared(path: Path, token: bytes | None = None) -> SegmentMapping | None
             return None
         if os.fstat(descriptor).st_size < layout.nbytes:
             return None
-        return SegmentMapping(layout, mmap.mmap(descriptor, layout.nbytes, prot=mmap.PROT_READ))
+        return SegmentMapping(path, layout, mmap.mmap(descriptor, layout.nbytes, prot=mmap.PROT_READ))
     finally:
         os.close(descriptor)
 

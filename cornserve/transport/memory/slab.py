@@ -21,7 +21,8 @@ class Slab:
 
     def __init__(self, directory: Path, token: bytes, nbytes: int) -> None:
         self.layout = SegmentLayout(nbytes // PAGE)
-        self.path = directory / segment.file_name(token)
+        self.directory = directory
+        self.name = segment.file_name(token)
         self._token = token
         self._mapping: SegmentMapping | None = None
         self._descriptor: int | None = None
@@ -46,19 +47,19 @@ class Slab:
     async def _create(self) -> None:
         try:
             self._mapping, self._descriptor = await asyncio.to_thread(
-                segment.create, self.path.parent, self._token, self.layout.pages
+                segment.create, self.directory, self._token, self.layout.pages
             )
         except OSError as error:
             size = f"{self.layout.nbytes / 2**20:.0f} MiB"
             reason = error.strerror or str(error)
-            raise SlabError(f"cannot create a slab of {size} in {self.path.parent}: {reason}") from error
+            raise SlabError(f"cannot create a slab of {size} in {self.directory}: {reason}") from error
 
     async def remove(self) -> None:
         """Unlinks the file. The system frees the memory when no process maps it."""
         if self._creation is not None:
             await asyncio.gather(self._creation, return_exceptions=True)
         if self._descriptor is not None:
-            self.path.unlink(missing_ok=True)
+            (self.directory / self.name).unlink(missing_ok=True)
             os.close(self._descriptor)
             self._descriptor = None
 

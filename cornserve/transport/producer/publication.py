@@ -33,14 +33,13 @@ class Subscriber:
     def announce(self, chunk: int, tensor: PublishedTensor) -> None:
         """Takes over a reference to the block."""
         self._leases[chunk] = tensor.block
-        announcement = pb.Announcement(chunk=chunk, tensor=tensor.ref)
-        self._send(pb.TransferEvent(subscription=self._subscription, announcement=announcement))
+        self._send(pb.TransferEvent(subscription=self._subscription, tensor=tensor.ref, chunk=chunk))
 
     def end_stream(self) -> None:
-        self._send(pb.TransferEvent(subscription=self._subscription, stream_end=pb.StreamEnd()))
+        self._send(pb.TransferEvent(subscription=self._subscription, stream_end=True))
 
     def recall(self) -> None:
-        self._send(pb.TransferEvent(subscription=self._subscription, recall=pb.Recall()))
+        self._send(pb.TransferEvent(subscription=self._subscription, recall=True))
 
     def lose(self, reason: str) -> None:
         self._send(pb.TransferEvent(subscription=self._subscription, lost=reason))

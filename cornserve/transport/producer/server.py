@@ -68,7 +68,7 @@ class ProducerServer:
 
     def create_connection(self) -> _ConsumerConnection:
         """Returns this process's end of an accepted connection."""
-        heartbeat = pb.TransferEvent(heartbeat=pb.Heartbeat())
+        heartbeat = pb.TransferEvent(heartbeat=True)
         session = ConsumerSession(self._registry)
         connection = _ConsumerConnection(PRODUCER_CODEC, session.apply_command, heartbeat)
         session.send = connection.send
