@@ -8,7 +8,7 @@ class TransportError(Exception):
 
 
 class TensorTooLargeError(TransportError):
-    """A tensor exceeds what a request may have in a slab, however long it waits."""
+    """A request would exceed its quota of a slab. Waiting does not help."""
 
     def __init__(self, subject: str, wanted: int, limit: int) -> None:
         super().__init__(

@@ -41,7 +41,7 @@ class Transport:
     Args:
         directory: in tmpfs; processes of a node that use the same directory share memory.
         slab_bytes: size of the slab, which holds all tensors of this process. It is allocated on first use.
-        request_bytes: the most that one request may have in the slab at once. The oldest request has it in reserve.
+        request_bytes: the quota of each request in the slab. The oldest request has it in reserve.
         cache_bytes: the most that unused tensors may occupy, for requests with the same content.
         lease_seconds: a consuming process that is silent for longer loses its leases.
     """

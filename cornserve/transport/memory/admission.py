@@ -4,7 +4,7 @@ A request may hold one tensor while it waits for space for the next, so requests
 Three rules prevent it:
 
 * Space goes to the oldest request first. The age is the arrival time, then the id, so all processes agree on the order.
-* The reserve, a part of the slab, holds all that one request may have. Only the oldest request that produces here may
+* The reserve, a part of the slab, is as large as the quota of a request. Only the oldest request that produces here may
   start to use it. It can therefore continue and end whatever the others hold, and another request becomes the oldest.
 * The reserve may serve a younger request when an older one arrives. The younger one may wait for the older one in
   another process, whose reserve the older one has. Its tensors in the reserve are therefore recalled: each holder that
@@ -65,7 +65,7 @@ class SlabAdmission:
     """Allocates blocks of one slab to requests.
 
     Args:
-        request_bytes: the most that one request may have at once, and the size of the reserve.
+        request_bytes: the quota of each request, and the size of the reserve.
 
     Raises:
         ValueError: the slab is smaller than `request_bytes`.
@@ -117,7 +117,7 @@ class SlabAdmission:
             is_chunk: the block is part of a stream and is not charged: consumed chunks make space for it.
 
         Raises:
-            TensorTooLargeError: the request would exceed what it may have.
+            TensorTooLargeError: the request would exceed its quota.
             SlabError: the slab cannot be created.
         """
         if nbytes < 1:

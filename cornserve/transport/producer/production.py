@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import Final
+from dataclasses import dataclass
 
 from cornserve.transport.errors import LostError
 from cornserve.transport.memory.admission import RequestQuota, SlabAdmission
@@ -46,7 +46,7 @@ class Production:
         """Returns a slot for an output that is a single tensor. Waits for space.
 
         Raises:
-            TensorTooLargeError: the request would exceed what it may have.
+            TensorTooLargeError: the request would exceed its quota.
             SlabError: the slab cannot be created.
             LostError: the production has ended.
         """
@@ -95,7 +95,7 @@ class Production:
             self._uncharge_all()
             self._store.release(block)
             self._check_open()
-        slot = Slot(self, output, block, self._store.writable_buffer(block), is_chunk=is_chunk)
+        slot = Slot(self, self._store.writable_buffer(block), block, output, is_chunk)
         self._slots.add(slot)
         return slot
 
@@ -169,19 +169,15 @@ class Production:
         self._charged.clear()
 
 
+@dataclass(eq=False, slots=True)
 class Slot:
     """Space for one tensor, which becomes visible to consumers when it is published."""
 
-    __slots__ = ("_buffer", "_production", "block", "is_chunk", "output")
-
-    def __init__(
-        self, production: Production, output: str, block: Block, buffer: memoryview, *, is_chunk: bool
-    ) -> None:
-        self._production = production
-        self._buffer: memoryview | None = buffer
-        self.block: Final = block
-        self.output: Final = output
-        self.is_chunk: Final = is_chunk
+    _production: Production
+    _buffer: memoryview | None
+    block: Block
+    output: str
+    is_chunk: bool
 
     @property
     def buffer(self) -> memoryview:

@@ -132,9 +132,7 @@ async def _serve(connection: socket.socket, find: Callable[[PullRequest], PullSo
     loop = asyncio.get_running_loop()
     request = memoryview(bytearray(_REQUEST.size))
     with connection, suppress(OSError):
-        connection.setblocking(False)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sockets.enable_keepalive(connection)
+        _configure(connection)
         while await _receive(connection, request):
             source = find(PullRequest(*_REQUEST.unpack(request)))
             if source is None:
@@ -149,14 +147,18 @@ async def _connect(address: _Address) -> socket.socket:
     family, kind, protocol, _, resolved = (await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))[0]
     connection = socket.socket(family, kind, protocol)
     try:
-        connection.setblocking(False)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sockets.enable_keepalive(connection)
+        _configure(connection)
         await loop.sock_connect(connection, resolved)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _configure(connection: socket.socket) -> None:
+    connection.setblocking(False)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sockets.enable_keepalive(connection)
 
 
 async def _receive(connection: socket.socket, into: memoryview) -> bool:
