@@ -95,5 +95,7 @@ def test_an_invalid_request_is_rejected(client: OpenAI, bert: str, fields: dict[
 
 
 def test_an_embedding_app_rejects_chats(client: OpenAI, bert: str) -> None:
-    with pytest.raises(BadRequestError, match="does not support /v1/chat/completions: call it with POST /v1/embeddings"):
+    with pytest.raises(
+        BadRequestError, match="does not support /v1/chat/completions: call it with POST /v1/embeddings"
+    ):
         client.chat.completions.create(model=bert, messages=[{"role": "user", "content": "x"}])
