@@ -14,13 +14,13 @@ from cornserve.home import Home
 
 
 async def stop_all_executors(home: Home, report: Callable[[str], None], *, drain_seconds: float = 30) -> None:
-    """Ends all executors of a home, including those of killed instances, and waits until they have exited."""
+    """Stops all executors of a home, including those of killed instances, and waits until they have exited."""
     launcher = LocalLauncher(home, DeviceSlots.cpu(0), drain_seconds=drain_seconds)
     await launcher.start()
     try:
         running = len(launcher.replicas())
         if running:
-            report(f"ending {running} executor{'s' if running > 1 else ''}")
+            report(f"stopping {running} executor{'s' if running > 1 else ''}")
         await launcher.prune(set())
         async for replicas in launcher.watch():
             if not replicas:

@@ -138,7 +138,7 @@ class Controller:
             with self._retry_on_error(f"applying executor group {key}"):
                 await manager.apply(group)
         retained = {key for deployment in self._deployments.values() for key in deployment.retained_groups}
-        with self._retry_on_error("ending executors that no app needs"):
+        with self._retry_on_error("stopping executors that no app needs"):
             await self._launcher.prune({*groups, *retained})
 
     async def _write_status(self, deployment: Deployment) -> None:

@@ -34,7 +34,7 @@ class AppVersion:
 
     @classmethod
     def from_route(cls, route: Route) -> Self:
-        """Restores the served version without an import of the app, which could fail and end a working deployment."""
+        """Restores the served version without an import of the app, which could fail and break a working deployment."""
         return cls(route.generation, route.spec, route.shares, route.specs)
 
     @classmethod

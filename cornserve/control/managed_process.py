@@ -126,7 +126,7 @@ class ManagedProcess:
         await asyncio.wait((exited, forced), timeout=self.spec.stop_seconds, return_when=asyncio.FIRST_COMPLETED)
         forced.cancel()
         if not exited.done():
-            self._report(f"killing the {self.spec.name}, which has not ended yet")
+            self._report(f"killing the {self.spec.name}, which has not exited yet")
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         await exited
@@ -139,7 +139,7 @@ def _open_log(path: Path) -> IO[bytes]:
 
 def _describe(status: int) -> str:
     if status >= 0:
-        return f"ended with status {status}"
+        return f"exited with status {status}"
     with contextlib.suppress(ValueError):
         return f"was killed by {signal.Signals(-status).name}"
     return f"was killed by signal {-status}"

@@ -17,7 +17,7 @@ from cornserve.home import Home
 from cornserve.instance import HomeInUseError, Instance, lock_home
 
 STOP_SECONDS = 60.0
-"""Timeout for an instance to finish the requests in flight and to end its executors."""
+"""Timeout for an instance to finish the requests in flight and to stop its executors."""
 
 ORPHAN_SECONDS = 5.0
 """Timeout for the gateway and the controller to exit after their supervisor has died."""
@@ -61,7 +61,7 @@ def _stop(instance: Instance, report: Callable[[str], None]) -> None:
         os.kill(instance.pid, signal.SIGTERM)
         while instance.alive():
             if time.monotonic() > deadline:
-                report(f"process {instance.pid} has not ended after {STOP_SECONDS:g} seconds and is killed")
+                report(f"process {instance.pid} has not exited after {STOP_SECONDS:g} seconds and is killed")
                 os.kill(instance.pid, signal.SIGKILL)
                 return
             time.sleep(0.05)

@@ -1,7 +1,7 @@
 """Runs a local instance: the gateway and the controller as child processes that are restarted when they die.
 
-Executors outlive the controller so that the next controller can adopt them. The supervisor therefore ends them when the
-instance stops. Apps stay in the store: the next instance serves them again.
+Executors outlive the controller so that the next controller can adopt them. The supervisor therefore stops them when
+the instance stops. Apps stay in the store: the next instance serves them again.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ async def supervise(options: InstanceOptions, *, on_ready: Callable[[Instance], 
     """Runs an instance until SIGINT, SIGTERM or SIGHUP.
 
     Raises:
-        InstanceStartError: it cannot run. All of its processes have ended.
+        InstanceStartError: it cannot run. All of its processes have exited.
     """
     home = options.home
     options.read_access()
@@ -176,7 +176,7 @@ def _locked(home: Home) -> Iterator[int]:
         try:
             lock = held.enter_context(lock_home(home, timeout=LOCK_SECONDS))
         except HomeInUseError as error:
-            raise InstanceStartError(f"{error}: end its processes with `cornserve down --keep-apps`") from error
+            raise InstanceStartError(f"{error}: stop its processes with `cornserve down --keep-apps`") from error
         except OSError as error:
             raise InstanceStartError(
                 f"cannot use {home.path}: {error.strerror}: choose another directory with --home"

@@ -12,7 +12,7 @@ from cornserve.app.record import GroupStatus, ReplicaState, ReplicaStatus
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Launcher, Replica
 
 MAX_START_FAILURES = 2
-"""After this number of consecutive replicas that ended before they were ready, the group has failed."""
+"""After this number of consecutive replicas that exited before they were ready, the group has failed."""
 
 
 class TaskManager:
@@ -50,7 +50,7 @@ class TaskManager:
 
     @property
     def failed_replica(self) -> Replica | None:
-        """The replica whose end shows that the group cannot start, or None."""
+        """The replica whose exit shows that the group cannot start, or None."""
         if self.endpoints:
             return None
         failed = (replica for replica in self._replicas if replica.state is ReplicaState.FAILED)

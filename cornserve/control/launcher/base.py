@@ -41,7 +41,7 @@ class Replica:
     message: str = ""
     endpoint: str | None = None
     failures: int = 0
-    """Number of consecutive replicas, up to this one, that ended before they were ready."""
+    """Number of consecutive replicas, up to this one, that exited before they were ready."""
     restart_delay: float = 0
     """Seconds until the replacement of a failed replica starts."""
     unschedulable: bool = False
@@ -57,13 +57,13 @@ class Replica:
 
 class Launcher(Protocol):
     async def start(self) -> None:
-        """Adopts the replicas that run. They keep running until `apply`, `delete` or `prune` ends them."""
+        """Adopts the replicas that run. They keep running until `apply`, `delete` or `prune` stops them."""
 
     async def apply(self, group: ExecutorGroup) -> None:
         """Sets the number of replicas of a group: starts, replaces or drains replicas to match it. Idempotent."""
 
     async def delete(self, key: GroupKey) -> None:
-        """Drains and ends all replicas of a group. Idempotent."""
+        """Drains and stops all replicas of a group. Idempotent."""
 
     async def prune(self, keep: set[GroupKey]) -> None:
         """Deletes all groups that are not in `keep`, including groups that an earlier launcher started."""
@@ -75,7 +75,7 @@ class Launcher(Protocol):
         """Yields the state of all replicas now and after changes. Changes in quick succession may be merged."""
 
     async def logs(self, replica: ReplicaId, lines: int) -> list[str]:
-        """Returns the last lines of a replica's log. The logs of recently ended replicas are available as well."""
+        """Returns the last lines of a replica's log. The logs of recently stopped replicas are available as well."""
 
     async def close(self) -> None:
         """Stops monitoring and replacing replicas. The replicas keep running."""

@@ -28,7 +28,7 @@ async def test_a_process_that_exits_is_restarted(tmp_path: Path) -> None:
     await until(lambda: log.exists() and log.read_text().count("here") == 2)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    assert "the thing ended with status 7" in reports[0]
+    assert "the thing exited with status 7" in reports[0]
 
 
 async def test_a_process_that_keeps_failing_is_not_restarted_and_its_last_log_line_is_reported(
@@ -78,4 +78,4 @@ async def test_a_process_that_ignores_sigterm_is_killed(tmp_path: Path, forced: 
         force_stop.set()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert reports == ["killing the thing, which has not ended yet"]
+    assert reports == ["killing the thing, which has not exited yet"]

@@ -34,8 +34,8 @@ class LocalMachine:
         """Returns the seconds until a replacement starts.
 
         Args:
-            failures: consecutive replicas that ended before they were ready.
-            unstable: consecutive replicas that ended before they were stable.
+            failures: consecutive replicas that exited before they were ready.
+            unstable: consecutive replicas that exited before they were stable.
         """
         attempts = failures or max(0, unstable - FREE_RESTARTS)
         return backoff_seconds(attempts, first=self.first_delay, longest=self.longest_delay)

@@ -14,5 +14,5 @@ class LocalReplicaLogs:
         self._state_dir = StateDir(home.replicas)
 
     async def __call__(self, replica: str, lines: int) -> list[str]:
-        """Returns the last lines of a replica's log. The logs of recently ended replicas are available as well."""
+        """Returns the last lines of a replica's log. The logs of recently stopped replicas are available as well."""
         return await asyncio.to_thread(self._state_dir.logs, ReplicaId(replica), lines)

@@ -1,4 +1,4 @@
-"""Monitors the process of a replica until it has ended, and cleans up after it."""
+"""Monitors the process of a replica until it exits, and cleans up after it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ProcessMonitor:
     """Monitors one process of a replica.
 
     Args:
-        unwanted: once set, the process is drained and ended.
+        unwanted: once set, the process is drained and stopped.
         show: is called with each new status.
     """
 
@@ -66,7 +66,7 @@ class ProcessMonitor:
         try:
             await self._monitor()
         except ExceptionGroup:
-            log.exception("replica %s cannot be monitored and is ended", self._replica_dir.id)
+            log.exception("replica %s cannot be monitored and is stopped", self._replica_dir.id)
         status = self._process_group.reap_leader()
         lines = await finish_in_thread(self._machine.state_dir.logs, self._replica_dir.id, REASON_LINES)
         return _exit_reason(status, find_error(lines), self._kill_reason)
@@ -133,7 +133,7 @@ class ProcessMonitor:
         self._show(ExecutorStatus(ReplicaState.DRAINING, "finishing the invocations in flight", addresses))
         self._process_group.terminate_leader()
         await asyncio.sleep(self._machine.drain_seconds + STOP_SECONDS)
-        log.warning("replica %s has not ended in time and is killed", self._replica_dir.id)
+        log.warning("replica %s has not exited in time and is killed", self._replica_dir.id)
         await self._process_group.kill_all()
 
 
@@ -143,8 +143,8 @@ def _exit_reason(status: int | None, error: str, kill_reason: str) -> str:
         case _ if kill_reason:
             return f"{kill_reason}; {last_line}"
         case None:
-            return f"its process has ended; {last_line}"
+            return f"its process has exited; {last_line}"
         case signaled if signaled < 0:
-            return f"ended by signal {-signaled} ({signal.strsignal(-signaled)}); {last_line}"
+            return f"killed by signal {-signaled} ({signal.strsignal(-signaled)}); {last_line}"
         case _:
             return f"exited with status {status}: {error or last_line}"

@@ -1,4 +1,4 @@
-"""Keeps one wanted replica of a group running: starts a replacement whenever its process ends."""
+"""Keeps one wanted replica of a group running: starts a replacement whenever its process exits."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class ReplicaSupervisor:
         self._replaces = adopted is None
         self._unwanted = asyncio.Event()
         self._failures = 0
-        """Consecutive replicas that ended before they were ready."""
+        """Consecutive replicas that exited before they were ready."""
         self._unstable = 0
-        """Consecutive replicas that ended before they were stable."""
+        """Consecutive replicas that exited before they were stable."""
         self._was_ready = False
         self._ready_since: float | None = None
         """Event loop time; None for an adopted replica."""
@@ -62,16 +62,16 @@ class ReplicaSupervisor:
         return not self._unwanted.is_set()
 
     def claim(self) -> None:
-        """Marks an adopted replica as wanted: it is replaced when it ends."""
+        """Marks an adopted replica as wanted: it is replaced when it exits."""
         self._replaces = True
 
     def retire(self) -> None:
-        """Drains and ends the replica, without a replacement."""
+        """Drains and stops the replica, without a replacement."""
         self._unwanted.set()
 
     async def run(self) -> None:
         if self._adopted is not None:
-            self._was_ready = True  # Its history is unknown: its end does not count as a failed start.
+            self._was_ready = True  # Its history is unknown: its exit does not count as a failed start.
             await self._log_errors(self._run_adopted(*self._adopted))
         while self.wanted and self._replaces:
             await self._log_errors(self._run_new())

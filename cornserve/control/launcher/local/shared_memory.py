@@ -1,8 +1,8 @@
 """Cleans up the files in /dev/shm that Python's multiprocessing leaves behind when a replica is killed.
 
-The resource tracker of multiprocessing unlinks these files when their process ends, unless the tracker is killed too.
+The resource tracker of multiprocessing unlinks these files when their process exits, unless the tracker is killed too.
 While a replica starts, the launcher therefore records the files that its processes map, and unlinks the remaining ones
-after the replica has ended.
+after the replica has stopped.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The directories of replicas, from which a new launcher restores its state after a crash.
 
 `<home>/replicas/<id>/` contains the process record, the addresses and the log of a replica. A directory without a
-process record belongs to a replica that never ran. `<home>/replicas/ended/` contains the logs of recently ended
+process record belongs to a replica that never ran. `<home>/replicas/ended/` contains the logs of recently stopped
 replicas.
 """
 
@@ -135,7 +135,7 @@ class StateDir:
         return sorted(found, key=lambda replica: replica[1].process_group.started)
 
     def archive(self, replica_dir: ReplicaDir) -> None:
-        """Removes the directory of an ended replica and keeps its log, up to `KEPT_LOGS` logs.
+        """Removes the directory of a stopped replica and keeps its log, up to `KEPT_LOGS` logs.
 
         Safe to repeat after a crash.
         """
