@@ -61,9 +61,7 @@ async def test_images_are_encoded_as_by_transformers_alone_and_in_a_batch(model:
     assert not torch.allclose(alone[0], (await encode_rows(engine, as_image(noise(99, 112, 84)))), atol=0.1)
 
 
-async def test_the_exif_orientation_is_applied_before_planning_and_running_engine(
-    model: Path, engine: EncoderEngine
-) -> None:
+async def test_the_exif_orientation_is_applied_before_planning_and_encoding(model: Path, engine: EncoderEngine) -> None:
     import torch
 
     exif = PIL.Image.Exif()
@@ -111,7 +109,7 @@ async def test_a_bfloat16_encoder_produces_bfloat16_rows(tiny_qwen25vl: Path) ->
     torch.testing.assert_close(rows.float(), expected, rtol=0.1, atol=0.2)
 
 
-async def test_concurrent_requests_for_the_same_image_share_one_running_engine(
+async def test_concurrent_requests_for_the_same_image_share_one_encoding(
     engine: EncoderEngine, stats: EncoderStats
 ) -> None:
     import torch

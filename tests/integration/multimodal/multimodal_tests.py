@@ -77,7 +77,7 @@ class MultimodalTests:
 
         assert raw == encoded != expected["one image"]
 
-    async def test_weights_of_the_encoder_are_loaded_only_with_with_enc(
+    async def test_weights_of_the_encoder_are_loaded_only_if_with_enc_is_set(
         self, full_model: LLMEngine, language_only: LLMEngine
     ) -> None:
         full, partial = await full_model.parameter_counts(), await language_only.parameter_counts()

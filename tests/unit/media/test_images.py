@@ -110,20 +110,20 @@ PNG, JPEG = encode_file(PICTURE), encode_file(PICTURE, "JPEG")
 
 
 def with_rows(rows: int) -> bytes:
-    """Every chunk is whole, and so is each row that is there."""
+    """Returns a PNG file with fewer rows than its header declares. All chunks and rows are valid."""
     packed = zlib.compress((b"\0" + bytes(range(90))) * rows)
     chunk = b"IDAT" + packed
     return PNG[:33] + len(packed).to_bytes(4) + chunk + zlib.crc32(chunk).to_bytes(4) + PNG[-12:]
 
 
-def with_chunk_behind(kind: bytes, content: bytes) -> bytes:
-    """Behind the pixels."""
+def with_chunk_behind_pixels(kind: bytes, content: bytes) -> bytes:
+    """Returns a PNG file with an additional chunk behind the pixels."""
     chunk = len(content).to_bytes(4) + kind + content + zlib.crc32(kind + content).to_bytes(4)
     return PNG[:-12] + chunk + PNG[-12:]
 
 
-def test_what_would_be_an_animation_before_the_pixels_is_none_behind_them() -> None:
-    image = image_from_file(with_chunk_behind(b"acTL", (2).to_bytes(4) + bytes(4)), "PNG", 30, 20)
+def test_animation_chunks_behind_the_pixels_are_ignored() -> None:
+    image = image_from_file(with_chunk_behind_pixels(b"acTL", (2).to_bytes(4) + bytes(4)), "PNG", 30, 20)
     assert image_size(image) == decode_image(image).size == (30, 20)
 
 
