@@ -47,7 +47,7 @@ def _of_python(source: str, *, messages: bool) -> str:
 
 
 def _docstring_starts(tree: ast.Module) -> Iterator[tuple[int, int]]:
-    """Where docstrings start, those of attributes included: strings that are statements of their own."""
+    """Yields the positions of docstrings, including those of attributes: strings that are statements."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             yield node.lineno, node.col_offset
