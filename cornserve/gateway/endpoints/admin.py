@@ -68,14 +68,14 @@ async def deploy(name: str, request: Request, context: Context) -> AppView:
     _check_size(spec)
     await _check_loads(name, spec)
     try:
-        return _view(await _put(context.store, name, spec))
+        return _view(await _create_or_update(context.store, name, spec))
     except RecordTooLargeError as error:
         raise ApiError(413, str(error), param="source") from error
 
 
 @router.put("/apps/{name}/scale", openapi_extra=request_body(Scale))
 async def scale(name: str, request: Request, context: Context) -> AppView:
-    """Changes the numbers of replicas, by a new generation of the same code. Running replicas do not restart."""
+    """Changes the number of replicas by a new generation of the same code. Running replicas do not restart."""
     replicas = read_validated(request, Scale.model_validate_json).replicas
     while True:
         record = await _get(context.store, name)
@@ -97,7 +97,7 @@ async def delete_app(name: str, context: Context) -> None:
     try:
         await context.store.delete(APPS, name)
     except NotFoundError as error:
-        raise ApiError(404, str(error), param="name", code="app_not_found") from error
+        raise _not_found(name) from error
 
 
 @router.get("/apps/{name}/events")
@@ -146,7 +146,7 @@ async def _check_loads(name: str, spec: AppSpec) -> None:
         unload_app(module)
 
 
-async def _put(store: Store, name: str, spec: AppSpec) -> AppRecord:
+async def _create_or_update(store: Store, name: str, spec: AppSpec) -> AppRecord:
     """Creates or updates the app. Ignores the `tries` of `spec`, and counts them itself."""
     while True:
         try:

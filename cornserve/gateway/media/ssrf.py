@@ -1,7 +1,7 @@
 """Protection against server-side request forgery by the URLs in requests.
 
-The address that a socket is about to connect to is checked. No second name look-up could return another address, and
-neither spellings of an address nor redirects bypass the check.
+Checks the address that each socket connects to, after name resolution. Neither DNS rebinding nor redirects nor unusual
+spellings of an address bypass the check.
 """
 
 from __future__ import annotations

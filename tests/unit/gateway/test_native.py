@@ -8,6 +8,8 @@ import json
 import httpx2 as httpx
 import pytest
 
+from cornserve.gateway.app_registry import AppRegistry
+from cornserve.gateway.served_app import ServedApp
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.sources import ECHO, STEPS
@@ -107,6 +109,28 @@ async def test_an_invocation_that_fails_before_output_returns_an_error_response(
 
     assert response.status_code == 500
     assert "EchoTask (invocation 0) failed with INTERNAL: RuntimeError: boom" in response.json()["error"]["message"]
+
+
+async def test_an_internal_error_is_a_500_without_details(
+    gateway: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: AppRegistry, name: str) -> ServedApp:
+        raise RuntimeError("a secret")
+
+    monkeypatch.setattr(AppRegistry, "get", fail)
+
+    response = await gateway.post("/v1/apps/echo/invoke", json={})
+
+    assert response.status_code == 500
+    assert response.json()["error"]["code"] == "internal_error"
+    assert "a secret" not in response.text
+
+
+async def test_a_wrong_method_is_a_405(gateway: httpx.AsyncClient) -> None:
+    response = await gateway.get("/v1/apps/echo/invoke")
+
+    assert response.status_code == 405
+    assert response.json()["error"]["message"] == "GET /v1/apps/echo/invoke: Method Not Allowed"
 
 
 async def test_an_unknown_app_is_a_404(gateway: httpx.AsyncClient) -> None:

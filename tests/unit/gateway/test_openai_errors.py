@@ -82,9 +82,9 @@ async def test_too_many_requests_are_a_rate_limit_error_that_the_client_retries(
         await _send_chat(client)
     assert caught.value.response.headers["retry-after"] == "1"
 
-    patient = asyncio.create_task(_send_chat(client.with_options(max_retries=5)))
+    retrying = asyncio.create_task(_send_chat(client.with_options(max_retries=5)))
     slow.cancel()
-    await patient
+    await retrying
 
 
 async def test_a_body_that_is_too_large_is_a_status_error(client: AsyncOpenAI) -> None:
