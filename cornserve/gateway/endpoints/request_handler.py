@@ -22,7 +22,7 @@ from cornserve.gateway.http.disconnect import CancelOnDisconnect
 from cornserve.gateway.http.response_body import send_chunk
 from cornserve.gateway.media.images import ImageSlot, find_image_slots
 from cornserve.gateway.observe import access_log
-from cornserve.gateway.request.session import Session, StreamWantedError
+from cornserve.gateway.request.session import Session, StreamNotRequestedError
 from cornserve.limits import Limits
 from cornserve.observe import logs, tracing
 from cornserve.observe.redaction import redacted_traceback
@@ -124,7 +124,7 @@ class RequestHandler:
         with self._session(streams=False) as session:
             try:
                 return await create_body(session)
-            except StreamWantedError:
+            except StreamNotRequestedError:
                 # The task reads a stream of an output after a value of it. This is rare: run the request again.
                 attempt = session.next_attempt
         with self._session(streams=True, attempt=attempt) as session:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # It loads OpenTelemetry.
 T = TypeVar("T")
 
 
-class StreamWantedError(TaskError):
+class StreamNotRequestedError(TaskError):
     """A stream is read whose items were not requested from the executor: the request has to run again, with streams."""
 
 
@@ -119,7 +119,9 @@ class Session:
     def _open_stream(self, origin: Origin) -> AsyncIterator[Sequence[Any]]:
         stream = self._dispatcher.executions[origin.invocation].streams.get(origin.output)
         if stream is None:
-            raise StreamWantedError(f"stream {origin.output!r} of invocation {origin.invocation} was not requested")
+            raise StreamNotRequestedError(
+                f"stream {origin.output!r} of invocation {origin.invocation} was not requested"
+            )
         return stream.batches()
 
 

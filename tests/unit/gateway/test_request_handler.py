@@ -26,7 +26,7 @@ from cornserve.gateway.media.images import ImageLoader
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
 from cornserve.gateway.request.merge_streams import merge_streams
 from cornserve.gateway.request.replica_pool import ReplicaPool
-from cornserve.gateway.request.session import Session, StreamWantedError
+from cornserve.gateway.request.session import Session, StreamNotRequestedError
 from cornserve.gateway.served_app import ServedApp
 from cornserve.limits import Limits
 from cornserve.task import Stream
@@ -155,7 +155,7 @@ async def test_a_request_that_runs_twice_has_one_arrival_time(
 
     async def create_body(session: Session) -> bytes:
         if len(arrivals) == 1:
-            raise StreamWantedError("requested late")
+            raise StreamNotRequestedError("requested late")
         return b"{}"
 
     before = time.time_ns() // 1000
