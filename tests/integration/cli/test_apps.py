@@ -28,7 +28,7 @@ async def test_an_app_is_deployed_called_and_deleted(instance: CliInstance, tmp_
     assert "executor ready" in instance.do("logs", "echo")
 
     assert instance.do("delete", "echo") == "echo deleted\n"
-    assert instance.run("status", "echo").stderr == "error: there is no app 'echo'\n"
+    assert instance.run("status", "echo").stderr.startswith("error: unknown app 'echo'")
     await until(lambda: not instance.processes("cornserve_executors.base"))
 
 

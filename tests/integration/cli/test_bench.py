@@ -74,7 +74,7 @@ def test_an_unsuitable_request_is_rejected_before_the_load(
 ) -> None:
     done = serving.run("bench", "echo")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("error: echo did not respond to the warm-up: the app 'echo' takes no chats")
+    assert done.stderr.startswith("error: echo did not respond to the warm-up: the app 'echo' does not support")
     done = serving.run("bench", "another")
     assert done.stderr == f"error: unknown app 'another' at {serving.url}: deploy it, or give one of: echo\n"
 
