@@ -27,7 +27,7 @@ class RequestCancellation:
     def __init__(self) -> None:
         self.listeners: set[Callable[[], None]] = set()
         self.error: ApiError | None = None
-        """Why the requests are cancelled, once they are."""
+        """The reason, set by `cancel`."""
 
     def cancel(self, error: ApiError) -> None:
         self.error = error
@@ -36,7 +36,7 @@ class RequestCancellation:
 
 
 class CancelOnDisconnect:
-    """A context manager that cancels its body on the scope's `RequestCancellation`, and raises the error of that."""
+    """Cancels the body of a `with` statement when the client disconnects or the gateway stops, and raises the error."""
 
     def __init__(self, scope: Scope) -> None:
         self._cancellation: RequestCancellation = scope["state"][CANCELLATION]

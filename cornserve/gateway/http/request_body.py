@@ -1,4 +1,4 @@
-"""Request bodies: how they are received and how JSON is read from them.
+"""Receives request bodies and parses their JSON.
 
 `RequestMiddleware` receives each body before the handler runs. Handlers call `read_json` or `read_validated`. They
 cannot use FastAPI's body parameters, which would receive the body again and wait forever.
@@ -33,7 +33,7 @@ UNCOUNTED_BYTES = 64 * 1024
 """JSON up to this size is parsed without counting its values."""
 
 FEW = 100
-"""Marks that `_count` searches for one by one."""
+"""The number of marks that `_count` searches for individually."""
 
 
 class ClientDisconnected(Exception):

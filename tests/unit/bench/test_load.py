@@ -136,12 +136,12 @@ async def test_a_stopped_load_keeps_its_measurements(server: StubServer, client:
 
 
 async def test_a_failed_warm_up_prevents_the_load(server: StubServer) -> None:
-    server.on(CHAT, json_response({"error": {"message": "the app 'a' takes no chats"}}, 400))
+    server.on(CHAT, json_response({"error": {"message": "the app 'a' does not support /v1/chat/completions"}}, 400))
     settings = BenchSettings(app="a", warmup=3)
 
     async def show_progress(load: LoadGenerator) -> None:
         raise AssertionError("the load has started")
 
-    with pytest.raises(WarmUpError, match="a did not respond to the warm-up: the app 'a' takes no chats"):
+    with pytest.raises(WarmUpError, match="a did not respond to the warm-up: the app 'a' does not support /v1/chat"):
         await run(GatewayAddress.resolve(server.url), settings.request_source(), settings, show_progress)
     assert len(server.requests) == 1
