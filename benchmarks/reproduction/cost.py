@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from benchmarks.reproduction.markdown import prose, table
-from cornserve_planner.cost import RequestLatency, cost_saving
+from cornserve_planner.gpu_mix_cost import RequestLatency, cost_saving
 from cornserve_planner.graph import DeploymentOption
 from cornserve_planner.problem import GpuType, PlanningProblem, RequestPath
-from cornserve_planner.solve.milp import min_dollars
+from cornserve_planner.solve.optimization import min_dollars
 
 RATIO = 0.63
 CHEAP, DEAR = 3000.0, 16000.0

@@ -10,7 +10,7 @@ from benchmarks.reproduction.markdown import prose, table
 from cornserve_planner.graph import DeploymentOption
 from cornserve_planner.problem import PlanningProblem, RequestPath
 from cornserve_planner.solve.budget import Budget
-from cornserve_planner.solve.milp import capacity, max_rate
+from cornserve_planner.solve.optimization import capacity, max_rate
 
 GPUS = 16
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.45, 0.5, 0.55, 0.6, 0.62, 0.65, 0.7, 0.75, 0.8)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from benchmarks.reproduction.markdown import prose, table
 from cornserve_planner.profiles.architecture import Architectures, DecoderShape
-from cornserve_planner.transfer import PCIE_4, TransferRatio, embedding_bytes, kv_cache_bytes
+from cornserve_planner.transfer_feasibility import PCIE_4, TransferRatio, embedding_bytes, kv_cache_bytes
 
 TEXT_TOKENS = 128
 MIB, MB = 2**20, 1e6

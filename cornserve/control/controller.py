@@ -11,7 +11,8 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from cornserve.control.deployment import Deployment, merge_groups
+from cornserve.control.deployment import Deployment
+from cornserve.control.desired_replicas import merge_groups
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Launcher
 from cornserve.control.metrics import ControllerMetrics
 from cornserve.control.store.base import (

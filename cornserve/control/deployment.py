@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
 from cornserve.app.load import load_app
 from cornserve.app.record import AppSpec, AppStatus, GroupStatus, Phase, Route
 from cornserve.app.source import unload_app
-from cornserve.app.threads import run_in_daemon_thread
+from cornserve.control.desired_replicas import merge_groups
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Launcher
 from cornserve.control.store.base import AppRecord
 from cornserve.control.task_manager import TaskManager
+from cornserve.daemon_thread import run_in_daemon_thread
 from cornserve.task.errors import DefinitionError
 from cornserve.task.spec import ExecutorSpec
 
@@ -221,12 +222,3 @@ class Deployment:
             specs=served.executor_specs,
             endpoints={manager.key: manager.endpoints for manager in served.select_managers(managers)},
         )
-
-
-def merge_groups(groups: Iterable[ExecutorGroup]) -> dict[GroupKey, ExecutorGroup]:
-    """Merges groups with the same key: the largest number of replicas wins."""
-    merged: dict[GroupKey, ExecutorGroup] = {}
-    for group in groups:
-        if group.key not in merged or merged[group.key].replicas < group.replicas:
-            merged[group.key] = group
-    return merged

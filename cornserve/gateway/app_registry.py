@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from cornserve.app.record import GroupStatus, Route
 from cornserve.app.source import unload_app
-from cornserve.app.threads import run_in_daemon_thread
 from cornserve.control.store.base import APPS, AppRecord, Change, ChangeType, Listing, Store
 from cornserve.control.store.list_watch import list_and_watch
+from cornserve.daemon_thread import run_in_daemon_thread
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
 from cornserve.gateway.request.replica_pool import ReplicaPool

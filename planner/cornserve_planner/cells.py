@@ -11,7 +11,7 @@ from cornserve_planner.plan import Plan
 from cornserve_planner.problem import PlanningProblem
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.infeasible import require_paths
-from cornserve_planner.solve.milp import max_rate
+from cornserve_planner.solve.optimization import max_rate
 from cornserve_planner.solve.solver import SolverSettings
 
 ROUNDING_TOLERANCE = 1e-9

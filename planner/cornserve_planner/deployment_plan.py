@@ -10,7 +10,7 @@ from pydantic import Field
 from cornserve_planner.cells import Cell
 from cornserve_planner.document import Document, DocumentPart
 from cornserve_planner.mixture import Mixture
-from cornserve_planner.model import Name
+from cornserve_planner.model_document import Name
 from cornserve_planner.plan import NonNegative, Plan
 
 

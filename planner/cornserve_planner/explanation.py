@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cornserve_planner.plan import Objective, Plan
 from cornserve_planner.problem import PlanningProblem
 from cornserve_planner.solve.budget import Budget
-from cornserve_planner.solve.milp import capacity
+from cornserve_planner.solve.optimization import capacity
 from cornserve_planner.strategies import StrategyResult, strategy_costs, strategy_rates
 
 FULL = 1e-6

@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cornserve_planner.conversion import ThroughputConversion
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.graph import ExecutorGraph
-from cornserve_planner.model import ModelDocument
+from cornserve_planner.model_document import ModelDocument
 from cornserve_planner.models import shipped_model, shipped_models
 from cornserve_planner.problem import PlanningProblem
 from cornserve_planner.profile_conversion import convert_profile, memory_per_gpu
 from cornserve_planner.profiles.gpus import GpuCatalog
-from cornserve_planner.profiles.matching import matching_entries, unused_entries
 from cornserve_planner.profiles.profile import ModelProfile, OptionProfile
+from cornserve_planner.profiles.profile_matching import matching_entries, unused_entries
 from cornserve_planner.profiles.sourced_value import SourcedValue, Tag
+from cornserve_planner.throughput_conversion import ThroughputConversion
 from cornserve_planner.workload.document import Workload, read_workload
 from cornserve_planner.workload.shipped import shipped_workload
 

@@ -16,7 +16,7 @@ from cornserve_planner.inputs import PlanInputs, load_inputs
 from cornserve_planner.mixture import fewest_gpus, most_requests
 from cornserve_planner.plan import Plan
 from cornserve_planner.solve.budget import Budget
-from cornserve_planner.solve.milp import max_rate, min_dollars, min_gpus
+from cornserve_planner.solve.optimization import max_rate, min_dollars, min_gpus
 from cornserve_planner.solve.solver import SolverEngine, SolverSettings
 
 ProgressCallback = Callable[[int, int, str], None]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from cornserve_planner.conversion import ThroughputConversion, ThroughputMeasurement, convert
 from cornserve_planner.graph import ExecutorGraph, RequestType
-from cornserve_planner.profiles.matching import check_names, matching_entries
 from cornserve_planner.profiles.profile import ModelProfile, OptionProfile, Throughput
+from cornserve_planner.profiles.profile_matching import check_names, matching_entries
+from cornserve_planner.throughput_conversion import ThroughputConversion, ThroughputMeasurement, convert
 from cornserve_planner.workload.document import Workload
 
 

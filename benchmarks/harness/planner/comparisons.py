@@ -11,7 +11,7 @@ from benchmarks.harness.planner.instances import OMNI, random_problem
 from cornserve_planner.cells import Cell, efficient_cells, solve_cells
 from cornserve_planner.mixture import fewest_gpus
 from cornserve_planner.problem import PlanningProblem
-from cornserve_planner.solve.milp import min_gpus
+from cornserve_planner.solve.optimization import min_gpus
 
 LARGEST = 32
 MOST = 2.0

@@ -26,10 +26,10 @@ from cornserve_planner.inputs import PlanInputs, load_inputs
 from cornserve_planner.models import shipped_models
 from cornserve_planner.plan import Plan
 from cornserve_planner.problem import PlanningProblem, RequestPath
-from cornserve_planner.solve import topology
+from cornserve_planner.solve import placement
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.cluster import Cluster
-from cornserve_planner.solve.milp import max_rate, min_gpus
+from cornserve_planner.solve.optimization import max_rate, min_gpus
 from cornserve_planner.solve.solver import SolverEngine, SolverSettings
 
 T = TypeVar("T")
@@ -174,7 +174,7 @@ def _placement(size: ProblemSize, nodes: int, network: str, instances: int, limi
         )
         cluster = Cluster.uniform(nodes, 8, bandwidth)
         traffic = partial(_traffic, sizes)
-        runs.append(_timed(partial(topology.max_rate, problem, cluster, traffic, SolverSettings(time_limit=limit))))
+        runs.append(_timed(partial(placement.max_rate, problem, cluster, traffic, SolverSettings(time_limit=limit))))
     placed = [run[0] for run in runs]
     return PlacementTimings(
         size=size.name,

@@ -15,7 +15,6 @@ from pydantic_core import to_json
 from cornserve.app.load import load_app
 from cornserve.app.record import AppSpec, AppView, Phase, ReplicaLog, Scale
 from cornserve.app.source import unload_app
-from cornserve.app.threads import run_in_daemon_thread
 from cornserve.control.store.base import (
     APPS,
     AlreadyExistsError,
@@ -28,6 +27,7 @@ from cornserve.control.store.base import (
     Store,
     StoreUnavailableError,
 )
+from cornserve.daemon_thread import run_in_daemon_thread
 from cornserve.gateway.context import Context
 from cornserve.gateway.endpoints import sse
 from cornserve.gateway.endpoints.openapi import request_body

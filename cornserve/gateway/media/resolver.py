@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from cornserve.app.threads import run_in_daemon_thread
+from cornserve.daemon_thread import run_in_daemon_thread
 
 LookUp = Callable[..., list[Any]]
 """Has the signature of `socket.getaddrinfo`."""

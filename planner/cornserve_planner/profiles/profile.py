@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from cornserve_planner.document import Document, DocumentPart
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.model import Components, Name
+from cornserve_planner.model_document import Components, Name
 from cornserve_planner.problem import SHARES_TOLERANCE
 from cornserve_planner.profiles.sourced_value import Duration, Rate, Size, Tag
 

@@ -1,4 +1,4 @@
-"""The planning problem with topology as a mixed-integer linear program. `topology.py` documents the constraints."""
+"""The planning problem with topology as a mixed-integer linear program. `placement.py` documents the constraints."""
 
 from __future__ import annotations
 

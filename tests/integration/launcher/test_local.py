@@ -21,8 +21,8 @@ import pytest
 from cornserve.app.record import ReplicaState
 from cornserve.control.launcher.base import ExecutorGroup, Launcher, Replica, ReplicaId
 from cornserve.control.launcher.local import process_monitor, replica_supervisor
+from cornserve.control.launcher.local.leaked_shared_memory import files_mapped_by
 from cornserve.control.launcher.local.process_group import ProcessGroup
-from cornserve.control.launcher.local.shared_memory import files_mapped_by
 from cornserve.control.launcher.local.state_dir import KEPT_LOGS, ProcessRecord, ReplicaDir, StateDir
 from cornserve.home import Home
 from cornserve.task.spec import ExecutorSpec

@@ -8,11 +8,11 @@ from cornserve_planner.cells import solve_cells
 from cornserve_planner.diagram import REQUESTS, graph_diagram, rate_chart
 from cornserve_planner.graph import RequestType
 from cornserve_planner.inputs import load_inputs
-from cornserve_planner.model import ModelDocument
+from cornserve_planner.model_document import ModelDocument
 from cornserve_planner.plot import draw
 from cornserve_planner.problem import PlanningProblem
 from cornserve_planner.solve.budget import Budget
-from cornserve_planner.solve.milp import capacity, max_rate
+from cornserve_planner.solve.optimization import capacity, max_rate
 
 
 def test_arrows_have_the_rates_of_the_paths() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.model import ModelDocument
+from cornserve_planner.model_document import ModelDocument
 
 GOOD = """
 format: cornserve-planner/model

@@ -8,7 +8,7 @@ import pytest
 
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.inputs import PlanInputs, build_inputs, load_inputs
-from cornserve_planner.model import ModelDocument
+from cornserve_planner.model_document import ModelDocument
 from cornserve_planner.models import shipped_model
 from cornserve_planner.profiles.gpus import GpuCatalog
 from cornserve_planner.profiles.profile import ModelProfile

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.model import ModelDocument
+from cornserve_planner.model_document import ModelDocument
 from cornserve_planner.models import shipped_model, shipped_models
 
 

@@ -11,7 +11,7 @@ from cornserve_planner.errors import InfeasibleError
 from cornserve_planner.plan import Objective
 from cornserve_planner.problem import PlanningProblem
 from cornserve_planner.solve.budget import Budget
-from cornserve_planner.solve.milp import max_rate, min_dollars, min_gpus
+from cornserve_planner.solve.optimization import max_rate, min_dollars, min_gpus
 from cornserve_planner.solve.solver import SolverEngine, SolverSettings
 from cornserve_planner.strategies import strategy_costs, strategy_rates
 from tests.unit.planner.brute_force import CLOSE, Array, BruteForce, problems

@@ -6,14 +6,14 @@ import pytest
 
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.inputs import build_inputs
-from cornserve_planner.model import ModelDocument
+from cornserve_planner.model_document import ModelDocument
 from cornserve_planner.models import shipped_model
 from cornserve_planner.problem import PlanningProblem
 from cornserve_planner.profile_conversion import convert_profile, profile_measurements
 from cornserve_planner.profiles.gpus import GpuCatalog
 from cornserve_planner.profiles.profile import ModelProfile
 from cornserve_planner.solve.budget import Budget
-from cornserve_planner.solve.milp import max_rate
+from cornserve_planner.solve.optimization import max_rate
 from cornserve_planner.workload.added_modalities import AddedModalities, add_modalities
 from cornserve_planner.workload.clients import ClientPool
 from cornserve_planner.workload.document import Workload

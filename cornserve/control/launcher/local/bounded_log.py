@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from cornserve.control.launcher.local.threads import finish_in_thread
+from cornserve.control.launcher.local.uninterrupted_thread import finish_in_thread
 from cornserve.observe.log_file import copy_truncate
 
 CHECK_SECONDS = 5.0

@@ -11,7 +11,7 @@ from cornserve.control.launcher.local.local_machine import LocalMachine
 from cornserve.control.launcher.local.replica_supervisor import ReplicaSupervisor
 from cornserve.control.launcher.local.state_dir import ProcessRecord, ReplicaDir, StateDir
 from cornserve.control.launcher.local.status_board import StatusBoard
-from cornserve.control.launcher.local.threads import finish_in_thread
+from cornserve.control.launcher.local.uninterrupted_thread import finish_in_thread
 from cornserve.home import Home
 from cornserve.limits import Limits
 from cornserve.task.spec import ExecutorSpec

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import psutil
 
-from cornserve.control.launcher.local.shared_memory import files_mapped_by
-from cornserve.control.launcher.local.threads import finish_in_thread
+from cornserve.control.launcher.local.leaked_shared_memory import files_mapped_by
+from cornserve.control.launcher.local.uninterrupted_thread import finish_in_thread
 from cornserve.observe.logs import REPLICA_VARIABLE
 from cornserve.process_id import ProcessId, current_boot, is_zombie
 

@@ -15,7 +15,7 @@ from cornserve.control.launcher.local.executor_status import ExecutorStatus, wat
 from cornserve.control.launcher.local.local_machine import LocalMachine
 from cornserve.control.launcher.local.state_dir import ProcessRecord, ReplicaDir
 from cornserve.control.launcher.local.tail import find_error
-from cornserve.control.launcher.local.threads import finish_in_thread
+from cornserve.control.launcher.local.uninterrupted_thread import finish_in_thread
 
 log = logging.getLogger(__name__)
 

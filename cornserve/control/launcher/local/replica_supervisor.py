@@ -18,7 +18,7 @@ from cornserve.control.launcher.local.local_machine import STABLE_SECONDS, Local
 from cornserve.control.launcher.local.process_monitor import ProcessMonitor
 from cornserve.control.launcher.local.spawn import spawn_executor
 from cornserve.control.launcher.local.state_dir import ProcessRecord, ReplicaDir
-from cornserve.control.launcher.local.threads import finish_in_thread
+from cornserve.control.launcher.local.uninterrupted_thread import finish_in_thread
 from cornserve.task.spec import ExecutorSpec
 
 log = logging.getLogger(__name__)

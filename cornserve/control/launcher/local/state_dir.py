@@ -18,8 +18,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cornserve.atomic_files import write_atomically
 from cornserve.control.launcher.base import ReplicaId
+from cornserve.control.launcher.local.leaked_shared_memory import SHARED_MEMORY, SharedMemoryRecord
 from cornserve.control.launcher.local.process_group import ProcessGroup
-from cornserve.control.launcher.local.shared_memory import SHARED_MEMORY, SharedMemoryRecord
 from cornserve.control.launcher.local.tail import tail
 from cornserve.observe.log_file import rotated_path
 from cornserve.task.spec import ExecutorSpec

@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from cornserve_planner.conversion import ThroughputMeasurement, convert
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.graph import DeclaredPath, DeploymentOption, ExecutorGraph, ModelComponent, RequestType
 from cornserve_planner.problem import PlanningProblem
+from cornserve_planner.throughput_conversion import ThroughputMeasurement, convert
 
 GRAPH = ExecutorGraph(
     components=(ModelComponent("encoder"), ModelComponent("llm", after=("encoder",))),

@@ -15,7 +15,7 @@ from cornserve_planner.graph import DeploymentOption
 from cornserve_planner.plan import Plan
 from cornserve_planner.problem import GpuType, PlanningProblem, RequestPath
 from cornserve_planner.solve.budget import Budget
-from cornserve_planner.solve.milp import max_rate, min_dollars, min_gpus
+from cornserve_planner.solve.optimization import max_rate, min_dollars, min_gpus
 from cornserve_planner.solve.solver import SolverEngine, SolverSettings
 from cornserve_planner.strategies import strategy_costs, strategy_rates
 

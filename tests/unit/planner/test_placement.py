@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from cornserve_planner.errors import InfeasibleError, InvalidInputError
 from cornserve_planner.graph import DeploymentOption
 from cornserve_planner.problem import PlanningProblem, RequestPath
-from cornserve_planner.solve import milp, topology
+from cornserve_planner.solve import optimization, placement
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.cluster import Cluster
+from cornserve_planner.solve.placement import PlacedPlan
 from cornserve_planner.solve.solver import SolverEngine, SolverSettings
-from cornserve_planner.solve.topology import PlacedPlan
 
 MB = 1e6
 ENCODER = DeploymentOption("E", ("encoder",))
@@ -66,7 +66,7 @@ problems = st.builds(
 )
 @pytest.mark.parametrize("engine", SolverEngine)
 def test_bandwidth_limits_the_rate_as_computed_by_hand(bandwidth: float, rate: float, engine: SolverEngine) -> None:
-    placed = topology.max_rate(APART, Cluster.uniform(2, 2, bandwidth), one_megabyte, SolverSettings(engine))
+    placed = placement.max_rate(APART, Cluster.uniform(2, 2, bandwidth), one_megabyte, SolverSettings(engine))
 
     assert placed.plan.rate == pytest.approx(rate)
     assert placed.plan.bound == pytest.approx(rate)
@@ -85,13 +85,13 @@ def test_a_link_limits_traffic_in_its_direction_only() -> None:
     to_the_language_model = Cluster((1, 3), ((0.0, MB), (0.0, 0.0)))
     from_the_language_model = Cluster((1, 3), ((0.0, 0.0), (MB, 0.0)))
 
-    assert topology.max_rate(wide, to_the_language_model, one_megabyte).plan.rate == pytest.approx(1.0)
+    assert placement.max_rate(wide, to_the_language_model, one_megabyte).plan.rate == pytest.approx(1.0)
     with pytest.raises(InfeasibleError, match="some request type cannot be served over"):
-        topology.max_rate(wide, from_the_language_model, one_megabyte)
+        placement.max_rate(wide, from_the_language_model, one_megabyte)
 
 
 def test_an_edge_without_traffic_needs_no_link() -> None:
-    placed = topology.max_rate(APART, Cluster.uniform(2, 2, 0.0), lambda path: {})
+    placed = placement.max_rate(APART, Cluster.uniform(2, 2, 0.0), lambda path: {})
 
     assert placed.plan.rate == pytest.approx(1.0)
     assert placed.flows == ()
@@ -100,8 +100,8 @@ def test_an_edge_without_traffic_needs_no_link() -> None:
 @settings(derandomize=True, deadline=None, max_examples=25)
 @given(problems, st.sampled_from([1, 2, 3]))
 def test_with_enough_bandwidth_several_nodes_equal_one(instance: PlanningProblem, gpus: int) -> None:
-    free = milp.max_rate(instance, Budget(gpus=2 * gpus))
-    placed = topology.max_rate(instance, Cluster.uniform(2, gpus, math.inf), one_megabyte)
+    free = optimization.max_rate(instance, Budget(gpus=2 * gpus))
+    placed = placement.max_rate(instance, Cluster.uniform(2, gpus, math.inf), one_megabyte)
 
     assert placed.plan.rate == pytest.approx(free.rate)
     assert placed.plan.proven
@@ -110,7 +110,7 @@ def test_with_enough_bandwidth_several_nodes_equal_one(instance: PlanningProblem
 @settings(derandomize=True, deadline=None, max_examples=25)
 @given(problems)
 def test_without_a_network_the_placement_equals_brute_force(instance: PlanningProblem) -> None:
-    placed = topology.max_rate(instance, Cluster.uniform(2, 2, 0.0), one_megabyte)
+    placed = placement.max_rate(instance, Cluster.uniform(2, 2, 0.0), one_megabyte)
 
     assert placed.plan.rate == pytest.approx(max(_rates_of_all_placements(instance, nodes=2, gpus=2)), rel=1e-6)
 
@@ -136,7 +136,7 @@ def _rates_of_all_placements(instance: PlanningProblem, nodes: int, gpus: int) -
         ]
         if used == [gpus] * nodes:
             replicas = {f"{name}@{node}": count for count, (name, node) in zip(counts, options, strict=True) if count}
-            yield milp.capacity(apart, replicas)[0]
+            yield optimization.capacity(apart, replicas)[0]
 
 
 @settings(derandomize=True, deadline=None, max_examples=25)
@@ -144,11 +144,11 @@ def _rates_of_all_placements(instance: PlanningProblem, nodes: int, gpus: int) -
 def test_no_replica_and_no_link_is_overloaded(instance: PlanningProblem, bandwidths: list[float]) -> None:
     there, back = (bandwidth * MB for bandwidth in bandwidths)
     cluster = Cluster((2, 1), ((0.0, there), (back, 0.0)))
-    placed = topology.max_rate(instance, cluster, one_megabyte)
+    placed = placement.max_rate(instance, cluster, one_megabyte)
 
     assert placed.bytes_per_second(0, 1) <= there * (1 + 1e-9)
     assert placed.bytes_per_second(1, 0) <= back * (1 + 1e-9)
-    assert placed.plan.rate <= milp.capacity(instance, placed.plan.replicas)[0] * (1 + 1e-6)
+    assert placed.plan.rate <= optimization.capacity(instance, placed.plan.replicas)[0] * (1 + 1e-6)
     assert placed.plan.rate <= placed.plan.bound <= placed.unconstrained * (1 + 1e-6)
     for node, gpus in enumerate(cluster.gpus):
         assert sum(counts[node] for counts in placed.replicas.values()) <= gpus
@@ -164,11 +164,11 @@ def _check_shares(placed: PlacedPlan, instance: PlanningProblem) -> None:
 def test_min_gpus_places_the_fewest_gpus_for_a_rate() -> None:
     near, far = Cluster.uniform(2, 4, math.inf), Cluster.uniform(2, 4, 0.0)
 
-    assert topology.min_gpus(APART, near, one_megabyte, 0.5).plan.gpus == 3  # one encoder, two language models
-    assert topology.min_gpus(APART, near, one_megabyte, 1.2).plan.gpus == 6  # two and four
-    assert topology.min_gpus(APART, far, one_megabyte, 1.2).plan.gpus == 6
-    assert topology.min_gpus(APART, far, one_megabyte, 4 / 3).plan.gpus == 6
-    spread = topology.min_gpus(APART, near, one_megabyte, 1.2)
+    assert placement.min_gpus(APART, near, one_megabyte, 0.5).plan.gpus == 3  # one encoder, two language models
+    assert placement.min_gpus(APART, near, one_megabyte, 1.2).plan.gpus == 6  # two and four
+    assert placement.min_gpus(APART, far, one_megabyte, 1.2).plan.gpus == 6
+    assert placement.min_gpus(APART, far, one_megabyte, 4 / 3).plan.gpus == 6
+    spread = placement.min_gpus(APART, near, one_megabyte, 1.2)
     assert spread.plan.rate == pytest.approx(1.2)
     assert spread.plan.proven
 
@@ -177,17 +177,17 @@ def test_a_rate_above_the_network_limit_is_infeasible_with_the_highest_rate() ->
     with pytest.raises(
         InfeasibleError, match=r"bandwidth: 0.9 requests/s are requested.* at most 0.6667 .*limits: 1\)$"
     ):
-        topology.min_gpus(APART, Cluster.uniform(2, 2, 0.0), one_megabyte, 0.9)
+        placement.min_gpus(APART, Cluster.uniform(2, 2, 0.0), one_megabyte, 0.9)
 
 
 def test_a_rate_that_no_cluster_serves_is_infeasible_as_without_a_network() -> None:
     with pytest.raises(InfeasibleError, match="4 GPUs"):
-        topology.min_gpus(APART, Cluster.uniform(2, 2, math.inf), one_megabyte, 5.0)
+        placement.min_gpus(APART, Cluster.uniform(2, 2, math.inf), one_megabyte, 5.0)
 
 
 def test_nodes_too_small_for_an_edge_without_a_link_are_infeasible() -> None:
     with pytest.raises(InfeasibleError, match="some request type cannot be served over"):
-        topology.max_rate(APART, Cluster.uniform(2, 1, 0.0), one_megabyte)
+        placement.max_rate(APART, Cluster.uniform(2, 1, 0.0), one_megabyte)
 
 
 def test_replicas_do_not_span_nodes() -> None:
@@ -197,12 +197,12 @@ def test_replicas_do_not_span_nodes() -> None:
         (RequestPath("image", "EL", {"EL": 1.0}),),
     )
 
-    assert topology.max_rate(wide, Cluster.uniform(2, 3, math.inf), one_megabyte).replicas == {"EL": (1, 1)}
+    assert placement.max_rate(wide, Cluster.uniform(2, 3, math.inf), one_megabyte).replicas == {"EL": (1, 1)}
 
 
 def test_a_sufficient_gap_is_reported() -> None:
     instance = problem(0.2, 1.0, 1.6, 0.5)
-    placed = topology.max_rate(instance, Cluster.uniform(3, 3, 0.1 * MB), one_megabyte, SolverSettings(gap=0.9))
+    placed = placement.max_rate(instance, Cluster.uniform(3, 3, 0.1 * MB), one_megabyte, SolverSettings(gap=0.9))
 
     assert placed.plan.rate <= placed.plan.bound
     assert placed.plan.proven == (placed.plan.gap < 1e-6)

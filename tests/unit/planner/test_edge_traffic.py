@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from cornserve_planner.edge_traffic import CORNSERVE_TABLE_1, EdgeBytes
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.graph import RequestType
 from cornserve_planner.models import shipped_model
 from cornserve_planner.problem import RequestPath
 from cornserve_planner.profiles.architecture import Architectures
-from cornserve_planner.traffic import CORNSERVE_TABLE_1, EdgeBytes
 
 MODELS = Architectures.shipped()
 

@@ -31,7 +31,7 @@ from cornserve_planner.errors import InfeasibleError, NoPlanFoundError
 from cornserve_planner.graph import Edge
 from cornserve_planner.plan import Objective, PathRate, Plan
 from cornserve_planner.problem import PlanningProblem
-from cornserve_planner.solve import milp
+from cornserve_planner.solve import optimization
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.cluster import Cluster
 from cornserve_planner.solve.placement_program import Placement, PlacementProgram, Traffic
@@ -84,7 +84,7 @@ def max_rate(
     Raises `InfeasibleError` if nothing can be served, and `NoPlanFoundError` if the time limit is too short.
     """
     solver = solver or SolverSettings()
-    unconstrained = milp.max_rate(problem, Budget(gpus=sum(cluster.gpus)), solver)
+    unconstrained = optimization.max_rate(problem, Budget(gpus=sum(cluster.gpus)), solver)
     search = _PlacementSearch(problem, cluster, traffic, solver, around=unconstrained.rate)
     served, bound = search.placed(unconstrained), unconstrained.bound
     if served is None or served.rate < unconstrained.rate * (1 - SLACK):
@@ -113,7 +113,7 @@ def min_gpus(
     `max_rate`.
     """
     solver = solver or SolverSettings()
-    unconstrained = milp.min_gpus(problem, rate, Budget(gpus=sum(cluster.gpus)), solver)
+    unconstrained = optimization.min_gpus(problem, rate, Budget(gpus=sum(cluster.gpus)), solver)
     search = _PlacementSearch(problem, cluster, traffic, solver, around=rate)
     found = search.fewest_gpus(rate, unconstrained)
     if found is None:

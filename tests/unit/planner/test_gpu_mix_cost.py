@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from cornserve_planner.cost import RequestLatency, cost_ratio, cost_saving, throughput
 from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.gpu_mix_cost import RequestLatency, cost_ratio, cost_saving, throughput
 from cornserve_planner.graph import RequestType
 from cornserve_planner.models import shipped_model
 from cornserve_planner.problem import GpuType, PlanningProblem
 from cornserve_planner.profiles.gpus import GpuCatalog
-from cornserve_planner.solve.milp import min_dollars
+from cornserve_planner.solve.optimization import min_dollars
 
 
 def test_the_papers_cluster_saves_31_4_percent() -> None:

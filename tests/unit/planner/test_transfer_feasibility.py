@@ -8,7 +8,7 @@ import pytest
 
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.profiles.architecture import Architectures
-from cornserve_planner.transfer import (
+from cornserve_planner.transfer_feasibility import (
     PCIE_4,
     NetworkLink,
     TransferRatio,

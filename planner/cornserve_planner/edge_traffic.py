@@ -13,7 +13,7 @@ from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.graph import Edge, ExecutorGraph, PathStep
 from cornserve_planner.problem import RequestPath
 from cornserve_planner.profiles.architecture import DecoderShape
-from cornserve_planner.transfer import embedding_bytes, hidden_state_bytes, kv_cache_bytes
+from cornserve_planner.transfer_feasibility import embedding_bytes, hidden_state_bytes, kv_cache_bytes
 
 
 @dataclass(frozen=True, slots=True)
