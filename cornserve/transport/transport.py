@@ -61,7 +61,7 @@ class Transport:
         self._slab = Slab(directory, self._token, slab_bytes)
         self._admission = SlabAdmission(self._slab, request_bytes)
         self._metrics = TransportMetrics(self._admission)
-        self._cache = ContentCache(self._admission.store, cache_bytes, self._metrics)
+        self._cache = ContentCache(self._admission.blocks, cache_bytes, self._metrics)
         self._registry = ProductionRegistry()
         self._server: ProducerServer | None = None
         self._puller: Puller = TcpPuller()
@@ -151,7 +151,7 @@ class Transport:
 
     def _find_pulled(self, request: PullRequest) -> PullSource | None:
         """Returns a tensor that another node pulls, or None if it has been freed."""
-        block = self._admission.store.find(request.offset, request.nbytes, request.generation)
+        block = self._admission.blocks.find(request.offset, request.nbytes, request.generation)
         if request.token != self._token or block is None:
             return None
         self._metrics.sent_bytes += request.nbytes

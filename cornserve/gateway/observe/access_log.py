@@ -9,7 +9,7 @@ import logging
 
 from starlette.requests import Request
 
-from cornserve.gateway.observe.request_metrics import RequestMetrics
+from cornserve.gateway.observe.request_stats import RequestStats
 
 log = logging.getLogger("cornserve.access")
 
@@ -17,7 +17,7 @@ CLIENT_REQUEST_ID_HEADER = "x-request-id"
 MAX_CLIENT_REQUEST_ID_CHARACTERS = 128
 
 
-def log_request(request: Request, metrics: RequestMetrics, status: int) -> None:
+def log_request(request: Request, metrics: RequestStats, status: int) -> None:
     if not log.isEnabledFor(logging.INFO):
         return
     client_request_id = request.headers.get(CLIENT_REQUEST_ID_HEADER, "")[:MAX_CLIENT_REQUEST_ID_CHARACTERS]

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Metric, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from cornserve.gateway.observe.request_metrics import AppStats, RequestMetrics
+from cornserve.gateway.observe.request_stats import AppStats, RequestStats
 
 
 class GatewayMetrics(Collector):
@@ -24,12 +24,12 @@ class GatewayMetrics(Collector):
         self._apps: dict[str, AppStats] = {}
         self._errors: Counter[tuple[int, str]] = Counter()
 
-    def new_request(self, app: str) -> RequestMetrics:
+    def new_request(self, app: str) -> RequestStats:
         """Returns the metrics of a new request. `app` must be deployed: it becomes a label."""
         stats = self._apps.get(app)
         if stats is None:
             stats = self._apps[app] = AppStats()
-        return RequestMetrics(stats)
+        return RequestStats(stats)
 
     def retain_apps(self, apps: set[str]) -> None:
         """Removes the series of all other apps."""

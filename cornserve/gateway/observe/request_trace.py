@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from opentelemetry.trace import Span, SpanKind, StatusCode, set_span_in_context
 from starlette.requests import Request
 
-from cornserve.gateway.observe.request_metrics import RequestMetrics
+from cornserve.gateway.observe.request_stats import RequestStats
 from cornserve.observe import tracing
 from cornserve.task.recording import Invocation
 from cornserve.v1 import executor_pb2 as pb
@@ -73,7 +73,7 @@ class RequestTrace:
             span.set_status(StatusCode.ERROR)
         span.end()
 
-    def end(self, metrics: RequestMetrics, status: int) -> None:
+    def end(self, metrics: RequestStats, status: int) -> None:
         span = self._span
         span.set_attribute("http.response.status_code", status)
         if metrics.path is not None:

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from cornserve.app.record import Route
-from cornserve.gateway.observe.request_metrics import RequestMetrics
+from cornserve.gateway.observe.request_stats import RequestStats
 from cornserve.gateway.request.dataflow import DataflowGraph
 from cornserve.gateway.request.invocation_execution import InvocationExecution
 from cornserve.gateway.request.replica_connection import ReplicaConnection
@@ -58,7 +58,7 @@ class Dispatcher:
         request_id: str,
         route: Route,
         replicas: ReplicaPool,
-        metrics: RequestMetrics,
+        metrics: RequestStats,
         trace: RequestTrace | None,
         *,
         attempt: int,

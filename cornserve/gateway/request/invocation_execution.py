@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pydantic import ValidationError
 
-from cornserve.gateway.observe.request_metrics import RequestMetrics
+from cornserve.gateway.observe.request_stats import RequestStats
 from cornserve.gateway.request.replica_connection import ReplicaConnection
 from cornserve.gateway.request.stream_buffer import StreamBuffer
 from cornserve.task.errors import InvocationError
@@ -71,7 +71,7 @@ class InvocationExecution:
         self,
         invocation: Invocation,
         handler: OutcomeHandler,
-        metrics: RequestMetrics,
+        metrics: RequestStats,
         trace: RequestTrace | None,
         *,
         attempt: int,

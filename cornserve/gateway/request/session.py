@@ -7,10 +7,10 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from cornserve.gateway.observe.request_metrics import RequestMetrics
+from cornserve.gateway.observe.request_stats import RequestStats
 from cornserve.gateway.request.dispatcher import Dispatcher
 from cornserve.gateway.request.replica_pool import ReplicaPool
-from cornserve.gateway.request.unused_fields import reject_unused
+from cornserve.gateway.request.unused_fields import invoke_rejecting_unused
 from cornserve.gateway.served_app import ServedApp
 from cornserve.task import Stream, TaskError
 from cornserve.task.base import Task
@@ -44,7 +44,7 @@ class Session:
         request_id: str,
         served: ServedApp,
         replicas: ReplicaPool,
-        metrics: RequestMetrics,
+        metrics: RequestStats,
         trace: RequestTrace | None = None,
         *,
         streams: bool,
@@ -90,7 +90,7 @@ class Session:
 
         `render` runs as part of the task: if it reads a value that has not arrived yet, that value is awaited.
         """
-        return self.play(lambda path: render(reject_unused(path, request)))
+        return self.play(lambda path: render(invoke_rejecting_unused(path, request)))
 
     async def play(self, code: Callable[[Task[Any, Any]], T]) -> T:
         """Returns the result of `code` for the app's path. `code` is replayed under the rules of a task's `invoke`."""

@@ -39,7 +39,7 @@ def tracked(model: type[Model], source: BaseModel, **changes: object) -> Model:
     return request
 
 
-def reject_unused(path: Task[Any, Any], request: Any) -> Any:
+def invoke_rejecting_unused(path: Task[Any, Any], request: Any) -> Any:
     """Returns the path's response. Raises a 400 with the names of the fields of a tracked request that it ignored."""
     response = path.invoke(request)
     read = getattr(request, "_read", _ALL_READ)

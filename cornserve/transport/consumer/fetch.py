@@ -12,7 +12,7 @@ from cornserve.transport.consumer.mappings import SegmentMappings
 from cornserve.transport.consumer.subscription import Subscription
 from cornserve.transport.errors import LostError
 from cornserve.transport.memory.admission import RequestAge, SlabAdmission
-from cornserve.transport.memory.blocks import Block
+from cornserve.transport.memory.block_pool import Block
 from cornserve.transport.memory.segment import Location, SegmentMapping
 from cornserve.transport.metrics import PULLED, SAME_NODE, SAME_PROCESS, TransportMetrics
 from cornserve.transport.pull.puller import Puller, PullRequest
@@ -23,7 +23,7 @@ from cornserve.v1 import transfer_pb2 as pb
 class TensorFetcher:
     def __init__(self, admission: SlabAdmission, puller: Puller, metrics: TransportMetrics) -> None:
         self._admission = admission
-        self._slab = admission.store.slab
+        self._slab = admission.blocks.slab
         self._puller = puller
         self._metrics = metrics
         self._mappings = SegmentMappings(self._slab.directory)
@@ -63,12 +63,12 @@ class TensorFetcher:
             quota = self._admission.open_quota(RequestAge(tensor.arrived_us, subscription.tensor_id.request_id))
             cleanup.callback(self._admission.close_quota, quota)
             block = await self._admission.allocate(quota, tensor.nbytes)
-            cleanup.callback(self._admission.store.release, block)
+            cleanup.callback(self._admission.blocks.release, block)
             cleanup.callback(self._admission.uncharge, quota, block)
             try:
                 await self._copy(subscription, tensor, block)
             finally:
-                self._admission.store.seal(block)
+                self._admission.blocks.seal(block)
             subscription.release_chunk(announcement.chunk)
             if block.region is self._admission.reserve:
                 quota.recall_callbacks.add(subscription.on_recall)
@@ -81,7 +81,7 @@ class TensorFetcher:
             theirs, ours = producer.puller, self._puller.name
             raise LostError(f"{subscription.tensor_id} is on another node, which sends by {theirs!r}, not by {ours!r}")
         request = PullRequest(producer.token, tensor.offset, tensor.nbytes, tensor.generation)
-        into = self._admission.store.writable_buffer(block)
+        into = self._admission.blocks.writable_buffer(block)
         try:
             await run_unless(subscription.lost, self._puller.pull(host, producer.address, request, into))
         except LostError as error:

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from cornserve.observe.histogram import Histogram
 from cornserve.transport.errors import TensorTooLargeError
-from cornserve.transport.memory.blocks import Block, BlockStore, Region
+from cornserve.transport.memory.block_pool import Block, BlockPool, Region
 from cornserve.transport.memory.segment import PAGE, pages_for
 from cornserve.transport.memory.slab import Slab
 
@@ -75,7 +75,7 @@ class SlabAdmission:
         pages, reserved = slab.layout.pages, pages_for(request_bytes)
         if not 0 < reserved <= pages:
             raise ValueError(f"a slab of {pages * PAGE} bytes cannot hold requests of {request_bytes} bytes")
-        self.store = BlockStore(slab, self._serve_soon)
+        self.blocks = BlockPool(slab, self._serve_soon)
         self.common = Region(0, pages - reserved)
         self.reserve = Region(pages - reserved, reserved)
         self.wait_seconds = Histogram()
@@ -128,8 +128,8 @@ class SlabAdmission:
             raise TensorTooLargeError(f"request {quota.age.request_id}", wanted * PAGE, self.reserve.pages * PAGE)
         quota.charged_pages += charge
         try:
-            if not self.store.slab.is_created:
-                await self.store.slab.create()
+            if not self.blocks.slab.is_created:
+                await self.blocks.slab.create()
             return (not self._waiters and self._try_allocate(quota, nbytes)) or await self._wait(quota, nbytes)
         except BaseException:
             quota.charged_pages -= charge
@@ -149,7 +149,7 @@ class SlabAdmission:
             return await block
         except asyncio.CancelledError:
             if block.done() and not block.cancelled():
-                self.store.release(block.result())
+                self.blocks.release(block.result())
             else:
                 self._waiters.remove(waiter)
                 self._serve_soon()
@@ -176,12 +176,12 @@ class SlabAdmission:
         self._schedule_recall()
 
     def _try_allocate(self, quota: RequestQuota, nbytes: int) -> Block | None:
-        return self.store.allocate(self.common, nbytes) or self._try_allocate_in_reserve(quota, nbytes)
+        return self.blocks.allocate(self.common, nbytes) or self._try_allocate_in_reserve(quota, nbytes)
 
     def _try_allocate_in_reserve(self, quota: RequestQuota, nbytes: int) -> Block | None:
         if not self.reserve.held_pages:
             self._reserve_user = self._quotas[self._ages[0]] if self._ages else None
-        return self.store.allocate(self.reserve, nbytes) if quota is self._reserve_user else None
+        return self.blocks.allocate(self.reserve, nbytes) if quota is self._reserve_user else None
 
     def _schedule_recall(self) -> None:
         if self._recall_handle is None and self._is_recall_needed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cornserve.transport.memory.blocks import Block, BlockStore
+from cornserve.transport.memory.block_pool import Block, BlockPool
 from cornserve.transport.metrics import TransportMetrics
 from cornserve.transport.producer.publication import PublishedTensor
 
@@ -10,8 +10,8 @@ from cornserve.transport.producer.publication import PublishedTensor
 class ContentCache:
     """Finds tensors by key. Keeps up to `limit` bytes without references, evicting the least recently used first."""
 
-    def __init__(self, store: BlockStore, limit: int, metrics: TransportMetrics) -> None:
-        self._store = store
+    def __init__(self, blocks: BlockPool, limit: int, metrics: TransportMetrics) -> None:
+        self._blocks = blocks
         self._limit = limit
         self._metrics = metrics
         self._tensors: dict[str, PublishedTensor] = {}
@@ -24,7 +24,7 @@ class ContentCache:
         if self._limit and key not in self._tensors:
             self._tensors[key] = tensor
             self._keys[tensor.block] = key
-            self._store.set_cache_owner(tensor.block, self)
+            self._blocks.set_cache_owner(tensor.block, self)
 
     def acquire(self, key: str) -> PublishedTensor | None:
         """Returns the tensor with a new reference, or None."""
@@ -32,7 +32,7 @@ class ContentCache:
         self._metrics.record_lookup(is_hit=tensor is not None)
         if tensor is not None:
             self._remove_idle(tensor.block)
-            self._store.retain(tensor.block)
+            self._blocks.retain(tensor.block)
         return tensor
 
     def on_idle(self, block: Block) -> None:
@@ -41,7 +41,7 @@ class ContentCache:
         while self._idle_bytes > self._limit:
             oldest = next(iter(self._idle))
             self.on_evicted(oldest)
-            self._store.set_cache_owner(oldest, None)
+            self._blocks.set_cache_owner(oldest, None)
 
     def on_evicted(self, block: Block) -> None:
         self._remove_idle(block)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from cornserve.transport.errors import LostError
 from cornserve.transport.memory.admission import RequestQuota, SlabAdmission
-from cornserve.transport.memory.blocks import Block
+from cornserve.transport.memory.block_pool import Block
 from cornserve.transport.producer.cache import ContentCache
 from cornserve.transport.producer.publication import Publication, PublishedTensor
 from cornserve.transport.producer.registry import ProductionRegistry
@@ -30,7 +30,7 @@ class Production:
         self._id = id
         self._quota = quota
         self._admission = admission
-        self._store = admission.store
+        self._blocks = admission.blocks
         self._cache = cache
         self._registry = registry
         self._publications: dict[str, Publication] = {}
@@ -83,7 +83,7 @@ class Production:
 
     def publication(self, output: str) -> Publication:
         if output not in self._publications:
-            self._publications[output] = Publication(self._store)
+            self._publications[output] = Publication(self._blocks)
         return self._publications[output]
 
     async def _allocate(self, output: str, nbytes: int, *, is_chunk: bool) -> Slot:
@@ -93,9 +93,9 @@ class Production:
             self._charged.append(block)
         if self._has_ended:
             self._uncharge_all()
-            self._store.release(block)
+            self._blocks.release(block)
             self._check_open()
-        slot = Slot(self, self._store.writable_buffer(block), block, output, is_chunk)
+        slot = Slot(self, self._blocks.writable_buffer(block), block, output, is_chunk)
         self._slots.add(slot)
         return slot
 
@@ -103,7 +103,7 @@ class Production:
         self._check_open()
         self._slots.remove(slot)
         block = slot.block
-        self._store.seal(block)
+        self._blocks.seal(block)
         slot.drop_buffer()
         tensor = self._publish(slot.output, block, dtype, shape, metadata, is_last=not slot.is_chunk)
         if key is not None and block.region is self._admission.common:  # the reserve has to become free soon
@@ -117,14 +117,14 @@ class Production:
         if not slot.is_chunk:
             self._charged.remove(slot.block)
             self._admission.uncharge(self._quota, slot.block)
-        self._store.release(slot.block)
+        self._blocks.release(slot.block)
 
     def _publish(
         self, output: str, block: Block, dtype: str, shape: Iterable[int], metadata: bytes, *, is_last: bool
     ) -> PublishedTensor:
         publication = self.publication(output)
         if publication.is_complete:
-            self._store.release(block)
+            self._blocks.release(block)
             raise ValueError(f"the output {output!r} has already been published")
         ref = pb.TensorRef(
             dtype=dtype,
@@ -150,7 +150,7 @@ class Production:
         self._quota.recall_callbacks.discard(self._recall)
         for slot in self._slots:
             slot.drop_buffer()
-            self._store.release(slot.block)
+            self._blocks.release(slot.block)
         self._slots.clear()
         self._uncharge_all()
         self._admission.close_quota(self._quota)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cornserve.transport.memory.blocks import Block, BlockStore
+from cornserve.transport.memory.block_pool import Block, BlockPool
 from cornserve.transport.tensor import ProductionId
 from cornserve.v1 import transfer_pb2 as pb
 
@@ -60,8 +60,8 @@ class Publication:
     Chunks of a stream that all subscribers have read stay cached while there is space, for later subscribers.
     """
 
-    def __init__(self, store: BlockStore) -> None:
-        self._store = store
+    def __init__(self, blocks: BlockPool) -> None:
+        self._blocks = blocks
         self._chunks: list[PublishedTensor | None] = []
         """None: evicted."""
         self._owned: set[int] = set()
@@ -106,9 +106,9 @@ class Publication:
             self._lose("its producer has ended without it")
         for chunk, tensor in enumerate(self._chunks):
             if tensor is not None and self.is_stream:
-                self._store.set_cache_owner(tensor.block, None)
+                self._blocks.set_cache_owner(tensor.block, None)
             if tensor is not None and chunk in self._owned:
-                self._store.release(tensor.block)
+                self._blocks.release(tensor.block)
         self._owned.clear()
         self._chunks.clear()
 
@@ -128,9 +128,9 @@ class Publication:
     def release_lease(self, chunk: int, block: Block) -> None:
         if self.is_stream and chunk in self._owned and block.references == 2:  # all subscribers have read it
             self._owned.remove(chunk)
-            self._store.set_cache_owner(block, self)
-            self._store.release(block)
-        self._store.release(block)
+            self._blocks.set_cache_owner(block, self)
+            self._blocks.release(block)
+        self._blocks.release(block)
 
     def on_idle(self, block: Block) -> None: ...
 
@@ -138,7 +138,7 @@ class Publication:
         self._chunks = [None if chunk is not None and chunk.block is block else chunk for chunk in self._chunks]
 
     def _announce(self, subscriber: Subscriber, chunk: int, tensor: PublishedTensor) -> None:
-        self._store.retain(tensor.block)
+        self._blocks.retain(tensor.block)
         subscriber.announce(chunk, tensor)
 
     def _lose(self, reason: str) -> None:

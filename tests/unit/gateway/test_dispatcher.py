@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from cornserve import Output, Tensor, UnitTask
 from cornserve.app.record import AppSpec, Route
-from cornserve.gateway.observe.request_metrics import AppStats, RequestMetrics
+from cornserve.gateway.observe.request_stats import AppStats, RequestStats
 from cornserve.gateway.request.dispatcher import Dispatcher
 from cornserve.gateway.request.replica_connection import InvocationListener, ReplicaConnection
 from cornserve.gateway.request.replica_pool import ReplicaPool
@@ -98,7 +98,7 @@ async def dispatch(pool: FakePool) -> AsyncIterator[Dispatch]:
         route = Route(generation=1, spec=AppSpec(model="a/b"), shares=[1.0], endpoints={task.key: ["a:1", "b:1"]})
         deadline = asyncio.get_running_loop().time() + 60
         dispatcher = Dispatcher(
-            "request", route, pool, RequestMetrics(AppStats()), None, attempt=0, arrived_us=0, deadline=deadline
+            "request", route, pool, RequestStats(AppStats()), None, attempt=0, arrived_us=0, deadline=deadline
         )
         dispatchers.append(dispatcher)
         dispatcher.dispatch(recording.invocations, streams=False)

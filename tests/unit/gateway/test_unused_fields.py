@@ -11,7 +11,7 @@ import pytest
 from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionUserMessageParam
 
-from cornserve.gateway.request.unused_fields import reject_unused, tracked
+from cornserve.gateway.request.unused_fields import invoke_rejecting_unused, tracked
 from cornserve.task import Task
 from cornserve.task.recording import Recording
 from cornserve.task.replayable_random import ReplayableRandom
@@ -81,7 +81,7 @@ def test_passing_on_the_request_uses_all_fields() -> None:
     )
 
     recording = Recording(ReplayableRandom("a request"))
-    recording.play("Chat", lambda: reject_unused(Chat(model_id="m"), tracked(ChatRequest, given)))
+    recording.play("Chat", lambda: invoke_rejecting_unused(Chat(model_id="m"), tracked(ChatRequest, given)))
 
     assert ChatRequest.model_validate_json(recording.invocations[0].request) == given
 
@@ -116,4 +116,4 @@ def test_reading_the_whole_request_uses_all_fields(read: Callable[[ChatRequest],
             assert read(request) == read(given)
             return ChatResponse(text="")
 
-    reject_unused(WholeRequestReader(), tracked(ChatRequest, given))
+    invoke_rejecting_unused(WholeRequestReader(), tracked(ChatRequest, given))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cornserve.transport.errors import TensorTooLargeError
 from cornserve.transport.memory.admission import RequestAge, RequestQuota, SlabAdmission
-from cornserve.transport.memory.blocks import Block
+from cornserve.transport.memory.block_pool import Block
 from cornserve.transport.memory.segment import PAGE, TOKEN_BYTES
 from cornserve.transport.memory.slab import Slab
 
@@ -38,7 +38,7 @@ class SlabRequest:
     def finish(self) -> None:
         for block in self.blocks:
             self.admission.uncharge(self.quota, block)
-            self.admission.store.release(block)
+            self.admission.blocks.release(block)
         self.admission.close_quota(self.quota)
 
 

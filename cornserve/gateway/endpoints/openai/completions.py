@@ -28,7 +28,7 @@ from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResp
 from cornserve.gateway.http.request_body import read_json
 from cornserve.gateway.request.merge_streams import merge_streams
 from cornserve.gateway.request.session import Session
-from cornserve.gateway.request.unused_fields import reject_unused, tracked
+from cornserve.gateway.request.unused_fields import invoke_rejecting_unused, tracked
 from cornserve.task import Stream
 from cornserve.task.base import Task
 from cornserve_tasklib.completion import CompletionRequest
@@ -115,7 +115,7 @@ class CompletionHandler:
         """The offset of the next token in the text of each choice."""
 
     def _invoke(self, path: Task[Any, Any]) -> list[ChatResponse]:
-        return [reject_unused(path, request) for request in self._requests]
+        return [invoke_rejecting_unused(path, request) for request in self._requests]
 
     async def respond(self, session: Session) -> bytes:
         streams = await session.play(lambda path: [responses.read_text(response) for response in self._invoke(path)])

@@ -64,7 +64,7 @@ class Region:
         return self.pages - self.allocator.free_pages - self.idle_pages
 
 
-class BlockStore:
+class BlockPool:
     """Calls `on_space` when space may have become available."""
 
     def __init__(self, slab: Slab, on_space: Callable[[], None]) -> None:

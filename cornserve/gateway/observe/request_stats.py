@@ -28,7 +28,7 @@ class AppStats:
     chunk_seconds: Histogram = field(default_factory=Histogram)
 
 
-class RequestMetrics:
+class RequestStats:
     """Measures one request."""
 
     __slots__ = (
