@@ -8,7 +8,7 @@ from cornserve.app.app import App
 from cornserve.app.record import AppSpec
 from cornserve.app.source import SourceError, load_app_source, unload_app
 from cornserve.task.errors import DefinitionError
-from cornserve_tasklib.families import default_paths
+from cornserve_tasklib.model_families import default_paths
 
 
 def load_app(name: str, spec: AppSpec, module: str) -> App:

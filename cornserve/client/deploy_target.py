@@ -17,8 +17,8 @@ from cornserve.app.source import SourceError, load_app_source, unload_app
 from cornserve.client.errors import DeployTargetError
 from cornserve.task.errors import DefinitionError
 from cornserve_tasklib import ChatRequest
-from cornserve_tasklib.families import default_paths
 from cornserve_tasklib.hub import is_hub_id
+from cornserve_tasklib.model_families import default_paths
 
 MakeSpec = Callable[..., AppSpec]
 

@@ -1,13 +1,13 @@
 """The task library: unit tasks, composite tasks and model families that come with Cornserve."""
 
-from cornserve_tasklib.chat import ChatRequest
+from cornserve_tasklib.chat_request import ChatRequest
+from cornserve_tasklib.chat_response import ChatChoice, ChatChunk, ChatResponse, Usage
 from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.embedding import Embed, EmbeddingRequest, EmbeddingResponse, EmbeddingTask
 from cornserve_tasklib.encoder import Embeddings, EncoderTask
 from cornserve_tasklib.image import Image
 from cornserve_tasklib.llm import Chat, LLMRequest, LLMTask, Mllm
 from cornserve_tasklib.messages import ChatMessage
-from cornserve_tasklib.response import ChatChoice, ChatChunk, ChatResponse, Usage
 
 __all__ = [
     "Chat",

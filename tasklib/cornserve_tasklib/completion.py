@@ -7,7 +7,7 @@ from typing import Annotated, Self
 from annotated_types import Ge, Le, MinLen
 from pydantic import Discriminator, Tag, model_validator
 
-from cornserve_tasklib.sampling import SamplingRequest, Tokens
+from cornserve_tasklib.sampling_fields import SamplingFields, Tokens
 
 Prompt = Annotated[
     Annotated[str, MinLen(1), Tag("prompt:text")] | Annotated[Tokens, Tag("prompt:tokens")],
@@ -15,7 +15,7 @@ Prompt = Annotated[
 ]
 
 
-class CompletionRequest(SamplingRequest):
+class CompletionRequest(SamplingFields):
     """A text for a language model to continue."""
 
     prompt: Prompt

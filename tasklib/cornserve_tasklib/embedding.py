@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Tag
 
 from cornserve.task import Output, Task, UnitTask
 from cornserve_tasklib.engine import EngineSettings
-from cornserve_tasklib.sampling import STRICT, Tokens
+from cornserve_tasklib.sampling_fields import STRICT, Tokens
 
 MAX_INPUTS = 2048
 """Maximum number of inputs of a request."""

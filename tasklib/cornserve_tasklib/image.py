@@ -8,7 +8,7 @@ from annotated_types import Ge
 from pydantic import BaseModel, ConfigDict
 
 from cornserve.task import Blob, Tensor
-from cornserve_tasklib.sampling import STRICT
+from cornserve_tasklib.sampling_fields import STRICT
 
 
 class Image(BaseModel):

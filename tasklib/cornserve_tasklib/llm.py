@@ -8,11 +8,11 @@ from typing import Annotated
 from pydantic import Discriminator, Tag
 
 from cornserve.task import Task, UnitTask
-from cornserve_tasklib.chat import ChatRequest
+from cornserve_tasklib.chat_request import ChatRequest
+from cornserve_tasklib.chat_response import ChatResponse
 from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.encoder import Embeddings, EncoderTask
 from cornserve_tasklib.engine import EngineSettings
-from cornserve_tasklib.response import ChatResponse
 
 
 def _kind(request: object) -> str:

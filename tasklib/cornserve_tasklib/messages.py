@@ -19,7 +19,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from cornserve.task.references import ReferenceDecoder
 from cornserve_tasklib.image import ImagePart
-from cornserve_tasklib.sampling import STRICT
+from cornserve_tasklib.sampling_fields import STRICT
 
 FunctionName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
 

@@ -8,7 +8,7 @@ from annotated_types import MaxLen
 from pydantic import BaseModel, Discriminator, Field, StringConstraints, Tag, model_validator
 
 from cornserve_tasklib.messages import FunctionName
-from cornserve_tasklib.sampling import STRICT
+from cornserve_tasklib.sampling_fields import STRICT
 from cornserve_tasklib.schema import Schema
 
 

@@ -13,7 +13,7 @@ from cornserve.gateway.media.errors import ImageError
 from cornserve.gateway.media.fetch import ImageFetcher
 from cornserve.gateway.media.inspection import MEGA, check_bytes, inspect_image
 from cornserve.task import Blob
-from cornserve_tasklib.chat import ChatRequest
+from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.image import Image, ImagePart
 from cornserve_tasklib.messages import ImageUrlPart
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from cornserve.observe.histogram import Histogram
 from cornserve.task.output import Output
-from cornserve_tasklib.response import Usage
+from cornserve_tasklib.chat_response import Usage
 
 
 @dataclass(slots=True)

@@ -25,7 +25,7 @@ from cornserve_executors.base import InvalidRequestError
 from cornserve_executors.llm.chat_images import SMALL_PIXELS, ChatImages, RawImage, ReceivedImage
 from cornserve_executors.llm.connector import tensor_reference
 from cornserve_executors.llm.placeholders import Placeholder, assemble_prompt
-from cornserve_tasklib.chat import ChatRequest
+from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.image import ImagePart
 from cornserve_tasklib.messages import ChatMessage, ImageUrlPart, TextPart
 

@@ -8,8 +8,8 @@ from vllm.outputs import CompletionOutput
 
 from cornserve_executors.llm.logprobs import token_logprobs
 from cornserve_executors.llm.prompt_renderer import RenderedRequest
+from cornserve_tasklib.chat_response import ChatChoice, ChatChunk, FinishReason, ToolCallDelta
 from cornserve_tasklib.messages import FunctionCall, ToolCall
-from cornserve_tasklib.response import ChatChoice, ChatChunk, FinishReason, ToolCallDelta
 
 
 class ChoiceBuilder:

@@ -16,7 +16,7 @@ from tokenizers.decoders import DecodeStream
 from transformers import TokenizersBackend
 
 from cornserve_executors.base import InvalidRequestError
-from cornserve_tasklib.response import ChatChunk
+from cornserve_tasklib.chat_response import ChatChunk
 
 
 class Continuation:

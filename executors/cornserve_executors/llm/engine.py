@@ -21,8 +21,8 @@ from cornserve_executors.llm.schema_checker import SchemaChecker, request_schema
 from cornserve_executors.llm.worker_extension import WorkerExtension
 from cornserve_executors.vllm import settings
 from cornserve_executors.vllm.engine import VllmEngine, translate_errors
+from cornserve_tasklib.chat_response import ChatChunk, ChatResponse
 from cornserve_tasklib.llm import LLMRequest, LLMTask
-from cornserve_tasklib.response import ChatChunk, ChatResponse
 
 PROCESSOR_CACHE_GIB = 0.25
 """Size of vLLM's cache of processed images, in each of two processes. Images often recur in the next turn of a chat."""

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from cornserve.task import Blob, Tensor
 from cornserve_executors.base import InvalidRequestError, InvocationContext
 from cornserve_executors.vllm.executor import VllmExecutor
-from cornserve_tasklib.chat import ChatRequest
+from cornserve_tasklib.chat_request import ChatRequest
+from cornserve_tasklib.chat_response import ChatChunk, ChatResponse
 from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.image import Image, ImagePart
 from cornserve_tasklib.llm import LLMRequest, LLMTask
 from cornserve_tasklib.messages import ChatMessage
-from cornserve_tasklib.response import ChatChunk, ChatResponse
 
 if TYPE_CHECKING:
     from cornserve_executors.llm.engine import LLMEngine

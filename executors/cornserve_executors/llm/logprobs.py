@@ -7,7 +7,7 @@ from typing import Any
 
 from vllm.logprobs import Logprob
 
-from cornserve_tasklib.response import TokenLogprob, TokenLogprobs
+from cornserve_tasklib.chat_response import TokenLogprob, TokenLogprobs
 
 IMPOSSIBLE = -9999.0
 """Replaces minus infinity, which JSON does not support, as OpenAI and vLLM do."""

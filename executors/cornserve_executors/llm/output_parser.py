@@ -14,8 +14,8 @@ from vllm.renderers.chat_utils import make_tool_call_id
 from vllm.tool_parsers import ToolParserManager
 
 from cornserve_executors.base import ExecutorStartError
+from cornserve_tasklib.chat_response import ChatChunk, ToolCallDelta
 from cornserve_tasklib.llm import LLMTask
-from cornserve_tasklib.response import ChatChunk, ToolCallDelta
 
 
 def check_parsers(config: LLMTask) -> None:

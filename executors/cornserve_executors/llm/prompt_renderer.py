@@ -25,10 +25,10 @@ from cornserve_executors.llm.chat_images import ChatImages
 from cornserve_executors.llm.chat_prompt import ChatPrompt
 from cornserve_executors.llm.continuation import Continuation
 from cornserve_executors.llm.output_parser import OutputParser
-from cornserve_tasklib.chat import ChatRequest
+from cornserve_tasklib.chat_request import ChatRequest
+from cornserve_tasklib.chat_response import ChatChunk
 from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.llm import LLMRequest, LLMTask
-from cornserve_tasklib.response import ChatChunk
 
 NO_PARAMETERS = {"type": "object", "properties": {}}
 

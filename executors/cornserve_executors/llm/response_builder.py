@@ -10,8 +10,8 @@ from vllm.logprobs import PromptLogprobs
 from cornserve_executors.llm.choice_builder import ChoiceBuilder
 from cornserve_executors.llm.logprobs import token_logprobs
 from cornserve_executors.llm.prompt_renderer import RenderedRequest
+from cornserve_tasklib.chat_response import ChatChunk, ChatResponse, TokenLogprobs, Usage
 from cornserve_tasklib.completion import CompletionRequest
-from cornserve_tasklib.response import ChatChunk, ChatResponse, TokenLogprobs, Usage
 
 
 class ResponseBuilder:

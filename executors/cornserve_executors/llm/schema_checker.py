@@ -17,7 +17,7 @@ from vllm.sampling_params import StructuredOutputsParams
 from vllm.v1.structured_output.backend_types import StructuredOutputOptions
 from vllm.v1.structured_output.backend_xgrammar import XgrammarBackend, validate_xgrammar_grammar
 
-from cornserve_tasklib.chat import ChatRequest
+from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.llm import LLMRequest
 
 RESPONSE_SCHEMA = "response_format.json_schema.schema"

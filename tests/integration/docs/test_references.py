@@ -25,9 +25,9 @@ from cornserve.control.metrics import ControllerMetrics
 from cornserve.gateway.api import create_api
 from cornserve.gateway.context import GatewayContext
 from cornserve.gateway.endpoints.openai.chat import ChatCompletionRequest
+from cornserve.gateway.endpoints.openai.common_fields import GenerationRequest
 from cornserve.gateway.endpoints.openai.completions import TextCompletionRequest
 from cornserve.gateway.endpoints.openai.embeddings import CreateEmbeddingRequest
-from cornserve.gateway.endpoints.openai.requests import GenerationRequest
 from cornserve.gateway.http.admission import RequestAdmission
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
 from cornserve.gateway.observe.replica_metrics import ReplicaMetrics, ReplicaStatsRegistry
@@ -42,7 +42,7 @@ from cornserve_planner.deployment_plan import DeploymentPlan
 from cornserve_planner.plan import Plan
 from cornserve_planner.planning import PlanRequest, make_plan
 from cornserve_tasklib import EmbeddingTask, EncoderTask, LLMTask
-from cornserve_tasklib.sampling import SamplingRequest
+from cornserve_tasklib.sampling_fields import SamplingFields
 from tests.integration.docs import cli_reference
 from tests.integration.docs.documented_metrics import DocumentedMetrics, documented_metrics
 from tests.integration.docs.pages import ROOT, pages
@@ -98,7 +98,7 @@ def test_documented_fields_equal_the_fields_of_the_model(
 
 def test_completions_document_the_shared_fields_and_their_own() -> None:
     own = _first_column(_section("http-api.md", "## Completions"), "Field")
-    shared = {*SamplingRequest.model_fields, *GenerationRequest.model_fields}
+    shared = {*SamplingFields.model_fields, *GenerationRequest.model_fields}
 
     assert own | shared == set(TextCompletionRequest.model_fields)
 

@@ -96,7 +96,7 @@ MODEL = """
 from cornserve import App, Task
 from cornserve_echo import EchoRequest, EchoTask
 from cornserve_tasklib import ChatChoice, ChatChunk, ChatResponse, LLMRequest, Usage
-from cornserve_tasklib.response import TokenLogprob, TokenLogprobs, ToolCallDelta
+from cornserve_tasklib.chat_response import TokenLogprob, TokenLogprobs, ToolCallDelta
 from cornserve_tasklib.messages import FunctionCall, ToolCall
 
 CALL = ToolCall(id="call-1", type="function", function=FunctionCall(name="add", arguments='{"a": 1}'))

@@ -10,7 +10,7 @@ import pytest
 from cornserve.task.errors import DefinitionError
 from cornserve.task.unit import unit_tasks
 from cornserve_tasklib import Chat, Embed
-from cornserve_tasklib.families import default_paths
+from cornserve_tasklib.model_families import default_paths
 
 HERMES = 'For each call: <tool_call>\n{\\"name\\": <function-name>, \\"arguments\\": <args-json-object>}\n</tool_call>'
 LLAMA = 'Respond as {"name": function name, "parameters": dictionary of argument name and its value}.'

@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 from cornserve.gateway.context import Context
 from cornserve.gateway.endpoints import sse
 from cornserve.gateway.endpoints.openai import responses
-from cornserve.gateway.endpoints.openai.requests import (
+from cornserve.gateway.endpoints.openai.common_fields import (
     CompletionUsage,
     GenerationRequest,
     check_app,
@@ -26,9 +26,16 @@ from cornserve.gateway.http.request_body import read_json
 from cornserve.gateway.request.session import Session
 from cornserve.gateway.request.unused_fields import tracked
 from cornserve.task import Stream
-from cornserve_tasklib.chat import ChatRequest
+from cornserve_tasklib.chat_request import ChatRequest
+from cornserve_tasklib.chat_response import (
+    ChatChoice,
+    ChatChunk,
+    ChatResponse,
+    FinishReason,
+    TokenLogprobs,
+    ToolCallDelta,
+)
 from cornserve_tasklib.messages import ToolCall
-from cornserve_tasklib.response import ChatChoice, ChatChunk, ChatResponse, FinishReason, TokenLogprobs, ToolCallDelta
 
 
 class ChatCompletionRequest(ChatRequest, GenerationRequest):

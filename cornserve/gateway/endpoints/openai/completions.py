@@ -14,7 +14,7 @@ from pydantic_core import to_json
 from cornserve.gateway.context import Context
 from cornserve.gateway.endpoints import sse
 from cornserve.gateway.endpoints.openai import responses
-from cornserve.gateway.endpoints.openai.requests import (
+from cornserve.gateway.endpoints.openai.common_fields import (
     CompletionUsage,
     GenerationRequest,
     OneOrMany,
@@ -31,9 +31,9 @@ from cornserve.gateway.request.session import Session
 from cornserve.gateway.request.unused_fields import invoke_rejecting_unused, tracked
 from cornserve.task import Stream
 from cornserve.task.base import Task
+from cornserve_tasklib.chat_response import ChatChunk, ChatResponse, FinishReason, TokenLogprobs, Usage
 from cornserve_tasklib.completion import CompletionRequest
-from cornserve_tasklib.response import ChatChunk, ChatResponse, FinishReason, TokenLogprobs, Usage
-from cornserve_tasklib.sampling import MAX_CHOICES, Tokens
+from cornserve_tasklib.sampling_fields import MAX_CHOICES, Tokens
 
 Prompts = OneOrMany[Annotated[list[Text], MaxLen(MAX_CHOICES)], Annotated[list[Tokens], MaxLen(MAX_CHOICES)]]
 

@@ -12,13 +12,20 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 
 from cornserve.gateway.context import Context
-from cornserve.gateway.endpoints.openai.requests import OneOrMany, OpenAIRequest, Text, as_list, check_app, validate
+from cornserve.gateway.endpoints.openai.common_fields import (
+    OneOrMany,
+    OpenAIRequest,
+    Text,
+    as_list,
+    check_app,
+    validate,
+)
 from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResponse
 from cornserve.gateway.http.request_body import read_json
 from cornserve.gateway.request.session import Session
 from cornserve.gateway.request.unused_fields import tracked
 from cornserve_tasklib.embedding import MAX_INPUTS, EmbeddingRequest, decode_vector
-from cornserve_tasklib.sampling import Tokens
+from cornserve_tasklib.sampling_fields import Tokens
 
 Inputs = OneOrMany[Annotated[list[Text], MaxLen(MAX_INPUTS)], Annotated[list[Tokens], MaxLen(MAX_INPUTS)]]
 

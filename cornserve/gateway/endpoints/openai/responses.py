@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from cornserve.task import Stream
-from cornserve_tasklib.response import ChatChoice, ChatChunk, ChatResponse, FinishReason, ToolCallDelta, Usage
+from cornserve_tasklib.chat_response import ChatChoice, ChatChunk, ChatResponse, FinishReason, ToolCallDelta, Usage
 
 
 class Ending(NamedTuple):

@@ -11,11 +11,11 @@ from typing_extensions import TypedDict
 from cornserve.app.app import App
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.served_app import ServedApp
-from cornserve_tasklib.chat import ChatRequest
+from cornserve_tasklib.chat_request import ChatRequest
+from cornserve_tasklib.chat_response import ChatResponse, Usage
 from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.embedding import EmbeddingRequest, EmbeddingResponse
-from cornserve_tasklib.response import ChatResponse, Usage
-from cornserve_tasklib.sampling import Tokens
+from cornserve_tasklib.sampling_fields import Tokens
 
 Body = TypeVar("Body", bound=BaseModel)
 

@@ -19,7 +19,7 @@ MAX_CHOICES = 128
 """Maximum number of choices of a request, over all of its prompts."""
 
 
-class SamplingRequest(BaseModel):
+class SamplingFields(BaseModel):
     """Fields that `ChatRequest` and `CompletionRequest` share."""
 
     model_config = STRICT | ConfigDict(frozen=True)

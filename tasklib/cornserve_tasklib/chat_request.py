@@ -11,7 +11,7 @@ from pydantic import field_validator, model_validator
 from cornserve.task import Tensor
 from cornserve_tasklib.image import Image, ImagePart
 from cornserve_tasklib.messages import ChatMessage
-from cornserve_tasklib.sampling import SamplingRequest
+from cornserve_tasklib.sampling_fields import SamplingFields
 from cornserve_tasklib.tools import NamedToolChoice, ResponseFormat, ToolChoice, Tools
 
 RESERVED = frozenset(
@@ -20,7 +20,7 @@ RESERVED = frozenset(
 """Template variables that a request cannot set."""
 
 
-class ChatRequest(SamplingRequest):
+class ChatRequest(SamplingFields):
     """A conversation for a language model to continue.
 
     ChatRequest.ask("What is the capital of France?", max_tokens=16)
