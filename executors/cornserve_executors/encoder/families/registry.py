@@ -1,4 +1,4 @@
-"""Maps transformers' model types to encoder families. `cornserve_tasklib.model_families` lists the models that use them."""
+"""Maps transformers' model types to encoder families, which `cornserve_tasklib.model_families` offers to apps."""
 
 from __future__ import annotations
 
