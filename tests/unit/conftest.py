@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from cornserve_echo import EchoTask
-from tests.invoking import Caller, calling
+from tests.executor_caller import Caller, calling
 from tests.unit.echo_executors import EchoExecutors
 
 

@@ -18,7 +18,7 @@ from cornserve.control.store.base import APPS, Store
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.home import Home
 from cornserve.v1 import executor_pb2 as pb
-from tests.invoking import calling
+from tests.executor_caller import calling
 from tests.unit.gateway.sources import ECHO
 from tests.waiting import until
 

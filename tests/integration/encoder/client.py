@@ -9,13 +9,13 @@ from cornserve.task.references import Blob, ReferenceEncoder
 from cornserve.transport import TensorId, Transport
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_tasklib.image import EncodedImage, Image
-from tests import invoking
+from tests import executor_caller
 
 
 class EncoderCaller:
     """Sends images as a gateway does, all over one connection."""
 
-    def __init__(self, name: str, endpoint: str, caller: invoking.Caller) -> None:
+    def __init__(self, name: str, endpoint: str, caller: executor_caller.Caller) -> None:
         self._name = name
         self._endpoint = endpoint
         self._caller = caller
@@ -52,7 +52,7 @@ class EncoderCaller:
 
 @asynccontextmanager
 async def calling(name: str, endpoint: str) -> AsyncIterator[EncoderCaller]:
-    async with invoking.calling(endpoint) as caller:
+    async with executor_caller.calling(endpoint) as caller:
         yield EncoderCaller(name, endpoint, caller)
 
 

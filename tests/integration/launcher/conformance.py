@@ -18,7 +18,7 @@ from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Launcher, R
 from cornserve.task.spec import ExecutorSpec
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_echo.task import EchoRequest, EchoTask
-from tests.invoking import calling
+from tests.executor_caller import calling
 from tests.waiting import until
 
 TIMEOUT_SECONDS = 60.0

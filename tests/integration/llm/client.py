@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_tasklib import ChatChunk, ChatRequest, ChatResponse, CompletionRequest
-from tests.invoking import Caller, calling
+from tests.executor_caller import Caller, calling
 
 Chunks = ["chunks"]
 

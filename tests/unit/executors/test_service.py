@@ -18,7 +18,7 @@ from cornserve_executors.base.executor import InvalidRequestError
 from cornserve_executors.base.state import ExecutorState
 from cornserve_executors.encoder.single_flight import SingleFlight
 from cornserve_executors.media.decode_pool import DecodePools
-from tests.invoking import Caller, calling
+from tests.executor_caller import Caller, calling
 from tests.unit.echo_executors import EchoExecutors
 from tests.waiting import until
 

@@ -11,7 +11,7 @@ import pytest
 from cornserve.transport.metrics import TRANSFER_KINDS
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_echo.notes import NoteTask, ReadTask
-from tests.invoking import Caller, calling
+from tests.executor_caller import Caller, calling
 from tests.unit.echo_executors import SLAB_BYTES, EchoExecutors
 from tests.unit.executors.test_service import end_of, ends, start
 from tests.waiting import until

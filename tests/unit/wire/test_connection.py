@@ -11,7 +11,7 @@ import pytest
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.wire.connection import MAX_FRAME_BYTES, WRITE_BYTES, MessageConnection, connection_address
 from cornserve.wire.invocations import EXECUTOR
-from tests.invoking import Caller
+from tests.executor_caller import Caller
 from tests.unit.echo_executors import EchoExecutors
 from tests.waiting import until
 
