@@ -53,8 +53,8 @@ app = App(name="NAME", paths=[Count()])
 
 
 def _app(mode: Mode) -> str:
-    """Returns the source of an app. All apps share the executor. Each reads one output only, like a task of a language
-    model: the value of the end, or the stream of words.
+    """Returns the source of an app. All apps share the executor. Like a task of a language model, each app reads one
+    output: the final value, or the stream of words.
     """
     response = (
         "text=answer.text" if mode == "whole" else 'chunks=answer.words.map(lambda word: ChatChunk(text=word + " "))'

@@ -210,7 +210,7 @@ async def _send_all(
 
 
 def _body(numbers: Sequence[int], side: int, options: ImageBenchmarkOptions) -> bytes:
-    """Returns a request with images whose colours are their numbers."""
+    """Returns a request with images whose colors are their numbers."""
     images = [{"type": "image_url", "image_url": {"url": _url(number, side)}} for number in numbers]
     content = [{"type": "text", "text": "What is this?"}, *images]
     messages = [{"role": "user", "content": content}]

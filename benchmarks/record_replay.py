@@ -2,7 +2,7 @@
 """Measures the cost of recording and replaying a composite task, compared with calls of plain functions.
 
 The baseline runs the same `invoke` with a plain function in place of the unit task: it creates the same pydantic
-inputs, serialises them, and returns a prepared output. The difference is the cost of record and replay.
+inputs, serializes them, and returns a prepared output. The difference is the cost of record and replay.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class RecordReplayRow:
     """The number of runs of `invoke` until no new invocation is recorded."""
     plain: PassTiming
     record: PassTiming
-    """The sum of all plays that record, without the time between them."""
+    """The sum of all runs that record, without the time between them."""
     replay: PassTiming
-    """One play of a request after all its invocations have ended."""
+    """One replay of a request after all its invocations have ended."""
     bytes_per_request: int
 
 
@@ -90,13 +90,13 @@ _VALUES = _OUTPUT.values_json()
 
 
 def _plain(request: TextInput) -> TextOutput:
-    """Serialises its input, as a call of an executor does, and returns a prepared output."""
+    """Serializes its input like a call of an executor, and returns a prepared output."""
     TextInput.__pydantic_serializer__.to_json(request, exclude_defaults=True)
     return _OUTPUT
 
 
 def record(task: CompositeTask, invocations: int) -> tuple[Recording, int, float]:
-    """Records a request until it ends; returns the recording, the number of plays, and their duration."""
+    """Records a request until it ends; returns the recording, the number of runs, and their duration."""
     recording: Recording | None = None
     plays, seconds = 0, 0.0
     while True:

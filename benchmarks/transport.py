@@ -2,7 +2,7 @@
 """Measures the transfer of tensors from one process to another, on one node and between two.
 
 A hop is the time from the producer's call (which allocates space and copies the tensor there) to a readable view at the
-consumer, which has subscribed before. For comparison, plain copies of the same bytes (`memcpy`) alternate with the hops
+consumer, which is already subscribed. For comparison, plain copies of the same bytes (`memcpy`) alternate with the hops
 in the same process. "Own" includes a copy of the view to private memory of the consumer. Two nodes are two network
 namespaces, whose processes share no memory; their baseline is a plain socket.
 """
@@ -48,7 +48,7 @@ class DurationStats:
 
 @dataclass(frozen=True, slots=True)
 class HopLoad:
-    """Hops at random moments. A hop starts at its moment, so it includes waiting for the previous one."""
+    """Hops at random times. A hop starts on time, so it includes the wait for the previous hop."""
 
     rate: float
     """Tensors per second."""
@@ -66,7 +66,7 @@ class TransportRow:
     own_memcpy: DurationStats
     """Copies that alternate with the hops to private memory."""
     baseline: DurationStats
-    """On one node `multiprocessing.shared_memory` and pickle; between two a plain socket, without the first copy."""
+    """On one node, `multiprocessing.shared_memory` and pickle. Between nodes, a plain socket without the first copy."""
     burst_gb_per_s: float
     cpu_seconds_per_gb: float
     """CPU time of both processes in the burst."""
@@ -77,7 +77,7 @@ class TransportRow:
 
 def main() -> None:
     options = _options()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that namespaces are removed
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # The exception lets the cleanup remove the namespaces.
     machine = MachineInfo.current()
     sizes = QUICK if options.quick else options.sizes
     budget = 0.02 if options.quick else options.gigabytes

@@ -91,7 +91,7 @@ def resolves_to_loopback(host: str) -> bool:
 
 
 def _lines(path: Path) -> list[str]:
-    """Returns the lines of a file without empty ones and comments."""
+    """Returns the lines of a file without empty lines and comments."""
     try:
         lines = [line.strip() for line in path.read_text().splitlines()]
     except (OSError, UnicodeDecodeError) as error:

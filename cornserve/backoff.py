@@ -7,5 +7,5 @@ MAX_EXPONENT = 30
 
 
 def backoff_seconds(failures: int, *, first: float, longest: float) -> float:
-    """Returns the pause after `failures` consecutive failures: 0, `first`, then twice the last one, up to `longest`."""
+    """Returns the pause after `failures` consecutive failures: 0, `first`, then doubled each time, up to `longest`."""
     return min(longest, first * 2 ** (min(failures, MAX_EXPONENT) - 1)) if failures else 0.0

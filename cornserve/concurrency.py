@@ -36,8 +36,8 @@ async def run_unless(event: asyncio.Event, work: Awaitable[Any]) -> bool:
 class Broadcast:
     """Wakes all waiters at each change.
 
-    A waiter that must not miss a change calls `next_change` before it reads the state, and waits for the event
-    afterwards.
+    A waiter that must not miss a change calls `next_change` before it reads the state, and then waits for the
+    event.
     """
 
     def __init__(self) -> None:

@@ -77,7 +77,7 @@ class Limits:
         return [part for name, value in changed for part in ("--limit", f"{name}={value}")]
 
     def hint(self, name: str) -> str:
-        """Returns the text with which an error names a limit and the option that changes it."""
+        """Returns the part of an error message that names a limit and the option that changes it."""
         value = dict(self._items())[name]
         return f"limit {name}={value}, see `cornserve up --limit`"
 

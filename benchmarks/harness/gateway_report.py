@@ -14,7 +14,7 @@ from benchmarks.harness.report import create_table, print_report
 
 @dataclass(frozen=True, slots=True)
 class GatewayRow:
-    """The results at one mode and concurrency."""
+    """The results for one mode and concurrency."""
 
     mode: Mode
     concurrency: int

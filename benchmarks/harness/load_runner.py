@@ -1,4 +1,4 @@
-"""Runs load jobs, each by a load generator in a process of its own, and combines their results."""
+"""Runs load jobs, each by a load generator in a separate process, and combines their results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.harness.load.job import LoadJob, LoadResult
 from benchmarks.harness.processes import CoreAssignment, pinned
 
 MAX_OTHER_CPU = 0.15
-"""A measurement is repeated when other processes use more than this share of a core meanwhile."""
+"""A measurement is repeated if other processes use more than this share of a core at the same time."""
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -49,7 +49,7 @@ class LoadRunner:
 
 
 def combine(results: Sequence[LoadResult]) -> LoadResult:
-    """Returns the median of each figure, of the half of the results that other processes disturbed least."""
+    """Returns the median of each figure over the half of the results that other processes disturbed least."""
     calm = sorted(results, key=lambda result: result.others)[: (len(results) + 1) // 2]
     figures = {
         field.name: statistics.median(getattr(result, field.name) for result in calm)

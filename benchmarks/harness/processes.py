@@ -17,7 +17,7 @@ STOP_TIMEOUT_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class CoreAssignment:
-    """The cores of the gateway and those of all other processes. Empty: the processes are not pinned."""
+    """The cores of the gateway and those of all other processes. Empty sets disable pinning."""
 
     gateway: frozenset[int] = frozenset()
     others: frozenset[int] = frozenset()

@@ -111,7 +111,7 @@ class GroupStatus(BaseModel):
 
 
 class Route(BaseModel):
-    """The routing table of one generation: shares of the paths and endpoints of the executor groups [C §5.3]."""
+    """The routing table of one generation: shares of the paths, and endpoints of the executor groups [C §5.3]."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -136,7 +136,7 @@ class AppStatus(BaseModel):
     """The last log lines of the executor that failed."""
     groups: list[GroupStatus] = Field(default_factory=list)
     route: Route | None = None
-    """The route that gateways use. While a new generation starts, it is the route of the old one."""
+    """The route that gateways use. While a new generation starts, this is the route of the old generation."""
 
 
 class ReplicaLog(BaseModel):
@@ -170,7 +170,7 @@ class AppView(BaseModel):
 
     @property
     def is_scaled(self) -> bool:
-        """Whether exactly the wanted number of replicas exists and all of them are ready."""
+        """Whether exactly the desired number of replicas exists and all of them are ready."""
         groups = self.status.groups
         return self.phase is Phase.SERVING and all(
             group.ready == group.wanted == len(group.replicas) for group in groups

@@ -1,5 +1,5 @@
 """Measures an app under load: `cornserve bench`.
 
 `requests` creates the requests, `arrivals` their times, `load_generator` sends them, and `timed_client` times each.
-`statistics` collects the measurements, `result` summarises them, and `report` and `live_display` print them.
+`statistics` collects the measurements, `result` summarizes them, and `report` and `live_display` print them.
 """

@@ -1,4 +1,4 @@
-"""Arrival times of requests in an open loop, as of independent clients."""
+"""Arrival times of requests in an open loop, like those of independent clients."""
 
 from __future__ import annotations
 

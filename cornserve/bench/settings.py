@@ -24,7 +24,7 @@ class BenchSettingsError(Exception):
 
 
 class BenchSettings(BaseModel):
-    """`None` means not given. Each group of exclusive settings has a default above."""
+    """The settings of a run. `None` means not set: the defaults above apply to each group of exclusive settings."""
 
     app: str
     concurrency: int | None = None
@@ -68,7 +68,7 @@ class BenchSettings(BaseModel):
             raise BenchSettingsError(f"--slo: {error}") from error
 
     def request_source(self) -> RequestSource:
-        """Raises `RequestError` if the requests cannot be read."""
+        """Returns the source of the requests. Raises `RequestError` if they cannot be read."""
         return RequestSource(self.app, self._bodies(), self.request is None, self.stream, self.timeout)
 
     def _bodies(self) -> Iterator[Any]:

@@ -26,7 +26,7 @@ class Slo:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises `ValueError` for an invalid SLO."""
+        """Parses an SLO. Raises `ValueError` if it is invalid."""
         bounds: dict[str, float] = {}
         for term in text.split(","):
             match = _TERM.fullmatch(term.strip())

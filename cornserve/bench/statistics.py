@@ -21,14 +21,14 @@ class RequestSample:
     due: float
     sent: float
     first: float | None = None
-    """When the first chunk of output arrived. None without a stream."""
+    """Time of the first chunk of output, or None without a stream."""
     last: float = 0.0
     ended: float = 0.0
     gaps: array[float] = field(default_factory=lambda: array("d"))
     """Seconds between chunks."""
     chunks: int = 0
     output_tokens: int | None = None
-    """The number that the server reports."""
+    """The number of output tokens that the server reports."""
     prompt_tokens: int = 0
     error: str | None = None
     """The kind of the error, by which errors are counted."""

@@ -1,4 +1,4 @@
-"""Checks of `cornserve doctor`. Each reports its finding and, if it fails, a remedy."""
+"""Checks of `cornserve doctor`. Each check reports its result and, if it fails, a remedy."""
 
 from __future__ import annotations
 

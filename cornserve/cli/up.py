@@ -122,7 +122,7 @@ def _reporter(log_format: LogFormat) -> Callable[[str], None]:
 
 
 def _report(message: str) -> None:
-    with suppress(OSError):  # the terminal may be closed; the shutdown must continue
+    with suppress(OSError):  # The terminal may be closed, but the shutdown must continue.
         stderr().print(message, markup=False, style="dim")
 
 

@@ -41,7 +41,7 @@ class GatewayAddress:
         )
 
     def headers(self, call: ApiCall) -> dict[str, str]:
-        """Returns the call's headers with its secret, or with the other one if that is missing."""
+        """Returns the call's headers with its secret, or with the other secret if its own is missing."""
         first, second = (self.admin_token, self.api_key) if call.is_admin else (self.api_key, self.admin_token)
         token = first or second
         return call.headers | ({"Authorization": f"Bearer {token}"} if token else {})
@@ -75,6 +75,6 @@ def _secret(name: str, given: str | None, variable: str) -> str | None:
 def _running_url() -> str | None:
     try:
         instance = Instance.find_running(Home.default())
-    except (OSError, RuntimeError) as error:  # the latter: "~" of an unknown user
+    except (OSError, RuntimeError) as error:  # RuntimeError: "~" of an unknown user.
         raise ArgumentError(HOME_VARIABLE, f"not a readable home directory: {error}") from error
     return instance.url if instance is not None else None

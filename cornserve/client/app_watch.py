@@ -26,10 +26,10 @@ SILENCE_SECONDS = 5.0
 PAUSE_SECONDS = 0.05
 
 RESTART_SECONDS = 20.0
-"""Longest time for which the gateway may be unreachable. A restart takes less."""
+"""Maximum time that the gateway may be unreachable. A restart takes less time."""
 
 LOAD_SECONDS = ADMIN_SECONDS
-"""Longest time for which the gateway may load an app: the timeout of the deployment, which loads the same code."""
+"""Maximum time that the gateway may take to load an app: the timeout of the deployment, which loads the same code."""
 
 
 class AppWatch:
@@ -43,7 +43,7 @@ class AppWatch:
         self._app = app
         self._seen_version = -1
         self._unreachable: Deadline | None = None
-        """The deadline for an unreachable gateway to return. None: the gateway is reachable."""
+        """The deadline for an unreachable gateway to return, or None if the gateway is reachable."""
 
     def call(self) -> ApiCall:
         """Returns the call that opens an event stream. Raises `WaitTimeoutError`."""

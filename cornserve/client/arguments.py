@@ -21,7 +21,7 @@ def usable_environment() -> Iterator[None]:
     """Turns errors of proxies and certificates in the environment into `ArgumentError`."""
     try:
         yield
-    except (httpx.InvalidURL, ValueError, OSError, ImportError) as error:  # the last: SOCKS needs a package
+    except (httpx.InvalidURL, ValueError, OSError, ImportError) as error:  # ImportError: a SOCKS proxy needs a package.
         raise ArgumentError(
             "environment", f"correct or unset its proxy (HTTP_PROXY, …) or certificates (SSL_CERT_FILE): {error}"
         ) from error

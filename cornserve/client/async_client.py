@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 class AsyncClient:
-    """A client of the gateway for one event loop: that of the first call. All tasks of the loop can share it.
+    """A client of the gateway for one event loop, the loop of the first call. All tasks of the loop can share it.
 
     Close a stream that is not read to its end: `async with aclosing(client.chat(…)) as chunks:`.
     """

@@ -16,7 +16,7 @@ from cornserve.client.deadline import ADMIN_SECONDS, CONNECT_SECONDS
 Messages = Sequence[Mapping[str, Any]]
 
 GRACE_SECONDS = 2.0
-"""Time that the client waits beyond a request's timeout, for the error with which the gateway ends it."""
+"""Time that the client waits for the gateway's error after a request's timeout."""
 
 LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=100)
 """Connections are unlimited: the gateway limits them, and a call that waits in the client would appear slow."""

@@ -42,7 +42,7 @@ def resolve_target(
     balance: Balance = "least-loaded",
     shares: Mapping[str, float] | None = None,
 ) -> DeployTarget:
-    """Raises `DeployTargetError` if `what` cannot be deployed. May import the app, which is slow."""
+    """Resolves a target. Raises `DeployTargetError` if it cannot be deployed. May import the app, which is slow."""
     # A redeployment keeps the number of replicas unless one is given.
     given: dict[str, Any] = {} if replicas is None else {"replicas": replicas}
     make_spec = partial(AppSpec, balance=balance, shares=None if shares is None else dict(shares), **given)
@@ -72,7 +72,7 @@ def _path_or_hub_id(what: str, name: str | None, make_spec: MakeSpec) -> DeployT
     try:
         path = Path(what).expanduser()
         is_directory, exists = path.is_dir(), path.exists()
-    except (OSError, RuntimeError) as error:  # the latter: "~" of an unknown user
+    except (OSError, RuntimeError) as error:  # RuntimeError: "~" of an unknown user.
         raise DeployTargetError(f"cannot access {what}: {getattr(error, 'strerror', None) or error}") from error
     if what.endswith(".py"):
         return _spec(make_spec(source=_text(path)), path, name)
@@ -88,7 +88,7 @@ def _path_or_hub_id(what: str, name: str | None, make_spec: MakeSpec) -> DeployT
 def _text(path: Path) -> str:
     try:
         return path.read_text()
-    except (OSError, ValueError) as error:  # the latter: not text, or an invalid path
+    except (OSError, ValueError) as error:  # ValueError: not text, or an invalid path.
         raise DeployTargetError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
 
 
@@ -99,7 +99,7 @@ def _model_directory(path: Path) -> str:
 
 
 def _spec(spec: AppSpec, origin: Path | str, name: str | None) -> DeployTarget:
-    """`origin` names the source in error messages."""
+    """Returns the target for a spec. `origin` names the source of the spec in error messages."""
     if spec.model is not None:
         name = name or default_app_name(spec.model)
         check_name(name)
@@ -124,7 +124,7 @@ def _takes_chats(model: str) -> bool:
     try:
         return any(ChatRequest in path.request_types() for path in default_paths(model).values())
     except DefinitionError:
-        return True  # like most models; the gateway may support the model
+        return True  # Most models use this format. The gateway may support the model.
 
 
 def default_app_name(model: str) -> str:

@@ -44,7 +44,7 @@ class EventDecoder(Protocol[T_co]):
     """Decodes a stream of server-sent events."""
 
     is_complete: bool
-    """Whether the last event has arrived. A stream that ends before was cut off."""
+    """Whether the last event has arrived. A stream that ends before the last event is truncated."""
 
     def decode(self, event: ServerSentEvent) -> Iterator[T_co]:
         """Yields the values in the event. Raises `ApiStatusError` for an error event."""

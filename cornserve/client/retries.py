@@ -19,5 +19,5 @@ def pauses(retries: int) -> Iterator[float]:
 
 
 def is_safe(call: ApiCall, error: ClientError) -> bool:
-    """Returns whether a retry has no effect twice: the call did not reach the gateway, or only reads."""
+    """Returns whether a retry is safe: the call did not reach the gateway, or it only reads."""
     return isinstance(error, UnreachableError) or (call.method == "GET" and isinstance(error, DisconnectedError))

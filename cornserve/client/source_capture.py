@@ -2,8 +2,8 @@
 
 Gateways and executors import source code. The client therefore sends the statements that create the app and not the
 object: the statement that binds the app, those that bind the names in it, and so on. Statements are imports, classes,
-functions and assignments at the top level of cells or of the file, as they ran last. No object is pickled. Effects of
-loops, `with` blocks, magics and later changes (`paths.append(…)`) are not captured.
+functions and assignments at the top level of cells or of the file, in the version that ran last. No object is pickled.
+Effects of loops, `with` blocks, magics and later changes (`paths.append(…)`) are not captured.
 
 Before it is sent, the source is loaded and compared with the app, in order to detect missing effects.
 """
@@ -110,7 +110,7 @@ def _texts(namespace: Mapping[str, Any]) -> list[str]:
 
 
 def _statements(index: int, text: str) -> Iterator[Statement]:
-    with suppress(SyntaxError):  # the cell did not run
+    with suppress(SyntaxError):  # The cell did not run.
         for node in ast.parse(text).body:
             if isinstance(node, _BINDING):
                 yield Statement((index, node.lineno, node.col_offset), _code(text, node), node)

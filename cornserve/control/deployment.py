@@ -52,7 +52,7 @@ class AppVersion:
             unload_app(module)
 
     def with_record(self, record: AppRecord) -> Self:
-        """Returns the same version for a later generation with another number of replicas."""
+        """Returns the same version for a later generation with a different number of replicas."""
         return replace(self, generation=record.generation, spec=record.spec)
 
     @property
@@ -133,7 +133,7 @@ class Deployment:
 
     @property
     def retained_groups(self) -> list[GroupKey]:
-        """Groups that an earlier controller has started. They are kept until the app is loaded."""
+        """Groups that an earlier controller has started, which are kept until the app is loaded."""
         return [GroupKey(group.key) for group in self._recorded_groups] if self.needs_loading else []
 
     @property
@@ -180,7 +180,10 @@ class Deployment:
         return [manager for manager in newest.select_managers(managers) if len(manager.endpoints) < needed]
 
     def _older_version_serves(self, managers: Managers) -> bool:
-        """If so, the newest version waits for all of its replicas, so that the load does not overwhelm the first."""
+        """Whether an older version serves all requests.
+
+        The newest version then waits for all of its replicas, so that the load does not overwhelm the first.
+        """
         served = self._served
         if served is None or served is self._newest:
             return False

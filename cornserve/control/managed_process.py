@@ -25,7 +25,7 @@ STABLE_SECONDS = 30.0
 MAX_FAILURES = 4
 """A process that was never stable is not restarted after this number of consecutive failures.
 
-SIGKILL does not count: a user or the system's memory management sends it, whatever the process does.
+SIGKILL does not count: a user or the system's out-of-memory killer sends it.
 """
 
 FIRST_DELAY = 0.5
@@ -74,7 +74,7 @@ class ManagedProcess:
         self._report = report
 
     async def run(self) -> None:
-        """Raises `ManagedProcessError` if a restart would fail again."""
+        """Runs the process. Raises `ManagedProcessError` if a restart would fail again."""
         log_bound = asyncio.create_task(keep_bounded(self.spec.log))
         try:
             await self._restart_forever()

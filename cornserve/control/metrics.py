@@ -49,7 +49,7 @@ class ControllerMetrics(Collector):
             self._rollouts[app] += 1
 
     def retain(self, apps: set[str], groups: set[str]) -> None:
-        """Removes the counters of all other apps and groups."""
+        """Removes the counters of all apps and groups except these."""
         for counts, names in ((self._rollouts, apps), (self._failures, groups)):
             for name in counts.keys() - names:
                 del counts[name]

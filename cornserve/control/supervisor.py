@@ -80,7 +80,7 @@ class InstanceOptions:
 
 @dataclass(frozen=True, slots=True)
 class StopSignals:
-    """The first signal sets `stop`. The second sets `force`: processes are killed without grace."""
+    """The first signal sets `stop`. The second sets `force`: processes are killed without a grace period."""
 
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     force: asyncio.Event = field(default_factory=asyncio.Event)

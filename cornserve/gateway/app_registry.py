@@ -137,7 +137,8 @@ class AppRegistry:
             log.exception("cannot load app %s, generation %d", name, route.generation)
             self._failures[module] = str(error)
             self._tasks.create_task(self._load_later(record, route, module))
-            if self._is_desired(name, module):  # The old version's executors are draining, so it cannot go on.
+            if self._is_desired(name, module):
+                # The executors of the old version are draining, so the old version cannot continue to serve.
                 self._unload(name)
         else:
             self._failures.pop(module, None)

@@ -24,7 +24,7 @@ class ServedApp:
     module: str
     route: Route
     created: int
-    """When this gateway loaded the version, in seconds since the epoch."""
+    """Time when this gateway loaded the version, in seconds since the epoch."""
     request: TypeAdapter[Any]
     response: TypeAdapter[Any]
 

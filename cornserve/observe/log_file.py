@@ -1,6 +1,6 @@
 """Limits the size of a log file that processes write as their standard output.
 
-A rotating logging handler does not suffice: engines write to the file from processes and threads of their own, and keep
+A rotating logging handler does not suffice: engines write to the file from their own processes and threads, and keep
 the open file when it is renamed. All writers append, so the file can be truncated while they write.
 """
 

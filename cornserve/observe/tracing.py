@@ -26,7 +26,7 @@ FLUSH_TIMEOUT_SECONDS = 2.0
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 
 tracer: Tracer | None = None
-"""None: tracing is off."""
+"""The tracer of this process, or None if tracing is off."""
 _provider: TracerProvider | None = None
 current_span: ContextVar[Span | None] = ContextVar("span", default=None)
 """The span of the invocation that this asyncio task runs."""

@@ -1,4 +1,4 @@
-"""The recording on whose behalf the current code of a composite task runs."""
+"""The recording for which the current code of a composite task runs."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class Task(BaseModel, Generic[Request, Response]):
     `invoke`. `invoke` must be synchronous, fast and free of side effects: Cornserve runs it several times per request,
     first to record which unit tasks it calls, then to replay it with their outputs.
 
-        class Summarise(Task[ChatRequest, ChatResponse]):
+        class Summarize(Task[ChatRequest, ChatResponse]):
             model_id: str
 
             def post_init(self) -> None:

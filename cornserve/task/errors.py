@@ -85,7 +85,7 @@ class Suspension(BaseException):
     def __init__(self, invocation: int, field: str | None) -> None:
         self.invocation = invocation
         self.field = field
-        """The value that was read. None: all values of the invocation."""
+        """The field that was read, or None for all values of the invocation."""
 
     def __str__(self) -> str:
         return f"waiting for {self.field or 'all values'} of invocation {self.invocation}"

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 Model = TypeVar("Model", bound=BaseModel)
 
 stored_fields: Callable[[BaseModel], dict[str, Any]] = vars(BaseModel)["__dict__"].__get__
-"""Returns the instance's real `__dict__`, also if the class of a lazy model replaces that by a property."""
+"""Returns the instance's real `__dict__`, even if the class of a lazy model replaces `__dict__` with a property."""
 
 
 def lazy_subclass(
@@ -37,13 +37,13 @@ def lazy_subclass(
         "__slots__": tuple(slots),
         "__module__": model.__module__,
         "__dict__": property(all_fields),
-        # pydantic's BaseModel looks at both to find out which attributes are missing.
+        # pydantic's BaseModel uses both to determine the missing attributes.
         "__pydantic_extra__": None,
         "__pydantic_private__": None,
         **attributes,
     }
     metaclass: Any = type(model)
     subclass: type[Model] = metaclass(model.__name__, (model,), namespace)
-    for name, field in fields.items():  # pydantic does not accept them in the namespace
+    for name, field in fields.items():  # pydantic does not accept properties in the namespace.
         type.__setattr__(subclass, name, field)
     return subclass

@@ -20,11 +20,11 @@ from cornserve.task.references import Stream, Tensor
 OutputT = TypeVar("OutputT", bound="Output")
 
 ReadValue = Callable[[str | None], Any]
-"""Receives the name of a field (None: all fields). Returns the field's value, or raises."""
+"""Returns the value of the named field, or of all fields for None. Raises if the value is not available."""
 
 
 class Output(BaseModel):
-    """Base class of unit tasks' outputs. A reference must be a field of its own, not inside a list or another model."""
+    """Base class of unit tasks' outputs. A reference must be a separate field, not part of a list or another model."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -74,7 +74,7 @@ def _make_layout(output_type: type[Output]) -> OutputLayout:
         elif _contains_reference(annotation):
             raise DefinitionError(
                 f"{output_type.__name__}.{name} is {annotation}: "
-                "an output's Tensor or Stream[T] must be a field of its own"
+                "an output's Tensor or Stream[T] must be a separate field"
             )
         else:
             values[name] = TypeAdapter(annotation)
@@ -105,7 +105,7 @@ def _make_pending_type(output_type: type[Output]) -> type[Output]:
         return frozenset()
 
     def model_dump_json(self: Any, **options: Any) -> str:
-        # pydantic would wrap the suspension, or the invocation's error, in an error of its own.
+        # pydantic would wrap the suspension, or the invocation's error, in a ValidationError.
         self._read_value(None)
         return output_type.model_dump_json(self, **options)
 

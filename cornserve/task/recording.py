@@ -86,7 +86,7 @@ class Invocation:
         return bool(self._early_values)
 
     def has_value(self, field: str | None) -> bool:
-        """Returns whether reading `field` (None: every value) returns a value or raises the invocation's error."""
+        """Returns whether reading `field` (all values if None) returns a value or raises the invocation's error."""
         return self.ended or field in self._early_values
 
     def read_value(self, field: str | None) -> Any:

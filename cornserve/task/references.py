@@ -1,7 +1,7 @@
 """References: values of unit tasks' inputs and outputs that travel outside of the JSON.
 
 A `Tensor` stays in the executor that produced it; a `Stream` arrives item by item. Inside `invoke`, both are opaque
-objects that can be stored in lists, passed to other tasks and returned. When an input is serialised, its references are
+objects that can be stored in lists, passed to other tasks and returned. When an input is serialized, its references are
 extracted from the JSON and become the edges of the graph. Its `Blob`s, raw bytes, are extracted as well. The executor
 inserts both again. In any other JSON, references are null.
 """
@@ -29,7 +29,7 @@ class Origin(NamedTuple):
 
 
 class ReferenceEncoder:
-    """Extracts references and blobs from an input while pydantic serialises it; passed to pydantic as the context."""
+    """Extracts references and blobs from an input while pydantic serializes it; passed to pydantic as the context."""
 
     __slots__ = ("inputs",)
 

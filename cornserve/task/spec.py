@@ -25,7 +25,7 @@ class ExecutorSpec(BaseModel):
     config: dict[str, JsonValue] = Field(default_factory=dict)
     """Settings of the executor, which validates them when it starts."""
     gpus: int = Field(default=0, ge=0)
-    """Number of GPUs of one replica. 0: it runs on the CPU."""
+    """Number of GPUs of one replica. With 0, the replica runs on the CPU."""
 
     @cached_property
     def key(self) -> str:

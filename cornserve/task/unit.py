@@ -93,7 +93,7 @@ class UnitTask(Task[Input, OutputT]):
         return request
 
     def continues(self, request: Input) -> bool:
-        """Returns whether another executor can continue this request's streams exactly after an executor died.
+        """Returns whether another executor can continue this request's streams exactly after an executor dies.
 
         The executor must have `continues` set as well. By default, streams that have started end with an error.
         """

@@ -1,4 +1,4 @@
-"""Errors of the data plane. None is a defect: the gateway can have a lost tensor produced again."""
+"""Errors of the data plane. These errors are not defects: the gateway can run the producer of a lost tensor again."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Connections between a producing and a consuming process, with heartbeats that detect a process that hangs.
 
-TCP keepalive does not detect it: the system answers for a process that does not run.
+TCP keepalive does not detect a hang: the operating system answers for the process.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class HeartbeatConnection(MessageConnection[Sent, Received]):
     async def exchange_heartbeats(self, interval_seconds: float, heartbeats: int) -> bool:
         """Returns True after `heartbeats` intervals without a message of the other end, and False when closed.
 
-        It counts intervals, not time, so that a process that was stopped itself does not blame the other.
+        Counts intervals instead of time, so that a process that was stopped does not attribute its own pause to the
+        other process.
         """
         return await run_unless(self.closed, self._silence(interval_seconds, heartbeats))
 

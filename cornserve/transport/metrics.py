@@ -37,7 +37,7 @@ class TransportMetrics:
         self._lookups[is_hit] += 1
 
     def collect(self) -> Iterator[Metric]:
-        """Yields all metrics. May run in any thread."""
+        """Yields all metrics. Can run in any thread."""
         yield self._slab_bytes()
         waiting = "Tensors that wait for space in the slab."
         yield GaugeMetricFamily("cornserve_transport_waiting_tensors", waiting, value=self._admission.waiting)

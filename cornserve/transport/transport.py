@@ -127,7 +127,7 @@ class Transport:
         with self._client.subscribe(tensor_id, on_recall) as subscription:
             announcement = await subscription.next()
             if announcement is None:
-                raise LostError(f"{tensor_id} is lost: it is a stream that has ended without a tensor")
+                raise LostError(f"{tensor_id} is lost: the stream ended without a tensor")
             async with self._fetcher.fetch(subscription, announcement) as view:
                 yield view
 
@@ -146,7 +146,7 @@ class Transport:
                 subscription.release_chunk(announcement.chunk)
 
     def metrics(self) -> Iterable[Metric]:
-        """Returns the metrics for Prometheus. May be called in any thread."""
+        """Returns the metrics for Prometheus. Can run in any thread."""
         return self._metrics.collect()
 
     def _find_pulled(self, request: PullRequest) -> PullSource | None:

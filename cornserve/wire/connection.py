@@ -41,10 +41,10 @@ def connection_address(endpoint: str) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Codec(Generic[Sent, Received]):
-    """The protocol as one of the two ends sees it."""
+    """The protocol from the perspective of one end."""
 
     preamble: bytes
-    """Both ends send it first."""
+    """The bytes that both ends send first."""
     received_type: type[Received]
     """The type of the messages that this end receives."""
 
@@ -72,7 +72,7 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
         self._transport: asyncio.Transport | None = None
         self._unparsed = bytearray()
         self._is_paused = False
-        """The transport's write buffer is full."""
+        """Whether the transport's write buffer is full."""
         self._is_finishing = self._has_finished = self._peer_has_finished = False
         self._close_reason: str | None = None
         self._connected, self._capacity = asyncio.Event(), asyncio.Event()
@@ -80,7 +80,7 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
         self.unsent: list[Sent] = []
         """Messages that have not been written yet."""
         self.read_count = 0
-        """The number of reads with data of the other end."""
+        """The number of reads that returned data of the other end."""
 
     async def connect(self, endpoint: str) -> None:
         """Connects to the process at `endpoint`. Raises `OSError` if it does not accept such connections."""
@@ -162,7 +162,7 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
         return position
 
     def _parse_preamble(self, data: bytes | bytearray) -> int:
-        """Returns its length once it is complete, and 0 before."""
+        """Returns the length of the preamble if it is complete, otherwise 0."""
         preamble = self._codec.preamble
         if data.startswith(preamble):
             self._connected.set()

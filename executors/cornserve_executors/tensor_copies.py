@@ -1,7 +1,7 @@
 """Copies tensors between torch and the data plane's memory: one copy on a CPU.
 
 A GPU copies at full speed only to and from pinned memory. The data plane's memory is not pinned, so tensors pass
-through staging buffers from torch's pool of pinned memory, on a stream of their own.
+through staging buffers from torch's pool of pinned memory, on a separate stream.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import torch
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """Returns the name in the data plane, such as "bfloat16"."""
+    """Returns the dtype's name in the data plane, such as "bfloat16"."""
     return str(dtype).removeprefix("torch.")
 
 
 def copy_to_buffer(tensor: torch.Tensor, destination: memoryview) -> None:
-    """Copies a tensor of any shape, dtype and device. Blocks until the copy is complete; may run in any thread.
+    """Copies a tensor of any shape, dtype and device. Blocks until the copy is complete. Can run in any thread.
 
     Args:
         destination: at least `tensor.nbytes` bytes. Bytes after those do not change.

@@ -15,7 +15,7 @@ from cornserve_planner.solve.optimization import max_rate
 from cornserve_planner.solve.solver import SolverSettings
 
 ROUNDING_TOLERANCE = 1e-9
-"""Relative tolerance: a cell whose rate exceeds that of smaller cells by less is not efficient."""
+"""Relative tolerance: a cell is efficient only if its rate exceeds that of smaller cells by more than this."""
 
 
 @dataclass(frozen=True, slots=True)

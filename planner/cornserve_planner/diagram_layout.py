@@ -2,7 +2,7 @@
 
 Uses the layered method of Sugiyama, Tagawa and Toda (1981). A node's layer is one more than the maximum layer of its
 predecessors. An edge that spans several layers gets a slot in each of them. Each layer is sorted by the mean position
-of its neighbours. Edges that close a cycle are ignored in this step and drawn backwards.
+of its neighbors. Edges that close a cycle are ignored in this step and drawn backward.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Slot = str | tuple[DiagramEdge, int]
 
 @dataclass(frozen=True, slots=True)
 class DiagramLayout:
-    """Positions in units of layers (x, from 0) and rows (y, upwards, centred at 0)."""
+    """Positions in units of layers (x, from 0) and rows (y, upward, centered at 0)."""
 
     positions: Mapping[str, Point]
     routes: Mapping[DiagramEdge, Sequence[Point]]
@@ -109,7 +109,7 @@ def _chain(edge: DiagramEdge, forward: DiagramEdge, layer_of: Mapping[str, int])
 
 
 def _sort_layers(layers: list[list[_Slot]], neighbours: Mapping[_Slot, Sequence[_Slot]]) -> None:
-    """Sorts each layer in place by the mean height of its neighbours in the previous layer of the sweep."""
+    """Sorts each layer in place by the mean height of its neighbors in the previous layer of the sweep."""
     for sweep in range(SWEEPS):
         forward = sweep % 2 == 0
         order = layers if forward else layers[::-1]

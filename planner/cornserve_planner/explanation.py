@@ -1,4 +1,4 @@
-"""Explains a plan: its limits, the utilisation of its replicas, and the alternatives."""
+"""Explains a plan: its limits, the utilization of its replicas, and the alternatives."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cornserve_planner.solve.optimization import capacity
 from cornserve_planner.strategies import StrategyResult, strategy_costs, strategy_rates
 
 FULL = 1e-6
-"""Options within this relative distance of the highest utilisation are fully used."""
+"""Options within this relative distance of the highest utilization are fully used."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,12 +30,12 @@ class RequestLatency:
 
     @property
     def language(self) -> float:
-        """T_lang: prefill and decode."""
+        """T_lang, the time for prefill and decode."""
         return self.prefill + self.decode
 
     @property
     def vision_to_language(self) -> float:
-        """ρ: encoding time divided by language time."""
+        """ρ, the encoding time divided by the language time."""
         require_positive("language", self.language)
         return self.vision / self.language
 

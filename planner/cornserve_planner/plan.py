@@ -13,7 +13,7 @@ NonNegative = Annotated[float, Field(ge=0)]
 
 
 class Objective(StrEnum):
-    """The optimised quantity.
+    """The quantity that a plan optimizes.
 
     Ties are broken by fewer GPUs, then by fewer kinds of executors, as far as a bounded search finds such a plan.
     """

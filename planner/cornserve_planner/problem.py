@@ -106,7 +106,7 @@ class PlanningProblem:
         return tuple(path for path in self.paths if not self.excluded.keys() & path.seconds.keys())
 
     def restricted_to(self, options: Iterable[str]) -> PlanningProblem:
-        """Returns the same problem with only these options. It is infeasible if a type is left without a path."""
+        """Returns the same problem with only these options. The result is infeasible if a type loses all paths."""
         kept = frozenset(options)
         return replace(self, paths=tuple(path for path in self.paths if kept >= path.seconds.keys()))
 

@@ -19,7 +19,7 @@ from cornserve_planner.problem import PlanningProblem
 _UNITS = {Objective.RATE: "requests/s", Objective.GPUS: "GPUs", Objective.DOLLARS: "dollars per hour"}
 
 FACTOR_TOLERANCE = 5e-4
-"""A colocation factor that differs from 1 by less is rounding and is not shown."""
+"""The report omits colocation factors that differ from 1 by less than this, which is a rounding error."""
 STRATEGIES = 5
 """The number of strategies shown by default. The monolith is always shown."""
 

@@ -133,7 +133,7 @@ def _route(problem: PlanningProblem, strategy: FixedStrategy, kind: str) -> Requ
 def _fill(
     problem: PlanningProblem, budget: Budget, load: Mapping[str, float], replicas: Mapping[str, int]
 ) -> dict[str, int]:
-    """Adds replicas of the slowest option as long as the budget allows. No fewer replicas reach the same rate."""
+    """Adds replicas of the slowest option while the budget allows. The result has the fewest replicas for its rate."""
     filled = dict(replicas)
     while True:
         slowest = min(load, key=lambda name: filled[name] / load[name])

@@ -3,8 +3,8 @@
 python scripts/planner_data/streamwise.py DIRECTORY
 
 DIRECTORY: `paper/data` of https://github.com/Azure/realtimevideogen (MIT; Copyright (c) Microsoft Corporation). The
-script reads flux.csv, wan-a100.csv, wan-h100.csv, wan-h200.csv and wan-batching.csv. It replaces repeated runs by their
-median, and skips warm-up runs, runs that did not report all steps, and rows that are not measurements.
+script reads flux.csv, wan-a100.csv, wan-h100.csv, wan-h200.csv and wan-batching.csv. It replaces repeated runs with
+their median, and skips warm-up runs, runs that did not report all steps, and rows that are not measurements.
 """
 
 from __future__ import annotations

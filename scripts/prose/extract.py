@@ -1,4 +1,4 @@
-"""Extracts the prose of a file. Everything else becomes blanks, so that lines and columns stay."""
+"""Extracts the prose of a file. Blanks replace all other text, so that lines and columns stay the same."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 DOCSTRING_START, COMMENT_START = "¶", "†"
-"""Stand before the first word of a docstring and of a comment."""
+"""Marks that precede the first word of a docstring and of a comment."""
 
 _MESSAGE_WORDS = 4
 """A string with fewer words is an identifier or a fragment, not a sentence."""
@@ -29,7 +29,7 @@ def _of_markdown(source: str) -> str:
 
 
 def _of_python(source: str, *, messages: bool) -> str:
-    """Docstrings and comments; `messages`: also strings that look like sentences."""
+    """Returns docstrings and comments, and with `messages` also strings that look like sentences."""
     blank = [" " * len(line) for line in source.splitlines()]
     docstrings = set(_docstring_starts(ast.parse(source)))
     comment_row = 0
@@ -58,7 +58,7 @@ def _is_sentence(text: str) -> bool:
 
 
 def _unquoted(text: str, start: str) -> str:
-    """Replaces the quotes by blanks, the last one of the first quotes by `start`."""
+    """Replaces the quotes with blanks, and the last opening quote with `start`."""
     match = _STRING_PREFIX.match(text)
     assert match is not None
     quotes = match.group(1)
@@ -74,7 +74,7 @@ def _write(blank: list[str], start: tuple[int, int], text: str) -> None:
 
 
 def _blanked(match: re.Match[str]) -> str:
-    """Keeps line ends. A letter stands for code, so that the sentence around it stays one."""
+    """Replaces a text with blanks and keeps line ends. A letter replaces code, so that its sentence stays complete."""
     text = match.group()
     if "\n" not in text and len(text) > 2 and text.startswith("`"):
         return " " + "x" * (len(text) - 2) + " "

@@ -17,7 +17,7 @@ class Image(BaseModel):
     model_config = STRICT | ConfigDict(frozen=True)
 
     data: Blob | None = None
-    """The image file. None if the image is encoded: a language model receives either the file or the embeddings."""
+    """The image file, or None if the image is encoded: a language model receives either the file or the embeddings."""
     format: str
     """The name of the format in Pillow: "PNG", "JPEG", …"""
     width: Annotated[int, Ge(1)]

@@ -48,7 +48,7 @@ class ImageUrl(BaseModel):
 
 
 class ImageUrlPart(BaseModel):
-    """An image that a client sends. The gateway replaces it by an `ImagePart`."""
+    """An image that a client sends. The gateway replaces it with an `ImagePart`."""
 
     model_config = STRICT
 

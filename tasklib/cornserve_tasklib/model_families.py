@@ -17,7 +17,7 @@ ModelPaths = dict[str, Task[Any, Any]]
 """Tasks by path name. The first one is the default."""
 
 _MULTIMODAL = ("Qwen2_5_VLForConditionalGeneration", "InternVLForConditionalGeneration")
-"""Architectures whose encoder can run in an executor of its own."""
+"""Architectures whose encoder can run in a separate executor."""
 
 _MULTIMODAL_IDS = re.compile(r"Qwen/Qwen2\.5-VL-.+|OpenGVLab/InternVL3-.+-hf")
 """Hugging Face ids of models with these architectures. InternVL 3 without -hf is another architecture, which requires

@@ -1,4 +1,4 @@
-"""Checks the outcomes of requests against the guarantees, given which processes were killed and when."""
+"""Checks the outcomes of requests against the guarantees, given the killed processes and the times of the kills."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Killer:
             await asyncio.sleep(self._random.expovariate(1 / mean_seconds))
             [victim] = self._random.choices(victims, shares)
             candidates = await asyncio.to_thread(self._candidates, victim)
-            if candidates:  # otherwise the last victim is not replaced yet
+            if candidates:  # Wait until the last killed process is replaced.
                 process = self._random.choice(candidates)
                 self.kills.append(Kill(victim, process.pid, asyncio.get_running_loop().time()))
                 process.kill()

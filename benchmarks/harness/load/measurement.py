@@ -31,7 +31,7 @@ class Measurement:
         self._latencies: list[float] = []
         self._first_chunk_latencies: list[float] = []
         self.stopped = False
-        """The load must send no further request."""
+        """Whether the load must stop sending requests."""
 
     def add_connection(self) -> None:
         """Records that one more of the concurrent requests is being served.
@@ -62,7 +62,7 @@ class Measurement:
             self._failure.set_exception(InvalidResponseError(problem))
 
     async def run(self) -> LoadResult:
-        """Raises `InvalidResponseError` for the first invalid response."""
+        """Measures the load. Raises `InvalidResponseError` for the first invalid response."""
         await self._wait(self._warm)
         cpu, machine, started = self._cpu(), machine_cpu_seconds(), time.perf_counter()
         self._is_counting = True

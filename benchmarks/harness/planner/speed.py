@@ -190,7 +190,7 @@ def _placement(size: ProblemSize, nodes: int, network: str, instances: int, limi
 
 
 def _load(model: str) -> PlanInputs | None:
-    """Returns None if the shipped profile is incomplete."""
+    """Loads the inputs of a shipped model. Returns None if its profile is incomplete."""
     try:
         return load_inputs(model)
     except InvalidInputError:

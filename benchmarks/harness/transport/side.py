@@ -49,7 +49,7 @@ class TransportSide:
         transport.produce(REQUEST, _ENDED, 0, arrived_us=0).release()
 
     async def alone(self, count: int) -> list[float]:
-        """Produces one tensor after another. Returns the durations of plain copies in between, in µs."""
+        """Produces tensors one by one. Returns the durations of the plain copies between them, in µs."""
         copies = []
         for _ in range(count):
             await self._produce(time.perf_counter_ns())
@@ -66,7 +66,7 @@ class TransportSide:
             await self._produce(time.perf_counter_ns())
 
     async def paced(self, count: int, rate: float) -> None:
-        """Produces at random moments, `rate` per second. A hop starts at its moment, even if another is late."""
+        """Produces at random times, `rate` per second. A hop starts on time, even if another is late."""
         order = random.Random(count)
         moment = time.perf_counter_ns()
         for _ in range(count):

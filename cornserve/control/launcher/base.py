@@ -1,8 +1,8 @@
 """The launcher interface: declarative and self-healing.
 
 `apply` sets the desired state of an executor group. The launcher starts replicas, replaces those that die after it has
-killed their remaining processes, and drains those that are not wanted any more. Everything that a new launcher needs
-after a crash it finds on disk and in the process table. No call waits for a replica.
+killed their remaining processes, and drains those that are not wanted any more. After a crash, a new
+launcher restores its state from disk and from the process table. No call waits for a replica.
 """
 
 from __future__ import annotations

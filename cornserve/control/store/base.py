@@ -1,7 +1,7 @@
 """The store interface. Gateways and the controller communicate only through a store, which they watch.
 
 A record has a spec, which users write, and a status, which the controller writes. Writes of one do not overwrite the
-other. A write names the version that it is based on and fails if a newer one exists (optimistic concurrency).
+other. A write specifies the version that it is based on and fails if a newer one exists (optimistic concurrency).
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class StoreUnavailableError(StoreError):
 
 
 class Store(Protocol):
-    """Any method may raise `StoreUnavailableError`."""
+    """Stores records and notifies watchers of changes. Any method may raise `StoreUnavailableError`."""
 
     async def create(self, kind: RecordKind[Spec, Status], name: str, spec: Spec) -> Record[Spec, Status]:
         """Creates a record with the status `kind.status()`.
@@ -105,7 +105,7 @@ class Store(Protocol):
         """
 
     async def get(self, kind: RecordKind[Spec, Status], name: str) -> Record[Spec, Status]:
-        """Raises `NotFoundError`."""
+        """Raises `NotFoundError` if the record does not exist."""
 
     async def list(self, kind: RecordKind[Spec, Status]) -> Listing[Spec, Status]:
         """Returns all records, sorted by name, and the version of this snapshot."""
@@ -128,7 +128,7 @@ class Store(Protocol):
         """
 
     async def delete(self, kind: RecordKind[Spec, Status], name: str) -> None:
-        """Raises `NotFoundError`."""
+        """Raises `NotFoundError` if the record does not exist."""
 
     def watch(self, kind: RecordKind[Spec, Status], version: int) -> AsyncIterator[Change[Spec, Status]]:
         """Yields every change after `version`, by any process, in order. Runs until closed.

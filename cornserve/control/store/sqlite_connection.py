@@ -56,7 +56,7 @@ def prepare_store(path: Path) -> None:
 
 @contextmanager
 def _creation_lock(path: Path) -> Iterator[None]:
-    """SQLite fails, instead of waiting, when two connections switch a new file to WAL at the same time."""
+    """Serializes the creation of a store. SQLite fails if two connections switch a new file to WAL concurrently."""
     lock = os.open(f"{path}-lock", os.O_CREAT | os.O_RDWR, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -117,7 +117,7 @@ class SqliteConnection:
 
 
 class CommitDetector:
-    """Detects commits by other connections, of any process.
+    """Detects commits of other connections, in any process.
 
     `PRAGMA data_version` reads shared memory in about a microsecond. It therefore runs in the event loop: a query
     through the thread of a `SqliteConnection` costs a hundred times as much.

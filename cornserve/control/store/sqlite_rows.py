@@ -1,7 +1,7 @@
 """The tables of a SQLite store: the records, and a log of the last changes.
 
-Each write adds one change with the next version, so the log has no gaps: a watcher that finds the version after the one
-it knows has missed nothing. The last change is never deleted, because it contains the newest version.
+Each write adds one change with the next version, so the log has no gaps: a watcher that finds the next version
+has missed nothing. The last change is never deleted, because it contains the newest version.
 """
 
 from __future__ import annotations

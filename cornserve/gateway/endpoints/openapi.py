@@ -23,7 +23,7 @@ def request_body(model: type[BaseModel] | None) -> dict[str, Any]:
 
 
 def _inline(schema: Any, definitions: dict[str, Any]) -> Any:
-    """Replaces references by their definitions: relative to the whole document, they would be invalid."""
+    """Replaces references with their definitions: relative to the whole document, they would be invalid."""
     match schema:
         case {"$ref": str(reference), **rest}:
             return _inline(definitions[reference.rpartition("/")[2]] | rest, definitions)

@@ -60,7 +60,7 @@ class RequestHandler:
         logs.bind(request_id=self.id, app=app)
 
     def load_images(self, app_request: object) -> None:
-        """Has the URLs in `app_request` replaced by images before the task runs."""
+        """Registers the image URLs in `app_request`. Images replace them before the task runs."""
         self._images = find_image_slots(app_request)
 
     async def respond(self, create_body: CreateBody) -> SendResponse:

@@ -23,7 +23,7 @@ class Operation(NamedTuple):
     path: str
     handler: Callable[..., Awaitable[SendResponse]]
     request: type[BaseModel] | None
-    """None: any JSON."""
+    """The type of the request body. If None, any JSON is accepted."""
     response: Any
 
 

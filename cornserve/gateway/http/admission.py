@@ -1,4 +1,4 @@
-"""Limits on the requests in flight and on the memory of their bodies. Requests beyond a limit get a 429 at once."""
+"""Limits on the requests in flight and on the memory of their bodies. Requests beyond a limit receive a 429."""
 
 from __future__ import annotations
 

@@ -142,8 +142,8 @@ class HttpConnection(HttpToolsProtocol):
 
     @property
     def _can_respond(self) -> bool:
-        """Whether the incoming request has no response yet, and all requests before it have theirs."""
-        cycle: Any = self.cycle  # None at first, despite its type
+        """Whether the incoming request has no response yet, and all earlier requests have responses."""
+        cycle: Any = self.cycle  # The attribute starts as None, despite its type.
         if cycle is None or self.pipeline:
             return cycle is None
         return bool(cycle.response_complete if self._in_head else not cycle.response_started)

@@ -75,7 +75,7 @@ class RequestMiddleware:
     def _check_headers(self, path: str, headers: Mapping[bytes, bytes]) -> bool:
         """Returns whether the request counts toward the limit of requests in flight.
 
-        Administration and probes do not, so they work while the gateway is full.
+        Administrative requests and probes do not count, so they work while the gateway is full.
         """
         self._authenticator.check(path, headers)
         is_counted = path.startswith("/v1/")

@@ -70,7 +70,7 @@ class RequestBody(MemoryReservation):
         self._content = content
 
     def detach(self) -> Content:
-        """Returns the content and drops it, so that a request with images does not keep it until its response."""
+        """Returns the content and drops it, so that a request with images does not hold the body until its response."""
         content, self._content = self._content, b""
         return content
 
@@ -87,7 +87,7 @@ def read_json(request: Request) -> Any:
 def read_validated(request: Request, validate_json: Callable[[Content], Value]) -> Value:
     """Returns the body as parsed by pydantic. Raises an `ApiError` (400, 413, 415) if it is not valid."""
     body = _read(request)
-    if b"NaN" in body or b"Infinity" in body:  # pydantic accepts them, although they are not JSON
+    if b"NaN" in body or b"Infinity" in body:  # pydantic accepts these constants, although they are not JSON.
         _parse(body)
     try:
         return validate_json(body)
@@ -127,7 +127,7 @@ def _check_values(body: Content, limits: Limits) -> None:
 
 
 def _count(body: Content, mark: bytes) -> int:
-    """Returns `body.count(mark)`, ten times as fast where marks are rare, as in base64."""
+    """Returns `body.count(mark)`, but ten times faster where marks are rare, as in base64."""
     position = -1
     for found in range(FEW):
         position = body.find(mark, position + 1)

@@ -1,6 +1,6 @@
 """Sends response bodies. A large chunk counts as memory until the client has read it.
 
-Chunks wait in the connection's buffer, which has no bound of its own. Without this, a client that requests large
+Chunks wait in the connection's buffer, which is unbounded. Without this wait, a client that requests large
 responses and reads none of them could use all of the gateway's memory.
 """
 

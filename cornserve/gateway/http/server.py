@@ -41,7 +41,7 @@ def server_config(app: ASGIApp, limits: Limits) -> uvicorn.Config:
 
 
 class HttpServer(uvicorn.Server):
-    """A uvicorn server that sends an error to requests that outlive the grace period of a stop.
+    """A uvicorn server that sends an error to requests that exceed the grace period of a shutdown.
 
     It leaves signals to `stop_signals`: uvicorn would raise them again after it has stopped.
     """

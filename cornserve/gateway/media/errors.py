@@ -16,7 +16,7 @@ Code = Literal[
 
 
 class ImageError(Exception):
-    """The message is for the client, and follows the path of the part in the request."""
+    """An image of a request is not usable. The client receives the path of the image's part and the message."""
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(message)

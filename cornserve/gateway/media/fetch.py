@@ -143,7 +143,7 @@ def _url(text: str) -> URL:
 def _checked(url: URL) -> URL:
     if url.scheme not in ("http", "https"):
         raise ImageError("invalid_image_url", f"unsupported URL scheme {url.scheme[:20]!r}: use https:, http: or data:")
-    if not _HOST.fullmatch(url.raw_host or "") or not url.host:  # url.host decodes the name, which may be impossible
+    if not _HOST.fullmatch(url.raw_host or "") or not url.host:  # url.host raises if it cannot decode the name.
         raise ImageError("invalid_image_url", "the URL has no valid host")
     if url.user is not None or url.password is not None:
         raise ImageError("invalid_image_url", "the URL contains a user name or a password: remove them")

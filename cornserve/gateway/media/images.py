@@ -1,4 +1,4 @@
-"""Finds the image URLs in a request and replaces them by images."""
+"""Finds the image URLs in a request and replaces them with images."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class ImageLoader:
         self._fetcher = fetcher
 
     async def resolve(self, slots: Sequence[ImageSlot], reserve_bytes: ReserveBytes) -> None:
-        """Replaces the URLs by images. Raises an `ApiError` (400) that names the invalid part."""
+        """Replaces the URLs with images. Raises an `ApiError` (400) that names the invalid part."""
         if len(slots) > self._limits.images:
             message = f"the request has {len(slots)} images ({self._limits.hint('images')})"
             raise ApiError(400, message, param="messages", code="too_many_images")

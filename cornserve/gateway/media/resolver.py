@@ -15,7 +15,7 @@ LookUp = Callable[..., list[Any]]
 
 
 class HostResolver(AbstractResolver):
-    """Resolves each name in a thread of its own, as a name server may respond arbitrarily slowly."""
+    """Resolves each name in a separate thread, because a name server may take arbitrarily long to respond."""
 
     def __init__(self, look_up: LookUp = socket.getaddrinfo) -> None:
         self._look_up = look_up

@@ -27,7 +27,7 @@ class ReplicaStats:
     replica: str = ""
     """The replica's id, or its endpoint if the id is unknown."""
     removed_at: float | None = None
-    """When the replica disappeared from all routes, in seconds of the monotonic clock."""
+    """Time when the replica disappeared from all routes, in seconds of the monotonic clock."""
     running: int = 0
     codes: Counter[str] = field(default_factory=Counter)
     seconds: Histogram = field(default_factory=Histogram)

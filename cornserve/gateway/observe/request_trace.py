@@ -1,4 +1,4 @@
-"""The spans of one request in the gateway: the request, each play of its task, and each attempt of an invocation.
+"""The spans of one request in the gateway: the request, each run of its task, and each attempt of an invocation.
 
 This module loads OpenTelemetry, so it is imported only if tracing is enabled.
 """

@@ -11,7 +11,7 @@ Node = TypeVar("Node")
 
 
 class DataflowGraph(Generic[Node]):
-    """The invocations of a request, each with a node of its own, connected by the outputs that they consume."""
+    """A graph with a node for each invocation of a request and an edge for each consumed output."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []

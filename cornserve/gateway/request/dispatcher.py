@@ -128,7 +128,7 @@ class Dispatcher:
             self._start(execution)
 
     def end_recording(self) -> None:
-        """No more invocations follow, so tensors without unfinished consumers are released."""
+        """Releases tensors without unfinished consumers, because no more invocations follow."""
         self._is_recorded = True
         for execution in self.executions:
             self._release_if_unneeded(execution)
@@ -239,7 +239,7 @@ class Dispatcher:
         return execution.is_finished
 
     def _try_start(self, execution: InvocationExecution) -> bool:
-        """Starts the execution if all its producers and itself have replicas, and then its waiting consumers."""
+        """Starts the execution, and then its waiting consumers, if it and all its producers have replicas."""
         producers = self._graph.producers(execution.invocation)
         if not all(producer.replica is not None for producer in producers):
             return False

@@ -28,11 +28,11 @@ class ExecutionState(Enum):
     WAITING = auto()
     """The execution is not assigned to a replica yet."""
     RUNNING = auto()
-    """A replica runs it."""
+    """A replica runs the execution."""
     RETAINED = auto()
-    """It has completed, and the executor retains its tensors for consumers."""
+    """The execution has completed, and the executor retains its tensors for consumers."""
     FINISHED = auto()
-    """It has completed, failed or been cancelled, and no executor retains its tensors."""
+    """The execution has completed, failed or been cancelled, and no executor retains its tensors."""
 
 
 class OutcomeHandler(Protocol):
@@ -80,7 +80,7 @@ class InvocationExecution:
         self.invocation = invocation
         self.attempt = attempt
         self.replica: ReplicaConnection | None = None
-        """The replica of the current attempt, also after its end."""
+        """The replica of the current attempt. It stays set after the attempt ends."""
         self.inputs: Sequence[pb.Input] = ()
         """The inputs of the last attempt."""
         self.streams = {name: StreamBuffer() for name in invocation.task.layout.streams} if streams else {}
@@ -104,7 +104,7 @@ class InvocationExecution:
 
     @property
     def is_finished(self) -> bool:
-        """Whether it neither runs nor has to be started."""
+        """Whether the execution neither runs nor must be started."""
         return self._state in (ExecutionState.RETAINED, ExecutionState.FINISHED)
 
     @property
@@ -167,7 +167,7 @@ class InvocationExecution:
 
     def on_chunk(self, output: str, item: bytes) -> None:
         invocation = self.invocation
-        if invocation.ended:  # It runs again only for its tensors.
+        if invocation.ended:  # The invocation runs again only to reproduce its tensors.
             return
         stream = self.streams.get(output)
         try:

@@ -55,14 +55,14 @@ class ReplicaConnection:
         """Whether an earlier connection was lost and this one is not established yet."""
         self._connection = MessageConnection(CALLER, self._on_event, self._on_write)
         self._oldest_unsent_at = 0.0
-        """When the oldest unsent command was queued."""
+        """Time when the oldest unsent command was queued."""
         self._running: dict[int, tuple[InvocationListener, float]] = {}
         """The listener and the start time of each running invocation, by call number."""
         self._retained: set[int] = set()
         """Calls whose tensors the executor retains."""
         self._calls = itertools.count(1)
         self.lost_at: float | None = None
-        """When the connection was lost, by the event loop's clock."""
+        """Time when the connection was lost, by the event loop's clock."""
         self.last_start = -1
         """Orders the replicas by their last start of an invocation."""
         # The task outlives the request that creates it, so it must not inherit the request's logging context.
@@ -157,7 +157,7 @@ class ReplicaConnection:
             else:
                 chunk = event.chunk
                 listener.on_chunk(chunk.output, chunk.item)
-        except Exception as error:  # the other invocations continue
+        except Exception as error:  # An error of one listener must not affect the other invocations.
             log.error("cannot process an event of the executor at %s:\n%s", self.endpoint, redacted_traceback(error))
             self.cancel_invocation(event.call, "INTERNAL")
             self._end(listener, "INTERNAL", f"the gateway cannot process the executor's response: {error!r}")

@@ -31,7 +31,7 @@ class StreamBuffer:
         self._wake_readers()
 
     async def batches(self) -> AsyncIterator[Sequence[Any]]:
-        """Yields all items that have arrived since the last batch; a slow reader gets larger batches.
+        """Yields all items that have arrived since the last batch. Slow readers receive larger batches.
 
         Raises the invocation's error after the items that came before it.
         """

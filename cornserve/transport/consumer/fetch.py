@@ -1,4 +1,4 @@
-"""Makes announced tensors readable: by reference in this process or on this node, by a pull from other nodes."""
+"""Makes announced tensors readable: by reference within this process or node, and by a pull from other nodes."""
 
 from __future__ import annotations
 

@@ -81,11 +81,11 @@ class SlabAdmission:
         self.wait_seconds = Histogram()
         self._quotas: dict[RequestAge, RequestQuota] = {}
         self._ages: list[RequestAge] = []
-        """Sorted."""
+        """Sorted, oldest first."""
         self._reserve_user: RequestQuota | None = None
         """The only request that may allocate in the reserve while any of it is held."""
         self._waiters: list[_Waiter] = []
-        """Sorted."""
+        """Sorted, oldest first."""
         self._numbers = count()
         self._serve_handle: asyncio.Handle | None = None
         self._recall_handle: asyncio.Handle | None = None

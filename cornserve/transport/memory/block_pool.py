@@ -1,7 +1,7 @@
 """Blocks of the slab: their references, their cache owners, and when their memory becomes free.
 
 Memory that may still be written to is not reused: a copy of a cancelled invocation may continue in another thread or on
-a device. The writable buffer is therefore an object of its own, and the pages become free when it is collected.
+a device. The writable buffer is therefore a separate object, and the pages become free when it is collected.
 """
 
 from __future__ import annotations

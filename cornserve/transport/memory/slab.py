@@ -17,7 +17,7 @@ from cornserve.transport.memory.segment import PAGE, SegmentLayout, SegmentMappi
 
 
 class Slab:
-    """Created on first use; until then it takes no memory."""
+    """A process's slab. It is created on first use, and takes no memory before that."""
 
     def __init__(self, directory: Path, token: bytes, nbytes: int) -> None:
         self.layout = SegmentLayout(nbytes // PAGE)

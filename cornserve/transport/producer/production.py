@@ -53,7 +53,7 @@ class Production:
         return await self._allocate(output, nbytes, is_chunk=False)
 
     def reuse(self, output: str, key: str) -> bool:
-        """Publishes the cached tensor with this key. Returns False if the cache does not have it."""
+        """Publishes the cached tensor with this key. Returns False if the cache does not contain the tensor."""
         self._check_open()
         cached = self._cache.acquire(key)
         if cached is None:

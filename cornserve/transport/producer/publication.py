@@ -25,7 +25,7 @@ class Subscriber:
         self.production = production
         self.output = output
         self.publication: Publication | None = None
-        """None until the production begins."""
+        """The publication of the output, or None until the production begins."""
         self._subscription = subscription
         self._send = send
         self._leases: dict[int, Block] = {}
@@ -63,7 +63,7 @@ class Publication:
     def __init__(self, blocks: BlockPool) -> None:
         self._blocks = blocks
         self._chunks: list[PublishedTensor | None] = []
-        """None: evicted."""
+        """The published chunks, in order. None replaces an evicted chunk."""
         self._owned: set[int] = set()
         """Chunks to which the production has a reference."""
         self._subscribers: set[Subscriber] = set()

@@ -32,7 +32,7 @@ class PullSource:
 
 class Puller(Protocol):
     name: str
-    """Producer and consumer must use the same."""
+    """The name of the protocol. Producer and consumer must use the same protocol."""
 
     async def listen(self, host: str, find: Callable[[PullRequest], PullSource | None]) -> bytes:
         """Lets other nodes pull the tensors that `find` returns.

@@ -116,7 +116,7 @@ class _ConnectionPool:
                 self._idle.append(connection)
 
     def close(self) -> None:
-        """Closes idle connections now, and others at the end of their use."""
+        """Closes idle connections now, and other connections after use."""
         self._is_closed = True
         for connection in self._idle:
             connection.close()

@@ -14,7 +14,7 @@ ChunkSender = Callable[[str, bytes], Awaitable[None]]
 
 
 class InvocationContext:
-    """One invocation, as the executor sees it."""
+    """One invocation, from the perspective of the executor."""
 
     __slots__ = ("_outputs", "_send", "_tensors", "delivered", "has_sent", "id", "request_id")
 
@@ -31,7 +31,7 @@ class InvocationContext:
         self._send = send
 
     def is_requested(self, output: str) -> bool:
-        """Returns whether the caller reads this stream. An executor need not compute a stream that nothing reads."""
+        """Returns whether the caller reads this stream. An executor can skip the computation of other streams."""
         return output in self._outputs
 
     async def send(self, output: str, item: bytes) -> None:

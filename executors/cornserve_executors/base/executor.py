@@ -32,7 +32,7 @@ class InvalidRequestError(ValueError):
 
 
 class OverloadedError(Exception):
-    """The executor has no capacity now. Another replica, or a later attempt, may have."""
+    """The executor has no capacity now. Another replica, or a later attempt, may succeed."""
 
 
 class EngineDeadError(Exception):
@@ -66,7 +66,7 @@ class Executor(Generic[Config, Request, Result]):
             if not (isinstance(origin, type) and issubclass(origin, Executor)):
                 continue
             are_open = [isinstance(argument, TypeVar) for argument in arguments]
-            if all(are_open):  # a generic base class
+            if all(are_open):  # The subclass is a generic base class.
                 continue
             if len(arguments) != 3 or any(are_open):
                 raise DefinitionError(f"{cls.__name__} must derive from Executor[Config, Request, Result]")

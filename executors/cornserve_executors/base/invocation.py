@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 def timeout_seconds(start: pb.Start) -> float | None:
-    """Returns the invocation's timeout; None: no timeout."""
+    """Returns the invocation's timeout, or None without one."""
     return start.timeout_ms / 1000 or None
 
 

@@ -53,7 +53,7 @@ class ListenOptions:
     announce: Path | None
     """The server writes its endpoint to this file, and the address of its metrics to the second line."""
     metrics_port: int | None
-    """None: metrics are not served."""
+    """The port of the metrics. If None, the executor does not serve metrics."""
 
     @property
     def host(self) -> str:

@@ -34,7 +34,7 @@ class ExecutorState:
 
     @property
     def accepts_invocations(self) -> bool:
-        """True also while the executor drains: a known caller disconnects when it has no further invocations."""
+        """Whether callers may start invocations. They may also do so during the drain, until they disconnect."""
         return self._phase in (pb.PHASE_READY, pb.PHASE_DRAINING) and not self._engine_death.done()
 
     @property

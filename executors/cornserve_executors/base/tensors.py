@@ -43,7 +43,7 @@ class InvocationTensors:
         self._production: Production | None = None
 
     def begin_production(self) -> None:
-        """Lets consumers subscribe to the outputs, and slots be allocated."""
+        """Enables subscriptions to the outputs and the allocation of slots."""
         start = self._start
         self._production = self._transport.produce(
             start.request_id, start.invocation, start.attempt, arrived_us=start.arrived_us

@@ -28,7 +28,7 @@ class EmbeddingEngine(VllmEngine):
         )
 
     async def embed(self, request: EmbeddingRequest, id: str) -> EmbeddingResponse:
-        """Embeds all inputs concurrently, each as a request of its own to vLLM's engine."""
+        """Embeds all inputs concurrently, each as a separate request to vLLM's engine."""
         with translate_errors():
             vllm_request = EmbeddingCompletionRequest.model_validate(request.model_dump())
             prompts = await self._renderer.preprocess_completion(vllm_request, vllm_request.input, prompt_embeds=None)

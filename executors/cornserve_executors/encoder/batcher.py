@@ -35,7 +35,7 @@ class Batcher(Generic[Input, Output]):
     Args:
         encode: encodes a batch; called in the device thread.
         device: an executor with a single thread, the device thread.
-        max_patches: the budget of a batch. An image with more patches is a batch of its own.
+        max_patches: the budget of a batch. An image with more patches is a separate batch.
     """
 
     def __init__(

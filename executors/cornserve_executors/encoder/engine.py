@@ -30,7 +30,7 @@ PATCH_PIXELS = 14 * 14
 
 class EncoderEngine:
     def __init__(self, config: EncoderTask, stats: EncoderStats) -> None:
-        """Loads the encoder. Blocks; may be called in any thread."""
+        """Loads the encoder. Blocks, and can run in any thread."""
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
         self._stats = stats
         loaded = load_encoder(config, self._device)

@@ -11,7 +11,7 @@ Result = TypeVar("Result")
 
 
 class SingleFlight(Generic[Result]):
-    """Runs one task per key, and shares its result among all callers that ask while it runs or its result is in use.
+    """Runs one task per key, and shares its result among all callers that join before the result is released.
 
     The task is cancelled when its last caller leaves. A caller that stores the result in a cache before it leaves
     therefore ensures that later callers find the result either here or in the cache.
@@ -28,7 +28,7 @@ class SingleFlight(Generic[Result]):
     async def join(self, key: str, make: Callable[[], Coroutine[Any, Any, Result]]) -> AsyncIterator[Result]:
         """Yields the result of `make()` for this key, or raises its error.
 
-        `make()` runs in a task of its own, so that the cancellation of the first caller does not affect the others.
+        `make()` runs in a separate task, so that the cancellation of the first caller does not affect the others.
         """
         task = self._tasks.get(key)
         if task is None:

@@ -111,7 +111,7 @@ class EmbeddingsConnector(ECConnectorBase):  # type: ignore[misc]
             encoder_cache[identifier] = tensor.to(self._device, non_blocking=True)
 
     def save_caches(self, encoder_cache: dict[str, torch.Tensor], mm_hash: str, **_: Any) -> None:
-        """Does nothing: embeddings that the engine computes are not exported."""
+        """Does nothing, because embeddings that the engine computes are not exported."""
 
 
 def _needed_identifiers(request: Request, start: int, end: int) -> Iterator[str]:

@@ -110,7 +110,7 @@ class LLMEngine(VllmEngine):
 def engine_args(config: LLMTask) -> dict[str, Any]:
     """Returns the arguments of vLLM's `AsyncEngineArgs`. Text models ignore those that concern images."""
     args = settings.engine_args(config) | {
-        # With it, the engine applies a grammar only after the end of the reasoning.
+        # With a reasoning parser, the engine applies a grammar only after the end of the reasoning.
         "reasoning_parser": config.reasoning_parser or "",
         # By default the first constrained request selects the backend for all later ones, and not all backends
         # support tools.

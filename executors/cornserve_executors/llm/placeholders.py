@@ -93,7 +93,7 @@ class PlaceholderRenderer:
 
 
 def assemble_prompt(rendered: list[int], placeholders: Sequence[Placeholder]) -> MultiModalInput | None:
-    """Replaces the markers in a rendered chat by placeholders, in order. Returns None if a marker is missing."""
+    """Replaces the markers in a rendered chat with placeholders, in order. Returns None if a marker is missing."""
     tokens: list[int] = []
     ranges: list[PlaceholderRange] = []
     position = 0

@@ -26,7 +26,8 @@ class ResponseBuilder:
     def add_output(self, output: RequestOutput) -> Iterator[ChatChunk]:
         """Adds an output and yields the new chunks."""
         if self._to_echo and output.prompt_logprobs:
-            # vLLM omits them for a streamed choice whose first chunk arrives together with a later chunk of another.
+            # vLLM omits the log probabilities of a streamed choice if its first chunk arrives together with a later
+            # chunk of another choice.
             self._prompt_logprobs = self._prompt_logprobs or self._convert_logprobs(output.prompt_logprobs)
         for completion in output.outputs:
             choice = self._choices[completion.index]

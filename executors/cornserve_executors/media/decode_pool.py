@@ -1,7 +1,7 @@
 """Thread pools that decode images. They bound the number of decoded pixels, separately for small and large images.
 
 A large image takes a second and a gigabyte to decode, a small one almost nothing. Large images therefore have a pool
-with a limit of its own, which uses one core less: small images never wait for large ones.
+with a separate limit, which uses one core less: small images never wait for large ones.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cornserve_executors.media.weighted_semaphore import WeightedSemaphore
 Result = TypeVar("Result")
 
 MAX_SMALL_IMAGES = 3
-"""Small images of the largest size that are decoded at once: one in use, one ready, and one in progress."""
+"""Maximum number of full-size small images that are decoded at once: one in use, one ready, one in progress."""
 
 MAX_LARGE_PIXELS = 64_000_000
 """Total pixels of the large images that are decoded at once. An image with more pixels is decoded alone."""

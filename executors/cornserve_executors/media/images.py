@@ -2,7 +2,7 @@
 
 An image that an encoder executor encodes must become the same pixels as one that vLLM encodes itself. This module
 therefore decodes as vLLM does: it applies the EXIF orientation and composites transparent images on white.
-transformers' `load_image` differs in one point: it drops the alpha channel and shows the colours below.
+transformers' `load_image` differs in one point: it drops the alpha channel without compositing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def image_size(image: Image) -> ImageSize:
         width, height = file.size
         sideways = False
         with suppress(Exception):
-            # A PNG file's own `getexif` also searches behind the pixels, and decodes them to get there.
+            # `PngImageFile.getexif` also searches after the pixels, and decodes all pixels for this.
             sideways = PIL.Image.Image.getexif(file).get(_ORIENTATION) in _SIDEWAYS
     return ImageSize(height, width) if sideways else ImageSize(width, height)
 
@@ -53,8 +53,8 @@ def image_size(image: Image) -> ImageSize:
 def decode_image(image: Image) -> PIL.Image.Image:
     """Decodes an image to RGB. Blocks.
 
-    Raises `UnusableImageError`, an `InvalidRequestError`, unless the file is a complete still image in RGB, greyscale
-    or palette colours.
+    Raises `UnusableImageError`, an `InvalidRequestError`, unless the file is a complete still image in RGB, grayscale
+    or palette colors.
     """
     with _open_file(image) as file:
         file.load()
@@ -99,7 +99,7 @@ def _check_supported(image: Image, file: PIL.Image.Image) -> None:
     if getattr(file, "is_animated", False) and file.format != "MPO":
         raise UnusableImageError(image.where, f"the {image.format} image is animated: send one frame as a still image")
     if file.mode in ("CMYK", "LAB", "HSV"):
-        raise UnusableImageError(image.where, f"unsupported colour mode {file.mode}: convert the image to RGB")
+        raise UnusableImageError(image.where, f"unsupported color mode {file.mode}: convert the image to RGB")
 
 
 def _composite_on_white(image: PIL.Image.Image) -> PIL.Image.Image:

@@ -24,7 +24,7 @@ ENGINE_GONE = "vLLM's EngineCore process is gone"
 
 class VllmEngine:
     def __init__(self, args: Mapping[str, Any]) -> None:
-        """Loads the model. Blocks; may be called in any thread."""
+        """Loads the model. Blocks, and can run in any thread."""
         self._stats = VllmStats()
         vllm_config = _vllm_config(args)
         try:

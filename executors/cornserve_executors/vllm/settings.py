@@ -14,7 +14,7 @@ from cornserve_executors.models import check_model
 from cornserve_tasklib.engine import EngineSettings
 
 CPU_KV_CACHE_BYTES = 1 << 30
-"""vLLM allocates all of it at start. Its default, most of the machine's memory, does not allow a second executor."""
+"""Size of the KV cache on CPUs, allocated at start. vLLM's default is too large for a second executor."""
 
 
 @cache
@@ -34,7 +34,7 @@ def check(config: EngineSettings) -> None:
 
 
 def _check_libnuma() -> None:
-    """vLLM's CPU kernels link to libnuma. Without it, vLLM reports only a missing operator."""
+    """Checks for libnuma. Without this library, vLLM's CPU kernels fail with an error about a missing operator."""
     try:
         ctypes.CDLL("libnuma.so.1")
     except OSError:
@@ -61,7 +61,7 @@ def prepare_environment() -> None:
 
 
 def _threads() -> int:
-    """Leaves one core free: the engine's threads spin while they wait for each other."""
+    """Returns the number of threads. One core stays free, because the threads spin while they wait for each other."""
     return max(1, len(os.sched_getaffinity(0)) - 1)
 
 

@@ -64,7 +64,7 @@ class BatchLatency(DocumentPart):
         return self
 
     def at(self, batch: int) -> float:
-        """Returns seconds: interpolated between two sizes, and extrapolated from the two largest."""
+        """Returns the seconds of a batch, interpolated between two sizes or extrapolated from the two largest."""
         if batch < self.batch[0] or (batch > self.batch[-1] and len(self.batch) == 1):
             raise InvalidInputError("batch", f"{batch} is outside the measured batch sizes {self.batch}")
         upper = next((index for index, size in enumerate(self.batch) if size >= batch), len(self.batch) - 1)

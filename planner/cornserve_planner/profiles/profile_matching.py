@@ -1,4 +1,4 @@
-"""Matches a profile with a model. Without this check, a misspelt name would silently change the plan."""
+"""Matches a profile with a model. Without this check, a misspelled name would silently change the plan."""
 
 from __future__ import annotations
 

@@ -68,13 +68,13 @@ class MilpProgram:
         return self.lp
 
     def minimize(self, objective: Objective) -> pulp.LpProblem:
-        """Minimises GPUs or dollars."""
+        """Minimizes GPUs or dollars."""
         terms = [(variable, self.cost({name: 1}, objective)) for name, variable in self.replicas.items()]
         self.lp.setObjective(pulp.LpAffineExpression(terms))
         return self.lp
 
     def minimize_gpus_then_kinds(self, better_than: tuple[int, int] | None = None) -> pulp.LpProblem:
-        """Minimises GPUs, then kinds of executors, in one solve: the weight of a GPU exceeds that of all kinds
+        """Minimizes GPUs, then kinds of executors, in one solve: the weight of a GPU exceeds that of all kinds
         together.
 
         Args:

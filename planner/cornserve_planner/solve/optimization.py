@@ -176,7 +176,7 @@ def _replica_capacity(problem: PlanningProblem, replicas: dict[str, int]) -> _Re
 def _break_ties(
     problem: PlanningProblem, budget: Budget, rate: float, first: _ReplicaCapacity, solver: SolverSettings
 ) -> _TieBreak:
-    """Minimises GPUs, then kinds of executors, for a rate that `first` serves."""
+    """Minimizes GPUs, then kinds of executors, for a rate that `first` serves."""
     program = MilpProgram(problem, budget, rate=rate * (1 - SLACK / 2))
     outcome = solve_program(program.minimize_gpus_then_kinds(_size(problem, first.replicas)), solver, nodes=TIE_NODES)
     if not outcome.feasible:

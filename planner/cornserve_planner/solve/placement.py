@@ -170,7 +170,7 @@ class _PlacementSearch:
         return self.rates_of(program.placement()) if outcome.feasible else None
 
     def best_rate(self, unconstrained: Plan) -> tuple[_PlacementRates | None, float]:
-        """Returns the best placement of any replicas, and its bound."""
+        """Returns the placement with the highest rate, for any numbers of replicas, and its bound."""
         program = self._program()
         outcome = solve_program(program.maximize_rate(self._ceiling(unconstrained.bound)), self._solver)
         if not outcome.feasible:

@@ -12,7 +12,7 @@ from cornserve_planner.problem import PlanningProblem, RequestPath
 from cornserve_planner.solve.cluster import Cluster
 
 Traffic = Callable[[RequestPath], Mapping[Edge, float]]
-"""Bytes that a request of the path's type sends from one option to another, b_{s,s'} of [C App. A]."""
+"""Returns the bytes b_{s,s'} [C App. A] that a request on a path sends along each edge."""
 Placement = Mapping[str, Sequence[int]]
 """Replicas of each option on each node, y[s, h]."""
 
@@ -66,7 +66,7 @@ class PlacementProgram:
             self._require([(y, 1.0) for y in self._y[name]], pulp.LpConstraintEQ, float(count))
 
     def maximize_rate(self, at_most: float = math.inf) -> pulp.LpProblem:
-        """Maximises the rate. `at_most` is a known upper bound in requests per second."""
+        """Maximizes the rate. `at_most` is a known upper bound in requests per second."""
         assert self._rate is not None
         self._rate.upBound = at_most * self._unit if math.isfinite(at_most) else None
         self.lp.sense = pulp.LpMaximize
@@ -74,7 +74,7 @@ class PlacementProgram:
         return self.lp
 
     def minimize_gpus(self, at_least: int = 0) -> pulp.LpProblem:
-        """Minimises the GPUs. `at_least` is a known lower bound."""
+        """Minimizes the GPUs. `at_least` is a known lower bound."""
         gpus = [(y, float(self._option(name).gpus)) for name, replicas in self._y.items() for y in replicas]
         self._require(gpus, pulp.LpConstraintGE, float(at_least))
         self.lp.sense = pulp.LpMinimize

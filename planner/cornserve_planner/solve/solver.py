@@ -66,7 +66,8 @@ def solve_program(
 
     Args:
         relaxed: ignore the integrality of variables.
-        nodes: limit of the search tree. Unlike a time limit, it gives the same result on slow and fast machines.
+        nodes: maximum number of nodes in the search tree. Unlike a time limit, this limit gives the same
+            result on slow and fast machines.
     """
     started = perf_counter()
     run_engine = _run_highs if solver.engine is SolverEngine.HIGHS else _run_cbc
@@ -80,7 +81,7 @@ class _Highs(pulp.HiGHS):  # type: ignore[misc]
     def findSolutionValues(self, lp: pulp.LpProblem) -> tuple[int, int]:  # noqa: N802
         try:
             found: tuple[int, int] = super().findSolutionValues(lp)
-        except KeyError:  # the unknown status; the values are set before it is looked up
+        except KeyError:  # PuLP sets the values before it looks up the unknown status.
             found = pulp.LpStatusOptimal, pulp.LpSolutionIntegerFeasible
         return found
 

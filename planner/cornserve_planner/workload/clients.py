@@ -41,7 +41,7 @@ class ValueDistribution(DocumentPart):
         return float(np.average(self.values, weights=self.weights))
 
     def draw(self, count: int, rng: Rng) -> Any:
-        """Returns an array of `count` int64 values."""
+        """Draws `count` values as an array of int64."""
         chances = np.asarray(self.weights)
         return np.rint(rng.choice(np.asarray(self.values), count, p=chances / chances.sum())).astype(np.int64)
 
@@ -92,7 +92,7 @@ class ClientPool(Document):
 
     @classmethod
     def servegen_images(cls) -> Self:
-        """Returns the 35 clients of ServeGen's multimodal image data over a day, with source and licence."""
+        """Returns the 35 clients of ServeGen's multimodal image data over a day, with source and license."""
         path = files("cornserve_planner.workload") / "data/servegen-mm-image.json"
         return cls.parse(path.read_text(), path.name)
 

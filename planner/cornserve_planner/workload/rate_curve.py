@@ -35,7 +35,7 @@ class RateCurve:
         return self.rates[int(second % self.seconds / self.step)]
 
     def scaled(self, mean: float) -> RateCurve:
-        """Returns the same shape with another mean rate."""
+        """Returns a curve of the same shape with another mean rate."""
         if not self.mean:
             raise InvalidInputError("rates", "are all 0 and cannot be scaled")
         require_non_negative("mean", mean)

@@ -29,7 +29,7 @@ def test_record_and_replay_are_compared_with_plain_calls() -> None:
 
 def test_the_gateway_is_compared_with_direct_calls_and_peers_and_sampled(tmp_path: Path) -> None:
     stacks = tmp_path / "stacks"
-    peers = ("fastapi-aiohttp", "asgi-aiohttp", "raw-uvloop")  # vllm-router needs an installation
+    peers = ("fastapi-aiohttp", "asgi-aiohttp", "raw-uvloop")  # vllm-router must be installed separately.
 
     report = run("gateway.py", "--profile", str(stacks), "--peers", *peers)
 

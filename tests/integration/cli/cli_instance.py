@@ -84,7 +84,7 @@ class CliInstance:
     def kill_everything(self) -> None:
         """Kills all processes at once, like a power failure."""
         for process in self.processes():
-            process.send_signal(signal.SIGSTOP)  # so that no process can react to the exit of another
+            process.send_signal(signal.SIGSTOP)  # Prevents reactions to the exit of another process.
         for process in self.processes():
             process.kill()
         psutil.wait_procs(self.processes(), timeout=20)

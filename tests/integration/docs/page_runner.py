@@ -98,7 +98,7 @@ class PageRunner:
                 subprocess.run(command, check=True, capture_output=True, timeout=100)
 
     def _with_ports(self, text: str) -> str:
-        """Replaces the ports 8000 and 8001 (second instance) of the pages by free ports."""
+        """Replaces the ports 8000 and 8001 (second instance) of the pages with free ports."""
         first, second = self.ports
         return re.sub(r"127\.0\.0\.1:8000\b", f"127.0.0.1:{first}", re.sub(r"\b8001\b", str(second), text))
 

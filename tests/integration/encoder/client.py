@@ -22,7 +22,7 @@ class EncoderCaller:
         self._calls = 0
 
     def send(self, *images: Image) -> list[TensorId]:
-        """Sends each image as a request of its own. Returns the ids of the embeddings."""
+        """Sends each image as a separate request. Returns the ids of the embeddings."""
         return [self._send(image, self._calls + 1, f"{self._name}-{self._calls + 1}", 0) for image in images]
 
     def send_together(self, *images: Image) -> list[TensorId]:

@@ -1,7 +1,7 @@
 """Tests for every implementation of the `Launcher` interface.
 
 The tests of a launcher derive a class from `LauncherConformance` and define the fixture `site`: an environment without
-replicas, which ends all replicas after the test.
+replicas, which stops all replicas after the test.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class LauncherConformance:
         replicas = await started(launcher)
         assert await seen == [replicas] * 3
 
-    # Ending
+    # Stopping
 
     async def test_a_deleted_group_finishes_what_is_in_flight(self, launcher: Launcher) -> None:
         [replica] = await started(launcher)
@@ -225,7 +225,7 @@ class LauncherConformance:
         assert third.id != first.id
         assert "there are no words" in "\n".join(await launcher.logs(first.id, 100))
 
-    # Being replaced
+    # Replacing a launcher
 
     async def test_a_new_launcher_adopts_running_replicas(self, site: LaunchSite) -> None:
         async with site.open() as launcher:

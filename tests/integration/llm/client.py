@@ -39,7 +39,7 @@ class InvocationReply:
 
 
 class ClientInvocation:
-    """An invocation on a connection of its own."""
+    """An invocation on a separate connection."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller

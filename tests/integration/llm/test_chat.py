@@ -22,7 +22,7 @@ def ask(question: str = "Tell me something.", *, temperature: float = 0, **field
 
 
 LONG = ask(max_tokens=3000, ignore_eos=True)
-"""Takes many seconds."""
+"""A request that takes many seconds."""
 
 
 async def test_chunks_arrive_during_generation(client: ExecutorClient) -> None:

@@ -22,7 +22,7 @@ LONG = ChatRequest.ask("Go on.", max_tokens=1000, temperature=0).model_copy(upda
 
 @pytest.fixture
 def own_executor(tiny_task: LLMTask, tmp_path: Path) -> Iterator[ExecutorProcess]:
-    """An executor of the test's own, which has just started. No process may remain after the test."""
+    """A newly started executor for a single test. No process may remain after the test."""
     with running_executor(tiny_task, tmp_path) as executor:
         yield executor
 

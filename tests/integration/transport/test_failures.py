@@ -52,7 +52,7 @@ async def test_a_tensor_is_lost_when_its_producer_is_killed_before_publishing(
     waiting = asyncio.create_task(read(consumer, producer, 0))
     await producer.call("begin", invocation=1)
     await producer.call("release", invocation=1)
-    with pytest.raises(LostError, match="has ended"):  # so the earlier subscription has arrived, too
+    with pytest.raises(LostError, match="has ended"):  # The earlier subscription has arrived, too.
         await read(consumer, producer, 1)
 
     await producer.kill()

@@ -43,7 +43,7 @@ def server() -> Iterator[StubServer]:
 
 @pytest.fixture(params=[Client, BlockingClient])
 def client(request: pytest.FixtureRequest, server: StubServer) -> Iterator[Client]:
-    """Each test runs with both clients: `BlockingClient` gives the asynchronous one the synchronous interface."""
+    """Runs each test with both clients. `BlockingClient` gives the asynchronous client the synchronous interface."""
     with request.param(server.url) as client:
         yield client
 

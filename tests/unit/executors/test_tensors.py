@@ -110,7 +110,7 @@ async def test_a_tensor_that_is_revoked_while_it_is_read_is_lost(
 async def test_two_requests_that_each_hold_the_reserve_the_other_waits_for_both_end(
     executors: EchoExecutors, writers: str, writer: Caller, reader: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The younger has the reserve of the first writer, the older that of the second. The test acts as the gateway."""
+    """The younger request holds the reserve of writer 1, the older one that of writer 2. The test is the gateway."""
     monkeypatch.setattr("cornserve.transport.memory.admission.RECALL_SECONDS", 0.05)
     large = json.dumps({"text": "news", "nbytes": SLAB_BYTES // 2})
     others = await executors.replica(NoteTask().spec)

@@ -95,7 +95,7 @@ class EchoGroup:
         await until(self._is_served)
 
     async def publish_other_version(self, *endpoints: str) -> None:
-        """Replaces the version by one with another executor group."""
+        """Replaces the version with one that has another executor group."""
         route = Route(generation=1, spec=self._record.spec, shares=[1.0], endpoints={"another-group": list(endpoints)})
         status = AppStatus(phase=Phase.SERVING, generation=1, route=route)
         self._record = await self._store.update_status(APPS, "echo", status, self._record.version)
@@ -128,7 +128,7 @@ class StreamingRequest:
 
     def __init__(self, gateway: httpx.AsyncClient, body: dict[str, Any], headers: dict[str, str]) -> None:
         self.events: list[tuple[str, Any]] = []
-        """Name and data of each."""
+        """Name and data of each event."""
         self._gateway = gateway
         self._reading = asyncio.create_task(self._read(body, headers))
 

@@ -79,7 +79,7 @@ async def test_requests_generated_from_the_document_never_cause_a_500(
         send()
 
     for operation in operations:
-        if not operation.path.endswith("/events"):  # endless
+        if not operation.path.endswith("/events"):  # The response is an endless stream.
             await asyncio.to_thread(send_examples, operation)
 
     assert len(sent) == len(operations) - 1

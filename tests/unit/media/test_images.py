@@ -61,7 +61,7 @@ def test_the_exif_orientation_is_applied(orientation: int, expected: PIL.Image.I
 
 
 def move_exif_behind_pixels(data: bytes) -> bytes:
-    """Moves the EXIF chunk of a PNG file behind its pixels, which the format allows."""
+    """Moves the EXIF chunk of a PNG file after its pixels, which the format allows."""
     start = data.index(b"eXIf") - 4
     end = start + 12 + int.from_bytes(data[start : start + 4])
     return data[:start] + data[end:-12] + data[start:end] + data[-12:]
@@ -117,7 +117,7 @@ def with_rows(rows: int) -> bytes:
 
 
 def with_chunk_behind_pixels(kind: bytes, content: bytes) -> bytes:
-    """Returns a PNG file with an additional chunk behind the pixels."""
+    """Returns a PNG file with an additional chunk after the pixels."""
     chunk = len(content).to_bytes(4) + kind + content + zlib.crc32(kind + content).to_bytes(4)
     return PNG[:-12] + chunk + PNG[-12:]
 
@@ -151,7 +151,7 @@ BOMB = PNG[:12] + HEADER + zlib.crc32(HEADER).to_bytes(4) + PNG[33:]
         (image_from_file(PNG, "PNG", 31, 20), "the image has 30×20 pixels, but 31×20 were declared"),
         (image_from_file(GIF, "GIF", 30, 20), "the GIF image is animated: send one frame as a still image"),
         (image_from_file(WEBP, "WEBP", 30, 20), "the WEBP image is animated"),
-        (as_image(PICTURE.convert("CMYK"), "JPEG"), "unsupported colour mode CMYK: convert the image to RGB"),
+        (as_image(PICTURE.convert("CMYK"), "JPEG"), "unsupported color mode CMYK: convert the image to RGB"),
         (image_from_file(BOMB, "PNG", 60_000, 60_000), "the PNG image cannot be decoded: .*decompression bomb"),
         (as_image(PICTURE).without_data, "the image has no data"),
     ],

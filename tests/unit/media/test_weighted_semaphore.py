@@ -92,7 +92,7 @@ async def test_a_waiter_that_is_cancelled_as_it_is_admitted_releases_its_weight(
     semaphore = WeightedSemaphore(10)
     first, second = Holder(semaphore, 10), Holder(semaphore, 10)
     await first.acquired()
-    await first.release()  # Admits the second one, which has not run since.
+    await first.release()  # Admits the second holder, which has not run since.
     second.task.cancel()
     await asyncio.gather(second.task, return_exceptions=True)
 

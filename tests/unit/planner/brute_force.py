@@ -1,6 +1,6 @@
 """Small planning problems, and their optimal plans found by enumeration.
 
-For fixed replicas, the highest rate is the optimum of a linear program. The dual minimises the value of the replicas,
+For fixed replicas, the highest rate is the optimum of a linear program. The dual minimizes the value of the replicas,
 over prices of the options' time at which the mean request costs 1 on its cheapest paths. The vertices of the dual do
 not depend on the replicas, so one list of prices gives the rates of all plans.
 """

@@ -37,7 +37,7 @@ def test_the_slower_pool_limits_the_throughput() -> None:
 
 def test_balanced_pools_have_the_cost_of_the_closed_form() -> None:
     vision, language, price, cheap = 0.6, 1.0, 16_000.0, 3000.0
-    language_models, encoders = 10, 6  # balanced: GPUs in proportion to time
+    language_models, encoders = 10, 6  # Balanced pools have GPUs in proportion to time.
 
     assert throughput(encoders, vision, language_models, language) == 10
     homogeneous = (vision + language) * 10 * price

@@ -60,7 +60,7 @@ problems = st.builds(
         (math.inf, 1.0),
         (2 / 3 * MB, 1.0),  # the load of the two language models on the other node
         (0.5 * MB, 1 / 3 + 0.5),
-        (0.25 * MB, 2 / 3),  # less than two nodes without a network between them
+        (0.25 * MB, 2 / 3),  # A slow network serves less than two separate nodes.
         (0.0, 2 / 3),
     ],
 )

@@ -94,7 +94,7 @@ def test_references_inside_other_types_are_rejected_when_the_task_is_defined() -
     class Bad(Output):
         tensors: list[Tensor]
 
-    with pytest.raises(DefinitionError, match=r"Bad.tensors .* must be a field of its own"):
+    with pytest.raises(DefinitionError, match=r"Bad.tensors .* must be a separate field"):
 
         class MakeHidden(UnitTask[ShoutRequest, Bad]):
             executor = "make"

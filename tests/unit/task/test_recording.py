@@ -145,7 +145,7 @@ def test_values_are_plain_values_and_not_proxies(use: Callable[[ShoutOutput], ob
     def code() -> object:
         try:
             return use(shout.invoke(ShoutRequest(text="plain")))
-        except TypeError as error:  # which a proxy would raise
+        except TypeError as error:  # A proxy object would raise.
             return error
 
     result, _ = run(code)

@@ -1,4 +1,4 @@
-"""Tensors between transports without a common directory, like processes of two nodes."""
+"""Transfers between transports without a common directory, as on two nodes."""
 
 from __future__ import annotations
 

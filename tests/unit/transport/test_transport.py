@@ -1,4 +1,4 @@
-"""Tensors between transports that share a directory, like processes of one node."""
+"""Transfers between transports that share a directory, as on one node."""
 
 from __future__ import annotations
 
@@ -310,7 +310,7 @@ async def test_a_tensor_that_can_never_fit_is_refused_at_once(cluster: Transport
 
 
 async def test_a_discarded_slot_goes_to_a_waiting_request_and_is_not_charged(cluster: TransportCluster) -> None:
-    producer = await cluster.transport(slab_bytes=2 * MIB, request_bytes=MIB)  # a younger request may have 1 MiB
+    producer = await cluster.transport(slab_bytes=2 * MIB, request_bytes=MIB)  # A younger request may use 1 MiB.
     production = produce(producer)
     slot = await production.allocate("embeddings", MIB)
     waiting = asyncio.create_task(_allocate(producer.transport.produce("request-2", 0, 0, arrived_us=2)))

@@ -18,7 +18,7 @@ from cornserve.task.spec import ExecutorSpec
 
 
 class LocalLauncher:
-    """Runs replicas as processes of this machine. Only one launcher may run per home."""
+    """Runs replicas as processes on this machine. Only one launcher may run per home."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class LocalLauncher:
     async def _own_tasks(self, started: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as self._tasks:
             started.set()
-            await asyncio.get_running_loop().create_future()  # Until `close` cancels this task.
+            await asyncio.get_running_loop().create_future()  # Runs until `close` cancels this task.
 
     def _add_supervisor(self, spec: ExecutorSpec, adopted: tuple[ReplicaDir, ProcessRecord] | None = None) -> None:
         supervisor = ReplicaSupervisor(spec, self._machine, adopted)

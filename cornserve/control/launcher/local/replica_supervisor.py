@@ -107,7 +107,7 @@ class ReplicaSupervisor:
             await self._monitor(replica_dir, process)
 
     def _show_replacement(self) -> None:
-        """Replaces a failed replica by a starting one on the status board."""
+        """Replaces a failed replica with a starting replica on the status board."""
         last, self._was_ready, self._ready_since = self._replica, False, None
         if last.state is ReplicaState.FAILED:
             self._replica = Replica(self._new_id(), self.group, ReplicaState.STARTING, failures=self._failures)

@@ -64,7 +64,7 @@ class ReplicaDir:
 
     @property
     def addresses(self) -> Path:
-        """The executor writes its addresses to this file."""
+        """The file to which the executor writes its addresses."""
         return self.path / "endpoint"
 
     @property

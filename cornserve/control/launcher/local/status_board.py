@@ -22,7 +22,7 @@ class StatusBoard:
             self._changes.notify()
 
     def replace(self, ended: ReplicaId, replica: Replica) -> None:
-        """Replaces a replica in one change: no watcher sees the list without both."""
+        """Replaces a replica in one change: watchers never see a list without either of them."""
         del self._replicas[ended]
         self.update(replica)
 
