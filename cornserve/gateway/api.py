@@ -21,7 +21,7 @@ from cornserve.access import Access
 from cornserve.control.store.base import Store, StoreError
 from cornserve.gateway.app_registry import SYNC_SECONDS, AppRegistry
 from cornserve.gateway.context import Context, GatewayContext
-from cornserve.gateway.endpoints import admin, v1
+from cornserve.gateway.endpoints import admin, v1_router
 from cornserve.gateway.endpoints.error_response import error_response
 from cornserve.gateway.endpoints.openai import models
 from cornserve.gateway.endpoints.openapi import ERRORS, request_body
@@ -59,7 +59,7 @@ def create_gateway(
     metrics.registry.register(ReplicaMetrics(replicas.stats))
     apps = AppRegistry(store, replicas, metrics)
     context = GatewayContext(store, apps, replicas, metrics, logs, admission, images, controller_metrics)
-    router = v1.V1Router(create_api(context), context)
+    router = v1_router.V1Router(create_api(context), context)
     return RequestMiddleware(router, Authenticator(access or Access(), host), admission, metrics.record_error)
 
 
@@ -89,7 +89,7 @@ def create_api(context: GatewayContext) -> FastAPI:
         exception_handlers=dict.fromkeys(errors, on_error),
     )
     api.state.context = context
-    for path, handler, request, response in v1.OPERATIONS:
+    for path, handler, request, response in v1_router.OPERATIONS:
         api.post(path, response_model=response, openapi_extra=request_body(request), responses=ERRORS)(handler)
     api.include_router(models.router, responses=ERRORS)
     api.include_router(admin.router, responses=ERRORS)

@@ -27,7 +27,7 @@ async def invoke(name: str, request: Request, context: Context) -> SendResponse:
     """
     handler = RequestHandler(context, name, request)
     value = read_validated(request, lambda body: handler.deployed.request.validate_json(body or b"null"))
-    handler.load_images(value)
+    handler.find_images(value)
     native = NativeHandler(value, handler.deployed.response)
     if "text/event-stream" in request.headers.get("accept", ""):
         return handler.stream(native.events)

@@ -59,8 +59,8 @@ class RequestHandler:
         self._status = 499
         logs.bind(request_id=self.id, app=app)
 
-    def load_images(self, app_request: object) -> None:
-        """Registers the image URLs in `app_request`. Images replace them before the task runs."""
+    def find_images(self, app_request: object) -> None:
+        """Finds the image URLs in `app_request`. Their images are loaded before the task runs."""
         self._images = find_image_slots(app_request)
 
     async def respond(self, create_body: CreateBody) -> SendResponse:
@@ -69,7 +69,7 @@ class RequestHandler:
         try:
             with CancelOnDisconnect(self._request.scope):
                 if self._images:
-                    await self._resolve_images()
+                    await self._load_images()
                 body = await self._body(create_body)
             self._status = 200
             return partial(self._send_body, body)
@@ -97,7 +97,7 @@ class RequestHandler:
         try:
             with CancelOnDisconnect(self._request.scope):
                 if self._images:
-                    await self._resolve_images()
+                    await self._load_images()
                 with self._session(streams=True) as session:
                     async with aclosing(create_events(session)) as events:
                         async for event in events:
@@ -111,10 +111,10 @@ class RequestHandler:
             self._finish()
         await stream.finish()
 
-    async def _resolve_images(self) -> None:
+    async def _load_images(self) -> None:
         try:
             async with asyncio.timeout_at(self._deadline):
-                await self._context.images.resolve(self._images, self._fetched.reserve)
+                await self._context.images.load(self._images, self._fetched.reserve)
                 self._metrics.record_images(len(self._images))
         except TimeoutError:
             message = "the images could not be fetched by the request's deadline"

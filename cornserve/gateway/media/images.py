@@ -66,7 +66,7 @@ class ImageLoader:
         self._limits = fetcher.limits
         self._fetcher = fetcher
 
-    async def resolve(self, slots: Sequence[ImageSlot], reserve_bytes: ReserveBytes) -> None:
+    async def load(self, slots: Sequence[ImageSlot], reserve_bytes: ReserveBytes) -> None:
         """Replaces the URLs with images. Raises an `ApiError` (400) that names the invalid part."""
         if len(slots) > self._limits.images:
             message = f"the request has {len(slots)} images ({self._limits.hint('images')})"

@@ -111,7 +111,7 @@ async def create_chat_completion(request: Request, context: Context) -> SendResp
     body = validate(read_json(request), ChatCompletionRequest)
     handler = RequestHandler(context, body.model, request)
     check_app(handler.deployed, body.model, "/v1/chat/completions")
-    handler.load_images(body)
+    handler.find_images(body)
     chat = ChatHandler(f"chatcmpl-{handler.id}", int(time.time()), body)
     return handler.stream(chat.events) if body.stream else await handler.respond(chat.respond)
 
