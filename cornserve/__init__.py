@@ -43,7 +43,7 @@ __all__ = [
 
 _MODULES = {"App": "cornserve.app.app", "AsyncClient": "cornserve.client", "Client": "cornserve.client"}
 
-if not TYPE_CHECKING:  # otherwise type checkers would accept every misspelled name
+if not TYPE_CHECKING:  # Type checkers would otherwise accept every misspelled name.
 
     def __getattr__(name: str) -> Any:
         if name not in __all__:

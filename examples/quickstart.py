@@ -54,7 +54,7 @@ def serve(model: Path) -> None:
             assert up.stdout is not None
             ready = up.stdout.readline()
             if not ready:
-                raise SystemExit(up.wait())  # it has printed the error
+                raise SystemExit(up.wait())  # `cornserve up` has printed the error.
             url = json.loads(ready)["url"]
             with Client(url) as client:
                 deploy(client, model)

@@ -23,7 +23,7 @@ def invoke(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Call an app with a request of its own type, and print the response as JSON."""
+    """Call an app with its own request type, and print the response as JSON."""
     from cornserve.client import Client, StreamItem
 
     body = _read(request)

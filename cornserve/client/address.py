@@ -55,7 +55,7 @@ class GatewayAddress:
 def _check(url: str) -> None:
     try:
         parsed = httpx.URL(url)
-        parsed.raw_host.decode("ascii").encode("idna")  # as a resolver encodes it
+        parsed.raw_host.decode("ascii").encode("idna")  # Resolvers use this encoding.
     except (httpx.InvalidURL, UnicodeError) as error:
         raise ArgumentError("url", f"{url!r} is not a valid URL: {error}") from error
     if parsed.scheme not in ("http", "https") or not parsed.host or (parsed.port or 0) > MAX_PORT:

@@ -81,7 +81,7 @@ def _namespaces(app: App) -> Iterator[Mapping[str, Any]]:
 def _slice(name: str, namespace: Mapping[str, Any]) -> str:
     """Returns the statements on which the value of `name` depends, in their order."""
     statements = [statement for index, text in enumerate(_texts(namespace)) for statement in _statements(index, text)]
-    bindings = {name: statement for statement in statements for name in statement.binds}  # the last binding wins
+    bindings = {name: statement for statement in statements for name in statement.binds}  # The last binding wins.
     selected = {statement.position: statement for statement in statements if _is_future_import(statement.node)}
     pending, visited = [name], {name}
     while pending:

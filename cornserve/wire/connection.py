@@ -179,7 +179,7 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
             self._flush()
             return
         try:
-            message = self._codec.received_type.FromString(content)  # type: ignore[arg-type]  # it takes any buffer
+            message = self._codec.received_type.FromString(content)  # type: ignore[arg-type]  # FromString accepts any buffer.
         except DecodeError as error:
             self.abort(f"the other end sent an invalid message: {error}")
         else:

@@ -51,6 +51,22 @@ _RULES = {
         r"\b(?:at|in) hand\b|\blets? go\b|\bto be had\b|\bcomes? (?:of|to anything|to nothing)\b|\bhang on\b",
         "use plain words",
     ),
+    "spelling": (
+        (
+            r"\b\w*(?:colour|neighbour|behaviour|favour|licence|greyscale|misspelt|whilst)\w*\b"
+            r"|\banalys(?:e|es|ed)\b|\b(?:to|after|up|back)wards\b"
+            r"|\b\w*(?:critic|initial|maxim|minim|normal|optim|organ|quant|random|recogn|serial|summar|synchron)"
+            r"is(?:e|es|ed|er|ing|ation)\b"
+        ),
+        "use American spelling: 'color', 'serialize', 'toward'",
+    ),
+    "own": (r"\bof (?:its|their|your) own[.,;:]", "use 'a separate …' or 'its own …'"),
+    "none prefix": (r"¶None: ", "describe the value: 'The timeout, or None for no timeout.'"),
+    "elliptical comment": (
+        r"†(?:as|else|like|otherwise|so|the latter|until|which|with it)\b",
+        "write a sentence that makes sense without the code before it",
+    ),
+    "replace by": (r"\breplaces? [^.,:;\n]{1,50} by (?:a|an|the)\b", "use 'replaces … with …'"),
     "design": (r"\bDESIGN §", "cite a paper section (docs/bibliography.md)"),
 }
 

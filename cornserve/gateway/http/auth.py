@@ -19,7 +19,7 @@ class Authenticator:
     """Checks API keys and the admin token.
 
     Without API keys, the gateway listens on this machine only. It then rejects requests from web pages in a local
-    browser, which can reach it by its address or by a host name of their own (DNS rebinding).
+    browser, which can reach it by its address or by their own host names (DNS rebinding).
 
     Args:
         host: the address that the gateway listens on.

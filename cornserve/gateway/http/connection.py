@@ -84,7 +84,7 @@ class HttpConnection(HttpToolsProtocol):
         self._in_head, self._is_complete = True, True
         super().on_message_complete()
         if not self.pipeline:
-            self.flow.resume_reading()  # otherwise a disconnect would go unnoticed
+            self.flow.resume_reading()  # Detects a disconnect of the client.
 
     def pause_writing(self) -> None:
         super().pause_writing()

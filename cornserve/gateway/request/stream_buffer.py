@@ -51,6 +51,6 @@ class StreamBuffer:
 
     def _wake_readers(self) -> None:
         for waiter in self._waiting:
-            if not waiter.done():  # its reader may have been cancelled
+            if not waiter.done():  # The reader may have been cancelled.
                 waiter.set_result(None)
         self._waiting.clear()

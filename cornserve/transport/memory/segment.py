@@ -139,7 +139,7 @@ def _locked_file(path: Path) -> Iterator[int]:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if _is_still_at(path, descriptor):  # else another process reaped the file before it was locked
+            if _is_still_at(path, descriptor):  # Another process may have reaped the file before the lock.
                 yield descriptor
                 return
         except BaseException:

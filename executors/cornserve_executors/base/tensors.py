@@ -93,7 +93,7 @@ class InvocationTensors:
         return view
 
     def _on_recall(self, index: int) -> None:
-        if self._waits:  # otherwise the input is in use, and is released when the invocation ends
+        if self._waits:  # An input in use is released when the invocation ends.
             self._recalled.add(index)
             self._recall.set()
 

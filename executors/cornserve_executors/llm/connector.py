@@ -46,7 +46,7 @@ class EmbeddingsConnector(ECConnectorBase):  # type: ignore[misc]
     def __init__(self, vllm_config: VllmConfig, role: ECConnectorRole) -> None:
         super().__init__(vllm_config=vllm_config, role=role)
         self._device = current_platform.device_type
-        # Otherwise the model runs in worker processes, which receive tensors through host memory.
+        # A model in worker processes receives tensors through host memory.
         is_single_process = vllm_config.parallel_config.world_size == 1
         self._copy_device = self._device if is_single_process else "cpu"
         self._step_tokens = vllm_config.scheduler_config.max_num_batched_tokens

@@ -36,7 +36,7 @@ class PageRunner:
         _make_venv(self.clone / ".venv")
         self.cornserve_home = self.home / ".local/share/cornserve"
         self.cornserve_home.mkdir(parents=True)
-        if model is not None:  # as `make run` leaves it
+        if model is not None:  # `make run` creates the same directory.
             shutil.copytree(model, self.cornserve_home / "models" / "smollm2")
 
     @property

@@ -84,9 +84,9 @@ def test_a_page_runs_with_an_instance(page: str, tmp_path: Path) -> None:
 
 @pytest.mark.timeout(600)
 def test_the_readme_and_the_pages_after_it_run(tmp_path: Path, smollm2: Path) -> None:
-    tour = sections("README.md", end="### Stop")
+    tour = sections("README.md", end="### Stop Cornserve")
     more = [block for page in AFTER_THE_README for block in blocks(page)]
-    stop = sections("README.md", start="### Stop")
+    stop = sections("README.md", start="### Stop Cornserve")
 
     PageRunner(tmp_path, model=smollm2).run_page([*tour, *more, *stop], seconds=500)
 

@@ -104,7 +104,7 @@ async def test_a_message_of_fifty_megabytes_passes(caller: Caller) -> None:
 
 
 async def _connected(connection: MessageConnection[pb.Event, pb.Command]) -> tuple[asyncio.Transport, socket.socket]:
-    """Connects it to a socket that reads nothing on its own."""
+    """Connects the connection to a socket that only the test reads."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = listener.getsockname()
         transport, _ = await asyncio.get_running_loop().create_connection(lambda: connection, *address)
