@@ -83,7 +83,7 @@ def test_every_command_is_in_the_overview() -> None:
     ("page", "heading", "header", "model"),
     [
         ("http-api.md", "## Chat completions", "Field", ChatCompletionRequest),
-        ("http-api.md", "### Deploying", "Field", AppSpec),
+        ("http-api.md", "### Deployment", "Field", AppSpec),
         ("http-api.md", "## Embeddings", "Field", CreateEmbeddingRequest),
         ("task-api.md", "### LLMTask", "Setting", LLMTask),
         ("task-api.md", "### EmbeddingTask", "Setting", EmbeddingTask),
