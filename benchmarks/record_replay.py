@@ -132,7 +132,7 @@ def _timed(work: Callable[[], object]) -> Callable[[], float]:
 def _timings(works: Sequence[Callable[[], float]], repeats: int, seconds: float) -> list[PassTiming]:
     """Measures functions that return their own duration. Each sample runs a function for about `seconds`.
 
-    The samples of the functions alternate, so that other processes disturb all of them alike. The garbage collector
+    The samples of the functions alternate, so that other processes disturb all of them equally. The garbage collector
     runs as in a gateway.
     """
     runs = [max(1, round(seconds / max(min(work(), work()), 1e-7))) for work in works]

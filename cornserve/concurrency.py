@@ -1,4 +1,4 @@
-"""Runs and awaits several operations at once."""
+"""Runs and awaits several operations concurrently."""
 
 from __future__ import annotations
 

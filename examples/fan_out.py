@@ -1,4 +1,4 @@
-"""Asks several experts at once and summarizes their opinions.
+"""Asks several experts concurrently and summarizes their opinions.
 
     cornserve deploy examples/fan_out.py
     cornserve invoke fan-out '{"question": "Should I learn to cook?", "experts": ["a doctor", "a banker"]}'

@@ -1,4 +1,4 @@
-"""Qwen2.5-Omni: the plans that follow from [C Table 1], and the inputs from which those of [C §7.2] would follow."""
+"""Qwen2.5-Omni: the plans that follow from [C Table 1], and the inputs that would give the plans of [C §7.2]."""
 
 from __future__ import annotations
 

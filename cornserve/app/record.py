@@ -79,7 +79,7 @@ class ReplicaState(StrEnum):
     READY = "ready"
     DRAINING = "draining"
     FAILED = "failed"
-    """Its process has exited and will be replaced."""
+    """The replica's process has exited and will be replaced."""
 
 
 class ReplicaStatus(BaseModel):

@@ -111,7 +111,7 @@ class WaitTimeoutError(ClientError, TimeoutError):
 
 @contextmanager
 def translated_errors(url: str, read_timeout: float | None) -> Iterator[None]:
-    """Turns the HTTP library's errors into those of this module."""
+    """Converts the HTTP library's errors to errors of this module."""
     try:
         yield
     except httpx.ConnectTimeout as error:
@@ -128,7 +128,7 @@ def translated_errors(url: str, read_timeout: float | None) -> Iterator[None]:
 
 @contextmanager
 def unexpected_response(url: str) -> Iterator[None]:
-    """Turns errors of code that parses a response into `UnexpectedResponseError`."""
+    """Converts errors of code that parses a response to `UnexpectedResponseError`."""
     try:
         yield
     except (ValueError, TypeError, KeyError) as error:

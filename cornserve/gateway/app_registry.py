@@ -129,7 +129,7 @@ class AppRegistry:
         self._publish_routes()
 
     async def _load(self, record: AppRecord, route: Route, module: str) -> None:
-        """Loads in the background, so that slow imports do not delay other apps. The old version serves meanwhile."""
+        """Loads in the background, so that slow imports do not delay other apps. The old version continues to serve."""
         name = record.name
         try:
             new = await run_in_daemon_thread(ServedApp.load, record, route, module)

@@ -36,7 +36,7 @@ DEFAULT_MAX_INVOCATIONS = 256
 
 
 class OpenStream(Protocol):
-    """Opens a stream output: yields its items from the first one, in batches of those that have arrived."""
+    """Opens a stream output: yields its items from the first one, in batches of the items that have arrived."""
 
     def __call__(self, origin: Origin) -> AsyncIterator[Sequence[Any]]: ...
 

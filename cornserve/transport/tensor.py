@@ -47,9 +47,9 @@ class TensorView:
     shape: tuple[int, ...]
     metadata: bytes
     view: memoryview
-    """Its bytes, read-only. Within a process and a node this is the producer's memory."""
+    """The bytes of the tensor, read-only. Within a process or node, this is the producer's memory."""
     location: Location
-    """Its position for other processes of this node (see `SegmentReader`)."""
+    """The position of the tensor for other processes on this node (see `SegmentReader`)."""
     mapping: SegmentMapping
 
     def check(self) -> None:

@@ -117,7 +117,7 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
         self._loop.call_soon(self._flush)
 
     def abort(self, reason: str) -> None:
-        """Closes the connection at once, also before it is established."""
+        """Closes the connection immediately, even before it is established."""
         self._set_closed(reason)
         if self._transport is None:
             self.closed.set()

@@ -104,7 +104,7 @@ def _load(text: str, *, as_json: bool) -> Any:
 
 
 def reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Builds a JSON object. Raises `InvalidInputError` for a duplicate field, of which `json` would use the last."""
+    """Builds a JSON object. Raises `InvalidInputError` for a duplicate field: `json` would use the last value."""
     fields: dict[str, Any] = {}
     for name, value in pairs:
         if name in fields:
@@ -118,7 +118,7 @@ def _refuse_constant(constant: str) -> NoReturn:
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Rejects duplicate fields, of which YAML would use the last, and parses 1e-3 as a number, as JSON does."""
+    """Rejects duplicate fields, and parses 1e-3 as a number, like JSON."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()

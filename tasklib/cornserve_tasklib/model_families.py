@@ -28,8 +28,8 @@ def default_paths(model: str) -> ModelPaths:
     """Returns the paths by which a model can be served.
 
     Args:
-        model: a Hugging Face id, or the absolute path of a model directory. The family of a directory is determined by
-            its files, that of an id by its name. An id of an unknown family is assumed to be a language model.
+        model: a Hugging Face id, or the absolute path of a model directory. The files of a directory,
+            or the name in an id, determine the family. An id of an unknown family is assumed to be a language model.
 
     Raises:
         DefinitionError: the directory does not contain a model of a known family.

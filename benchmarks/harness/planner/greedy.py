@@ -13,7 +13,7 @@ class GreedyLoopError(Exception):
 
 
 def greedy(cells: Iterable[Cell], rate: float) -> dict[int, int]:
-    """Repeatedly adds the largest cell that does not exceed the missing rate, or else the smallest cell.
+    """Repeatedly adds the largest cell that does not exceed the missing rate, or otherwise the smallest cell.
 
     Args:
         cells: the cells that Algorithm 1 keeps, which always include the smallest, even with rate 0.

@@ -1,4 +1,6 @@
-"""One of the two processes. It executes commands from its standard input, a JSON object per line.
+"""A producing or consuming process of the benchmark.
+
+The process executes commands from its standard input, a JSON object per line.
 
 It uses the system's monotonic clock, which all processes of a machine share, also in other network namespaces.
 """

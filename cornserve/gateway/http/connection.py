@@ -1,7 +1,7 @@
 """A client's HTTP connection: uvicorn's, with limits on time and headers, and errors in OpenAI's format.
 
-Timers run only for slow clients: a request that arrives in one chunk, and whose response the client reads at once, sets
-none.
+Timers run only for slow clients. A request that arrives in one chunk sets no timer if the client reads the response
+immediately.
 """
 
 from __future__ import annotations

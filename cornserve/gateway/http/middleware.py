@@ -18,7 +18,7 @@ from cornserve.gateway.http.request_body import BODY, ClientDisconnected, Reques
 from cornserve.limits import MIB
 
 LINGER_SECONDS = 2.0
-"""The time that a rejected client may continue to send. Closing the connection at once could discard the response."""
+"""The time that a rejected client may continue to send. Closing the connection earlier could discard the response."""
 
 SMALL_BODY_BYTES = 64 * 1024
 """The unread body of a rejected request is skipped up to this size, so that the connection can be reused."""

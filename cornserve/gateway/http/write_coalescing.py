@@ -10,7 +10,7 @@ import asyncio
 from typing import Any
 
 LARGE_WRITE_BYTES = 64 * 1024
-"""Writes above this size are passed on at once."""
+"""Writes above this size are forwarded immediately."""
 
 
 class CoalescingTransport(asyncio.Transport):
@@ -27,7 +27,7 @@ class CoalescingTransport(asyncio.Transport):
         if not self._pending:
             self._loop.call_soon(self._flush)
         self._pending.append(data)
-        if len(data) > LARGE_WRITE_BYTES:  # pauses the writer at once if the client does not read
+        if len(data) > LARGE_WRITE_BYTES:  # Pauses the writer immediately if the client does not read.
             self._flush()
 
     def is_closing(self) -> bool:

@@ -110,7 +110,7 @@ class Dispatcher:
         return self._progress
 
     def dispatch(self, invocations: Sequence[Invocation], *, streams: bool) -> None:
-        """Starts newly recorded invocations, all at once: consumers wait for tensors at their executors."""
+        """Starts all newly recorded invocations concurrently. Consumers wait for tensors in their executors."""
         for invocation in invocations:
             if invocation.task.key not in self._route.endpoints:
                 raise TaskError(

@@ -39,7 +39,7 @@ class SegmentMappings:
         self._mappings.clear()
 
     def _populate(self, mapping: SegmentMapping) -> None:
-        """Populates the mapping in a thread. Tensors can be read meanwhile."""
+        """Populates the mapping in a thread. Tensors can be read at the same time."""
         population = asyncio.create_task(asyncio.to_thread(mapping.populate, self._stopped.is_set), context=Context())
         self._populations.add(population)
         population.add_done_callback(self._populations.discard)

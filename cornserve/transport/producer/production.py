@@ -75,7 +75,7 @@ class Production:
                 publication.release()
 
     def revoke(self, reason: str = "its producer has revoked it") -> None:
-        """Frees the tensors at once, even if consumers read them. The production ends."""
+        """Frees the tensors immediately, even if consumers read them. The production ends."""
         if not self._has_ended:
             self._end()
             for publication in self._publications.values():

@@ -51,7 +51,7 @@ class InvocationContext:
         return await self._tensors.receive(tensor)
 
     async def receive_all(self, tensors: Sequence[Tensor]) -> list[TensorView]:
-        """Waits for several tensors at once; returns them in the given order.
+        """Waits for several tensors concurrently, and returns them in the given order.
 
         Raises one `InputLostError` for all tensors that are lost.
         """

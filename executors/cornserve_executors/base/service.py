@@ -1,4 +1,4 @@
-"""Serves the callers of an executor, each of which runs many invocations over one connection."""
+"""Serves the callers of an executor. Each caller runs many invocations over one connection."""
 
 from __future__ import annotations
 

@@ -161,11 +161,11 @@ class RetainedProductions:
             self._timers[call] = asyncio.get_running_loop().call_later(seconds, self.revoke, call)
 
     def release(self, call: int) -> None:
-        """Frees the tensors when their present consumers have finished."""
+        """Frees the tensors when their current consumers have finished."""
         self._remove(call, Production.release)
 
     def revoke(self, call: int) -> None:
-        """Frees the tensors at once. Present consumers find them stale."""
+        """Frees the tensors immediately. For current consumers, the tensors become stale."""
         self._remove(call, Production.revoke)
 
     def revoke_all(self) -> None:

@@ -63,7 +63,7 @@ class LLMEngine(VllmEngine):
         delivered: Sequence[ChatChunk] = (),
         embeddings: Sequence[TensorView] = (),
     ) -> ChatResponse:
-        """Generates a response, and streams its chunks to `send`. Cancelling the call stops the generation at once.
+        """Generates a response, and streams its chunks to `send`. Cancelling the call stops the generation immediately.
 
         Args:
             delivered: chunks that another executor sent before it died. `send` receives the chunks that follow.

@@ -22,7 +22,7 @@ from tests.unit.gateway.sources import ECHO
 from tests.waiting import until
 
 LONG = 1000.0
-"""Seconds. Such an invocation ends only if it is cancelled or its executor dies."""
+"""Seconds. An invocation of this duration ends only if it is cancelled or its executor dies."""
 
 
 EACH_WORD = """

@@ -19,7 +19,7 @@ from tests.unit.echo_executors import SLAB_BYTES, EchoExecutors
 from tests.waiting import until
 
 LONG = 1000.0
-"""Seconds. Such an invocation ends only if it is cancelled or its executor dies."""
+"""Seconds. An invocation of this duration ends only if it is cancelled or its executor dies."""
 
 POST = """
 from pydantic import BaseModel

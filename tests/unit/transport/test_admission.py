@@ -1,4 +1,4 @@
-"""The order in which requests get space in a full slab."""
+"""The order in which requests receive space in a full slab."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def admission(tmp_path: Path) -> AsyncIterator[SlabAdmission]:
 
 
 async def fill(admission: SlabAdmission) -> list[SlabRequest]:
-    """Fills the slab with three requests, of which the oldest has the reserve."""
+    """Fills the slab with three requests. The oldest request holds the reserve."""
     requests = [SlabRequest(admission, arrived_us) for arrived_us in range(3)]
     for number, pages in ((1, 2), (2, 3), (0, 3)):
         await requests[number].allocate(pages)

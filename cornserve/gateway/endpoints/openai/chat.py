@@ -107,7 +107,7 @@ class ChunkChoice(TypedDict):
 
 
 async def create_chat_completion(request: Request, context: Context) -> SendResponse:
-    """Responds to a chat, with the whole message or (`stream`) in chunks."""
+    """Responds to a chat, with the whole message or (with `stream`) in chunks."""
     body = validate(read_json(request), ChatCompletionRequest)
     handler = RequestHandler(context, body.model, request)
     check_app(handler.deployed, body.model, "/v1/chat/completions")
@@ -127,7 +127,7 @@ class ChatHandler:
         self._chunk_head = b""
         """The JSON that all chunks begin with."""
         self._started: set[int] = set()
-        """The choices of which a chunk has been sent."""
+        """The indices of the choices whose first chunk has been sent."""
 
     async def respond(self, session: Session) -> bytes:
         result = await session.run(self._chat, self._completion_or_stream)

@@ -59,7 +59,7 @@ class TextCompletionRequest(CompletionRequest, GenerationRequest):
 
     @property
     def requests(self) -> list[CompletionRequest]:
-        """One for each prompt."""
+        """Returns a request for each prompt."""
         return [tracked(CompletionRequest, self, prompt=prompt) for prompt in self.prompts]
 
 
@@ -92,7 +92,7 @@ class TextCompletion(BaseModel):
 
 
 async def create_completion(request: Request, context: Context) -> SendResponse:
-    """Completes one or many texts, at once or (`stream`) in chunks."""
+    """Completes one or more texts, as a whole or (with `stream`) in chunks."""
     body = validate(read_json(request), TextCompletionRequest)
     handler = RequestHandler(context, body.model, request)
     check_app(handler.deployed, body.model, "/v1/completions")
