@@ -125,7 +125,7 @@ class ChatSession:
             _write(" …")
         _write("\n\n")
         self._messages = [*messages, _message("assistant", "".join(chunks))]
-        self._images = []  # already part of the messages
+        self._images = []  # The messages already contain the images.
 
     def _user_message(self, text: str) -> Message:
         return _message("user", [*self._images, {"type": "text", "text": text}] if self._images else text)

@@ -46,7 +46,9 @@ def _read(request: str) -> Any:
                 text = sys.stdin.read()
             case _:
                 text = request
-        return from_json(text.encode(errors="surrogateescape"))  # Python decodes arguments that way
+        return from_json(
+            text.encode(errors="surrogateescape")
+        )  # Python decodes command-line arguments with surrogateescape.
     except (OSError, UnicodeDecodeError) as error:
         raise CliError(f"cannot read the request: {error}") from error
     except ValueError as error:

@@ -91,7 +91,7 @@ class AppRegistry:
             except Exception:
                 log.exception("cannot watch the store, retrying in %s s", RETRY_SECONDS)
                 self.synced.clear()
-                self._failures.clear()  # the tasks that would have retried them are cancelled
+                self._failures.clear()  # The tasks that retry failed apps are cancelled.
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _watch(self) -> None:

@@ -21,9 +21,9 @@ def return_large_blocks_to_the_system() -> None:
 
 
 def reduce_garbage_collection() -> None:
-    """Excludes all loaded objects from garbage collection, and makes it rare.
+    """Excludes all loaded objects from garbage collection, and reduces its frequency.
 
-    Requests leave no reference cycles, also if they fail, so only cycles of app code remain. At Python's default
+    Requests leave no reference cycles, even if they fail, so only cycles of app code remain. At Python's default
     frequency, scanning everything in flight would take a fifth of the gateway's time.
     """
     gc.collect()

@@ -31,7 +31,7 @@ def copy_truncate(log: Path) -> None:
     truncation are lost."""
     with suppress(FileNotFoundError):
         if log.stat().st_size > MAX_LOG_BYTES:
-            with suppress(OSError):  # truncate also when the disk is full
+            with suppress(OSError):  # Truncate the log even if the disk is full.
                 shutil.copyfile(log, rotated_path(log))
             os.truncate(log, 0)
 

@@ -43,7 +43,7 @@ def twice(prefix: str = "", *, engine: bool = False, comment: str = "") -> str:
 
 
 def requests(*prefixes: str, seconds: float) -> Callable[[int], ChaosRequest]:
-    """Returns a function that makes the n-th request, of each kind in turn.
+    """Returns a function that makes the n-th request. The kinds of requests alternate.
 
     Args:
         prefixes: the prefixes of the app versions that may respond.

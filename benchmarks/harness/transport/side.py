@@ -2,7 +2,7 @@
 
 The process executes commands from its standard input, a JSON object per line.
 
-It uses the system's monotonic clock, which all processes of a machine share, also in other network namespaces.
+It uses the system's monotonic clock, which all processes of a machine share, even across network namespaces.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ class Store(Protocol):
     def watch(self, kind: RecordKind[Spec, Status], version: int) -> AsyncIterator[Change[Spec, Status]]:
         """Yields every change after `version`, by any process, in order. Runs until closed.
 
-        Raises `ExpiredError`, also if `version` is newer than the store: then another store has replaced it.
+        Raises `ExpiredError`, even if `version` is newer than the store, which means that the store was replaced.
         """
 
     async def close(self) -> None:

@@ -180,8 +180,8 @@ def _timeout_seconds(request: Request, limits: Limits) -> float:
         seconds = float(given)
     except ValueError:
         seconds = 0
-    is_decimal = given.isascii() and "_" not in given  # float() accepts more
-    if not (is_decimal and 0 < seconds <= maximum):  # also excludes NaN
+    is_decimal = given.isascii() and "_" not in given  # float() also accepts other forms.
+    if not (is_decimal and 0 < seconds <= maximum):  # This comparison also excludes NaN.
         expected = f"a number of seconds above 0 and at most {maximum} ({limits.hint('request-seconds')})"
         raise ApiError(400, f"{TIMEOUT_HEADER} must be {expected}, not {given!r}", param=TIMEOUT_HEADER)
     return seconds

@@ -38,7 +38,7 @@ RETRY_SECONDS = 0.2
 """The delay before replicas that were unreachable or refused an invocation are tried again."""
 
 MAX_EXECUTOR_DEATHS = 1
-"""The number of executors that may die under one request. A limit keeps one request from killing all executors."""
+"""The number of executors that may die during one request. The limit prevents a request from killing all executors."""
 
 MAX_INPUT_LOSSES = 3
 """The number of attempts of one invocation that may find their input tensors lost."""
@@ -76,7 +76,7 @@ class Dispatcher:
         self._arrived_us = arrived_us
         self._deadline = deadline
         self._dead: set[ReplicaConnection] = set()
-        """Replicas whose executors have died under this request."""
+        """Replicas whose executors have died during this request."""
         self._loop = asyncio.get_running_loop()
         self._timer = self._loop.call_at(deadline, self._expire)
         self._progress: asyncio.Future[None] | None = None
@@ -230,7 +230,7 @@ class Dispatcher:
         if self._loop.time() >= self._deadline:
             self._fail(execution, "DEADLINE_EXCEEDED", _TOO_LATE)
         elif len(self._dead) > MAX_EXECUTOR_DEATHS:
-            self._fail(execution, "ABORTED", f"{len(self._dead)} executors died under this request")
+            self._fail(execution, "ABORTED", f"{len(self._dead)} executors died during this request")
         else:
             for producer in self._graph.producers(execution.invocation):
                 if producer.invocation.error is not None and not execution.is_finished:

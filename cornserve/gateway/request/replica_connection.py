@@ -1,7 +1,7 @@
 """The connection to one executor replica. It carries all invocations of this gateway there.
 
 When the connection is lost, each running invocation ends with "UNAVAILABLE" if it cannot have begun, so that it is safe
-to send it to another replica, or with "ABORTED" if the executor may have died under it.
+to send it to another replica, or with "ABORTED" if the executor may have died during the invocation.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class ReplicaConnection:
         for call in lost:
             code = "UNAVAILABLE" if call in unsent else "ABORTED"
             listener = self._remove(call, code)
-            if listener is not None:  # the listener of an earlier call may have cancelled this one
+            if listener is not None:  # The listener of another call may have cancelled this call.
                 self._end(listener, code, f"the executor at {self.endpoint} was lost: {reason}")
 
     def _on_event(self, event: pb.Event | None) -> None:

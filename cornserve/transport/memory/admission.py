@@ -8,7 +8,7 @@ Three rules prevent it:
   start to use it. It can therefore continue and end whatever the others hold, and another request becomes the oldest.
 * The reserve may serve a younger request when an older one arrives. The younger one may wait for the older one in
   another process, whose reserve the older one has. Its tensors in the reserve are therefore recalled: each holder that
-  has not started to use them gives them up. They are produced again.
+  has not started to use them releases them. They are produced again.
 
 docs/reference/transport.md argues that this cannot deadlock.
 """
@@ -49,7 +49,7 @@ class RequestQuota:
     """Productions and pulls that may allocate more."""
     charged_pages: int = 0
     recall_callbacks: set[Callable[[], None]] = field(default_factory=set)
-    """Each asks one holder to give up its space in the reserve."""
+    """Callbacks that each request one holder to release its space in the reserve."""
 
 
 @dataclass(order=True, slots=True)
@@ -95,7 +95,7 @@ class SlabAdmission:
         return len(self._waiters)
 
     def open_quota(self, age: RequestAge) -> RequestQuota:
-        """Lets the request allocate blocks until `close_quota` has been called as often."""
+        """Enables allocation for the request. Each call requires a matching call of `close_quota`."""
         quota = self._quotas.get(age)
         if quota is None:
             quota = self._quotas[age] = RequestQuota(age)

@@ -89,8 +89,8 @@ class BlockPool:
         """Returns the memory of the block, which is not reused while anything made from the buffer exists."""
         loop = asyncio.get_running_loop()
 
-        def on_collected(_: object) -> None:  # in any thread
-            with suppress(RuntimeError):  # the event loop is closed, and the slab is gone with it
+        def on_collected(_: object) -> None:  # Runs in any thread.
+            with suppress(RuntimeError):  # The event loop is closed, so the slab no longer exists.
                 loop.call_soon_threadsafe(self._on_writer_collected, block)
 
         exporter = self.slab.writable(block.offset, block.nbytes)

@@ -177,7 +177,7 @@ def reap(directory: Path) -> list[Path]:
         with suppress(OSError):
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while the owner runs
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # Raises while the owner runs.
                 path.unlink()
                 reaped.append(path)
             finally:

@@ -42,7 +42,7 @@ class Puller(Protocol):
         """
 
     async def pull(self, host: str, address: bytes, request: PullRequest, into: memoryview) -> None:
-        """Fills `into`. Nothing writes to it after the call, also if it fails.
+        """Fills `into`. Nothing writes to `into` after the call, even if the call fails.
 
         Raises:
             LostError: the producer has freed the tensor.

@@ -28,7 +28,7 @@ from cornserve_executors.base.server import ExecutorServer, ListenOptions
 log = logging.getLogger("cornserve.executor")
 
 REQUEST_SHARE = 0.5
-"""The share of the slab that one request may use, and that is reserved for the oldest request."""
+"""The share of the slab that one request may use. The same share is reserved for the oldest request."""
 
 CACHE_SHARE = 0.25
 """The share of the slab that may cache tensors that no invocation needs at the moment."""

@@ -91,13 +91,13 @@ class Executor(Generic[Config, Request, Result]):
         raise NotImplementedError
 
     async def wait_engine_death(self) -> str:
-        """Waits until the engine has died, also while no invocation runs; returns the reason. By default, never
+        """Waits until the engine has died, even while no invocation runs; returns the reason. By default, never
         returns."""
         never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         return await never
 
     async def stop(self) -> None:
-        """Frees all resources. Called once, after the last invocation, also if `start` failed."""
+        """Frees all resources. Called once, after the last invocation, even if `start` failed."""
 
     def metrics(self) -> Iterable[Metric]:
         """Returns the executor's own metrics. Called by another thread at each scrape."""

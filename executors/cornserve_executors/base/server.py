@@ -115,7 +115,7 @@ class ExecutorServer:
             await self._set_health(serving=False)
 
     async def _watch_engine(self) -> None:
-        """Detects the engine's death also while no invocation runs."""
+        """Detects the engine's death, even while no invocation runs."""
         self._state.set_engine_dead(await self._executor.wait_engine_death())
 
     async def _drain(self, timeout_seconds: float) -> None:

@@ -123,7 +123,7 @@ class InvocationTensors:
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
-        """Counts the invocation as waiting once, also during concurrent calls."""
+        """Counts the invocation as waiting once, even during concurrent calls."""
         self._metrics.waiting += not self._waits
         self._waits += 1
         try:

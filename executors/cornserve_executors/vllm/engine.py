@@ -52,7 +52,7 @@ class VllmEngine:
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Raises vLLM's errors as executor errors."""
+    """Converts vLLM's errors to executor errors."""
     try:
         yield
     except (VLLMClientError, ChatTemplateResolutionError) as error:

@@ -91,7 +91,7 @@ class PageRunner:
         return [self._without_ports(part) for part in output.split(_MARK)[1:]], shell.returncode
 
     def _down(self) -> None:
-        """Stops the instances of a page, also after a failure."""
+        """Stops the instances of a page, even after a failure."""
         for home in (self.cornserve_home, self.clone / "other"):
             if home.exists():
                 command = [sys.executable, "-m", "cornserve.cli", "down", "--home", str(home)]

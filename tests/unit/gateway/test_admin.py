@@ -239,7 +239,7 @@ async def test_pauses_of_an_event_stream_contain_comments(
             if comments == 2:
                 await gateway.delete("/admin/v1/apps/echo")
 
-    assert comments >= 2  # the events after the comments arrive as well
+    assert comments >= 2  # The events after the comments arrive as well.
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from tests.waiting import until
 
 
 class StubTransport(asyncio.Transport):
-    """A transport whose write buffer has the sizes `unread`, in turn."""
+    """A transport whose write buffer has the sizes `unread`, one after the other."""
 
     def __init__(self, *unread: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Each request is counted once and leaves nothing behind, however it ends."""
+"""Each request is counted once and releases its resources, regardless of how it ends."""
 
 from __future__ import annotations
 

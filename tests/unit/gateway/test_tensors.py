@@ -1,4 +1,4 @@
-"""Requests whose invocations transfer tensors to each other, also when executors die."""
+"""Requests whose invocations transfer tensors to each other, including when executors die."""
 
 from __future__ import annotations
 

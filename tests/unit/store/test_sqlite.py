@@ -54,7 +54,7 @@ class TestSqliteStore(StoreConformance):
 
 @asynccontextmanager
 async def doomed_writer(path: Path, number: signal.Signals) -> AsyncIterator[None]:
-    """Runs another process that has received the signal in the middle of a write."""
+    """Runs another process that receives the signal during a write."""
     process = await asyncio.to_thread(_start, path, number)
     try:
         # Returns when the process has stopped or exited, without reaping it.

@@ -65,7 +65,7 @@ async def fetch_error(url: str, *sources: str, resolver: HostResolver | None = N
 
 
 def resolver_to(*addresses: str) -> tuple[HostResolver, list[str]]:
-    """Returns a resolver that returns these addresses in turn, and the list of resolved names."""
+    """Returns a resolver that returns these addresses one by one, and the list of resolved names."""
     resolved: list[str] = []
 
     def getaddrinfo(host: str, port: int, *_: Any) -> list[Any]:
