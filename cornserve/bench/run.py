@@ -47,7 +47,7 @@ async def _warm_up(client: TimedClient, requests: RequestSource, count: int) -> 
 
 @asynccontextmanager
 async def _stopped_by_ctrl_c(load: LoadGenerator) -> AsyncIterator[None]:
-    """Stops the load at the first Ctrl-C; the second one ends the process."""
+    """Stops the load at the first Ctrl-C. The second Ctrl-C ends the process."""
     loop = asyncio.get_running_loop()
 
     def stop() -> None:

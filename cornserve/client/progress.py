@@ -8,7 +8,7 @@ from cornserve.app.record import AppView, ReplicaState, ReplicaStatus
 
 
 class Progress:
-    """Compares each view of an app with the last one."""
+    """Compares each view of an app with the previous view."""
 
     def __init__(self) -> None:
         self.replicas: dict[str, ReplicaStatus] = {}

@@ -146,7 +146,7 @@ class Stream(Generic[Item]):
         return self._source is not None
 
     def batches(self) -> AsyncIterator[Sequence[Item]]:
-        """Yields the items in batches of all that have arrived since the last one.
+        """Yields the items in batches of all items that have arrived since the last batch.
 
         A slow consumer catches up, because a batch costs little more than a single item.
         """

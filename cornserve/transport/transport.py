@@ -36,7 +36,7 @@ def _ignore_recall() -> None:
 
 
 class Transport:
-    """Produces and consumes tensors. A process has one.
+    """Produces and consumes tensors. A process has one transport.
 
     Args:
         directory: in tmpfs; processes of a node that use the same directory share memory.

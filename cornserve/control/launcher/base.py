@@ -41,7 +41,7 @@ class Replica:
     message: str = ""
     endpoint: str | None = None
     failures: int = 0
-    """Number of consecutive replicas, up to this one, that exited before they were ready."""
+    """Number of consecutive replicas, including this replica, that exited before they were ready."""
     restart_delay: float = 0
     """Seconds until the replacement of a failed replica starts."""
     unschedulable: bool = False

@@ -1,1 +1,1 @@
-"""The HTTP operations: OpenAI-compatible ones, the native one, and administration."""
+"""The HTTP operations: OpenAI-compatible operations, native invocation, and administration."""

@@ -172,7 +172,7 @@ class RequestHandler:
 
 
 def _timeout_seconds(request: Request, limits: Limits) -> float:
-    """Returns the `X-Request-Timeout`, or the maximum without one."""
+    """Returns the value of `X-Request-Timeout`, or the maximum if the header is missing."""
     given, maximum = request.headers.get(TIMEOUT_HEADER), limits.request_seconds
     if given is None:
         return maximum

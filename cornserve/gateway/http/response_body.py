@@ -13,7 +13,7 @@ from cornserve.gateway.http.write_coalescing import LARGE_WRITE_BYTES
 
 
 async def send_chunk(send: Send, chunk: bytes, admission: RequestAdmission, *, is_last: bool = False) -> None:
-    """Sends a chunk of a response body. For a large one, waits until the operating system has taken it."""
+    """Sends a chunk of a response body. For a large chunk, waits until the operating system accepts it."""
     if len(chunk) <= LARGE_WRITE_BYTES:
         await _send(send, chunk, more=not is_last)
         return

@@ -41,7 +41,7 @@ _starts = itertools.count()
 
 
 class ReplicaConnection:
-    """Connects when it is created. A lost connection does not reconnect: create another one.
+    """Connects on creation. A lost connection does not reconnect: create another connection.
 
     Args:
         endpoint: `HOST:PORT`.

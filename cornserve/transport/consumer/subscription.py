@@ -14,7 +14,7 @@ from cornserve.v1 import transfer_pb2 as pb
 
 
 class ProducerSession:
-    """The subscriptions at one producing process, which may be this one.
+    """The subscriptions at one producing process, which may be this process.
 
     Args:
         producer: describes the process; None until its first event.

@@ -20,7 +20,7 @@ class ContentCache:
         self._idle_bytes = 0
 
     def add(self, key: str, tensor: PublishedTensor) -> None:
-        """Keeps the tensor. Does nothing if the key already has one."""
+        """Keeps the tensor. Does nothing if the key already has a tensor."""
         if self._limit and key not in self._tensors:
             self._tensors[key] = tensor
             self._keys[tensor.block] = key

@@ -119,7 +119,7 @@ class Publication:
         self.release()
 
     def recall(self) -> bool:
-        """Requests the subscribers to release the tensors. Returns False if no subscriber has one."""
+        """Requests the subscribers to release the tensors. Returns False if no subscriber has a tensor."""
         subscribers = list(self._subscribers) if self._chunks else []
         for subscriber in subscribers:
             subscriber.recall()

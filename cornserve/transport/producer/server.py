@@ -1,4 +1,4 @@
-"""Serves the processes that consume tensors of this one."""
+"""Serves the processes that consume tensors of this process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ConsumerConnection = HeartbeatConnection[pb.TransferEvent, pb.TransferCommand]
 
 
 class ConsumerSession:
-    """The subscriptions of one consuming process, which may be this one."""
+    """The subscriptions of one consuming process, which may be this process."""
 
     send: Callable[[pb.TransferEvent], None]
     """Sends an event to the consumer. It must neither block nor call back."""

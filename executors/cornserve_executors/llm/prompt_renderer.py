@@ -184,7 +184,7 @@ class PromptRenderer:
 
 
 def _with_parameters(tool: dict[str, Any]) -> dict[str, Any]:
-    """Adds an empty `parameters` schema to a function without one, as OpenAI does. vLLM would allow any."""
+    """Adds an empty `parameters` schema to a function without `parameters`, like OpenAI. vLLM would allow any."""
     function = tool["function"]
     return {**tool, "function": {**function, "parameters": function.get("parameters") or NO_PARAMETERS}}
 

@@ -1,4 +1,7 @@
-"""Builds a response from vLLM's outputs: many small ones if it is streamed, otherwise a single one."""
+"""Builds a response from vLLM's outputs.
+
+vLLM returns many small outputs for a streamed response, and otherwise a single output.
+"""
 
 from __future__ import annotations
 

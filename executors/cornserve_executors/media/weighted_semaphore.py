@@ -38,7 +38,7 @@ class WeightedSemaphore:
             await admitted
         except asyncio.CancelledError:
             if admitted.cancelled():
-                self._admit()  # The cancelled waiter may have blocked the next one.
+                self._admit()  # The cancelled waiter may have blocked the next waiter.
             else:
                 self._release(weight)
             raise

@@ -117,7 +117,7 @@ class ModelProfile(Document):
 
     @classmethod
     def shipped(cls, model: str) -> Self:
-        """Returns the published profile of a model. Raises `InvalidInputError` for a model without one."""
+        """Returns the published profile of a model. Raises `InvalidInputError` if none is shipped."""
         if model not in (known := set(shipped_profiles())):
             raise InvalidInputError(
                 "model", f"no shipped profile for {model!r}: give a file, or use one of {', '.join(sorted(known))}"

@@ -1,4 +1,4 @@
-"""A continued response equals the uninterrupted one."""
+"""A continued response equals the uninterrupted response."""
 
 from __future__ import annotations
 

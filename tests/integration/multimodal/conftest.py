@@ -17,7 +17,7 @@ from tests.integration.multimodal.transformers_reference import TransformersRefe
 
 @pytest.fixture(scope="module")
 def engines(model: Path) -> Iterator[dict[bool, LLMEngine]]:
-    """An engine with an encoder and an engine without one. Their KV caches hold one context."""
+    """An engine with an encoder and an engine without an encoder. Their KV caches hold one context."""
     settings.prepare_environment()
     started = {
         with_enc: LLMEngine(

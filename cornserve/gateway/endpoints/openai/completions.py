@@ -81,7 +81,7 @@ class TextChoice(BaseModel):
 
 
 class TextCompletion(BaseModel):
-    """A completion, or a chunk of one."""
+    """A completion, or a chunk of a completion."""
 
     id: str
     object: Literal["text_completion"] = "text_completion"
