@@ -1,4 +1,4 @@
-"""Runs the code of apps, which may never return, in threads."""
+"""Runs functions that may never return, such as the code of apps, in threads."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Improve(Task[ChatRequest, ChatResponse]):
             critique = self.ask(f"Is this good? Say OK, or what is wrong with it.\n\n{answer.text}").text
             if "OK" in critique:
                 break
-            answer = self.ask(f"Improve this text.\n\n{answer.text}\n\nA critic says: {critique}")
+            answer = self.ask(f"Improve this text.\n\n{answer.text}\n\nCritique: {critique}")
         return answer
 
     def ask(self, question: str) -> ChatResponse:

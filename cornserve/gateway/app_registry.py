@@ -55,7 +55,7 @@ class AppRegistry:
         self._tasks: asyncio.TaskGroup
         self._groups: dict[str, list[GroupStatus]] = {}
         self.synced = asyncio.Event()
-        """Set once the apps in the store are loaded."""
+        """Set when the apps of the store are loaded, or after `SYNC_SECONDS`."""
 
     def get(self, name: str) -> ServedApp:
         """Returns the current version. Raises a 404 for an unknown app, and a 503 for an app that is not loaded."""

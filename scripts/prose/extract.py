@@ -1,4 +1,4 @@
-"""Extracts the prose of a file. Blanks replace all other text, so that lines and columns stay the same."""
+"""Extracts the prose of a file. Everything else becomes blanks, so that lines and columns stay."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 DOCSTRING_START, COMMENT_START = "¶", "†"
-"""Marks that precede the first word of a docstring and of a comment."""
+"""Stand before the first word of a docstring and of a comment."""
 
 _MESSAGE_WORDS = 4
 """A string with fewer words is an identifier or a fragment, not a sentence."""
 
 _MARKDOWN_CODE = re.compile(r"^ *```.*?^ *```|`+[^`\n]+`+|<[^>\n]+>|\]\([^)\n]*\)", re.MULTILINE | re.DOTALL)
 _INLINE_CODE = re.compile(r"`[^`\n]+`|%\([^)]*\)\w|\{[^{}\n]*\}|https?://\S+")
-_STRING_PREFIX = re.compile(r"[a-zA-Z]*(\"\"\"|'''|\"|')")
+_QUOTES = re.compile(r"\b[bfruBFRU]{0,2}(?:\"\"\"|'''|\"|(?<!\w)')|\"\"\"|'''|\"|'(?!\w)")
+_NO_PROSE = ("#!", "# type:", "# noqa", "# mypy")
 
 
 def prose_of(file: Path, source: str) -> str:
@@ -29,52 +30,64 @@ def _of_markdown(source: str) -> str:
 
 
 def _of_python(source: str, *, messages: bool) -> str:
-    """Returns docstrings and comments, and with `messages` also strings that look like sentences."""
-    blank = [" " * len(line) for line in source.splitlines()]
-    docstrings = set(_docstring_starts(ast.parse(source)))
-    comment_row = 0
+    """Returns docstrings and comments; with `messages`, also strings that look like sentences."""
+    lines = source.splitlines()
+    prose = [" " * len(line) for line in lines]
+    for row, column, text in _comments(source):
+        _write(prose, row, column, text)
+    for node, is_docstring in _strings(ast.parse(source)):
+        text = _INLINE_CODE.sub(_blanked, ast.get_source_segment(source, node) or "")
+        row = node.lineno
+        column = len(lines[row - 1].encode()[: node.col_offset].decode())  # ast counts bytes
+        if is_docstring:
+            quotes = _QUOTES.match(text)
+            end = quotes.end() if quotes else 1
+            _write(prose, row, column, DOCSTRING_START.rjust(end) + _QUOTES.sub(_blanked, text[end:]))
+        elif messages and _is_sentence(text):
+            _write(prose, row, column, _QUOTES.sub(_blanked, text))
+    return "\n".join(prose)
+
+
+def _comments(source: str) -> Iterator[tuple[int, int, str]]:
+    """Yields the row, column and text of each comment. A comment line after another one continues it."""
+    last_row = 0
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        text = _INLINE_CODE.sub(_blanked, token.string)
-        if token.type == tokenize.COMMENT and not text.startswith(("#!", "# type:", "# noqa", "# mypy")):
-            starts = token.start[0] != comment_row + 1
-            _write(blank, token.start, text.replace("# ", f" {COMMENT_START}" if starts else "  ", 1))
-            comment_row = token.start[0]
-        elif token.type == tokenize.STRING and token.start in docstrings:
-            _write(blank, token.start, _unquoted(text, DOCSTRING_START))
-        elif token.type == tokenize.STRING and messages and _is_sentence(text):
-            _write(blank, token.start, _unquoted(text, " "))
-    return "\n".join(blank)
+        if token.type == tokenize.COMMENT and not token.string.startswith(_NO_PROSE):
+            row, column = token.start
+            is_alone = not token.line[:column].strip()
+            start = "  " if is_alone and row == last_row + 1 else f" {COMMENT_START}"
+            yield row, column, start + _INLINE_CODE.sub(_blanked, token.string[2:])
+            last_row = row if is_alone else 0
 
 
-def _docstring_starts(tree: ast.Module) -> Iterator[tuple[int, int]]:
-    """Yields the positions of docstrings, including those of attributes: strings that are statements."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            yield node.lineno, node.col_offset
+def _strings(node: ast.AST) -> Iterator[tuple[ast.expr, bool]]:
+    """Yields string literals, f-strings as a whole, and whether each is a docstring: a string that is a statement."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Expr) and _is_string(child.value):
+            yield child.value, True
+        elif isinstance(child, ast.expr) and _is_string(child):
+            yield child, False
+        else:
+            yield from _strings(child)
+
+
+def _is_string(node: ast.expr) -> bool:
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
 def _is_sentence(text: str) -> bool:
-    return len(re.findall(r"(?<!\S)[A-Za-z][a-z,.:;']*(?!\S)", text)) >= _MESSAGE_WORDS
+    return len(re.findall(r"(?<![\w/.-])[A-Za-z][a-z]*(?=[\s,.:;'\"]|$)", text)) >= _MESSAGE_WORDS
 
 
-def _unquoted(text: str, start: str) -> str:
-    """Replaces the quotes with blanks, and the last opening quote with `start`."""
-    match = _STRING_PREFIX.match(text)
-    assert match is not None
-    quotes = match.group(1)
-    return " " * (match.end() - 1) + start + text[match.end() : -len(quotes)] + " " * len(quotes)
-
-
-def _write(blank: list[str], start: tuple[int, int], text: str) -> None:
-    row, column = start
+def _write(prose: list[str], row: int, column: int, text: str) -> None:
     for offset, part in enumerate(text.splitlines()):
-        line = blank[row - 1 + offset]
-        blank[row - 1 + offset] = line[:column] + part + line[column + len(part) :]
+        line = prose[row - 1 + offset]
+        prose[row - 1 + offset] = line[:column] + part + line[column + len(part) :]
         column = 0
 
 
 def _blanked(match: re.Match[str]) -> str:
-    """Replaces a text with blanks and keeps line ends. A letter replaces code, so that its sentence stays complete."""
+    """Returns blanks for code and quotes. Letters replace code in a sentence, so that the sentence stays complete."""
     text = match.group()
     if "\n" not in text and len(text) > 2 and text.startswith("`"):
         return " " + "x" * (len(text) - 2) + " "

@@ -137,7 +137,10 @@ class SqliteStore:
                 await self._wait_for_write(own_write, data_version)
 
     async def _wait_for_write(self, own_write: asyncio.Event, data_version: int | None) -> None:
-        """Returns after a write of this process, or a commit since `data_version` was read."""
+        """Returns after a write of this process or a commit since `data_version` was read.
+
+        If the data version is not readable (None), returns after `POLL_SECONDS`.
+        """
         while not own_write.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(POLL_SECONDS):

@@ -26,9 +26,9 @@ async def invoke(name: str, request: Request, context: Context) -> SendResponse:
     the end.
     """
     handler = RequestHandler(context, name, request)
-    value = read_validated(request, lambda body: handler.deployed.request.validate_json(body or b"null"))
+    value = read_validated(request, lambda body: handler.served_app.request.validate_json(body or b"null"))
     handler.find_images(value)
-    native = NativeHandler(value, handler.deployed.response)
+    native = NativeHandler(value, handler.served_app.response)
     if "text/event-stream" in request.headers.get("accept", ""):
         return handler.stream(native.events)
     return await handler.respond(native.respond)

@@ -46,11 +46,11 @@ class RequestHandler:
 
     def __init__(self, context: GatewayContext, app: str, request: Request) -> None:
         self.id = f"{random.getrandbits(128):032x}"  # an identifier, not a secret
-        self.deployed = context.apps.get(app)
+        self.served_app = context.apps.get(app)
         self._context = context
         self._app = app
         self._request = request
-        self._metrics = context.metrics.new_request(app)
+        self._stats = context.metrics.new_request(app)
         self._trace: RequestTrace | None = None
         self._arrived_us = time.time_ns() // 1000
         self._deadline = asyncio.get_running_loop().time() + _timeout_seconds(request, context.admission.limits)
@@ -115,7 +115,7 @@ class RequestHandler:
         try:
             async with asyncio.timeout_at(self._deadline):
                 await self._context.images.load(self._images, self._fetched.reserve)
-                self._metrics.record_images(len(self._images))
+                self._stats.record_images(len(self._images))
         except TimeoutError:
             message = "the images could not be fetched by the request's deadline"
             raise ApiError(504, message, code="deadline_exceeded") from None
@@ -133,9 +133,9 @@ class RequestHandler:
     def _session(self, *, streams: bool, attempt: int = 0) -> Session:
         return Session(
             self.id,
-            self.deployed,
+            self.served_app,
             self._context.replicas,
-            self._metrics,
+            self._stats,
             self._trace,
             streams=streams,
             arrived_us=self._arrived_us,
@@ -156,7 +156,7 @@ class RequestHandler:
     def _start(self) -> None:
         """Raises a 429 if the app has too many requests in flight."""
         self._context.admission.start_app_request(self._app)
-        self._metrics.record_start()
+        self._stats.record_start()
         if tracing.tracer is not None:
             from cornserve.gateway.observe.request_trace import RequestTrace
 
@@ -165,10 +165,10 @@ class RequestHandler:
     def _finish(self) -> None:
         self._context.admission.finish_app_request(self._app)
         self._fetched.release()
-        self._metrics.record_end(self._status)
+        self._stats.record_end(self._status)
         if self._trace is not None:
-            self._trace.end(self._metrics, self._status)
-        access_log.log_request(self._request, self._metrics, self._status)
+            self._trace.end(self._stats, self._status)
+        access_log.log_request(self._request, self._stats, self._status)
 
 
 def _timeout_seconds(request: Request, limits: Limits) -> float:

@@ -142,7 +142,8 @@ def _url(text: str) -> URL:
 
 def _checked(url: URL) -> URL:
     if url.scheme not in ("http", "https"):
-        raise ImageError("invalid_image_url", f"unsupported URL scheme {url.scheme[:20]!r}: use https:, http: or data:")
+        problem = f"unsupported URL scheme {url.scheme[:20]!r}" if url.scheme else "the URL has no scheme"
+        raise ImageError("invalid_image_url", f"{problem}: use https:, http: or data:")
     if not _HOST.fullmatch(url.raw_host or "") or not url.host:  # url.host raises if it cannot decode the name.
         raise ImageError("invalid_image_url", "the URL has no valid host")
     if url.user is not None or url.password is not None:

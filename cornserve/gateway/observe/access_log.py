@@ -17,18 +17,18 @@ CLIENT_REQUEST_ID_HEADER = "x-request-id"
 MAX_CLIENT_REQUEST_ID_CHARACTERS = 128
 
 
-def log_request(request: Request, metrics: RequestStats, status: int) -> None:
+def log_request(request: Request, stats: RequestStats, status: int) -> None:
     if not log.isEnabledFor(logging.INFO):
         return
     client_request_id = request.headers.get(CLIENT_REQUEST_ID_HEADER, "")[:MAX_CLIENT_REQUEST_ID_CHARACTERS]
     fields = {
         "client_request_id": client_request_id or None,
-        "path": metrics.path,
+        "path": stats.path,
         "status": status,
-        "seconds": round(metrics.seconds, 6),
-        "first_seconds": None if metrics.first_chunk_seconds is None else round(metrics.first_chunk_seconds, 6),
-        "prompt_tokens": metrics.prompt_tokens or None,
-        "generation_tokens": metrics.generation_tokens or None,
-        "retries": metrics.retries or None,
+        "seconds": round(stats.seconds, 6),
+        "first_seconds": None if stats.first_chunk_seconds is None else round(stats.first_chunk_seconds, 6),
+        "prompt_tokens": stats.prompt_tokens or None,
+        "generation_tokens": stats.generation_tokens or None,
+        "retries": stats.retries or None,
     }
     log.info("request", extra={"fields": {name: value for name, value in fields.items() if value is not None}})

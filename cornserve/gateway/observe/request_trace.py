@@ -73,14 +73,14 @@ class RequestTrace:
             span.set_status(StatusCode.ERROR)
         span.end()
 
-    def end(self, metrics: RequestStats, status: int) -> None:
+    def end(self, stats: RequestStats, status: int) -> None:
         span = self._span
         span.set_attribute("http.response.status_code", status)
-        if metrics.path is not None:
-            span.set_attribute("cornserve.path", metrics.path)
-        if metrics.prompt_tokens or metrics.generation_tokens:
-            span.set_attribute("gen_ai.usage.input_tokens", metrics.prompt_tokens)
-            span.set_attribute("gen_ai.usage.output_tokens", metrics.generation_tokens)
+        if stats.path is not None:
+            span.set_attribute("cornserve.path", stats.path)
+        if stats.prompt_tokens or stats.generation_tokens:
+            span.set_attribute("gen_ai.usage.input_tokens", stats.prompt_tokens)
+            span.set_attribute("gen_ai.usage.output_tokens", stats.generation_tokens)
         if status >= 500:
             span.set_attribute("error.type", str(status))
             span.set_status(StatusCode.ERROR)

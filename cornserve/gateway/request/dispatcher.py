@@ -44,6 +44,9 @@ MAX_INPUT_LOSSES = 3
 """The number of attempts of one invocation that may find their input tensors lost."""
 
 
+_TOO_LATE = "not done by the request's deadline"
+
+
 class Dispatcher:
     """Starts a request's invocations at replicas, and handles the outcomes of their attempts.
 
@@ -58,7 +61,7 @@ class Dispatcher:
         request_id: str,
         route: Route,
         replicas: ReplicaPool,
-        metrics: RequestStats,
+        stats: RequestStats,
         trace: RequestTrace | None,
         *,
         attempt: int,
@@ -70,7 +73,7 @@ class Dispatcher:
         self._request_id = request_id
         self._route = route
         self._replicas = replicas
-        self._metrics = metrics
+        self._stats = stats
         self._trace = trace
         self._first_attempt = attempt
         self._arrived_us = arrived_us
@@ -120,7 +123,7 @@ class Dispatcher:
         added = []
         for invocation in invocations:
             execution = InvocationExecution(
-                invocation, self, self._metrics, self._trace, attempt=self._first_attempt, streams=streams
+                invocation, self, self._stats, self._trace, attempt=self._first_attempt, streams=streams
             )
             self._graph.add(invocation, execution)
             added.append(execution)
@@ -134,21 +137,21 @@ class Dispatcher:
             self._release_if_unneeded(execution)
 
     def on_value(self) -> None:
-        if self._progress is not None and not self._progress.done():
-            self._progress.set_result(None)
+        self._notify_progress()
 
     def on_completed(self, execution: InvocationExecution) -> None:
         """Fails the consumers of a failed execution, and releases the tensors that nothing consumes any more."""
-        ended = [execution]
-        for execution in ended:
-            if (error := execution.invocation.error) is not None:
-                for consumer in self._graph.consumers(execution.invocation):
+        unhandled = [execution]
+        while unhandled:
+            ended = unhandled.pop()
+            if (error := ended.invocation.error) is not None:
+                for consumer in self._graph.consumers(ended.invocation):
                     if not consumer.is_finished:
                         consumer.fail(error)
-                        ended.append(consumer)
-            for producer in self._graph.producers(execution.invocation):
+                        unhandled.append(consumer)
+            for producer in self._graph.producers(ended.invocation):
                 self._release_if_unneeded(producer)
-        self.on_value()
+        self._notify_progress()
 
     def on_failed(self, execution: InvocationExecution, code: str, message: str) -> None:
         if execution.replica is not None:
@@ -178,6 +181,10 @@ class Dispatcher:
         if not self._fail_early(execution):
             self._start_later(execution)
 
+    def _notify_progress(self) -> None:
+        if self._progress is not None and not self._progress.done():
+            self._progress.set_result(None)
+
     def _may_retry(self, execution: InvocationExecution, code: str) -> bool:
         match code:
             case "UNAVAILABLE":
@@ -193,7 +200,8 @@ class Dispatcher:
         abandoned = [(execution, execution.attempt)]
         execution.prepare_retry()
         self._start(execution)
-        for producer, attempt in abandoned:
+        while abandoned:
+            producer, attempt = abandoned.pop()
             for consumer in self._consumers_waiting_for(producer, attempt):
                 abandoned.append((consumer, consumer.attempt))
                 consumer.prepare_retry()
@@ -309,6 +317,3 @@ class Dispatcher:
                 self._fail(execution, "UNAVAILABLE", f"no executor of {task} became ready before the deadline")
             elif not execution.is_finished:
                 self._fail(execution, "DEADLINE_EXCEEDED", _TOO_LATE)
-
-
-_TOO_LATE = "not done by the request's deadline"

@@ -54,9 +54,9 @@ class InvocationExecution:
     __slots__ = (
         "_call",
         "_handler",
-        "_metrics",
         "_span",
         "_state",
+        "_stats",
         "_trace",
         "attempt",
         "input_losses",
@@ -71,7 +71,7 @@ class InvocationExecution:
         self,
         invocation: Invocation,
         handler: OutcomeHandler,
-        metrics: RequestStats,
+        stats: RequestStats,
         trace: RequestTrace | None,
         *,
         attempt: int,
@@ -88,7 +88,7 @@ class InvocationExecution:
         """Endpoints to avoid in the next attempt."""
         self.input_losses = 0
         self._handler = handler
-        self._metrics = metrics
+        self._stats = stats
         self._trace = trace
         self._span: Span | None = None
         self._call = 0
@@ -145,7 +145,7 @@ class InvocationExecution:
         self.attempt += 1
         self.replica = None
         self._state = ExecutionState.WAITING
-        self._metrics.record_retry()
+        self._stats.record_retry()
 
     def cancel(self, code: str = "CANCELLED") -> None:
         if self.replica is not None and self.is_running:
@@ -172,7 +172,7 @@ class InvocationExecution:
         stream = self.streams.get(output)
         try:
             if stream is not None:
-                self._metrics.record_chunk()
+                self._stats.record_chunk()
                 stream.append(invocation.task.layout.streams[output].validator.validate_json(item))
             else:
                 invocation.set_value(output, item)
@@ -194,7 +194,7 @@ class InvocationExecution:
         if not self.invocation.ended:
             try:
                 self.invocation.finish(values)
-                self._metrics.record_usage(self.invocation.output)
+                self._stats.record_usage(self.invocation.output)
             except ValueError as error:
                 self.invocation.fail("INTERNAL", f"the executor sent an invalid output: {error}")
         self._close_streams()

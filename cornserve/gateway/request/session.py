@@ -44,7 +44,7 @@ class Session:
         request_id: str,
         served: ServedApp,
         replicas: ReplicaPool,
-        metrics: RequestStats,
+        stats: RequestStats,
         trace: RequestTrace | None = None,
         *,
         streams: bool,
@@ -58,7 +58,7 @@ class Session:
             request_id,
             served.route,
             replicas,
-            metrics,
+            stats,
             trace,
             attempt=attempt,
             arrived_us=arrived_us,
@@ -66,7 +66,7 @@ class Session:
         )
         random = ReplayableRandom(request_id)
         path = random.choose(served.route.shares)
-        metrics.record_path(path)
+        stats.record_path(path)
         self._path: Task[Any, Any] = served.app.paths[path]
         self._recording = Recording(random, open_stream=self._open_stream, max_invocations=served.app.max_invocations)
 

@@ -25,7 +25,7 @@ class CacheOwner(Protocol):
         """Called when the last reference has been released."""
 
     def on_evicted(self, block: Block) -> None:
-        """Called when the block's space has been given to another block."""
+        """Called when the block is evicted to make space."""
 
 
 @dataclass(eq=False, slots=True)

@@ -83,7 +83,7 @@ class ReplicaSupervisor:
         try:
             await work
         except Exception as error:
-            log.exception("replica %s", self._replica.id)
+            log.exception("replica %s cannot be started or removed", self._replica.id)
             self._fail(f"cannot be started or removed: {error}")
 
     async def _wait_restart_delay(self) -> None:

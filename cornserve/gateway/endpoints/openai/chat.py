@@ -110,7 +110,7 @@ async def create_chat_completion(request: Request, context: Context) -> SendResp
     """Responds to a chat, with the whole message or (with `stream`) in chunks."""
     body = validate(read_json(request), ChatCompletionRequest)
     handler = RequestHandler(context, body.model, request)
-    check_app(handler.deployed, body.model, "/v1/chat/completions")
+    check_app(handler.served_app, body.model, "/v1/chat/completions")
     handler.find_images(body)
     chat = ChatHandler(f"chatcmpl-{handler.id}", int(time.time()), body)
     return handler.stream(chat.events) if body.stream else await handler.respond(chat.respond)

@@ -117,10 +117,10 @@ _APP_TYPES: dict[str, tuple[type[Any], type[Any]]] = {
 """The request and response types of the apps that an operation can call."""
 
 
-def check_app(deployed: ServedApp, name: str, path: str) -> None:
+def check_app(served_app: ServedApp, name: str, path: str) -> None:
     """Raises a 400 if the operation at `path` cannot call the app."""
-    if not _can_call(path, deployed.app):
-        paths = [other for other in _APP_TYPES if _can_call(other, deployed.app)] or [f"/v1/apps/{name}/invoke"]
+    if not _can_call(path, served_app.app):
+        paths = [other for other in _APP_TYPES if _can_call(other, served_app.app)] or [f"/v1/apps/{name}/invoke"]
         message = f"the app {name!r} does not support {path}: call it with POST {' or '.join(paths)}"
         raise ApiError(400, message, param="model")
 

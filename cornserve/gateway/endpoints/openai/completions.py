@@ -95,7 +95,7 @@ async def create_completion(request: Request, context: Context) -> SendResponse:
     """Completes one or more texts, as a whole or (with `stream`) in chunks."""
     body = validate(read_json(request), TextCompletionRequest)
     handler = RequestHandler(context, body.model, request)
-    check_app(handler.deployed, body.model, "/v1/completions")
+    check_app(handler.served_app, body.model, "/v1/completions")
     completion = CompletionHandler(f"cmpl-{handler.id}", int(time.time()), body)
     return handler.stream(completion.events) if body.stream else await handler.respond(completion.respond)
 

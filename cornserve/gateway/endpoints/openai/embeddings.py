@@ -64,7 +64,7 @@ async def create_embeddings(request: Request, context: Context) -> SendResponse:
     """Embeds texts as vectors."""
     body = validate(read_json(request), CreateEmbeddingRequest)
     handler = RequestHandler(context, body.model, request)
-    check_app(handler.deployed, body.model, "/v1/embeddings")
+    check_app(handler.served_app, body.model, "/v1/embeddings")
 
     async def respond(session: Session) -> bytes:
         embeddings, tokens = await session.run(

@@ -31,7 +31,7 @@ class ModelList(BaseModel):
 @router.get("/v1/models")
 async def list_models(context: Context) -> ModelList:
     """Lists the apps that the gateway serves."""
-    return ModelList(data=[_model(name, deployed) for name, deployed in sorted(context.apps.served().items())])
+    return ModelList(data=[_model(name, served_app) for name, served_app in sorted(context.apps.served().items())])
 
 
 @router.get("/v1/models/{name}")
@@ -39,5 +39,5 @@ async def get_model(name: str, context: Context) -> Model:
     return _model(name, context.apps.get(name))
 
 
-def _model(name: str, deployed: ServedApp) -> Model:
-    return Model(id=name, created=deployed.created, uid=deployed.uid, generation=deployed.route.generation)
+def _model(name: str, served_app: ServedApp) -> Model:
+    return Model(id=name, created=served_app.created, uid=served_app.uid, generation=served_app.route.generation)
