@@ -155,8 +155,12 @@ def measure(size: str, producer: NetworkHost, consumer: NetworkHost, gigabytes: 
 
 def _show(machine: MachineInfo, rows: Sequence[TransportRow]) -> None:
     note = "µs: median (99th percentile) of hops alone; ratios are of medians; GB/s and CPU of a burst"
-    one = create_table(("one node",), ("hop", "memcpy", "÷", "own", "÷ 2", "pickled", "GB/s", "CPU s/GB", "others"))
-    two = create_table(("two nodes",), ("hop", "memcpy", "own", "socket", "hop ÷ both", "GB/s", "CPU s/GB", "others"))
+    one_node = create_table(
+        ("one node",), ("hop", "memcpy", "÷", "own", "÷ 2", "pickled", "GB/s", "CPU s/GB", "others")
+    )
+    two_nodes = create_table(
+        ("two nodes",), ("hop", "memcpy", "own", "socket", "hop ÷ both", "GB/s", "CPU s/GB", "others")
+    )
     loads = create_table(("nodes", "size"), [f"{cell} {share:.0%}" for share in LOADS for cell in ("rate", "hop")])
     for row in rows:
         common = (f"{row.burst_gb_per_s:.2f}", f"{row.cpu_seconds_per_gb:.2f}", f"{row.others_cores:.2f}")
@@ -164,13 +168,13 @@ def _show(machine: MachineInfo, rows: Sequence[TransportRow]) -> None:
         if row.nodes == 1:
             first = (_cell(row.hop), _cell(row.memcpy), f"{hop / memcpy:.2f}")
             second = (_cell(row.own), f"{row.own.p50 / 2 / row.own_memcpy.p50:.2f}", _cell(row.baseline))
-            one.add_row(row.size, *first, *second, *common)
+            one_node.add_row(row.size, *first, *second, *common)
         else:
             cells = (_cell(row.hop), _cell(row.memcpy), _cell(row.own), _cell(row.baseline))
-            two.add_row(row.size, *cells, f"{hop / (memcpy + baseline):.2f}", *common)
+            two_nodes.add_row(row.size, *cells, f"{hop / (memcpy + baseline):.2f}", *common)
         loaded = [cell for load in row.loads for cell in (f"{load.rate:,.0f}/s", _cell(load.hop))]
         loads.add_row(str(row.nodes), row.size, *loaded)
-    print_report(machine, note, one, two, loads)
+    print_report(machine, note, one_node, two_nodes, loads)
 
 
 def _cell(micros: DurationStats) -> str:

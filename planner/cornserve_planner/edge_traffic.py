@@ -38,7 +38,7 @@ CORNSERVE_TABLE_1 = RequestTokens(1000, 100, {"image_encoder": 600, "video_encod
 
 @dataclass(frozen=True, slots=True)
 class EdgeBytes:
-    """Computes the bytes on each edge of a path. Callable as the `traffic` argument of `solve.topology`.
+    """Computes the bytes on each edge of a path. Callable as the `traffic` argument of `solve.placement`.
 
     Args:
         decoder: the language model. Its hidden dimension is also that of the embeddings.

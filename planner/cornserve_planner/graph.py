@@ -141,7 +141,7 @@ class ExecutorGraph:
             if not left:
                 found.setdefault(steps, ValidPath(request_type, path, steps))
         if not found:
-            raise InvalidInputError(where, f"has no path: {self._why_none(request_type)}")
+            raise InvalidInputError(where, f"has no path: {self._explain_no_path(request_type)}")
         return tuple(found.values())
 
     def _walk(self, path: DeclaredPath, needed: frozenset[str]) -> tuple[tuple[PathStep, ...], frozenset[str]]:
@@ -172,7 +172,7 @@ class ExecutorGraph:
             inputs |= {before} if before in present else self._direct_inputs(before, present)
         return inputs
 
-    def _why_none(self, request_type: RequestType) -> str:
+    def _explain_no_path(self, request_type: RequestType) -> str:
         closest = min((self._walk(path, request_type.components)[1] for path in self.paths), key=len, default=None)
         if closest is None:
             return "the model declares no paths"

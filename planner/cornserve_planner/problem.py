@@ -98,7 +98,7 @@ class PlanningProblem:
     @cached_property
     def excluded(self) -> dict[str, str]:
         """Options that do not fit their GPUs, with the reason."""
-        return {option.name: reason for option in self.options if (reason := self._why_too_large(option)) is not None}
+        return {option.name: reason for option in self.options if (reason := self._explain_size(option)) is not None}
 
     @cached_property
     def usable(self) -> tuple[RequestPath, ...]:
@@ -129,7 +129,7 @@ class PlanningProblem:
             return None
         return math.fsum(gpu.price * count for gpu, count in costs if gpu and gpu.price)
 
-    def _why_too_large(self, option: DeploymentOption) -> str | None:
+    def _explain_size(self, option: DeploymentOption) -> str | None:
         needed = self.memory.get(option.name)
         gpu = self.gpus.get(option.gpu or "")
         available = gpu.memory if gpu else None

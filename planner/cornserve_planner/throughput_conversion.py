@@ -138,7 +138,7 @@ class _Fit:
 
     def _fit(self, option: DeploymentOption) -> bool:
         """Determines the seconds of an option. Returns False if other options must be determined first."""
-        known = {component: self._alone(option, component) for component in option.components}
+        known = {component: self._seconds_alone(option, component) for component in option.components}
         unknown = [component for component, seconds in known.items() if seconds is None]
         alone = {component: seconds for component, seconds in known.items() if seconds is not None}
         measured = self.measured.get(option.name, [])
@@ -199,7 +199,7 @@ class _Fit:
                 predicted = 1 / (factor * self._demand(option, times, measurement))
                 self.checks.append(MeasurementCheck(measurement, predicted, fitted=index < used))
 
-    def _alone(self, option: DeploymentOption, component: str) -> float | None:
+    def _seconds_alone(self, option: DeploymentOption, component: str) -> float | None:
         """Returns a component's seconds alone on the same GPU type, or None.
 
         Prefers a measurement with the same number of GPUs. The effect of a different number becomes part of the factor.
@@ -232,7 +232,7 @@ class _Fit:
         return demand
 
     def _cannot_separate(self, option: DeploymentOption) -> InvalidInputError:
-        unknown = [component for component in option.components if self._alone(option, component) is None]
+        unknown = [component for component in option.components if self._seconds_alone(option, component) is None]
         needed = len(unknown) + (len(unknown) < len(option.components))
         mixes = len(self.measured.get(option.name, []))
         return InvalidInputError(

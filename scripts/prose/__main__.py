@@ -81,8 +81,12 @@ def check_file(file: Path) -> Iterator[ProseFinding]:
     source = file.read_text()
     lines = source.splitlines()
     config: Config = {"max_errors": 1000, "checks": dict.fromkeys((*PROSELINT_CHECKS, "style"), True)}
-    for result in LintFile(file.as_posix(), prose_of(file, source) or " ").lint(config):
-        line = result.pos[0]
+    prose = LintFile(file.as_posix(), prose_of(file, source) or " ")
+    for result in prose.lint(config):
+        start = result.check_result.span[0]
+        while prose.content[start] == "\n":
+            start += 1
+        line = prose.content.count("\n", 0, start)  # the content starts with an additional newline
         yield ProseFinding(file.as_posix(), line, lines[line - 1], result.check_result.message)
 
 

@@ -9,8 +9,8 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
-DOCSTRING_START, COMMENT_START = "¶", "†"
-"""Stand before the first word of a docstring and of a comment."""
+DOCSTRING_START, COMMENT_START, MESSAGE_START = "¶", "†", "‡"
+"""Stand before the first word of a docstring, a comment and a message."""
 
 _MESSAGE_WORDS = 4
 """A string with fewer words is an identifier or a fragment, not a sentence."""
@@ -39,12 +39,11 @@ def _of_python(source: str, *, messages: bool) -> str:
         text = _INLINE_CODE.sub(_blanked, ast.get_source_segment(source, node) or "")
         row = node.lineno
         column = len(lines[row - 1].encode()[: node.col_offset].decode())  # ast counts bytes
-        if is_docstring:
+        if is_docstring or (messages and _is_sentence(text)):
             quotes = _QUOTES.match(text)
             end = quotes.end() if quotes else 1
-            _write(prose, row, column, DOCSTRING_START.rjust(end) + _QUOTES.sub(_blanked, text[end:]))
-        elif messages and _is_sentence(text):
-            _write(prose, row, column, _QUOTES.sub(_blanked, text))
+            start = DOCSTRING_START if is_docstring else MESSAGE_START
+            _write(prose, row, column, start.rjust(end) + _QUOTES.sub(_blanked, text[end:]))
     return "\n".join(prose)
 
 

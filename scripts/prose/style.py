@@ -18,11 +18,26 @@ PROSELINT_CHECKS = (
 )
 """proselint's own checks that suit technical prose."""
 
+_START = r"(?:[¶†‡]|[.;:] )"
+"""The characters before the first word of a sentence."""
+
+_LINE_START = r"\n(?:#+ |[-*] |\d+[.] |\| )?"
+"""A line start, also of a heading, a list item or a table row."""
+
 _RULES = {
     "whoever": (r"\b(?:whoever|whomever|whosoever|whose body|whom it|no one|nobody|somebody)\b", "name the subject"),
-    "who": (r"(?:[¶†]|[.;:] )(?:who|whose|whom)\b [^?\n]*\n", "start with a noun: 'Clients that …'"),
-    "what": (r"(?:[¶†]|[.;:] )(?:what|whatever)\b [^?\n]*\n", "start with a noun or a verb: 'Returns …'"),
-    "of": (r"(?:[¶†]|[.] )of (?:a|an|the|its|each|all|one|it|this|what|which|whom)\b", "start with a noun or a verb"),
+    "who": (
+        rf"(?:{_START}(?:who|whose|whom)|{_LINE_START}(?-i:Who|Whose|Whom))\b [^?\n]*\n",
+        "start with a noun: 'Clients that …'",
+    ),
+    "what": (
+        rf"(?:{_START}(?:what|whatever)|{_LINE_START}(?-i:What|Whatever))\b [^?\n]*\n",
+        "start with a noun or a verb: 'Returns …'",
+    ),
+    "of": (
+        rf"(?:{_START}of|{_LINE_START}(?-i:Of)) (?:a|an|the|its|each|all|one|it|this|what|which|whom)\b",
+        "start with a noun or a verb",
+    ),
     "told": (r"\b(?:told|telling|tells)\b", "use 'receives', 'reports', 'is given'"),
     "said": (r"\b(?:says|said|saying)\b", "use 'reports', 'contains', 'specifies', 'returns'"),
     "hear": (r"\b(?:hears|heard|hearing)\b", "use 'receives', 'is notified'"),

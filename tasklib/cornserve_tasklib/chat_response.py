@@ -114,5 +114,5 @@ class ChatResponse(ChatChoice, Output):
 
     @property
     def choices(self) -> list[ChatChoice]:
-        """All choices."""
+        """All choices of the response, the first one included."""
         return [self, *self.further]

@@ -30,6 +30,8 @@ def findings(file: Path, text: str) -> list[int]:
         "x = 1  # whoever reads this",
         "a = 1  # short\nb = 2  # who calls this",
         "# A comment\n# that goes on, for whoever reads it.\nx = 1",
+        'raise ValueError("Who connects gets a session in the gateway")',
+        'log.info("no room left here for you: it is told")',
         'raise ValueError("the client is told the reason of it")',
         'name = "x"\nmessage = f"the client {name} is told the reason"',
         'message = (\n    "the first part of a message "\n    f"that {1} goes on for ever"\n)',
@@ -38,6 +40,11 @@ def findings(file: Path, text: str) -> list[int]:
 )
 def test_forbidden_words_in_python_are_found(code: str, tmp_path: Path) -> None:
     assert findings(tmp_path / "module.py", code)
+
+
+@pytest.mark.parametrize("line", ["Who connects gets a session.", "# What is served", "- What it prints is a table."])
+def test_a_subject_without_a_noun_is_found_at_the_start_of_a_line(line: str, tmp_path: Path) -> None:
+    assert findings(tmp_path / "page.md", f"# Title\n\n{line}\n") == [3]
 
 
 def test_forbidden_words_in_a_table_of_a_page_are_found_with_their_line(tmp_path: Path) -> None:

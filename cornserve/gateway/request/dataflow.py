@@ -15,7 +15,7 @@ class DataflowGraph(Generic[Node]):
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
-        """Indexed like the invocations."""
+        """The nodes, in the order of the invocations' indices."""
         self._producers: list[Sequence[Node]] = []
         self._consumers: list[list[Node]] = []
 

@@ -99,7 +99,7 @@ class Dispatcher:
 
     @property
     def executions(self) -> Sequence[InvocationExecution]:
-        """Indexed like their invocations."""
+        """The executions of all invocations, in the order of the invocations' indices."""
         return self._graph.nodes
 
     @property

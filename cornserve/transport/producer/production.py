@@ -197,7 +197,7 @@ class Slot:
 
         Args:
             dtype: such as "bfloat16".
-            shape: of the tensor, which lies in the buffer in C order.
+            shape: the shape of the tensor, which is in the buffer in C order.
             metadata: for the consumer; the transport does not read it.
             key: identifies the content, so that later productions can `reuse` the tensor.
 

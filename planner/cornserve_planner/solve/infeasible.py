@@ -32,7 +32,7 @@ def require_paths(problem: PlanningProblem) -> None:
             raise InfeasibleError(f"type {name} ({share:.1%} of the requests) has no path", why)
 
 
-def why_nothing_is_served(problem: PlanningProblem, budget: Budget) -> tuple[str, str]:
+def explain_empty_plan(problem: PlanningProblem, budget: Budget) -> tuple[str, str]:
     """Explains a budget that does not allow one replica of each option on some set of paths."""
     needs = []
     for limit in _limits(problem, budget):
@@ -70,7 +70,7 @@ def _limits(problem: PlanningProblem, budget: Budget) -> list[_Limit]:
     return limits
 
 
-def why_rate_is_missed(
+def explain_missed_rate(
     problem: PlanningProblem,
     rate: float,
     budget: Budget,

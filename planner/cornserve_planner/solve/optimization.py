@@ -14,7 +14,7 @@ from cornserve_planner.errors import InfeasibleError, InvalidInputError, NoPlanF
 from cornserve_planner.plan import Objective, PathRate, Plan
 from cornserve_planner.problem import PlanningProblem, RequestPath
 from cornserve_planner.solve.budget import Budget
-from cornserve_planner.solve.infeasible import require_paths, why_nothing_is_served, why_rate_is_missed
+from cornserve_planner.solve.infeasible import explain_empty_plan, explain_missed_rate, require_paths
 from cornserve_planner.solve.milp_program import MilpProgram
 from cornserve_planner.solve.solver import SolverSettings, solve_program
 from cornserve_planner.strategies import strategy_costs, strategy_rates
@@ -53,7 +53,7 @@ def max_rate(problem: PlanningProblem, budget: Budget, solver: SolverSettings | 
         first = max([first, *fixed], key=lambda candidate: candidate.rate)
     if first.rate <= relaxation * SLACK:
         _require_found(outcome.proven, solver)
-        raise InfeasibleError(*why_nothing_is_served(problem, budget))
+        raise InfeasibleError(*explain_empty_plan(problem, budget))
     ties = _break_ties(problem, budget, first.rate, first, solver)
     best = ties.winner.rate
     proven = outcome.proven and best >= program.solved_rate() * (1 - TOLERATED)
@@ -202,7 +202,7 @@ def _at_cost(budget: Budget, objective: Objective, value: float) -> Budget:
 def _infeasible(problem: PlanningProblem, rate: float, budget: Budget) -> Exception:
     if budget == Budget():
         return InvalidInputError("rate", f"{rate:g} requests/s exceed the precision of the solvers for one plan")
-    return InfeasibleError(*why_rate_is_missed(problem, rate, budget, max_rate))
+    return InfeasibleError(*explain_missed_rate(problem, rate, budget, max_rate))
 
 
 def _require_found(found: bool | None, solver: SolverSettings) -> None:

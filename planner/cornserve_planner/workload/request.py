@@ -29,8 +29,9 @@ class _WorkloadMedium(DocumentPart):
 
 class _VisualMedium(_WorkloadMedium):
     width: Positive | None = None
-    """Pixels."""
+    """The width in pixels."""
     height: Positive | None = None
+    """The height in pixels."""
 
     @model_validator(mode="after")
     def _check_sides(self) -> Self:

@@ -22,7 +22,7 @@ class Modalities(DocumentPart):
 
     @property
     def components(self) -> frozenset[str]:
-        """All named components."""
+        """The components that run always or for any modality."""
         return frozenset(self.always).union(*self.inputs.values(), *self.outputs.values())
 
     def needed_by(self, request: WorkloadRequest) -> frozenset[str]:

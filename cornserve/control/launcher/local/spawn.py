@@ -44,7 +44,7 @@ def spawn_executor(
         group = ProcessGroup.from_pid(waiting.pid, replica=replica_dir.id)
         process = ProcessRecord(spec=spec, slots=slots, process_group=group)
         replica_dir.write_process(process)
-        _let_run(waiting)
+        _release(waiting)
     except BaseException:
         waiting.kill()
         waiting.communicate()
@@ -53,7 +53,7 @@ def spawn_executor(
     return process
 
 
-def _let_run(waiting: subprocess.Popen[bytes]) -> None:
+def _release(waiting: subprocess.Popen[bytes]) -> None:
     assert waiting.stdin is not None
     with waiting.stdin as stdin:
         stdin.write(b"go\n")

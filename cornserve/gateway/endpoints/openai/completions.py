@@ -188,7 +188,7 @@ def _logprobs(logprobs: Sequence[TokenLogprobs], offset: int) -> TextLogprobs:
 
 
 def _top_logprobs(token: TokenLogprobs) -> dict[str, float] | None:
-    """Includes the token itself, as OpenAI does."""
+    """Returns the most likely tokens at a position, including the sampled token, as OpenAI does."""
     if token.logprob is None:
         return None
     top = {other.token: other.logprob for other in token.top_logprobs if other.logprob is not None}
