@@ -21,6 +21,7 @@ from cornserve.gateway.request.dataflow import DataflowGraph
 from cornserve.gateway.request.invocation_execution import InvocationExecution
 from cornserve.gateway.request.replica_connection import ReplicaConnection
 from cornserve.gateway.request.replica_pool import ReplicaPool
+from cornserve.gateway.request.retry_policy import MAX_INPUT_LOSSES, RetryPolicy
 from cornserve.observe.redaction import redacted_traceback
 from cornserve.task import TaskError
 from cornserve.task.errors import InvocationError
@@ -36,13 +37,6 @@ log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.2
 """The delay before replicas that were unreachable or refused an invocation are tried again."""
-
-MAX_EXECUTOR_DEATHS = 1
-"""The number of executors that may die during one request. The limit prevents a request from killing all executors."""
-
-MAX_INPUT_LOSSES = 3
-"""The number of attempts of one invocation that may find their input tensors lost."""
-
 
 _TOO_LATE = "not done by the request's deadline"
 
@@ -78,8 +72,7 @@ class Dispatcher:
         self._first_attempt = attempt
         self._arrived_us = arrived_us
         self._deadline = deadline
-        self._dead: set[ReplicaConnection] = set()
-        """Replicas whose executors have died during this request."""
+        self._retry_policy = RetryPolicy()
         self._loop = asyncio.get_running_loop()
         self._timer = self._loop.call_at(deadline, self._expire)
         self._progress: asyncio.Future[None] | None = None
@@ -157,8 +150,9 @@ class Dispatcher:
         if execution.replica is not None:
             execution.refused_by.add(execution.replica.endpoint)
             if code == "ABORTED":
-                self._dead.add(execution.replica)
-        if self._may_retry(execution, code):
+                self._retry_policy.record_death(execution.replica)
+        has_replica = code == "RESOURCE_EXHAUSTED" and self._select_replica(execution) is not None
+        if self._retry_policy.allows(execution, code, has_replica=has_replica):
             self._retry(execution)
         else:
             self._fail(execution, code, message)
@@ -184,16 +178,6 @@ class Dispatcher:
     def _notify_progress(self) -> None:
         if self._progress is not None and not self._progress.done():
             self._progress.set_result(None)
-
-    def _may_retry(self, execution: InvocationExecution, code: str) -> bool:
-        match code:
-            case "UNAVAILABLE":
-                return True
-            case "RESOURCE_EXHAUSTED":
-                return self._select_replica(execution) is not None
-            case "ABORTED":
-                return len(self._dead) <= MAX_EXECUTOR_DEATHS and execution.is_resumable
-        return False
 
     def _retry(self, execution: InvocationExecution) -> None:
         """Starts the next attempt. Consumers that wait for tensors of the abandoned attempt are retried as well."""
@@ -237,8 +221,8 @@ class Dispatcher:
         """Fails an execution that cannot succeed. Returns whether it is finished."""
         if self._loop.time() >= self._deadline:
             self._fail(execution, "DEADLINE_EXCEEDED", _TOO_LATE)
-        elif len(self._dead) > MAX_EXECUTOR_DEATHS:
-            self._fail(execution, "ABORTED", f"{len(self._dead)} executors died during this request")
+        elif self._retry_policy.is_exhausted:
+            self._fail(execution, "ABORTED", f"{self._retry_policy.executor_deaths} executors died during this request")
         else:
             for producer in self._graph.producers(execution.invocation):
                 if producer.invocation.error is not None and not execution.is_finished:

@@ -1,5 +1,5 @@
 """Mixed-integer linear programs and their solvers.
 
-`optimization` plans without topology: it solves `milp_program` within a `budget`, and `infeasible` explains failures.
-`placement` plans for a `cluster`, and solves `placement_program`. Both use `solver`.
+`optimization` plans without topology: it solves `milp` within a `budget`, and `infeasible` explains failures.
+`placement` plans for a `cluster`, and solves `topology_milp`. Both use `solver`.
 """

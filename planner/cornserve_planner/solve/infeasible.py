@@ -12,7 +12,7 @@ from cornserve_planner.errors import InfeasibleError
 from cornserve_planner.plan import Plan
 from cornserve_planner.problem import PlanningProblem
 from cornserve_planner.solve.budget import Budget
-from cornserve_planner.solve.milp_program import undominated
+from cornserve_planner.solve.milp import undominated
 from cornserve_planner.solve.solver import SolverSettings, solve_program
 
 

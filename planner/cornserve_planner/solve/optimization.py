@@ -15,7 +15,7 @@ from cornserve_planner.plan import Objective, PathRate, Plan
 from cornserve_planner.problem import PlanningProblem, RequestPath
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.infeasible import explain_empty_plan, explain_missed_rate, require_paths
-from cornserve_planner.solve.milp_program import MilpProgram
+from cornserve_planner.solve.milp import MilpProgram
 from cornserve_planner.solve.solver import SolverSettings, solve_program
 from cornserve_planner.strategies import strategy_costs, strategy_rates
 

@@ -34,8 +34,8 @@ from cornserve_planner.problem import PlanningProblem
 from cornserve_planner.solve import optimization
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.cluster import Cluster
-from cornserve_planner.solve.placement_program import Placement, PlacementProgram, Traffic
 from cornserve_planner.solve.solver import SolverEngine, SolverSettings, solve_program
+from cornserve_planner.solve.topology_milp import Placement, PlacementProgram, Traffic
 
 SLACK = 1e-6
 """Relative tolerance of the rate of a placed plan: the tolerance with which solvers keep integers."""
