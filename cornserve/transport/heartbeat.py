@@ -6,26 +6,22 @@ TCP keepalive does not detect a hang: the operating system answers for the proce
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Final
 
 from cornserve.concurrency import run_unless
-from cornserve.observe.redaction import redacted_traceback
 from cornserve.v1 import transfer_pb2 as pb
 from cornserve.wire.connection import Codec, MessageConnection, Received, Sent
 
-log = logging.getLogger(__name__)
-
 HEARTBEATS_PER_LEASE: Final = 4
 
-_PREAMBLE = b"cornserve.v1.Transfer\n"
+_PREAMBLE = b"cornserve.v1.Transfer/2\n"
 CONSUMER_CODEC: Final[Codec[pb.TransferCommand, pb.TransferEvent]] = Codec(_PREAMBLE, pb.TransferEvent)
 PRODUCER_CODEC: Final[Codec[pb.TransferEvent, pb.TransferCommand]] = Codec(_PREAMBLE, pb.TransferCommand)
 
 
 class HeartbeatConnection(MessageConnection[Sent, Received]):
-    """Aborts when the other end finishes, or when `apply` raises an error."""
+    """Aborts when the other end finishes."""
 
     def __init__(self, codec: Codec[Sent, Received], apply: Callable[[Received], None], heartbeat: Sent) -> None:
         super().__init__(codec, self._apply_message)
@@ -51,9 +47,5 @@ class HeartbeatConnection(MessageConnection[Sent, Received]):
     def _apply_message(self, message: Received | None) -> None:
         if message is None:
             self.abort("the other process has ended")
-            return
-        try:
+        else:
             self._apply(message)
-        except Exception as error:
-            log.error("cannot apply a message of another process:\n%s", redacted_traceback(error))
-            self.abort(f"cannot apply a message: {error!r}")

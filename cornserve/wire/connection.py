@@ -1,15 +1,17 @@
 """One TCP connection that carries protobuf messages in both directions.
 
-Both ends begin with the same preamble, which identifies the protocol. Then come frames: the length of a message in four
-bytes, most significant first, and the message. An empty frame means that its sender sends no further message. The
-connection is closed once both ends have sent one; a connection that closes earlier is broken.
+Both ends begin with the same preamble, which identifies the protocol and its version. Then come frames: the length of a
+message in four bytes, most significant first, and the message. An empty frame means that its sender sends no further
+message, so the encoding of a message must not be empty: at least one field must be set. The connection is closed once
+both ends have sent an empty frame; a connection that closes earlier is broken.
 
-Messages that are sent within one event-loop iteration leave in one write.
+Messages that are sent within one event-loop iteration leave in one write, or in several if they exceed `WRITE_BYTES`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +19,10 @@ from typing import Final, Generic, TypeVar, cast
 
 from google.protobuf.message import DecodeError, EncodeError, Message
 
+from cornserve.observe.redaction import redacted_traceback
 from cornserve.wire import sockets
+
+log = logging.getLogger(__name__)
 
 Sent = TypeVar("Sent", bound=Message)
 Received = TypeVar("Received", bound=Message)
@@ -54,8 +59,8 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
 
     Args:
         codec: the protocol.
-        on_message: is called with each message, and with None when the other end sends no further message. It must not
-            raise.
+        on_message: is called with each message, and with None when the other end sends no further message. If it
+            raises, the connection is aborted.
         on_write: is called after each write of messages.
     """
 
@@ -158,7 +163,9 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
                 if len(data) < start + size:
                     break
                 position = start + size
-                self._receive(view[start:position])
+                content = view[start:position]
+                self._receive(content)
+                content.release()  # a kept exception may refer to it, and then the bytearray could not be resized
         return position
 
     def _parse_preamble(self, data: bytes | bytearray) -> int:
@@ -173,17 +180,18 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
         return 0
 
     def _receive(self, content: memoryview) -> None:
-        if not content:
-            self._peer_has_finished = True
-            self._on_message(None)
-            self._flush()
-            return
         try:
-            message = self._codec.received_type.FromString(content)  # type: ignore[arg-type]  # FromString accepts any buffer.
+            if content:
+                self._on_message(self._codec.received_type.FromString(content))  # type: ignore[arg-type]  # FromString accepts any buffer.
+            else:
+                self._peer_has_finished = True
+                self._on_message(None)
+                self._flush()
         except DecodeError as error:
             self.abort(f"the other end sent an invalid message: {error}")
-        else:
-            self._on_message(message)
+        except Exception as error:
+            log.error("cannot process a message:\n%s", redacted_traceback(error))
+            self.abort(f"this end cannot process a message: {type(error).__name__}")
 
     def pause_writing(self) -> None:
         self._is_paused = True
@@ -193,7 +201,10 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
         self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._set_closed(f"the connection broke: {exc}" if exc else "the other end closed the connection")
+        reason = f"the connection broke: {exc}" if exc else "the other end closed the connection"
+        if not self._connected.is_set():
+            reason += f" before it sent the preamble {self._codec.preamble.decode().strip()}"
+        self._set_closed(reason)
         self.closed.set()
 
     def _set_closed(self, reason: str) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.wire.connection import Codec
 
-_PREAMBLE = b"cornserve.v1.Executor\n"
+_PREAMBLE = b"cornserve.v1.Executor/2\n"
 
 CALLER: Final[Codec[pb.Command, pb.Event]] = Codec(_PREAMBLE, pb.Event)
 EXECUTOR: Final[Codec[pb.Event, pb.Command]] = Codec(_PREAMBLE, pb.Command)

@@ -125,8 +125,10 @@ class ReplicaConnection:
                 await self._connection.connect(self.endpoint)
             self.is_suspect = False
             reason = await self._connection.wait_closed()
-        except (TimeoutError, OSError):
-            reason = "cannot connect"
+        except TimeoutError:
+            reason = f"cannot connect within {CONNECT_SECONDS:g} s"
+        except OSError as error:
+            reason = f"cannot connect: {error}"
         finally:
             self._connection.abort(reason)
             self._on_lost(reason)
@@ -147,12 +149,16 @@ class ReplicaConnection:
         if event is None:
             self._connection.abort("the executor has exited")
             return
+        kind = event.WhichOneof("kind")
+        if kind is None:
+            self._connection.abort("the executor sent an unknown event")
+            return
         running = self._running.get(event.call)
         if running is None:
             return
         listener, _ = running
         try:
-            if event.HasField("end"):
+            if kind == "end":
                 self._on_end(event.call, event.end, listener)
             else:
                 chunk = event.chunk

@@ -174,8 +174,9 @@ class CallerSession:
             if await run_unless(self.connection.closed, self._complete()):
                 await self.connection.wait_closed()
         finally:
+            self.connection.abort("the executor has closed the connection")  # no further command arrives
             await self._cancel_all()
-            self.connection.abort("the executor has closed the connection")
+            await self.connection.wait_closed()
 
     async def send_chunk(self, call: int, output: str, item: bytes) -> None:
         """Waits while the caller reads too slowly."""
@@ -201,6 +202,8 @@ class CallerSession:
                     self.calls[call].cancel()
             case "release":
                 self.retained.release(call)
+            case None:
+                self.connection.abort("the caller sent an unknown command")
 
     async def _complete(self) -> None:
         """Finishes the connection after the last invocation."""

@@ -12,7 +12,7 @@ import pytest
 
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.v1 import executor_pb2_grpc
-from cornserve_echo import EchoResponse
+from cornserve_echo import EchoRequest, EchoResponse
 from cornserve_echo.executor import EchoExecutor
 from cornserve_executors.base.executor import InvalidRequestError
 from cornserve_executors.base.state import ExecutorState
@@ -99,6 +99,38 @@ async def test_a_broken_connection_cancels_its_invocations(caller: Caller, execu
     caller.abort()
 
     await until(lambda: executors.running() == 0)
+
+
+async def test_no_invocation_starts_while_a_disconnected_callers_invocations_are_cancelled(
+    caller: Caller, executors: EchoExecutors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+    cancelled, may_end = asyncio.Event(), asyncio.Event()
+
+    async def invoke(self: EchoExecutor, request: EchoRequest, context: object) -> EchoResponse:
+        started.append(request.text)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+            await may_end.wait()
+        raise AssertionError
+
+    monkeypatch.setattr(EchoExecutor, "invoke", invoke)
+    monkeypatch.setattr("cornserve_executors.base.service.DISCONNECT_TIMEOUT_SECONDS", 0.01)
+    caller.send(start(1, '{"text": "a"}'))
+    await until(lambda: executors.running() == 1)
+    (service,) = executors.services.values()
+    disconnecting = asyncio.create_task(service.disconnect())
+    await cancelled.wait()
+
+    caller.send(start(2, '{"text": "b"}'))
+    await asyncio.wait((disconnecting,), timeout=0.1)
+    may_end.set()
+    await disconnecting
+
+    assert started == ["a"]
+    assert executors.running() == 0
 
 
 async def test_invocations_finish_after_the_callers_last_command(caller: Caller) -> None:

@@ -17,8 +17,11 @@ from cornserve.wire.invocations import EXECUTOR
 from cornserve_executors.base.endpoint import open_endpoint
 
 
+UNKNOWN_EVENT = -1
+
+
 class ScriptedExecutor:
-    """Responds to each start with a chunk and an end, whose code is the request."""
+    """Responds to each start with a chunk and an end, whose code is the request, or with an unknown event."""
 
     def __init__(self) -> None:
         self.connection = MessageConnection(EXECUTOR, self._on_command)
@@ -27,15 +30,17 @@ class ScriptedExecutor:
         if command is not None and command.HasField("start"):
             self.connection.send(pb.Event(call=command.call, chunk=pb.OutputChunk(output="words", item=b"1")))
             code = int(command.start.request)
-            self.connection.send(pb.Event(call=command.call, end=pb.End(code=code)))  # type: ignore[arg-type]
+            end = None if code == UNKNOWN_EVENT else pb.End(code=code)  # type: ignore[arg-type]
+            self.connection.send(pb.Event(call=command.call, end=end))
 
 
 @dataclass
 class RecordingListener:
-    """Records the codes of ends. The methods named in `failing` raise."""
+    """Records the codes and messages of ends. The methods named in `failing` raise."""
 
     failing: frozenset[str] = frozenset()
     codes: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     def on_chunk(self, output: str, item: bytes) -> None:
@@ -46,6 +51,7 @@ class RecordingListener:
 
     def on_end(self, code: str, message: str, values: bytes) -> None:
         self.codes.append(code)
+        self.messages.append(message)
         self.ended.set()
         if "on_end" in self.failing:
             raise RuntimeError("failed")
@@ -91,6 +97,17 @@ async def test_a_listener_that_raises_ends_its_call_only(replica: ReplicaConnect
     assert replica.in_flight == 0
 
 
+async def test_an_unknown_event_closes_the_connection(replica: ReplicaConnection) -> None:
+    listener = RecordingListener()
+    _start(replica, listener, UNKNOWN_EVENT)
+    async with asyncio.timeout(60):
+        await listener.ended.wait()
+
+    assert listener.codes == ["ABORTED"]
+    assert listener.messages == [f"the executor at {replica.endpoint} was lost: the executor sent an unknown event"]
+    assert replica.lost_at is not None
+
+
 async def test_the_loss_of_a_replica_reaches_all_listeners_although_one_raises(replica: ReplicaConnection) -> None:
     listeners = [RecordingListener(frozenset({"on_end"})), RecordingListener()]
     for listener in listeners:
@@ -116,26 +133,39 @@ async def test_the_loss_of_a_replica_does_not_reach_the_listener_of_a_call_cance
     assert (producer.codes, consumer.codes) == (["UNAVAILABLE"], [])
 
 
-async def _serve(response: bytes) -> asyncio.Server:
+async def _serve(response: bytes, *, hangs_up: bool) -> asyncio.Server:
     """Starts another server at the port of a former executor."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(response)
-        await reader.read()
+        await reader.read(1 if hangs_up else -1)
         writer.close()
 
     return await asyncio.start_server(serve, "127.0.0.1", 0)
 
 
-@pytest.mark.parametrize("response", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b""], ids=["http server", "silent server"])
+@pytest.mark.parametrize(
+    ("response", "hangs_up", "cause"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", False, "the other end does not speak cornserve.v1.Executor/2"),
+        (b"", True, "before it sent the preamble cornserve.v1.Executor/2"),
+        (b"", False, "cannot connect within 0.1 s"),
+    ],
+    ids=["http server", "executor of another version", "silent server"],
+)
 async def test_an_invocation_is_unavailable_if_the_server_is_not_an_executor(
-    response: bytes, monkeypatch: pytest.MonkeyPatch
+    response: bytes, hangs_up: bool, cause: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cornserve.gateway.request.replica_connection.CONNECT_SECONDS", 0.1)
-    async with await _serve(response) as server:
+    async with await _serve(response, hangs_up=hangs_up) as server:
         replica = ReplicaConnection(f"127.0.0.1:{server.sockets[0].getsockname()[1] - 1}", ReplicaStats())
 
-        assert await _run(replica, pb.CODE_OK) == ["UNAVAILABLE"]
+        listener = RecordingListener()
+        _start(replica, listener)
+        async with asyncio.timeout(60):
+            await listener.ended.wait()
 
+        assert listener.codes == ["UNAVAILABLE"]
+        assert cause in listener.messages[0]
         assert replica.lost_at is not None
         await replica.close()

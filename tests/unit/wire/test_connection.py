@@ -47,10 +47,21 @@ def framed(message: pb.Command | pb.Event) -> bytes:
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
         PREAMBLE[:-1] + b"!",
+        b"cornserve.v1.Executor\n",
         PREAMBLE + (MAX_FRAME_BYTES + 1).to_bytes(4, "big"),
         PREAMBLE + b"\x00\x00\x00\x04\xff\xff\xff\xff",
+        PREAMBLE + framed(pb.Command(call=1)),
     ],
-    ids=["HTTP", "gRPC", "TLS", "another preamble", "a frame that is too long", "an invalid message"],
+    ids=[
+        "HTTP",
+        "gRPC",
+        "TLS",
+        "another preamble",
+        "another version",
+        "a frame that is too long",
+        "an invalid message",
+        "an unknown command",
+    ],
 )
 async def test_a_client_of_another_protocol_is_disconnected_and_others_are_not_affected(
     endpoint: str, executors: EchoExecutors, caller: Caller, sent: bytes
@@ -202,3 +213,43 @@ async def test_no_message_of_the_same_read_is_received_after_an_abort() -> None:
     connection.data_received(PREAMBLE + b"".join(FRAMES))
 
     assert received == MESSAGES[:1]
+
+
+@pytest.mark.parametrize("reads", [[FRAMES[0]], [FRAMES[0][:5], FRAMES[0][5:]]], ids=["whole frame", "split frame"])
+async def test_an_error_in_the_handling_of_a_message_closes_the_connection(
+    reads: list[bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    content = "part of a request"
+
+    def fail(message: pb.Command | None) -> None:
+        raise RuntimeError(content)
+
+    connection: MessageConnection[pb.Event, pb.Command] = MessageConnection(EXECUTOR, fail)
+    _, peer = await _connected(connection)
+
+    for data in reads:
+        connection.data_received(data)
+
+    peer.close()
+    assert await connection.wait_closed() == "this end cannot process a message: RuntimeError"
+    assert "RuntimeError" in caplog.text
+    assert content not in caplog.text
+
+
+async def test_an_exception_that_is_kept_does_not_affect_later_messages() -> None:
+    received: list[pb.Command | None] = []
+    kept: list[Exception] = []
+
+    def keep(message: pb.Command | None) -> None:
+        received.append(message)
+        try:
+            raise RuntimeError
+        except RuntimeError as error:
+            kept.append(error)
+
+    connection: MessageConnection[pb.Event, pb.Command] = MessageConnection(EXECUTOR, keep)
+
+    for data in (PREAMBLE, FRAMES[0][:5], FRAMES[0][5:] + FRAMES[1][:3], FRAMES[1][3:], FRAMES[2]):
+        connection.data_received(data)
+
+    assert received == MESSAGES
