@@ -16,7 +16,6 @@ from cornserve.wire.connection import MessageConnection
 from cornserve.wire.invocations import EXECUTOR
 from cornserve_executors.base.endpoint import open_endpoint
 
-
 UNKNOWN_EVENT = -1
 
 
