@@ -96,8 +96,8 @@ def _lines(path: Path) -> list[str]:
         lines = [line.strip() for line in path.read_text().splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a text file"
-        raise AccessError(f"cannot read {path}: {reason}") from error
+        raise AccessError(f"cannot read {path}: {reason}: give a readable text file") from error
     found = [line for line in lines if line and not line.startswith("#")]
     if not found:
-        raise AccessError(f"{path} contains no key")
+        raise AccessError(f"{path} contains no key: write one per line")
     return found

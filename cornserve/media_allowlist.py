@@ -30,7 +30,9 @@ class MediaAllowlist:
             return cls()
         if NONE in settings:
             if len(settings) > 1:
-                raise MediaAllowlistError(f"{NONE!r} cannot be combined with other sources")
+                raise MediaAllowlistError(
+                    f"{NONE!r} cannot be combined with other sources, but is in {list(settings)}: remove it or them"
+                )
             return cls(public=False)
         sources = [setting for setting in settings if setting != PUBLIC]
         networks = {source: network for source in sources if (network := _network(source)) is not None}

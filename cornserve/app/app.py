@@ -42,6 +42,7 @@ class App:
         check_name(name)
         if not paths:
             raise DefinitionError(f"app {name!r} has no paths: pass at least one task as `paths`")
+        _check_paths(name, paths)
         for path in paths:
             require_types(type(path))
         first = paths[0]
@@ -53,7 +54,9 @@ class App:
                 )
         shares = [1.0] * len(paths) if shares is None else shares
         if len(shares) != len(paths):
-            raise DefinitionError(f"app {name!r} has {len(paths)} paths but {len(shares)} shares")
+            raise DefinitionError(
+                f"app {name!r} has {len(paths)} paths but {len(shares)} shares: give one for each path"
+            )
         try:
             check_weights(shares)
         except ValueError as error:
@@ -92,6 +95,14 @@ class App:
         for spec in specs.values():
             find_executor(spec.executor)
         return specs
+
+
+def _check_paths(name: str, paths: object) -> None:
+    wrong = [path for path in paths if not isinstance(path, Task)] if isinstance(paths, list | tuple) else [paths]
+    if wrong:
+        raise DefinitionError(
+            f"the paths of app {name!r} must be a list of tasks, not {repr(wrong[0])[:80]}: pass a list, `[MyTask()]`"
+        )
 
 
 def check_name(name: str) -> None:

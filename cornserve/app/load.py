@@ -32,7 +32,10 @@ def _build(name: str, spec: AppSpec, module: str) -> App:
     app = load_app_source(spec.source, module)
     if app.name != name:
         unload_app(module)
-        raise SourceError(f"the source defines the app {app.name!r}, but is deployed as {name!r}")
+        raise SourceError(
+            f"the source defines the app {app.name!r}, but is deployed as {name!r}: change the name in the source, or "
+            f"deploy it as {app.name!r}"
+        )
     return app
 
 

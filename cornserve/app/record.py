@@ -42,11 +42,14 @@ class AppSpec(BaseModel):
     @model_validator(mode="after")
     def _either_source_or_model(self) -> Self:
         if (self.source is None) == (self.model is None):
-            raise ValueError("an app needs either a source or a model")
+            given = "neither is" if self.model is None else "both are"
+            raise ValueError(f"an app needs either a source or a model, but {given} given: set exactly one of them")
         if self.shares is not None and self.source is not None:
-            raise ValueError("shares: define the shares of an app with source in its source")
+            raise ValueError(
+                f"shares: {self.shares} cannot be set for an app with source: define the shares in its source"
+            )
         if self.shares is not None and not any(self.shares.values()):
-            raise ValueError("shares: at least one must be greater than 0")
+            raise ValueError(f"shares: all of {self.shares} are 0: set at least one to a number greater than 0")
         return self
 
     @property

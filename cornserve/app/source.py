@@ -11,8 +11,11 @@ import linecache
 import sys
 from types import ModuleType
 
+from pydantic import ValidationError
+
 from cornserve.app.app import App
 from cornserve.task.errors import DefinitionError
+from cornserve.validation_errors import describe_all
 
 
 class SourceError(DefinitionError):
@@ -41,7 +44,7 @@ def load_app_source(source: str, module: str, *, filename: str = "app.py") -> Ap
         raise
     except BaseException as error:
         unload_app(module)
-        raise SourceError(f"{filename}{_line_of(error, loaded.__file__)}: {type(error).__name__}: {error}") from error
+        raise SourceError(f"{filename}{_line_of(error, loaded.__file__)}: {_reason(error)}") from error
 
 
 def unload_app(module: str) -> None:
@@ -55,9 +58,19 @@ def _find_app(module: ModuleType, filename: str) -> App:
     apps = {id(value): value for value in vars(module).values() if isinstance(value, App)}
     if len(apps) != 1:
         raise SourceError(
-            f"{filename} must define exactly one App at its top level (`app = App(...)`), but has {len(apps)}"
+            f"{filename} must define exactly one App at its top level (`app = App(...)`), but defines {len(apps)}"
         )
     return next(iter(apps.values()))
+
+
+def _reason(error: BaseException) -> str:
+    match error:
+        case DefinitionError():
+            return str(error)
+        case ValidationError():
+            return f"invalid fields of {error.title}: {describe_all(error.errors())}"
+        case _:
+            return f"{type(error).__name__}: {error}"
 
 
 def _line_of(error: BaseException, path: str) -> str:

@@ -88,7 +88,7 @@ def _lines(path: Path) -> Sequence[tuple[int, Any]]:
     lines = enumerate(_text(path).splitlines(), start=1)
     found = [(number, _json(line, f"{path}:{number}")) for number, line in lines if line.strip()]
     if not found:
-        raise RequestError(f"{path} is empty")
+        raise RequestError(f"{path} is empty: write at least one request to it")
     return found
 
 

@@ -120,7 +120,10 @@ def bench(
     if result.interrupted:
         raise typer.Exit(130)
     if not result.requests.answered:
-        raise CliError("no request was answered")
+        raise CliError(
+            f"none of the {result.requests.sent} requests to {app!r} was answered: see the errors above, and "
+            f"`cornserve logs {app}`"
+        )
 
 
 def _measure(settings: BenchSettings, url: str | None) -> BenchResult:
@@ -148,16 +151,15 @@ def _check_served(app: str, url: str) -> None:
     with Client(url) as client:
         models = client.models()
     if app not in models:
-        raise CliError(
-            f"unknown app {app!r} at {url}: deploy it, or give one of: {', '.join(sorted(models)) or 'no apps'}"
-        )
+        served = f"give one of: {', '.join(sorted(models))}" if models else "see `cornserve status`"
+        raise CliError(f"unknown app {app!r} at {url}: deploy it with `cornserve deploy`, or {served}")
 
 
 def _write(result: BenchResult, path: Path) -> None:
     try:
         path.expanduser().write_text(result.model_dump_json(indent=2) + "\n")
     except OSError as error:
-        raise CliError(f"cannot write {path}: {error.strerror}") from error
+        raise CliError(f"cannot write {path}: {error.strerror}: give another path with --save") from error
 
 
 def _show(result: BenchResult, json: bool) -> None:

@@ -145,7 +145,9 @@ def _image_part(argument: str) -> Mapping[str, Any]:
     try:
         return image_part(argument if _is_url(argument) else Path(argument).expanduser())
     except (OSError, ValueError) as error:
-        raise CliError(f"cannot send {argument}: {error}") from error
+        raise CliError(
+            f"cannot send the image {argument[:200]!r}: {getattr(error, 'strerror', None) or error}"
+        ) from error
 
 
 def _is_url(argument: str) -> bool:

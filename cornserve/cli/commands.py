@@ -37,11 +37,24 @@ class CommandGroup(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except typer.BadParameter as error:
+            raise _described(error) from error
         except Exception as error:
             if not _is_expected(error):
                 raise
             print_error(str(error))
             raise typer.Exit(1) from error
+
+
+def _described(error: typer.BadParameter) -> typer.BadParameter:
+    """Replaces pydantic's message, which does not contain the value."""
+    from pydantic import ValidationError
+
+    from cornserve.validation_errors import describe_error
+
+    if isinstance(error.__cause__, ValidationError):
+        error.message = describe_error(error.__cause__.errors()[0])
+    return error
 
 
 def _is_expected(error: Exception) -> bool:

@@ -26,7 +26,9 @@ def start_detached(options: InstanceOptions) -> Instance:
     try:
         program.log.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise CliError(f"cannot write to {program.log.parent}: {error.strerror}") from error
+        raise CliError(
+            f"cannot write to {program.log.parent}: {error.strerror}: choose another directory with --home"
+        ) from error
     rotate(program.log)
     with program.log.open("ab") as log:
         process = subprocess.Popen(

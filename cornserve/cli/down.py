@@ -26,9 +26,11 @@ def down(
         with console.status("Stopping Cornserve"):
             ended = shut_down(directory, keep_apps=keep_apps, report=lambda line: console.print(line, style="dim"))
     except HomeInUseError as error:
-        raise CliError(str(error)) from error
+        raise CliError(f"{error}: wait until the other command has ended, and retry") from error
     except PermissionError as error:
-        raise CliError(f"cannot stop an instance of another user: {error.strerror}") from error
+        raise CliError(
+            f"cannot stop the instance in {directory.path}: {error.strerror}: run the command as its user"
+        ) from error
     if json:
         print_json(asdict(ended))
         return

@@ -50,6 +50,7 @@ def _read(request: str) -> Any:
             text.encode(errors="surrogateescape")
         )  # Python decodes command-line arguments with surrogateescape.
     except (OSError, UnicodeDecodeError) as error:
-        raise CliError(f"cannot read the request: {error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise CliError(f"cannot read the request {request[:80]!r}: {reason}: give JSON, @FILE or -") from error
     except ValueError as error:
         raise CliError(f"the request is not valid JSON: {error}") from error

@@ -64,4 +64,4 @@ def _until_scaled(client: Client, scaled: AppView, timeout: float | None) -> App
         raise CliError(
             f"{scaled.name} is still being scaled after {timeout:g} s: see `cornserve status {scaled.name}`"
         ) from error
-    raise CliError(f"{scaled.name} was deleted while it was being scaled")
+    raise CliError(f"{scaled.name} was deleted while it was being scaled: deploy it again with `cornserve deploy`")

@@ -57,7 +57,7 @@ def _check(url: str) -> None:
         parsed = httpx.URL(url)
         parsed.raw_host.decode("ascii").encode("idna")  # Resolvers use this encoding.
     except (httpx.InvalidURL, UnicodeError) as error:
-        raise ArgumentError("url", f"{url!r} is not a valid URL: {error}") from error
+        raise ArgumentError("url", f"{url!r} is not a valid URL: {error}: give one like {DEFAULT_URL}") from error
     if parsed.scheme not in ("http", "https") or not parsed.host or (parsed.port or 0) > MAX_PORT:
         raise ArgumentError("url", f"{url!r} is not the URL of a gateway: give one like {DEFAULT_URL}")
 
@@ -76,5 +76,7 @@ def _running_url() -> str | None:
     try:
         instance = Instance.find_running(Home.default())
     except (OSError, RuntimeError) as error:  # RuntimeError: "~" of an unknown user.
-        raise ArgumentError(HOME_VARIABLE, f"not a readable home directory: {error}") from error
+        raise ArgumentError(
+            HOME_VARIABLE, f"is not a readable home directory: {error}: correct it, or set CORNSERVE_URL"
+        ) from error
     return instance.url if instance is not None else None

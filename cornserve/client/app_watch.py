@@ -78,7 +78,9 @@ class AppWatch:
 
     def _check_deadline(self) -> None:
         if self.deadline.is_over:
-            raise WaitTimeoutError(f"the watch of app {self._app!r} ended after {self.deadline.seconds:g} seconds")
+            raise WaitTimeoutError(
+                f"the watch of app {self._app!r} ended after {self.deadline.seconds:g} seconds: set a longer timeout"
+            )
 
 
 class AppLoadWait:

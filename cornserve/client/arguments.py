@@ -39,7 +39,9 @@ def encode_json(name: str, value: Any) -> bytes:
     try:
         return to_json(value)
     except ValueError as error:
-        raise ArgumentError(name, f"cannot be sent as JSON: {error}") from error
+        raise ArgumentError(
+            name, f"cannot be sent as JSON: {error}: give strings, numbers, booleans, lists and dictionaries"
+        ) from error
 
 
 def quote_app_name(name: str) -> str:

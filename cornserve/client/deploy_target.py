@@ -16,6 +16,7 @@ from cornserve.app.record import AppSpec, Balance
 from cornserve.app.source import SourceError, load_app_source, unload_app
 from cornserve.client.errors import DeployTargetError
 from cornserve.task.errors import DefinitionError
+from cornserve.validation_errors import describe_all
 from cornserve_tasklib import ChatRequest
 from cornserve_tasklib.hub import is_hub_id
 from cornserve_tasklib.model_families import default_paths
@@ -61,9 +62,7 @@ def resolve_target(
             case _:
                 return _path_or_hub_id(str(what), name, make_spec)
     except ValidationError as error:
-        raise DeployTargetError(
-            "; ".join(detail["msg"].removeprefix("Value error, ") for detail in error.errors())
-        ) from error
+        raise DeployTargetError(describe_all(error.errors())) from error
     except DefinitionError as error:
         raise DeployTargetError(str(error)) from error
 
@@ -89,12 +88,16 @@ def _text(path: Path) -> str:
     try:
         return path.read_text()
     except (OSError, ValueError) as error:  # ValueError: not text, or an invalid path.
-        raise DeployTargetError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+        raise DeployTargetError(
+            f"cannot read {path}: {getattr(error, 'strerror', None) or error}: give a readable Python file (.py)"
+        ) from error
 
 
 def _model_directory(path: Path) -> str:
     if not (path / "config.json").is_file():
-        raise DeployTargetError(f"{path} is not a model directory: it contains no config.json")
+        raise DeployTargetError(
+            f"{path} is not a model directory: it contains no config.json: give the directory of a downloaded model"
+        )
     return str(path.resolve())
 
 

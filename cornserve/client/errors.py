@@ -53,7 +53,10 @@ class DisconnectedError(ClientError):
 
     def __init__(self, url: str) -> None:
         self.url = url
-        super().__init__(f"Cornserve at {url} closed the connection before its response was complete")
+        super().__init__(
+            f"Cornserve at {url} closed the connection before its response was complete: retry, and "
+            "see `cornserve status`"
+        )
 
 
 class ResponseTimeoutError(ClientError, TimeoutError):
@@ -62,7 +65,9 @@ class ResponseTimeoutError(ClientError, TimeoutError):
     def __init__(self, url: str, seconds: float) -> None:
         self.url = url
         self.seconds = seconds
-        super().__init__(f"Cornserve at {url} did not respond within {seconds:g} seconds")
+        super().__init__(
+            f"Cornserve at {url} did not respond within {seconds:g} seconds: retry, or set a longer timeout"
+        )
 
 
 class ApiStatusError(ClientError):
@@ -102,7 +107,7 @@ class AppDeletedError(ClientError):
 
     def __init__(self, app: str) -> None:
         self.app = app
-        super().__init__(f"{app} was deleted while it was being deployed")
+        super().__init__(f"{app} was deleted while it was being deployed: deploy it again")
 
 
 class WaitTimeoutError(ClientError, TimeoutError):
@@ -121,7 +126,7 @@ def translated_errors(url: str, read_timeout: float | None) -> Iterator[None]:
     except httpx.TimeoutException as error:
         raise ResponseTimeoutError(url, ADMIN_SECONDS if read_timeout is None else read_timeout) from error
     except httpx.InvalidURL as error:
-        raise ClientError(f"cannot send the request to {url}: {error}") from error
+        raise ClientError(f"cannot send the request to {url}: {error}: correct the URL and the names in it") from error
     except httpx.TransportError as error:
         raise DisconnectedError(url) from error
 

@@ -207,7 +207,7 @@ async def _wait_until_ready(url: str) -> None:
                     pass
                 await asyncio.sleep(0.05)
     except TimeoutError:
-        raise InstanceStartError(f"the gateway was not ready after {READY_SECONDS:g} seconds") from None
+        raise InstanceStartError(f"the gateway was not ready after {READY_SECONDS:g} seconds: see its log") from None
 
 
 def _free_port(host: str, port: int) -> int:
@@ -221,7 +221,9 @@ def _free_port(host: str, port: int) -> int:
             raise InstanceStartError(
                 f"port {port} of {host} is in use: choose another with --port or CORNSERVE_PORT"
             ) from error
-        raise InstanceStartError(f"cannot listen on {host}, port {port}: {error.strerror}") from error
+        raise InstanceStartError(
+            f"cannot listen on {host}, port {port}: {error.strerror}: choose others with --host and --port"
+        ) from error
 
 
 def _url(host: str, port: int) -> str:

@@ -67,13 +67,14 @@ class AppRegistry:
             return self._served[name]
         except KeyError:
             if not self.synced.is_set():
-                raise ApiError(503, "the gateway has not read the deployed apps yet", code="not_ready") from None
+                raise ApiError(
+                    503, "the gateway has not read the deployed apps yet: retry after 1 s", code="not_ready"
+                ) from None
             if desired is not None:
-                raise ApiError(503, f"the app {name!r} is being loaded", code="not_ready") from None
-            names = ", ".join(sorted(self._served)) or "none"
-            raise ApiError(
-                404, f"unknown model {name!r}; served models: {names}", param="model", code="model_not_found"
-            ) from None
+                raise ApiError(503, f"the app {name!r} is being loaded: retry after 1 s", code="not_ready") from None
+            served = f"use one of: {', '.join(sorted(self._served))}" if self._served else "see `cornserve status`"
+            message = f"unknown model {name!r}: deploy it with `cornserve deploy`, or {served}"
+            raise ApiError(404, message, param="model", code="model_not_found") from None
 
     def served(self) -> dict[str, ServedApp]:
         return self._served

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from cornserve.task.errors import InvocationError
+from cornserve.validation_errors import describe_error
 
 MAX_MESSAGE_CHARACTERS = 4000
 """Longer messages, which may quote the request, are cut."""
@@ -86,6 +85,8 @@ _STATUS_BY_CODE = {
     "DEADLINE_EXCEEDED": 504,
 }
 
+_JSON_TYPES = {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
+
 _CODE_BY_PROBLEM = {"extra_forbidden": "unknown_field", "json_invalid": "invalid_json"}
 
 
@@ -104,11 +105,12 @@ def _sanitized(text: str) -> str:
 def _describe(problem: ErrorDetails, param: str) -> str:
     match problem["type"]:
         case "extra_forbidden":
-            return f"unknown or unsupported field: {param!r}"
+            return f"unknown or unsupported field: {param!r}: remove it"
         case "missing":
             return f"missing field: {param!r}"
         case "json_invalid":
-            return f"the body is not valid JSON: {problem['msg']}"
-    value: Any = problem["input"]
-    given = "" if isinstance(value, dict | list) else f", not {str(value)[:80]!r}"
-    return f"{param}: {problem['msg']}{given}" if param else f"{problem['msg']}{given}"
+            return f"the body is not valid JSON: {problem['msg'].removeprefix('Invalid JSON: ')}"
+        case "model_type" | "model_attributes_type" | "dict_type" if not param:
+            return f"the body must be a JSON object, not {_JSON_TYPES.get(type(problem['input']), 'a number')}"
+    described = describe_error(problem)
+    return f"{param}: {described}" if param else described

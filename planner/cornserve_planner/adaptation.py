@@ -37,7 +37,9 @@ def adapt_mixture(cells: Iterable[Cell], running: Mapping[int, int], rate: float
         if count < 0:
             raise InvalidInputError(f"running.{gpus}", f"must be at least 0, not {count}")
         if gpus not in {cell.gpus for cell in cells}:
-            raise InvalidInputError(f"running.{gpus}", "no cell has this size")
+            raise InvalidInputError(
+                f"running.{gpus}", f"no cell has {gpus} GPUs: use one of {', '.join(str(cell.gpus) for cell in cells)}"
+            )
     best = fewest_gpus(cells, rate)
     candidates = [best.counts]
     if total_rate(cells, found := _closest(cells, running, rate, best.gpus)) >= minimum_rate(rate):

@@ -77,7 +77,7 @@ def efficient_cells(cells: Iterable[Cell]) -> tuple[Cell, ...]:
     kept: list[Cell] = []
     for cell in sorted(cells, key=lambda cell: cell.gpus):
         if kept and cell.gpus == kept[-1].gpus:
-            raise InvalidInputError("cells", f"two cells have {cell.gpus} GPUs")
+            raise InvalidInputError("cells", f"two cells have {cell.gpus} GPUs: remove one of them")
         if cell.rate > (cell.gpus // kept[-1].gpus * kept[-1].rate * (1 + ROUNDING_TOLERANCE) if kept else 0.0):
             kept.append(cell)
     return tuple(kept)

@@ -154,7 +154,7 @@ def _parse_settings(
     for setting in settings or []:
         name, _, number = setting.rpartition("=")
         if name in parsed:
-            raise PlannerError(f"{option}: {name!r} is given twice")
+            raise PlannerError(f"{option}: {name!r} is given twice: remove one of them")
         try:
             parsed[name] = parse(number)
         except ValueError:

@@ -41,7 +41,7 @@ class Document(DocumentPart):
         except OSError as error:
             raise InvalidInputError(str(path), f"cannot be read: {error.strerror}") from error
         except UnicodeDecodeError as error:
-            raise InvalidInputError(str(path), "is not UTF-8 text") from error
+            raise InvalidInputError(str(path), "is not UTF-8 text: save it as UTF-8") from error
         return cls.parse(text, source=path.name)
 
     @classmethod
@@ -108,13 +108,13 @@ def reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for name, value in pairs:
         if name in fields:
-            raise InvalidInputError(name, "is given twice")
+            raise InvalidInputError(name, "is given twice: remove one of them")
         fields[name] = value
     return fields
 
 
 def _refuse_constant(constant: str) -> NoReturn:
-    raise InvalidInputError("document", f"{constant} is not a number")
+    raise InvalidInputError("document", f"{constant} is not a number in JSON: write a finite number")
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -124,7 +124,9 @@ class _StrictLoader(yaml.SafeLoader):
         seen: set[str] = set()
         for key, _ in node.value:
             if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
-                raise InvalidInputError(f"line {key.start_mark.line + 1}", f"{key.value!r} is given twice")
+                raise InvalidInputError(
+                    f"line {key.start_mark.line + 1}", f"{key.value!r} is given twice: remove one of them"
+                )
             seen.add(key.value)
         return super().construct_mapping(node, deep)
 
@@ -139,9 +141,9 @@ def input_error_from(error: ValidationError, kind: str) -> InvalidInputError:
     found = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in found["loc"]) or "document"
     if found["type"] == "missing":
-        return InvalidInputError(where, "is missing")
+        return InvalidInputError(where, f"is missing: add this field of {kind}")
     if found["type"] == "extra_forbidden":
-        return InvalidInputError(where, f"is not a field of {kind}")
+        return InvalidInputError(where, f"is not a field of {kind}: remove it or correct its name")
     reason = found["msg"].removeprefix("Value error, ")
     if reason.startswith("Input should be "):
         reason = f"must be {reason.removeprefix('Input should be ')}, not {_shown(found['input'])}"

@@ -134,7 +134,7 @@ class ExecutorGraph:
         if unknown := sorted(request_type.components - known):
             raise InvalidInputError(where, f"unknown components {_listed(unknown)}: use {_listed(sorted(known))}")
         if not request_type.components:
-            raise InvalidInputError(where, "must need at least one component")
+            raise InvalidInputError(where, f"has no components: give at least one of {_listed(sorted(known))}")
         found: dict[tuple[PathStep, ...], ValidPath] = {}
         for path in self.paths:
             steps, left = self._walk(path, request_type.components)
@@ -175,16 +175,19 @@ class ExecutorGraph:
     def _explain_no_path(self, request_type: RequestType) -> str:
         closest = min((self._walk(path, request_type.components)[1] for path in self.paths), key=len, default=None)
         if closest is None:
-            return "the model declares no paths"
+            return "the model declares no paths: add one"
         needed, left = _listed(sorted(request_type.components)), _listed(sorted(closest))
-        return f"none runs all of {needed}; the closest one omits {left}"
+        return f"none runs all of {needed}; the closest one omits {left}: add a path that runs it"
 
     def _check_components(self) -> None:
         known = {component.name for component in self.components}
         for component in self.components:
             for before in component.after:
                 if before not in known:
-                    raise InvalidInputError(f"components.{component.name}.after", f"{before!r} is not a component")
+                    raise InvalidInputError(
+                        f"components.{component.name}.after",
+                        f"{before!r} is not a component: use one of {_listed(sorted(known))}",
+                    )
 
     def _ancestors(self) -> dict[str, frozenset[str]]:
         ancestors: dict[str, frozenset[str]] = {}
@@ -192,7 +195,10 @@ class ExecutorGraph:
         while waiting:
             ready = [component for component in waiting.values() if ancestors.keys() >= set(component.after)]
             if not ready:
-                raise InvalidInputError("components", f"{_listed(sorted(waiting))} depend on each other in a cycle")
+                raise InvalidInputError(
+                    "components",
+                    f"{_listed(sorted(waiting))} depend on each other in a cycle: remove one of them from `after`",
+                )
             for component in ready:
                 direct = frozenset(component.after)
                 ancestors[component.name] = direct.union(*(ancestors[before] for before in direct))
@@ -203,28 +209,37 @@ class ExecutorGraph:
         for option in self.options:
             where = f"options.{option.name}"
             if not option.components:
-                raise InvalidInputError(f"{where}.components", "is empty")
+                raise InvalidInputError(
+                    f"{where}.components", f"must not be empty: give at least one of {_listed(self._after)}"
+                )
             _require_unique(f"{where}.components", option.components)
             for name in option.components:
                 if name not in self._after:
-                    raise InvalidInputError(f"{where}.components", f"{name!r} is not a component of the model")
+                    raise InvalidInputError(
+                        f"{where}.components",
+                        f"{name!r} is not a component of the model: use one of {_listed(self._after)}",
+                    )
             if option.gpus < 1:
                 raise InvalidInputError(f"{where}.gpus", f"must be at least 1, not {option.gpus}")
 
     def _check_paths(self) -> None:
         for index, path in enumerate(self.paths):
             if not path.options:
-                raise InvalidInputError(f"paths.{index}", "has no options")
+                raise InvalidInputError(
+                    f"paths.{index}", f"has no options: give at least one of {_listed(self.option)}"
+                )
             for name in path.options:
                 if name not in self.option:
-                    raise InvalidInputError(f"paths.{index}", f"{name!r} is not an option of the model")
+                    raise InvalidInputError(
+                        f"paths.{index}", f"{name!r} is not an option of the model: use one of {_listed(self.option)}"
+                    )
 
 
 def _require_unique(where: str, names: Iterable[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise InvalidInputError(where, f"{name!r} is given twice")
+            raise InvalidInputError(where, f"{name!r} is given twice: remove one of them")
         seen.add(name)
 
 

@@ -82,7 +82,10 @@ def build_inputs(
 ) -> PlanInputs:
     """Builds the planning problem. Raises `InvalidInputError` if the inputs do not fit together."""
     if profile.model != model.name:
-        raise InvalidInputError("model", f"the profile is for {profile.model!r}, but the model is {model.name!r}")
+        raise InvalidInputError(
+            "model",
+            f"the profile is for {profile.model!r}, but the model is {model.name!r}: give a profile of this model",
+        )
     graph = model.graph()
     used = {option.gpu for option in graph.options}
     types = [gpu for gpu in gpus.types() if gpu.name in used]

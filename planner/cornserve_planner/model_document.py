@@ -17,7 +17,7 @@ Name = Annotated[str, Field(min_length=1, max_length=100)]
 def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
     for index, name in enumerate(names):
         if name in names[:index]:
-            raise ValueError(f"{name!r} is given twice")
+            raise ValueError(f"{name!r} is given twice: remove one of them")
     return names
 
 
@@ -78,4 +78,7 @@ class ModelDocument(Document):
     def model_post_init(self, _: object) -> None:
         self.graph()
         if self.modalities is not None and (unknown := self.modalities.components - self.components.keys()):
-            raise InvalidInputError("modalities", f"{', '.join(sorted(unknown))}: not a component of the model")
+            raise InvalidInputError(
+                "modalities",
+                f"{', '.join(sorted(unknown))}: not a component of the model, which has {', '.join(self.components)}",
+            )

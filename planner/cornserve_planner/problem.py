@@ -116,7 +116,9 @@ class PlanningProblem:
         if gpu is None or gpu.price is None:
             raise InvalidInputError(
                 f"options.{option.name}.gpu",
-                f"{option.gpu} has no price" if option.gpu else "has no price, because no GPU type is set",
+                f"{option.gpu} has no price: give one in a file for --gpu-types"
+                if option.gpu
+                else "has no price, because no GPU type is set: set one in the model",
             )
         return gpu.price * option.gpus
 
@@ -142,12 +144,12 @@ class PlanningProblem:
 
     def _check_shares(self) -> None:
         if not self.shares:
-            raise InvalidInputError("types", "must not be empty")
+            raise InvalidInputError("types", "must not be empty: give the share of at least one request type")
         for name, share in self.shares.items():
             require_non_negative(f"types.{name}.share", share)
         total = math.fsum(self.shares.values())
         if abs(total - 1) > SHARES_TOLERANCE:
-            raise InvalidInputError("types", f"the shares add up to {total:.6g}, not to 1")
+            raise InvalidInputError("types", f"the shares add up to {total:.6g}, not to 1: correct them")
 
     def _check_gpus(self) -> None:
         for name, gpu in self.gpus.items():
@@ -161,14 +163,22 @@ class PlanningProblem:
                 )
         for name, needed in self.memory.items():
             if name not in self.option:
-                raise InvalidInputError(f"memory.{name}", "is not an option of the model")
+                raise InvalidInputError(
+                    f"memory.{name}", f"is not an option of the model: use one of {', '.join(self.option)}"
+                )
             require_non_negative(f"memory.{name}", needed)
 
     def _check_paths(self) -> None:
         for path in self.paths:
             if path.type not in self.shares:
-                raise InvalidInputError(f"paths.{path.name}", f"{path.type!r} is not a request type of the workload")
+                raise InvalidInputError(
+                    f"paths.{path.name}",
+                    f"{path.type!r} is not a request type of the workload: use one of {', '.join(self.shares)}",
+                )
             for name, seconds in path.seconds.items():
                 if name not in self.option:
-                    raise InvalidInputError(f"paths.{path.name}", f"{name!r} is not an option of the model")
+                    raise InvalidInputError(
+                        f"paths.{path.name}",
+                        f"{name!r} is not an option of the model: use one of {', '.join(self.option)}",
+                    )
                 require_positive(f"seconds of {name} for {path.type} on {path.name}", seconds)

@@ -130,7 +130,9 @@ class _Fit:
     def _fit_single(self, option: DeploymentOption) -> None:
         (component,) = option.components
         if option.name not in self.measured:
-            raise InvalidInputError(f"options.{option.name}", "was not measured")
+            raise InvalidInputError(
+                f"options.{option.name}", f"was not measured: add a measurement of {component} on it"
+            )
         first = self.measured[option.name][0]
         seconds = 1 / first.rate / self._needed(component, first)
         self.alone.setdefault((component, option.gpu, option.gpus), seconds)
@@ -180,7 +182,7 @@ class _Fit:
             names = [f"the factor of {option.name}"] * bool(alone) + unknown
             raise InvalidInputError(
                 f"measurements of {option.name}",
-                f"contradict each other: {names[found.index(least)]} would be {least:.3g}",
+                f"contradict each other: {names[found.index(least)]} would be {least:.3g}, not above 0: measure again",
             )
         factor = found.pop(0) if alone else 1.0
         fitted = {component: value / factor for component, value in zip(unknown, found, strict=True)}
@@ -217,7 +219,9 @@ class _Fit:
 
     def _needed(self, component: str, measurement: ThroughputMeasurement) -> float:
         if not (use := self._use(component, measurement)):
-            raise InvalidInputError(f"measurements of {measurement.option}", f"no request of the mix needs {component}")
+            raise InvalidInputError(
+                f"measurements of {measurement.option}", f"no request of the mix needs {component}: measure another mix"
+            )
         return use
 
     def _demand(
@@ -227,7 +231,8 @@ class _Fit:
         demand = math.fsum(self._use(component, measurement) * times[component] for component in option.components)
         if not demand:
             raise InvalidInputError(
-                f"measurements of {option.name}", f"no request of the mix needs any of {', '.join(option.components)}"
+                f"measurements of {option.name}",
+                f"no request of the mix needs any of {', '.join(option.components)}: measure another mix",
             )
         return demand
 
@@ -246,20 +251,20 @@ class _Fit:
         for name, factor in self.assumed.items():
             where = f"factors.{name}"
             if name not in names:
-                raise InvalidInputError(where, "is not an option on any path")
+                raise InvalidInputError(where, f"is not an option on any path: use one of {', '.join(sorted(names))}")
             if name in self.measured:
-                raise InvalidInputError(where, "is assumed, but the option was measured")
+                raise InvalidInputError(where, "is assumed, but the option was measured: remove the factor")
             require_positive(where, factor)
 
 
 def _check(measurement: ThroughputMeasurement, graph: ExecutorGraph, types: Mapping[str, RequestType]) -> None:
     where = f"measurements of {measurement.option}"
     if measurement.option not in graph.option:
-        raise InvalidInputError(where, "is not an option of the model")
+        raise InvalidInputError(where, f"is not an option of the model: use one of {', '.join(graph.option)}")
     require_positive(f"{where}.rate", measurement.rate)
     for name, share in measurement.mix.items():
         if name not in types:
-            raise InvalidInputError(f"{where}.mix", f"{name!r} is not a request type")
+            raise InvalidInputError(f"{where}.mix", f"{name!r} is not a request type: use one of {', '.join(types)}")
         require_non_negative(f"{where}.mix.{name}", share)
     if abs((total := math.fsum(measurement.mix.values())) - 1) > SHARES_TOLERANCE:
-        raise InvalidInputError(f"{where}.mix", f"the shares add up to {total:.6g}, not to 1")
+        raise InvalidInputError(f"{where}.mix", f"the shares add up to {total:.6g}, not to 1: correct them")

@@ -63,16 +63,16 @@ class ChatRequest(SamplingFields):
         if self.max_tokens is not None and self.max_completion_tokens is not None:
             raise ValueError("max_tokens and max_completion_tokens are two names of one limit: give one of them")
         if self.top_logprobs and not self.logprobs:
-            raise ValueError("top_logprobs needs logprobs: true")
+            raise ValueError(f"top_logprobs: {self.top_logprobs} needs logprobs: true")
         if self.continue_final_message and self.add_generation_prompt:
-            raise ValueError("continue_final_message needs add_generation_prompt: false")
+            raise ValueError("continue_final_message: true needs add_generation_prompt: false")
         if self.tool_choice is not None:
             self._check_tool_choice(self.tool_choice)
         return self
 
     def _check_tool_choice(self, choice: str | NamedToolChoice) -> None:
         if self.tools is None and choice != "none":
-            raise ValueError("tool_choice needs tools")
+            raise ValueError("tool_choice is set without tools: add tools, or remove it")
         if isinstance(choice, NamedToolChoice) and choice.function.name not in {
             tool.function.name for tool in self.tools or ()
         }:

@@ -143,14 +143,14 @@ class ChatMessage(BaseModel):
     def _check_role(self) -> Self:
         role, content, tool_calls = self.role, self.content, self.tool_calls
         if content is None and tool_calls is None:
-            raise ValueError(f"content: required in {_a(role)} message")
+            raise ValueError(f"content: missing in {_a(role)} message: add it")
         if role == "tool" and self.tool_call_id is None:
-            raise ValueError("tool_call_id: required in a tool message")
+            raise ValueError("tool_call_id: missing in a tool message: add the id of the call")
         if role != "tool" and self.tool_call_id is not None:
-            raise ValueError(f"tool_call_id: not allowed in {_a(role)} message")
+            raise ValueError(f"tool_call_id: not allowed in {_a(role)} message: remove it")
         if role != "assistant" and (tool_calls is not None or self.reasoning_content is not None):
             field = "tool_calls" if tool_calls is not None else "reasoning_content"
-            raise ValueError(f"{field}: not allowed in {_a(role)} message")
+            raise ValueError(f"{field}: not allowed in {_a(role)} message: remove it")
         if role != "user" and isinstance(content, list):
             self._check_text_only(content)
         return self

@@ -19,6 +19,10 @@ ModelPaths = dict[str, Task[Any, Any]]
 _MULTIMODAL = ("Qwen2_5_VLForConditionalGeneration", "InternVLForConditionalGeneration")
 """Architectures whose encoder can run in a separate executor."""
 
+_SUPPORTED = (
+    f"use a text model (…ForCausalLM), an embedding model (…Model), or a multimodal model ({', '.join(_MULTIMODAL)})"
+)
+
 _MULTIMODAL_IDS = re.compile(r"Qwen/Qwen2\.5-VL-.+|OpenGVLab/InternVL3-.+-hf")
 """Hugging Face ids of models with these architectures. InternVL 3 without -hf is another architecture, which requires
 code from its repository."""
@@ -36,7 +40,10 @@ def default_paths(model: str) -> ModelPaths:
     """
     if not Path(model).is_absolute():
         if not is_hub_id(model):
-            raise DefinitionError(f"{model!r} is neither an absolute path nor a Hugging Face id (NAME or OWNER/NAME)")
+            raise DefinitionError(
+                f"{model!r} is neither an absolute path nor a Hugging Face id: give a model directory such as "
+                "/models/qwen3, or an id NAME or OWNER/NAME"
+            )
         return _multimodal_paths(model, None) if _MULTIMODAL_IDS.fullmatch(model) else {"chat": Chat(model_id=model)}
     architectures = _architectures(Path(model))
     if _is_embedding_model(Path(model), architectures):
@@ -45,10 +52,7 @@ def default_paths(model: str) -> ModelPaths:
         return _multimodal_paths(model, _tool_parser(Path(model)))
     if any(name.endswith("ForCausalLM") for name in architectures):
         return {"chat": Chat(model_id=model, tool_parser=_tool_parser(Path(model)))}
-    raise DefinitionError(
-        f"unsupported architecture {', '.join(architectures)} of {model}: use a text model (…ForCausalLM), "
-        f"an embedding model (…Model), or a multimodal model ({', '.join(_MULTIMODAL)})"
-    )
+    raise DefinitionError(f"unsupported architecture {', '.join(architectures)} of {model}: {_SUPPORTED}")
 
 
 def _multimodal_paths(model: str, tool_parser: str | None) -> ModelPaths:
@@ -99,8 +103,13 @@ def _architectures(directory: Path) -> list[str]:
     config = directory / "config.json"
     try:
         architectures = loads(config.read_text()).get("architectures")
-    except (OSError, ValueError, AttributeError) as error:
-        raise DefinitionError(f"{directory} is not a model directory: cannot read {config.name}: {error}") from error
+    except OSError as error:
+        raise DefinitionError(
+            f"{directory} is not a model directory: cannot read its config.json ({error.strerror}): give a directory "
+            "that the gateway and the executors can read"
+        ) from error
+    except (ValueError, AttributeError) as error:
+        raise DefinitionError(f"{config} is not a JSON object ({error}): download the model again") from error
     if not isinstance(architectures, list) or not architectures:
-        raise DefinitionError(f"{config} does not list architectures")
+        raise DefinitionError(f"{config} does not list architectures, but has {architectures!r}: {_SUPPORTED}")
     return [str(name) for name in architectures]

@@ -51,7 +51,9 @@ def prepare_store(path: Path) -> None:
             with closing(sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)) as database:
                 _prepare_schema(database, path)
     except (OSError, sqlite3.Error) as error:
-        raise StoreUnavailableError(f"cannot open the store {path}: {error}") from error
+        raise StoreUnavailableError(
+            f"cannot open the store {path}: {error}: check the permissions and the free space"
+        ) from error
 
 
 @contextmanager

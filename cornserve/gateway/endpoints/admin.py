@@ -128,7 +128,7 @@ async def get_logs(name: str, context: Context, lines: int = Query(default=100, 
 def _check_size(spec: AppSpec) -> None:
     size = len(to_json(spec.source))
     if size > MAX_SOURCE_BYTES:
-        message = f"the source has {size} bytes as JSON: at most {MAX_SOURCE_BYTES} are allowed"
+        message = f"the source has {size} bytes as JSON: at most {MAX_SOURCE_BYTES} are allowed, move data to files"
         raise ApiError(413, message, param="source")
 
 

@@ -13,13 +13,14 @@ from cornserve.control.store.base import StoreError
 from cornserve.gateway.context import GatewayContext
 from cornserve.gateway.errors import ApiError
 from cornserve.tracebacks import clear_traceback
+from cornserve.validation_errors import describe_error
 
 log = logging.getLogger(__name__)
 
 
 def error_response(error: Exception, request: Request, context: GatewayContext) -> Response:
     """Counts the error and returns its response."""
-    api_error = _to_api_error(error, f"{request.method} {request.scope['path']}")
+    api_error = _to_api_error(error, request.method, request.scope["path"])
     context.metrics.record_error(api_error.status, api_error.body.error.code)
     clear_traceback(api_error)
     return Response(
@@ -27,19 +28,23 @@ def error_response(error: Exception, request: Request, context: GatewayContext) 
     )
 
 
-def _to_api_error(error: Exception, operation: str) -> ApiError:
+def _to_api_error(error: Exception, method: str, path: str) -> ApiError:
     match error:
         case ApiError():
             return error
-        case HTTPException():  # an unknown path, or a wrong method
-            return ApiError(error.status_code, f"{operation}: {error.detail}")
+        case HTTPException(status_code=404):
+            return ApiError(404, f"unknown path {path!r}: see the paths in /docs")
+        case HTTPException(status_code=405):
+            return ApiError(405, f"method {method} is not allowed for {path!r}: see the methods in /docs")
+        case HTTPException():
+            return ApiError(error.status_code, f"{method} {path}: {error.detail}")
         case RequestValidationError():  # an invalid query parameter
             first = error.errors()[0]
             param = str(first["loc"][-1])
-            return ApiError(400, f"{param}: {first['msg']}", param=param)
+            return ApiError(400, f"{param}: {describe_error(first)}", param=param)
         case StoreError():
-            log.error("%s: the store failed: %s", operation, error)
-            return ApiError(503, f"the store failed: {error}", code="store_error")
+            log.error("%s %s: the store failed: %s", method, path, error)
+            return ApiError(503, f"the store failed: {error}: retry after 1 s", code="store_error")
         case _:  # the server logs the traceback
-            log.error("%s failed", operation)
+            log.error("%s %s failed", method, path)
             return ApiError(500, "the gateway failed: see its log", code="internal_error")

@@ -117,7 +117,7 @@ class RequestHandler:
                 await self._context.images.load(self._images, self._fetched.reserve)
                 self._stats.record_images(len(self._images))
         except TimeoutError:
-            message = "the images could not be fetched by the request's deadline"
+            message = f"the images could not be fetched by the request's deadline: set a longer {TIMEOUT_HEADER}"
             raise ApiError(504, message, code="deadline_exceeded") from None
 
     async def _body(self, create_body: CreateBody) -> bytes:

@@ -126,7 +126,10 @@ class ImageFetcher:
 
 def _parse(text: str) -> URL:
     if len(text) > MAX_URL_CHARACTERS:
-        raise ImageError("invalid_image_url", f"the URL has more than {MAX_URL_CHARACTERS} characters")
+        raise ImageError(
+            "invalid_image_url",
+            f"the URL has {len(text)} characters, more than the limit of {MAX_URL_CHARACTERS}: send a data: URL",
+        )
     try:
         return _checked(_url(text))
     except ValueError:

@@ -34,5 +34,5 @@ def read_image_header(data: bytes) -> ImageHeader:
             except (struct.error, IndexError):
                 raise truncated_header() from None
     if not data:
-        raise ImageError("invalid_image", "the file is empty")
+        raise ImageError("invalid_image", f"the file is empty: send {SUPPORTED_FORMATS}")
     raise ImageError("unsupported_image", f"unsupported image format: send {SUPPORTED_FORMATS}")

@@ -56,7 +56,10 @@ def _inspect(data: bytes, media_type: str, limits: Limits, allow_unknown: bool) 
         raise ImageError("unsupported_image", f"unsupported media type {media_type[:80]!r}: send {SUPPORTED_FORMATS}")
     header = read_image_header(data)
     if is_typed and _FORMATS[media_type] != header.format:
-        raise ImageError("unsupported_image", f"the media type is {media_type}, but the content is {header.format}")
+        raise ImageError(
+            "unsupported_image",
+            f"the media type is {media_type}, but the content is {header.format}: send the correct type",
+        )
     _check_size(header, limits)
     return header, sha256(data).hexdigest()
 

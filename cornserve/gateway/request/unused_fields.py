@@ -45,7 +45,8 @@ def invoke_rejecting_unused(path: Task[Any, Any], request: Any) -> Any:
     read = getattr(request, "_read", _ALL_READ)
     if ALL_FIELDS not in read and (unused := _non_default(request, request.__pydantic_fields_set__ - read)):
         names = ", ".join(map(repr, sorted(unused)))
-        raise ApiError(400, f"this app makes no use of {names}", param=min(unused), code="unused_field")
+        message = f"this app makes no use of {names}: remove {'them' if len(unused) > 1 else 'it'} from the request"
+        raise ApiError(400, message, param=min(unused), code="unused_field")
     return response
 
 

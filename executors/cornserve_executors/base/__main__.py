@@ -22,6 +22,7 @@ from cornserve.limits import MIB
 from cornserve.observe import logs, tracing
 from cornserve.task.spec import ExecutorSpec, find_executor
 from cornserve.transport import Transport
+from cornserve.validation_errors import describe_all
 from cornserve_executors.base.executor import EngineDeadError, Executor, ExecutorStartError
 from cornserve_executors.base.server import ExecutorServer, ListenOptions
 
@@ -40,7 +41,8 @@ def main() -> int:
     try:
         executor = _create(options.spec)
     except ValidationError as error:
-        print(f"invalid settings for the executor {options.spec.executor!r}: {_one_line(error)}", file=sys.stderr)
+        problems = describe_all(error.errors())  # in one line: `cornserve deploy` shows the last line of the log
+        print(f"invalid settings for the executor {options.spec.executor!r}: {problems}", file=sys.stderr)
         return 2
     tracing.setup("cornserve-executor", os.environ.get(logs.REPLICA_VARIABLE))
     try:
@@ -81,11 +83,6 @@ def _options() -> argparse.Namespace:
 def _create(spec: ExecutorSpec) -> Executor[Any, Any, Any]:
     executor_type: type[Executor[Any, Any, Any]] = find_executor(spec.executor).load()
     return executor_type(executor_type.config_type.model_validate(spec.config))
-
-
-def _one_line(error: ValidationError) -> str:
-    """Returns all errors in one line: `cornserve deploy` shows the last line of the log."""
-    return "; ".join(f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.errors())
 
 
 def _without_base_frames(error: Exception) -> Exception:

@@ -14,6 +14,7 @@ from cornserve.task.references import Blob, Origin, ReferenceDecoder, Tensor
 from cornserve.tracebacks import clear_traceback
 from cornserve.transport import StaleError, TensorTooLargeError
 from cornserve.v1 import executor_pb2 as pb
+from cornserve.validation_errors import describe_all
 from cornserve_executors.base.context import ChunkSender, InvocationContext
 from cornserve_executors.base.executor import EngineDeadError, Executor, InvalidRequestError, OverloadedError
 from cornserve_executors.base.tensors import InputLostError, InvocationTensors
@@ -49,7 +50,9 @@ def _error_end(error: Exception) -> pb.End:
     match error:
         case TimeoutError():
             return pb.End(code=pb.CODE_DEADLINE_EXCEEDED, message="not done by the request's deadline")
-        case InvalidRequestError() | ValidationError():
+        case ValidationError():
+            return pb.End(code=pb.CODE_INVALID_ARGUMENT, message=describe_all(error.errors()))
+        case InvalidRequestError():
             return pb.End(code=pb.CODE_INVALID_ARGUMENT, message=str(error))
         case TensorTooLargeError():
             message = f"{error} (limit slab-mib, see `cornserve up --limit`)"

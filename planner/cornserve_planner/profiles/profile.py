@@ -42,7 +42,7 @@ class Throughput(DocumentPart):
     def _check_shares(self) -> Self:
         total = math.fsum(entry.share for entry in self.mix)
         if self.mix and abs(total - 1) > SHARES_TOLERANCE:
-            raise ValueError(f"mix: the shares add up to {total:.6g}, not to 1")
+            raise ValueError(f"mix: the shares add up to {total:.6g}, not to 1: correct them")
         return self
 
 
@@ -58,15 +58,17 @@ class BatchLatency(DocumentPart):
     @model_validator(mode="after")
     def _check_curve(self) -> Self:
         if len(self.batch) != len(self.seconds):
-            raise ValueError(f"has {len(self.batch)} batch sizes and {len(self.seconds)} durations")
+            raise ValueError(
+                f"has {len(self.batch)} batch sizes and {len(self.seconds)} durations: give one duration for each size"
+            )
         if list(self.batch) != sorted(set(self.batch)):
-            raise ValueError("batch: the sizes do not ascend")
+            raise ValueError(f"batch: the sizes {list(self.batch)} do not ascend: sort them and remove duplicates")
         return self
 
     def at(self, batch: int) -> float:
         """Returns the seconds of a batch, interpolated between two sizes or extrapolated from the two largest."""
         if batch < self.batch[0] or (batch > self.batch[-1] and len(self.batch) == 1):
-            raise InvalidInputError("batch", f"{batch} is outside the measured batch sizes {self.batch}")
+            raise InvalidInputError("batch", f"{batch} is outside the measured batch sizes {self.batch}: measure it")
         upper = next((index for index, size in enumerate(self.batch) if size >= batch), len(self.batch) - 1)
         if self.batch[upper] == batch:
             return self.seconds[upper]
@@ -111,7 +113,9 @@ class ModelProfile(Document):
         for profile in self.options:
             key = (profile.option, profile.gpu, profile.gpus)
             if key in seen:
-                raise ValueError(f"options: {profile.option} on {profile.gpus} {profile.gpu} is given twice")
+                raise ValueError(
+                    f"options: {profile.option} on {profile.gpus} {profile.gpu} is given twice: remove one of them"
+                )
             seen.add(key)
         return self
 

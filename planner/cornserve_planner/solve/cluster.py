@@ -23,14 +23,16 @@ class Cluster:
 
     def __post_init__(self) -> None:
         if not self.gpus:
-            raise InvalidInputError("cluster.gpus", "must not be empty")
+            raise InvalidInputError("cluster.gpus", "must not be empty: give the number of GPUs of each node")
         for node, gpus in enumerate(self.gpus):
             if gpus < 0:
                 raise InvalidInputError(f"cluster.gpus.{node}", f"must be at least 0, not {gpus}")
         nodes = len(self.gpus)
         if len(self.bandwidth) != nodes or any(len(row) != nodes for row in self.bandwidth):
+            found = [len(row) for row in self.bandwidth]
             raise InvalidInputError(
-                "cluster.bandwidth", f"must have {nodes} rows and {nodes} columns, one for each node"
+                "cluster.bandwidth",
+                f"must have {nodes} rows and {nodes} columns, one for each node, not rows of {found}",
             )
         for start, end in self.links:
             if math.isnan(self.bandwidth[start][end]) or self.bandwidth[start][end] < 0:

@@ -31,9 +31,11 @@ class ValueDistribution(DocumentPart):
     @model_validator(mode="after")
     def _check_weights(self) -> Self:
         if len(self.values) != len(self.weights):
-            raise ValueError(f"has {len(self.values)} values and {len(self.weights)} weights")
+            raise ValueError(
+                f"has {len(self.values)} values and {len(self.weights)} weights: give one weight for each value"
+            )
         if not sum(self.weights):
-            raise ValueError("must have a weight above 0")
+            raise ValueError(f"weights {list(self.weights)} are all 0: give at least one above 0")
         return self
 
     @property

@@ -18,7 +18,7 @@ class RateCurve:
     def __post_init__(self) -> None:
         require_positive("step", self.step)
         if not self.rates:
-            raise InvalidInputError("rates", "must not be empty")
+            raise InvalidInputError("rates", "must not be empty: give the rate of at least one step")
         for index, rate in enumerate(self.rates):
             require_non_negative(f"rates[{index}]", rate)
 
@@ -37,7 +37,7 @@ class RateCurve:
     def scaled(self, mean: float) -> RateCurve:
         """Returns a curve of the same shape with another mean rate."""
         if not self.mean:
-            raise InvalidInputError("rates", "are all 0 and cannot be scaled")
+            raise InvalidInputError("rates", "are all 0 and cannot be scaled: give a rate above 0")
         require_non_negative("mean", mean)
         return RateCurve(self.step, tuple(rate * mean / self.mean for rate in self.rates))
 
@@ -45,7 +45,9 @@ class RateCurve:
         """Returns whole steps, from the step that contains `start` to the last step before `end`."""
         first, last = int(start / self.step), math.ceil(end / self.step)
         if not 0 <= first < last <= len(self.rates):
-            raise InvalidInputError("start, end", f"{start} to {end} s is outside the curve's {self.seconds:g} s")
+            raise InvalidInputError(
+                "start, end", f"{start} to {end} s is outside the curve's {self.seconds:g} s: give times within it"
+            )
         return RateCurve(self.step, self.rates[first:last])
 
     def faster(self, factor: float) -> RateCurve:

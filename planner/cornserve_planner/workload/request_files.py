@@ -73,7 +73,7 @@ def _parse_file(path: Path) -> Iterator[ParsedRequest]:
     except OSError as error:
         raise InvalidInputError(str(path), f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise InvalidInputError(path.name, "is not UTF-8 text") from error
+        raise InvalidInputError(path.name, "is not UTF-8 text: save it as UTF-8") from error
 
 
 def _with_location(name: str, requests: Iterable[tuple[int, ParsedRequest]]) -> Iterator[ParsedRequest]:
@@ -82,7 +82,7 @@ def _with_location(name: str, requests: Iterable[tuple[int, ParsedRequest]]) -> 
         if isinstance(parsed, InvalidInputError):
             yield parsed.within(f"{name} line {line}")
         elif parsed.arrival < last:
-            reason = f"is {parsed.arrival:g} s, before the previous request ({last:g} s)"
+            reason = f"is {parsed.arrival:g} s, before the previous request ({last:g} s): sort the requests by arrival"
             yield InvalidInputError(f"{name} line {line}: arrival", reason)
         else:
             last = parsed.arrival
@@ -113,10 +113,12 @@ def _parse_csv(file: Iterable[str], name: str) -> Iterator[tuple[int, ParsedRequ
     RequestFileHeader.parse(f"{{{first.removeprefix('#')}}}" if first.startswith("#") else first, f"{name} line 1")
     rows = csv.DictReader(lines)
     for unknown in set(rows.fieldnames or ()) - set(WorkloadRequest.model_fields):
-        raise InvalidInputError(f"{name} line 2: {unknown}", f"is not a field of {FAMILY}/requests")
+        raise InvalidInputError(
+            f"{name} line 2: {unknown}", f"is not a field of {FAMILY}/requests: remove it or correct its name"
+        )
     for duplicate, count in Counter(rows.fieldnames).items():
         if count > 1:
-            raise InvalidInputError(f"{name} line 2: {duplicate}", "is given twice")
+            raise InvalidInputError(f"{name} line 2: {duplicate}", "is given twice: remove one of the columns")
     for row in rows:
         try:
             parsed: ParsedRequest = _request(json.dumps(_fields(row)))
@@ -136,7 +138,9 @@ def _fields(row: dict[str | None, Any]) -> dict[str, object]:
     fields: dict[str, object] = {}
     for name, cell in row.items():
         if name is None or cell is None:
-            raise InvalidInputError("line", "the number of cells differs from the number of columns")
+            raise InvalidInputError(
+                "line", "the number of cells differs from the number of columns: write one cell for each column"
+            )
         if cell.strip():
             try:
                 fields[name] = _value(name, cell.strip())
@@ -181,4 +185,4 @@ def _cell(name: str, value: Any) -> object:
 
 
 def _unknown(path: Path) -> InvalidInputError:
-    return InvalidInputError(str(path), "must be a .jsonl or a .csv file")
+    return InvalidInputError(str(path), f"must be a .jsonl or a .csv file, not {path.suffix or path.name!r}")

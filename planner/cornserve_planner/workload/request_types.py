@@ -35,7 +35,8 @@ class Modalities(DocumentPart):
             for modality in wanted:
                 if modality not in known and modality != "text":
                     raise InvalidInputError(
-                        f"request at {request.arrival:g} s", f"has {modality} {kind}, which the model does not support"
+                        f"request at {request.arrival:g} s",
+                        f"has {modality} {kind}, which the model does not support: remove it, or use another model",
                     )
                 needed.update(known.get(modality, ()))
         return frozenset(needed)
@@ -51,7 +52,7 @@ def type_shares(requests: Iterable[WorkloadRequest], modalities: Modalities) -> 
     counts = Counter(modalities.needed_by(request) for request in requests)
     total = counts.total()
     if not total:
-        raise InvalidInputError("requests", "must not be empty")
+        raise InvalidInputError("requests", "must not be empty: give at least one request")
     return {modalities.request_type(components): count / total for components, count in counts.most_common()}
 
 

@@ -65,7 +65,9 @@ def test_errors_are_counted_separately_from_responses(serving: CliInstance, requ
     load = ("--request", request_file(fail="out of paper"), "--no-stream", "-n", "5", "--warmup", "0")
     done = serving.run("bench", "echo", *load)
     assert done.returncode == 1
-    assert done.stderr == "error: no request was answered\n"
+    assert done.stderr == (
+        "error: none of the 5 requests to 'echo' was answered: see the errors above, and `cornserve logs echo`\n"
+    )
     assert "5 × 500 internal" in done.stdout
 
 
@@ -76,7 +78,8 @@ def test_an_unsuitable_request_is_rejected_before_the_load(
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("error: echo did not respond to the warm-up: the app 'echo' does not support")
     done = serving.run("bench", "another")
-    assert done.stderr == f"error: unknown app 'another' at {serving.url}: deploy it, or give one of: echo\n"
+    advice = "deploy it with `cornserve deploy`, or give one of: echo"
+    assert done.stderr == f"error: unknown app 'another' at {serving.url}: {advice}\n"
 
 
 async def test_ctrl_c_shows_the_results_so_far(serving: CliInstance, request_file: Callable[..., str]) -> None:

@@ -53,5 +53,5 @@ def test_shares_without_a_positive_number_are_rejected(shares: dict[str, float])
 
 
 def test_shares_of_an_app_with_source_are_rejected() -> None:
-    with pytest.raises(ValidationError, match="define the shares of an app with source in its source"):
+    with pytest.raises(ValidationError, match=r"shares: \{'monolith': 1.0\} cannot be set for an app with source"):
         AppSpec(source="app = ...", shares={"monolith": 1})

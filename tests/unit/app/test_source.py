@@ -42,8 +42,13 @@ def test_two_versions_of_an_app_can_be_loaded_at_once() -> None:
         ("import nothing_like_this", r"app.py:1: ModuleNotFoundError: No module named 'nothing_like_this'"),
         ("x = 1\ny = x / 0", r"app.py:2: ZeroDivisionError"),
         ("raise SystemExit(3)", r"app.py:1: SystemExit: 3"),
-        ("x = 1", r"must define exactly one App .* but has 0"),
-        (SOURCE + "other = App(name='b', paths=[Say()])", r"must define exactly one App .* but has 2"),
+        (
+            SOURCE.replace("[Say()]", "Say()"),
+            r"app.py:\d+: the paths of app 'say' must be a list of tasks, not Say",
+        ),
+        (SOURCE.replace("Say()", "Say(x=1)"), r"app.py:\d+: invalid fields of Say: x: is not a known field: remove it"),
+        ("x = 1", r"must define exactly one App .* but defines 0"),
+        (SOURCE + "other = App(name='b', paths=[Say()])", r"must define exactly one App .* but defines 2"),
     ],
 )
 def test_a_source_without_an_app_is_rejected_with_line_and_reason(source: str, reason: str) -> None:

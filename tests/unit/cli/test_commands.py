@@ -129,6 +129,25 @@ def test_a_number_out_of_range_is_rejected(cli: CliRunner, command: list[str], o
     assert f"Invalid value for '{option}'" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["up", "--port", "99999"], "must be less than or equal to 65535, not '99999'"),
+        (["deploy", "a/b", "--replicas", "0"], "must be greater than or equal to 1, not '0'"),
+        (["deploy", "a/b", "--balance", "best"], "'best' is not one of 'least-loaded', 'static'"),
+        (["scale", "a", "99999"], "must be less than or equal to 64, not '99999'"),
+        (["scale", "a", "two"], "must be a valid integer, not 'two'"),
+        (["bench", "a", "--rate", "-1"], "must be greater than or equal to 0.001, not '-1'"),
+        (["plan", "llava-1.5-7b", "--gpus", "0"], "must be greater than or equal to 1, not '0'"),
+    ],
+)
+def test_an_invalid_value_is_quoted(cli: CliRunner, command: list[str], message: str) -> None:
+    result = cli.invoke(app, command, env={"COLUMNS": "200", "TERMINAL_WIDTH": "200"})
+    assert result.exit_code == 2
+    assert f": {message}" in " ".join(result.stderr.split())
+    assert "Value error" not in result.stderr
+
+
 def test_an_error_of_the_gateway_is_reported_in_one_line(cli: CliRunner, server: StubServer) -> None:
     server.on("GET /admin/v1/apps/a", json_response({"error": {"message": "unknown app 'a'"}}, 404))
     result = cli.invoke(app, ["status", "a", "--url", server.url])
@@ -152,7 +171,7 @@ def test_a_request_is_an_argument_a_file_or_standard_input(
     ("argument", "message"),
     [
         ("{", "error: the request is not valid JSON"),
-        ("@nowhere.json", "error: cannot read the request: "),
+        ("@nowhere.json", "error: cannot read the request '@nowhere.json': No such file or directory: "),
         ('"\udcff"', "error: the request is not valid JSON"),
     ],
 )
@@ -198,7 +217,7 @@ def test_an_invalid_image_is_not_sent(cli: CliRunner, tmp_path: Path, content: b
     result = cli.invoke(app, ["chat", "a", "Why?", "--image", str(file), "--url", UNREACHABLE])
 
     assert result.exit_code == 1
-    assert result.stderr.startswith(f"error: cannot send {file}: ")
+    assert result.stderr.startswith(f"error: cannot send the image {str(file)!r}: ")
     assert reason in result.stderr
 
 

@@ -447,5 +447,5 @@ def test_invalid_proxies_and_certificates_are_rejected_by_the_constructor(
 def test_an_invalid_home_is_rejected_by_the_constructor(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CORNSERVE_URL", raising=False)
     monkeypatch.setenv("CORNSERVE_HOME", home)
-    with pytest.raises(ArgumentError, match=r"^CORNSERVE_HOME: not a readable home"):
+    with pytest.raises(ArgumentError, match=r"^CORNSERVE_HOME: is not a readable home"):
         Client()

@@ -149,13 +149,14 @@ async def test_an_import_that_hangs_times_out_without_blocking_others(
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ({}, "either a source or a model"),
-        ({"source": ECHO, "model": "x"}, "either a source or a model"),
+        ({}, "an app needs either a source or a model, but neither is given: set exactly one of them"),
+        ([], "the body must be a JSON object, not an array"),
+        ({"source": ECHO, "model": "x"}, "an app needs either a source or a model, but both are given"),
         ({"source": ECHO, "gpus": 1}, "unknown or unsupported field: 'gpus'"),
         ({"source": ECHO, "replicas": 0}, "replicas"),
-        ({"source": ECHO, "replicas": 100_000}, "replicas: Input should be less than or equal to 64"),
+        ({"source": ECHO, "replicas": 100_000}, "replicas: must be less than or equal to 64, not 100000"),
         ({"source": "x = ("}, "app.py:1: SyntaxError"),
-        ({"source": STEPS}, "defines the app 'steps', but is deployed as 'echo'"),
+        ({"source": STEPS}, "defines the app 'steps', but is deployed as 'echo': change the name"),
         ({"model": "/no/such/directory"}, "is not a model directory"),
         ({"model": "../relative"}, "neither an absolute path nor a Hugging Face id"),
         ({"model": "not/an/id"}, "neither an absolute path nor a Hugging Face id"),
@@ -164,7 +165,7 @@ async def test_an_import_that_hangs_times_out_without_blocking_others(
     ],
 )
 async def test_an_invalid_app_is_rejected_and_not_stored(
-    gateway: httpx.AsyncClient, store: Store, body: dict[str, object], message: str
+    gateway: httpx.AsyncClient, store: Store, body: object, message: str
 ) -> None:
     response = await gateway.put("/admin/v1/apps/echo", json=body)
 
@@ -245,7 +246,7 @@ async def test_pauses_of_an_event_stream_contain_comments(
 @pytest.mark.parametrize(
     ("error", "status", "message"),
     [
-        (StoreUnavailableError("the disk is full"), 503, "the store failed: the disk is full"),
+        (StoreUnavailableError("the disk is full"), 503, "the store failed: the disk is full: retry after 1 s"),
         (RuntimeError("a secret"), 500, "the gateway failed: see its log"),
     ],
 )
@@ -275,6 +276,9 @@ async def test_probes_and_metrics_respond(gateway: httpx.AsyncClient, deploy: De
 
 
 async def test_unknown_paths_and_methods_have_the_error_format(gateway: httpx.AsyncClient) -> None:
-    assert (await gateway.get("/v2/nothing")).json()["error"]["message"] == "GET /v2/nothing: Not Found"
+    unknown = (await gateway.get("/v2/nothing")).json()["error"]
+    assert unknown["message"] == "unknown path '/v2/nothing': see the paths in /docs"
     assert (await gateway.delete("/v1/models")).status_code == 405
-    assert (await gateway.get("/admin/v1/apps/echo/logs?lines=0")).json()["error"]["param"] == "lines"
+    parameter = (await gateway.get("/admin/v1/apps/echo/logs?lines=-1")).json()["error"]
+    assert parameter["param"] == "lines"
+    assert parameter["message"] == "lines: must be greater than or equal to 1, not '-1'"

@@ -106,7 +106,9 @@ async def test_models_are_listed(client: AsyncOpenAI) -> None:
 
 
 async def test_an_unknown_model_is_a_404_that_names_the_served_models(client: AsyncOpenAI) -> None:
-    with pytest.raises(openai_client.NotFoundError, match="unknown model 'nobody'; served models: parrot") as caught:
+    with pytest.raises(
+        openai_client.NotFoundError, match="unknown model 'nobody': deploy .* or use one of: parrot"
+    ) as caught:
         await client.chat.completions.create(model="nobody", messages=[{"role": "user", "content": "x"}])
 
     assert caught.value.code == "model_not_found"
@@ -142,38 +144,38 @@ REPEATED = {"type": "object", "properties": {"a": {"pattern": "a{1000}"}, "b": {
         ({"tools": []}, "tools", "at least 1 item"),
         ({"model": None}, "model", "missing field: 'model'"),
         ({"messages": []}, "messages", "at least 1 item"),
-        ({"messages": [{"role": "user"}]}, "messages.0", "content: required in a user message"),
+        ({"messages": [{"role": "user"}]}, "messages.0", "content: missing in a user message: add it"),
         ({"messages": [{"role": "alien", "content": "x"}]}, "messages.0.role", "not 'alien'"),
         (
             {"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "x"}}]}]},
             "messages.0.content.0",
             "invalid part type: use 'text' or 'image_url'",
         ),
-        ({"temperature": 3}, "temperature", "less than or equal to 2, not '3'"),
+        ({"temperature": 3}, "temperature", "must be less than or equal to 2, not 3"),
         ({"temperature": "hot"}, "temperature", "not 'hot'"),
         ({"max_tokens": 0}, "max_tokens", "greater than or equal to 1"),
         ({"max_tokens": 1, "max_completion_tokens": 1}, None, "two names of one limit"),
         ({"max_tokens": "5"}, "max_tokens", "valid integer, not '5'"),
-        ({"max_tokens": True}, "max_tokens", "valid integer, not 'True'"),
-        ({"stream": 1}, "stream", "valid boolean, not '1'"),
+        ({"max_tokens": True}, "max_tokens", "must be a valid integer, not true"),
+        ({"stream": 1}, "stream", "must be a valid boolean, not 1"),
         ({"n": 0}, "n", "greater than or equal to 1"),
         ({"n": 129}, "n", "less than or equal to 128"),
         ({"seed": 2**63}, "seed", "less than or equal to 9223372036854775807"),
-        ({"top_logprobs": 2}, None, "top_logprobs needs logprobs: true"),
+        ({"top_logprobs": 2}, None, "top_logprobs: 2 needs logprobs: true"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "less than or equal to 20"),
         ({"presence_penalty": 3}, "presence_penalty", "less than or equal to 2"),
-        ({"logit_bias": {"one": 1}}, "logit_bias.one.[key]", "should match pattern"),
-        ({"logit_bias": {"\u0661": 1}}, "logit_bias.\u0661.[key]", "should match pattern"),
+        ({"logit_bias": {"one": 1}}, "logit_bias.one.[key]", "must match pattern"),
+        ({"logit_bias": {"\u0661": 1}}, "logit_bias.\u0661.[key]", "must match pattern"),
         ({"logit_bias": {"1": 101}}, "logit_bias.1", "less than or equal to 100"),
         ({"logit_bias": {str(number): 1 for number in range(301)}}, "logit_bias", "at most 300"),
         ({"stop": "x" * 1001}, "stop.0", "at most 1000 characters"),
         ({"stop": [""]}, "stop.0", "at least 1 character"),
-        ({"tool_choice": "auto"}, None, "tool_choice needs tools"),
+        ({"tool_choice": "auto"}, None, "tool_choice is set without tools: add tools"),
         ({"tools": [TOOL], "tool_choice": "perhaps"}, "tool_choice", "'none', 'auto' or 'required'"),
         ({"tools": [TOOL], "tool_choice": NAMED}, None, "tool_choice: unknown tool 'other'"),
         ({"tools": [TOOL] * 129}, "tools", "at most 128"),
         ({"tools": [{"type": "function"}]}, "tools.0.function", "missing field"),
-        ({"tools": [function({"name": "a b"})]}, "tools.0.function.name", "should match pattern"),
+        ({"tools": [function({"name": "a b"})]}, "tools.0.function.name", "must match pattern"),
         ({"tools": [function({"name": "f", "parameters": HUGE})]}, "tools.0.function.parameters", "at most 65536"),
         (
             {"tools": [TOOL, function({"name": "f", "parameters": COUNTED})]},
@@ -188,18 +190,18 @@ REPEATED = {"type": "object", "properties": {"a": {"pattern": "a{1000}"}, "b": {
         ({"response_format": {"type": "json_schema"}}, "response_format", "json_schema is required"),
         ({"response_format": {"type": "xml"}}, "response_format.type", "not 'xml'"),
         ({"chat_template_kwargs": {"tools": []}}, "chat_template_kwargs", "reserved template variable 'tools'"),
-        ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0", "tool_call_id: required in a tool message"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0", "tool_call_id: missing in a tool message"),
         (
             {"messages": [{"role": "user", "content": "x", "tool_calls": [CALL]}]},
             "messages.0",
             "not allowed in a user message",
         ),
         ({"messages": [USER] * 4097}, "messages", "at most 4096"),
-        ({"store": True}, "store", "should be False"),
+        ({"store": True}, "store", "must be false, not true"),
         ({"modalities": ["text", "audio"]}, "modalities.1", "not 'audio'"),
         ({"audio": {"voice": "alloy", "format": "wav"}}, "audio", "unknown or unsupported field"),
         ({"stop": ["a"] * 5}, "stop", "at most 4"),
-        ({"stream_options": {"include_usage": True}}, None, "needs stream"),
+        ({"stream_options": {"include_usage": True}}, None, "set stream to true"),
     ],
 )
 async def test_an_invalid_body_is_a_400_that_names_the_field(
@@ -215,12 +217,23 @@ async def test_an_invalid_body_is_a_400_that_names_the_field(
     assert error["type"] == "invalid_request_error"
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b"\xff", b'"text"'])
-async def test_a_body_that_is_not_an_object_is_a_400(gateway: httpx.AsyncClient, body: bytes) -> None:
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"", "the body is not valid JSON: "),
+        (b"{", "the body is not valid JSON: "),
+        (b"\xff", "the body is not valid JSON: "),
+        (b"[]", "the body must be a JSON object, not an array"),
+        (b"null", "the body must be a JSON object, not null"),
+        (b'"text"', "the body must be a JSON object, not a string"),
+        (b"1", "the body must be a JSON object, not a number"),
+    ],
+)
+async def test_a_body_that_is_not_an_object_is_a_400(gateway: httpx.AsyncClient, body: bytes, message: str) -> None:
     response = await gateway.post("/v1/chat/completions", content=body)
 
     assert response.status_code == 400
-    assert response.json()["error"]["message"]
+    assert response.json()["error"]["message"].startswith(message)
 
 
 async def test_null_means_the_default(gateway: httpx.AsyncClient, client: AsyncOpenAI) -> None:

@@ -169,7 +169,7 @@ async def test_an_invalid_image_is_a_400_with_its_path_and_reason(
     ("wrong", "param", "message"),
     [
         (part(data_url(PNG), detail="low"), "messages.0.content.0.image_url.detail", "'auto' or 'high', not 'low'"),
-        ({"type": "image_url", "image_url": data_url(PNG)}, "messages.0.content.0.image_url", "Input should be"),
+        ({"type": "image_url", "image_url": data_url(PNG)}, "messages.0.content.0.image_url", "must be an object"),
         ({"type": "image_url"}, "messages.0.content.0.image_url", "missing field"),
         ({"type": "input_audio"}, "messages.0.content.0", "invalid part type: use 'text' or 'image_url'"),
         ({"type": ["text"]}, "messages.0.content.0", "invalid part type: use 'text' or 'image_url'"),

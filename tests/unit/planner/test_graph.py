@@ -75,7 +75,7 @@ def test_data_skips_components_that_a_type_does_not_need() -> None:
     ("request_type", "error"),
     [
         (type_of("audio", "eye"), r"types\.audio\+eye: unknown components eye: use audio, image, llm, vocoder"),
-        (RequestType("empty", frozenset()), r"types\.empty: must need at least one component"),
+        (RequestType("empty", frozenset()), r"types\.empty: has no components: give at least one of audio"),
     ],
 )
 def test_a_type_that_the_model_cannot_serve_is_rejected(request_type: RequestType, error: str) -> None:

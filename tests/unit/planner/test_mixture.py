@@ -154,7 +154,7 @@ def test_adaptation_keeps_running_cells() -> None:
 
 
 def test_running_cells_of_unknown_size_are_rejected() -> None:
-    with pytest.raises(InvalidInputError, match=r"running\.8: no cell has this size"):
+    with pytest.raises(InvalidInputError, match=r"running\.8: no cell has 8 GPUs: use one of"):
         adapt_mixture(TWO, {8: 1}, 1.0)
     with pytest.raises(InvalidInputError, match=r"running\.2: must be at least 0, not -1"):
         adapt_mixture(TWO, {2: -1}, 1.0)

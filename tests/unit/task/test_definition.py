@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pydantic import BaseModel, ValidationError
 
@@ -123,6 +125,12 @@ def test_an_app_needs_paths_that_are_alternatives() -> None:
         App(name="a", paths=[TwoVoices(), Other()])
     with pytest.raises(DefinitionError, match="2 paths but 1 shares"):
         App(name="a", paths=[TwoVoices(), TwoVoices()], shares=[1.0])
+
+
+@pytest.mark.parametrize("paths", [TwoVoices(), TwoVoices, [TwoVoices], "voices", [[TwoVoices()]]])
+def test_the_paths_of_an_app_must_be_a_list_of_tasks(paths: Any) -> None:
+    with pytest.raises(DefinitionError, match=r"the paths of app 'a' must be a list of tasks, not .*: pass a list"):
+        App("a", paths)
 
 
 def test_an_app_with_an_executor_that_is_not_installed_is_rejected() -> None:

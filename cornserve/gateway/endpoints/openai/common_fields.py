@@ -78,7 +78,7 @@ class GenerationRequest(OpenAIRequest):
     @model_validator(mode="after")
     def _stream_options_need_a_stream(self) -> Self:
         if self.stream_options is not None and not self.stream:
-            raise ValueError("stream_options needs stream: true")
+            raise ValueError("stream_options is set, but stream is false: set stream to true, or remove stream_options")
         return self
 
     @property

@@ -132,7 +132,7 @@ def test_a_written_profile_can_be_read() -> None:
         ("source: counted", "source: ''", "options.0.weights.source"),
         ("share: 0.5}]", "share: 0.6}]", "options.0.throughput.0: mix: the shares add up to 1.1, not to 1"),
         ("[0.1, 0.2]", "[0.1]", "options.0.latency.0: has 2 batch sizes and 1 durations"),
-        ("[1, 2]", "[2, 1]", "options.0.latency.0: batch: the sizes do not ascend"),
+        ("[1, 2]", "[2, 1]", "options.0.latency.0: batch: the sizes [2, 1] do not ascend"),
         ("gpu: L4", "gpu: L4\n    colour: red", "options.0.colour: is not a field of cornserve-planner/profile"),
         ("version: 1", "version: 7", "version: unsupported version 7: this release reads version 1"),
         ("/profile", "/plan", "format: must be 'cornserve-planner/profile', not 'cornserve-planner/plan'"),

@@ -160,7 +160,7 @@ def test_requests_out_of_order_are_rejected(tmp_path: Path) -> None:
     path = _file(tmp_path, "r.csv", f"{CSV}arrival,text_tokens\n2,1\n1,1\n3,1\n")
 
     assert [str(error) for error in check_requests(path)] == [
-        "r.csv line 4: arrival: is 1 s, before the previous request (2 s)"
+        "r.csv line 4: arrival: is 1 s, before the previous request (2 s): sort the requests by arrival"
     ]
 
 
@@ -201,7 +201,7 @@ def test_a_binary_file_is_rejected(tmp_path: Path) -> None:
 
     (found,) = check_requests(path)
 
-    assert str(found) == "r.csv: is not UTF-8 text"
+    assert str(found) == "r.csv: is not UTF-8 text: save it as UTF-8"
 
 
 def test_a_file_with_an_unknown_suffix_is_not_written(tmp_path: Path) -> None:
