@@ -107,7 +107,7 @@ async def test_models_are_listed(client: AsyncOpenAI) -> None:
 
 async def test_an_unknown_model_is_a_404_that_names_the_served_models(client: AsyncOpenAI) -> None:
     with pytest.raises(
-        openai_client.NotFoundError, match="unknown model 'nobody': deploy .* or use one of: parrot"
+        openai_client.NotFoundError, match=r"unknown model 'nobody': deploy .* or use one of: parrot"
     ) as caught:
         await client.chat.completions.create(model="nobody", messages=[{"role": "user", "content": "x"}])
 
