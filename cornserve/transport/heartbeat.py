@@ -10,14 +10,9 @@ from collections.abc import Callable
 from typing import Final
 
 from cornserve.concurrency import run_unless
-from cornserve.v1 import transfer_pb2 as pb
 from cornserve.wire.connection import Codec, MessageConnection, Received, Sent
 
 HEARTBEATS_PER_LEASE: Final = 4
-
-_PREAMBLE = b"cornserve.v1.Transfer/2\n"
-CONSUMER_CODEC: Final[Codec[pb.TransferCommand, pb.TransferEvent]] = Codec(_PREAMBLE, pb.TransferEvent)
-PRODUCER_CODEC: Final[Codec[pb.TransferEvent, pb.TransferCommand]] = Codec(_PREAMBLE, pb.TransferCommand)
 
 
 class HeartbeatConnection(MessageConnection[Sent, Received]):

@@ -12,9 +12,8 @@ from prometheus_client import Metric
 
 from cornserve.transport.consumer.client import TransferClient
 from cornserve.transport.consumer.fetch import TensorFetcher
-from cornserve.transport.consumer.subscription import ProducerSession
+from cornserve.transport.consumer.subscription import ProducerSubscriptions
 from cornserve.transport.errors import LostError
-from cornserve.transport.heartbeat import PRODUCER_CODEC
 from cornserve.transport.memory import segment
 from cornserve.transport.memory.admission import RequestAge, SlabAdmission
 from cornserve.transport.memory.segment import TOKEN_BYTES
@@ -23,7 +22,8 @@ from cornserve.transport.metrics import TransportMetrics
 from cornserve.transport.producer.cache import ContentCache
 from cornserve.transport.producer.production import Production
 from cornserve.transport.producer.registry import ProductionRegistry
-from cornserve.transport.producer.server import ConsumerSession, ProducerServer
+from cornserve.transport.producer.server import ConsumerSubscribers, ProducerServer
+from cornserve.transport.protocol import PRODUCER_CODEC
 from cornserve.transport.pull.puller import Puller, PullRequest, PullSource
 from cornserve.transport.pull.tcp import TcpPuller
 from cornserve.transport.tensor import ProductionId, TensorId, TensorView
@@ -66,10 +66,14 @@ class Transport:
         self._server: ProducerServer | None = None
         self._puller: Puller = TcpPuller()
         self._fetcher = TensorFetcher(self._admission, self._puller, self._metrics)
-        producer = ProducerSession(pb.Producer(token=self._token, segment=self._slab.name))
-        consumer = ConsumerSession(self._registry)
-        producer.send, consumer.send = consumer.apply_command, producer.apply_event
-        self._client = TransferClient(producer, lease_seconds, self._fetcher.on_disconnect, self._metrics)
+
+        def apply_event(event: pb.TransferEvent) -> None:
+            subscriptions.apply_event(event)
+
+        subscribers = ConsumerSubscribers(self._registry, apply_event)
+        producer = pb.Producer(token=self._token, segment=self._slab.name)
+        subscriptions = ProducerSubscriptions(subscribers.apply_command, producer)
+        self._client = TransferClient(subscriptions, lease_seconds, self._fetcher.on_disconnect, self._metrics)
 
     async def start(self, host: str) -> ConnectionFactories:
         """Removes the segments of dead processes, and serves consumers.

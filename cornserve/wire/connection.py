@@ -54,6 +54,10 @@ class Codec(Generic[Sent, Received]):
     """The type of the messages that this end receives."""
 
 
+class MessageSizeError(Exception):
+    """A message cannot be sent, because it is empty or too large for a frame."""
+
+
 class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
     """One end of a connection.
 
@@ -82,8 +86,8 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
         self._close_reason: str | None = None
         self._connected, self._capacity = asyncio.Event(), asyncio.Event()
         self.closed = asyncio.Event()
-        self.unsent: list[Sent] = []
-        """Messages that have not been written yet."""
+        self.unsent: list[bytes] = []
+        """Encoded messages that have not been written yet."""
         self.read_count = 0
         """The number of reads that returned data of the other end."""
 
@@ -111,10 +115,20 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
             await self._capacity.wait()
 
     def send(self, message: Sent) -> None:
-        """Writes the message in the next event-loop iteration, or as soon as the transport accepts it."""
+        """Writes the message in the next event-loop iteration, or as soon as the transport accepts it.
+
+        Raises:
+            MessageSizeError: the encoded message is empty or has more than `MAX_FRAME_BYTES`.
+        """
+        try:
+            content = message.SerializeToString()
+        except (EncodeError, ValueError) as error:  # the message is larger than protobuf can encode
+            raise MessageSizeError(f"the message cannot be encoded: {error}") from error
+        if not 0 < len(content) <= MAX_FRAME_BYTES:
+            raise MessageSizeError(f"the message has {len(content)} bytes: it must have 1 to {MAX_FRAME_BYTES}")
         if not self.unsent:
             self._loop.call_soon(self._flush)
-        self.unsent.append(message)
+        self.unsent.append(content)
 
     def finish(self) -> None:
         """Sends the unsent messages, and then the empty frame."""
@@ -217,11 +231,7 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
         if self._transport is None or self._close_reason is not None or not self._connected.is_set():
             return
         while self.unsent and not self._is_paused:
-            try:
-                frames, count = self._next_frames()
-            except (EncodeError, ValueError) as error:  # the message is larger than protobuf can encode
-                self.abort(f"this end cannot encode a message: {error}")
-                return
+            frames, count = self._next_frames()
             self._transport.writelines(frames)
             del self.unsent[:count]
             self._capacity.set()
@@ -237,8 +247,7 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
         """Returns the parts of the frames for the next write, and how many messages they contain."""
         parts: list[bytes] = []
         size = 0
-        for message in self.unsent:
-            content = message.SerializeToString()
+        for content in self.unsent:
             parts += (_LENGTH.pack(len(content)), content)
             size += len(content)
             if size >= WRITE_BYTES:

@@ -17,7 +17,7 @@ from typing import Protocol
 from cornserve.gateway.observe.replica_metrics import ReplicaStats
 from cornserve.observe.redaction import redacted_traceback
 from cornserve.v1 import executor_pb2 as pb
-from cornserve.wire.connection import MessageConnection
+from cornserve.wire.connection import MessageConnection, MessageSizeError
 from cornserve.wire.invocations import CALLER
 
 log = logging.getLogger(__name__)
@@ -78,12 +78,19 @@ class ReplicaConnection:
         return bool(self._running or self._retained)
 
     def start_invocation(self, command: pb.Command, listener: InvocationListener) -> int:
-        """Sends a start command, and returns the call number that it assigns to it."""
+        """Sends a start command, and returns the call number that it assigns to it.
+
+        A command that is too large ends its invocation with "INVALID_ARGUMENT" in the next event-loop iteration.
+        """
         call = command.call = next(self._calls)
         self.last_start = next(_starts)
         self._running[call] = listener, time.perf_counter()
         self._stats.record_start()
-        self._send(command)
+        try:
+            self._send(command)
+        except MessageSizeError as error:
+            end = pb.End(code=pb.CODE_INVALID_ARGUMENT, message=f"the input is too large: {error}")
+            asyncio.get_running_loop().call_soon(self._on_event, pb.Event(call=call, end=end))
         return call
 
     def cancel_invocation(self, call: int, code: str = "CANCELLED") -> None:
@@ -135,7 +142,7 @@ class ReplicaConnection:
 
     def _on_lost(self, reason: str) -> None:
         self.lost_at = asyncio.get_running_loop().time()
-        unsent = {command.call for command in self._connection.unsent}
+        unsent = {pb.Command.FromString(command).call for command in self._connection.unsent}
         lost = list(self._running)
         if lost and not self.is_suspect:
             log.warning("lost the executor at %s with %d invocations: %s", self.endpoint, len(lost), reason)

@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from contextvars import Context
 from typing import Final
 
-from cornserve.transport.consumer.subscription import ProducerSession, Subscription
-from cornserve.transport.heartbeat import CONSUMER_CODEC, HEARTBEATS_PER_LEASE, HeartbeatConnection
+from cornserve.transport.consumer.subscription import ProducerSubscriptions, Subscription
+from cornserve.transport.heartbeat import HEARTBEATS_PER_LEASE, HeartbeatConnection
 from cornserve.transport.metrics import TransportMetrics
+from cornserve.transport.protocol import CONSUMER_CODEC
 from cornserve.transport.tensor import TensorId
 from cornserve.v1 import transfer_pb2 as pb
 
@@ -22,13 +23,13 @@ class TransferClient:
     """Subscribes directly in this process, and over one connection at each other process.
 
     Args:
-        local: the session at this process.
+        local: the subscriptions at this process.
         on_disconnect: called when the connection to a producer has closed.
     """
 
     def __init__(
         self,
-        local: ProducerSession,
+        local: ProducerSubscriptions,
         lease_seconds: float,
         on_disconnect: Callable[[ProducerConnection], None],
         metrics: TransportMetrics,
@@ -43,7 +44,7 @@ class TransferClient:
 
     @contextmanager
     def subscribe(self, tensor_id: TensorId, on_recall: Callable[[], None]) -> Iterator[Subscription]:
-        subscription = self._session(tensor_id.endpoint).subscribe(tensor_id, on_recall)
+        subscription = self._subscriptions_at(tensor_id.endpoint).subscribe(tensor_id, on_recall)
         try:
             yield subscription
         finally:
@@ -53,18 +54,18 @@ class TransferClient:
     async def close(self) -> None:
         await asyncio.gather(*(connection.close() for connection in list(self._connections.values())))
 
-    def _session(self, endpoint: str) -> ProducerSession:
+    def _subscriptions_at(self, endpoint: str) -> ProducerSubscriptions:
         connection = self._connections.get(endpoint)
-        if connection is not None and connection.session.producer is not None:
+        if connection is not None and connection.subscriptions.producer is not None:
             assert self._local.producer is not None
-            if connection.session.producer.token == self._local.producer.token:
+            if connection.subscriptions.producer.token == self._local.producer.token:
                 self._local_endpoints.add(endpoint)
         if endpoint in self._local_endpoints:
             return self._local
         if connection is None:
             connection = ProducerConnection(endpoint, self._lease_seconds, self._remove)
             self._connections[endpoint] = connection
-        return connection.session
+        return connection.subscriptions
 
     def _remove(self, connection: ProducerConnection) -> None:
         self._connections.pop(connection.endpoint, None)
@@ -77,9 +78,8 @@ class ProducerConnection:
     def __init__(self, endpoint: str, lease_seconds: float, on_closed: Callable[[ProducerConnection], None]) -> None:
         self.endpoint = endpoint
         heartbeat = pb.TransferCommand(heartbeat=True)
-        self.session = ProducerSession()
-        self._connection = HeartbeatConnection(CONSUMER_CODEC, self.session.apply_event, heartbeat)
-        self.session.send = self._connection.send
+        self._connection = HeartbeatConnection(CONSUMER_CODEC, self._apply_event, heartbeat)
+        self.subscriptions = ProducerSubscriptions(self._connection.send)
         self._heartbeat_seconds = lease_seconds / HEARTBEATS_PER_LEASE
         self._on_closed = on_closed
         # An empty context, because the connection outlives the request that opens it.
@@ -88,6 +88,9 @@ class ProducerConnection:
     async def close(self) -> None:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
+
+    def _apply_event(self, event: pb.TransferEvent) -> None:
+        self.subscriptions.apply_event(event)
 
     async def _run(self) -> None:
         reason = "this process ends"
@@ -106,5 +109,5 @@ class ProducerConnection:
         finally:
             self._connection.abort(reason)
             self._on_closed(self)
-            self.session.lose_all(reason)
+            self.subscriptions.lose_all(reason)
             await self._connection.wait_closed()

@@ -44,7 +44,7 @@ class TensorFetcher:
                 yield _view(tensor, self._slab.mapping, block.offset, block.generation)
 
     def on_disconnect(self, connection: ProducerConnection) -> None:
-        if producer := connection.session.producer:
+        if producer := connection.subscriptions.producer:
             self._mappings.drop(producer.token)
             self._puller.disconnect(_host(connection.endpoint), producer.address)
 

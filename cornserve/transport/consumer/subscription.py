@@ -13,17 +13,16 @@ from cornserve.transport.tensor import TensorId
 from cornserve.v1 import transfer_pb2 as pb
 
 
-class ProducerSession:
+class ProducerSubscriptions:
     """The subscriptions at one producing process, which may be this process.
 
     Args:
+        send: sends a command to the producer. It must not block.
         producer: describes the process; None until its first event.
     """
 
-    send: Callable[[pb.TransferCommand], None]
-    """Sends a command to the producer. It must not block."""
-
-    def __init__(self, producer: pb.Producer | None = None) -> None:
+    def __init__(self, send: Callable[[pb.TransferCommand], None], producer: pb.Producer | None = None) -> None:
+        self.send = send
         self.producer = producer
         self._subscriptions: dict[int, Subscription] = {}
         self._numbers = itertools.count(1)
@@ -63,13 +62,13 @@ class Subscription:
     """
 
     def __init__(
-        self, session: ProducerSession, number: int, tensor_id: TensorId, on_recall: Callable[[], None]
+        self, subscriptions: ProducerSubscriptions, number: int, tensor_id: TensorId, on_recall: Callable[[], None]
     ) -> None:
         self.tensor_id = tensor_id
         self.on_recall = on_recall
         self.lost = asyncio.Event()
         self.subscribed_us = time.time_ns() // 1000
-        self._session = session
+        self._subscriptions = subscriptions
         self._number = number
         self._announcements: deque[pb.TransferEvent] = deque()
         self._changed = asyncio.Event()
@@ -79,8 +78,8 @@ class Subscription:
     @property
     def producer(self) -> pb.Producer:
         """Describes the process that has announced a tensor."""
-        assert self._session.producer is not None, "nothing has been announced yet"
-        return self._session.producer
+        assert self._subscriptions.producer is not None, "nothing has been announced yet"
+        return self._subscriptions.producer
 
     @property
     def error(self) -> LostError:
@@ -101,11 +100,11 @@ class Subscription:
 
     def release_chunk(self, chunk: int) -> None:
         """Ends the lease on a chunk."""
-        self._session.send(pb.TransferCommand(subscription=self._number, release_chunk=chunk))
+        self._subscriptions.send(pb.TransferCommand(subscription=self._number, release_chunk=chunk))
 
     def close(self) -> None:
         """Unsubscribes, which ends all leases."""
-        self._session.unsubscribe(self._number)
+        self._subscriptions.unsubscribe(self._number)
 
     def apply_event(self, event: pb.TransferEvent) -> None:
         match event.WhichOneof("kind"):

@@ -7,10 +7,11 @@ import logging
 from collections.abc import Callable
 from contextvars import Context
 
-from cornserve.transport.heartbeat import HEARTBEATS_PER_LEASE, PRODUCER_CODEC, HeartbeatConnection
+from cornserve.transport.heartbeat import HEARTBEATS_PER_LEASE, HeartbeatConnection
 from cornserve.transport.metrics import TransportMetrics
 from cornserve.transport.producer.publication import Subscriber
 from cornserve.transport.producer.registry import ProductionRegistry
+from cornserve.transport.protocol import PRODUCER_CODEC
 from cornserve.transport.tensor import ProductionId
 from cornserve.v1 import transfer_pb2 as pb
 
@@ -19,14 +20,16 @@ log = logging.getLogger(__name__)
 _ConsumerConnection = HeartbeatConnection[pb.TransferEvent, pb.TransferCommand]
 
 
-class ConsumerSession:
-    """The subscriptions of one consuming process, which may be this process."""
+class ConsumerSubscribers:
+    """The subscribers of one consuming process, which may be this process.
 
-    send: Callable[[pb.TransferEvent], None]
-    """Sends an event to the consumer. It must neither block nor call back."""
+    Args:
+        send: sends an event to the consumer. It must neither block nor call back.
+    """
 
-    def __init__(self, registry: ProductionRegistry) -> None:
+    def __init__(self, registry: ProductionRegistry, send: Callable[[pb.TransferEvent], None]) -> None:
         self._registry = registry
+        self._send = send
         self._subscribers: dict[int, Subscriber] = {}
 
     def apply_command(self, command: pb.TransferCommand) -> None:
@@ -34,7 +37,7 @@ class ConsumerSession:
             case "subscribe":
                 tensor = command.subscribe
                 production = ProductionId(tensor.request_id, tensor.invocation, tensor.attempt)
-                subscriber = Subscriber(production, tensor.output, command.subscription, self.send)
+                subscriber = Subscriber(production, tensor.output, command.subscription, self._send)
                 self._subscribers[command.subscription] = subscriber
                 self._registry.subscribe(subscriber)
             case "release_chunk" if command.subscription in self._subscribers:
@@ -50,7 +53,7 @@ class ConsumerSession:
 
 
 class ProducerServer:
-    """Keeps a session for each consuming process until it disconnects, or is silent for `lease_seconds`.
+    """Keeps the subscribers of each consuming process until it disconnects, or is silent for `lease_seconds`.
 
     Args:
         producer: describes this process; the first event of each connection.
@@ -69,14 +72,17 @@ class ProducerServer:
     def create_connection(self) -> _ConsumerConnection:
         """Returns this process's end of an accepted connection."""
         heartbeat = pb.TransferEvent(heartbeat=True)
-        session = ConsumerSession(self._registry)
-        connection = _ConsumerConnection(PRODUCER_CODEC, session.apply_command, heartbeat)
-        session.send = connection.send
+
+        def apply_command(command: pb.TransferCommand) -> None:
+            subscribers.apply_command(command)
+
+        connection = _ConsumerConnection(PRODUCER_CODEC, apply_command, heartbeat)
+        subscribers = ConsumerSubscribers(self._registry, connection.send)
         if self._is_closed:
             connection.abort("this process ends")
             return connection
         connection.send(pb.TransferEvent(producer=self._producer))
-        task = asyncio.create_task(self._serve(connection, session), context=Context())
+        task = asyncio.create_task(self._serve(connection, subscribers), context=Context())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return connection
@@ -88,12 +94,12 @@ class ProducerServer:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _serve(self, connection: _ConsumerConnection, session: ConsumerSession) -> None:
+    async def _serve(self, connection: _ConsumerConnection, subscribers: ConsumerSubscribers) -> None:
         try:
             if await connection.exchange_heartbeats(self._lease_seconds / HEARTBEATS_PER_LEASE, HEARTBEATS_PER_LEASE):
                 self._metrics.expired_leases += 1
                 log.warning("a consumer was silent for %g s: its leases have expired", self._lease_seconds)
         finally:
             connection.abort("the producer has closed the connection")
-            session.close()
+            subscribers.close()
             await connection.wait_closed()

@@ -14,7 +14,7 @@ from cornserve.observe import logs
 from cornserve.transport import Transport
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.v1 import executor_pb2_grpc
-from cornserve.wire.connection import MessageConnection
+from cornserve.wire.connection import MessageConnection, MessageSizeError
 from cornserve.wire.invocations import EXECUTOR
 from cornserve.wire.listener import ConnectionFactories
 from cornserve_executors.base import invocation
@@ -184,7 +184,11 @@ class CallerSession:
         self.connection.send(pb.Event(call=call, chunk=pb.OutputChunk(output=output, item=item)))
 
     def send_end(self, call: int, end: pb.End) -> None:
-        self.connection.send(pb.Event(call=call, end=end))
+        try:
+            self.connection.send(pb.Event(call=call, end=end))
+        except MessageSizeError as error:
+            self.retained.revoke(call)
+            self.send_end(call, pb.End(code=pb.CODE_INTERNAL, message=f"the output is too large: {error}"))
 
     def _handle_command(self, command: pb.Command | None) -> None:
         if command is None:

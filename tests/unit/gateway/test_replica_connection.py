@@ -107,6 +107,22 @@ async def test_an_unknown_event_closes_the_connection(replica: ReplicaConnection
     assert replica.lost_at is not None
 
 
+async def test_a_command_that_is_too_large_ends_its_invocation_only(
+    replica: ReplicaConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cornserve.wire.connection.MAX_FRAME_BYTES", 100)
+    large, small = RecordingListener(), RecordingListener()
+    replica.start_invocation(pb.Command(start=pb.Start(request=b"0" * 100)), large)
+    _start(replica, small)
+    async with asyncio.timeout(60):
+        await large.ended.wait()
+        await small.ended.wait()
+
+    assert (large.codes, small.codes) == (["INVALID_ARGUMENT"], ["OK"])
+    assert large.messages[0].startswith("the input is too large: the message has 10")
+    assert replica.lost_at is None
+
+
 async def test_the_loss_of_a_replica_reaches_all_listeners_although_one_raises(replica: ReplicaConnection) -> None:
     listeners = [RecordingListener(frozenset({"on_end"})), RecordingListener()]
     for listener in listeners:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cornserve.transport import TensorId, Transport
-from cornserve.transport.heartbeat import PRODUCER_CODEC
+from cornserve.transport.protocol import PRODUCER_CODEC
 from cornserve.wire.connection import MessageConnection
 from cornserve.wire.listener import MessageListener
 

@@ -9,7 +9,13 @@ from contextlib import suppress
 import pytest
 
 from cornserve.v1 import executor_pb2 as pb
-from cornserve.wire.connection import MAX_FRAME_BYTES, WRITE_BYTES, MessageConnection, connection_address
+from cornserve.wire.connection import (
+    MAX_FRAME_BYTES,
+    WRITE_BYTES,
+    MessageConnection,
+    MessageSizeError,
+    connection_address,
+)
 from cornserve.wire.invocations import EXECUTOR
 from tests.executor_caller import Caller
 from tests.unit.echo_executors import EchoExecutors
@@ -253,3 +259,32 @@ async def test_an_exception_that_is_kept_does_not_affect_later_messages() -> Non
         connection.data_received(data)
 
     assert received == MESSAGES
+
+
+@pytest.mark.parametrize("message", [pb.Event(), pb.Event(call=1, end=pb.End(values=bytes(100)))], ids=["empty", "big"])
+async def test_a_message_that_does_not_fit_into_a_frame_is_not_sent(
+    message: pb.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cornserve.wire.connection.MAX_FRAME_BYTES", 100)
+    connection: MessageConnection[pb.Event, pb.Command] = MessageConnection(EXECUTOR, lambda message: None)
+
+    with pytest.raises(MessageSizeError):
+        connection.send(message)
+
+    assert connection.unsent == []
+
+
+async def test_an_output_that_is_too_large_ends_its_invocation_only(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = pb.Command(call=2, start=pb.Start(request_id="r", request=b'{"text": "%s"}' % (b"a" * 1000)))
+    # The output is a few bytes longer, because it contains `words_sent`.
+    monkeypatch.setattr("cornserve.wire.connection.MAX_FRAME_BYTES", command.ByteSize())
+    caller.send(command)
+
+    event = await caller.read()
+
+    assert event is not None
+    assert (event.call, event.end.code) == (2, pb.CODE_INTERNAL)
+    assert "the output is too large: the message has" in event.end.message
+    assert await invoke(caller, "a") == [b'"a"', b'{"text":"a","words_sent":1}']
