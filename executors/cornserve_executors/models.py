@@ -16,4 +16,4 @@ def check_model(model_id: str) -> None:
     if not model.is_dir():
         raise ExecutorStartError(f"model directory not found: {model}")
     if not (model / "config.json").is_file():
-        raise ExecutorStartError(f"{model} is not a model directory: it has no config.json")
+        raise ExecutorStartError(f"{model} is not a model directory: it contains no config.json: download the model")

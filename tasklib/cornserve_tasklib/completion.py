@@ -33,7 +33,7 @@ class CompletionRequest(SamplingFields):
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
         if self.max_tokens == 0 and not self.echo:
-            raise ValueError("max_tokens: 0 needs echo: true")
+            raise ValueError("max_tokens: 0 needs echo: true: set it, or give at least 1")
         return self
 
     @property

@@ -159,7 +159,7 @@ class ChatMessage(BaseModel):
         for index, part in enumerate(parts):
             if not isinstance(part, TextPart):
                 raise ValueError(
-                    f"content.{index}: images are not allowed in {_a(self.role)} message, only in a user message"
+                    f"content.{index}: images are not allowed in {_a(self.role)} message: send them in a user message"
                 )
 
 

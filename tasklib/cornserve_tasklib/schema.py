@@ -28,7 +28,7 @@ _REPETITIONS = re.compile(r"\{(\d+)(?:,(\d*))?\}")
 
 def _check_limits(schema: dict[str, Any]) -> dict[str, Any]:
     if (size := len(to_json(schema))) > MAX_BYTES:
-        raise ValueError(f"the schema has {size} bytes: at most {MAX_BYTES} are allowed")
+        raise ValueError(f"the schema has {size} bytes: at most {MAX_BYTES} are allowed, send a smaller one")
     objects = list(_objects(schema))
     if (counted := sum(map(_counted_properties, objects))) > MAX_COUNTED_PROPERTIES:
         raise ValueError(

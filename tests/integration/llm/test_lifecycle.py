@@ -109,7 +109,7 @@ def test_a_model_directory_that_does_not_exist_is_named(tmp_path: Path) -> None:
 def test_a_directory_without_a_config_is_rejected(tmp_path: Path) -> None:
     line = start_error(LLMTask(model_id=str(tmp_path)), tmp_path)
 
-    assert line.endswith(f"the executor did not start: {tmp_path} is not a model directory: it has no config.json")
+    assert f"the executor did not start: {tmp_path} is not a model directory: it contains no config.json" in line
 
 
 def test_an_unsupported_architecture_is_named(broken_model: Path, tmp_path: Path) -> None:

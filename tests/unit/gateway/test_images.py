@@ -199,7 +199,7 @@ async def test_only_user_messages_may_contain_images(gateway: httpx.AsyncClient,
     response = await gateway.post(CHAT, json={"model": "seer", "messages": [message]})
 
     assert response.status_code == 400
-    assert "message, only in a user message" in response.json()["error"]["message"]
+    assert "message: send them in a user message" in response.json()["error"]["message"]
 
 
 async def test_the_total_number_of_pixels_is_limited(gateway: httpx.AsyncClient) -> None:

@@ -48,9 +48,11 @@ class TextCompletionRequest(CompletionRequest, GenerationRequest):
     @model_validator(mode="after")
     def _check_choices(self) -> Self:
         if self.best_of not in (None, self.n):
-            raise ValueError(f"best_of: {self.best_of} differs from n={self.n}: all generated choices are returned")
+            raise ValueError(f"best_of: {self.best_of} differs from n={self.n}: set them to the same number")
         if len(self.prompts) * self.n > MAX_CHOICES:
-            raise ValueError(f"prompt: {len(self.prompts)} prompts with n={self.n} exceed {MAX_CHOICES} choices")
+            raise ValueError(
+                f"prompt: {len(self.prompts)} prompts with n={self.n} exceed {MAX_CHOICES} choices: send fewer"
+            )
         return self
 
     @property
