@@ -85,5 +85,6 @@ def _create_killable(
     served: AsyncExitStack, create: Callable[[], MessageConnection[Any, Any]]
 ) -> MessageConnection[Any, Any]:
     connection = create()
+    served.push_async_callback(connection.wait_closed)
     served.callback(connection.abort, "killed")
     return connection

@@ -78,10 +78,7 @@ class ReplicaConnection:
         return bool(self._running or self._retained)
 
     def start_invocation(self, command: pb.Command, listener: InvocationListener) -> int:
-        """Sends a start command, and returns the call number that it assigns to it.
-
-        A command that is too large ends its invocation with "INVALID_ARGUMENT" in the next event-loop iteration.
-        """
+        """Sends a start command; returns its call number. If it is too large, the invocation ends immediately after."""
         call = command.call = next(self._calls)
         self.last_start = next(_starts)
         self._running[call] = listener, time.perf_counter()
@@ -132,13 +129,12 @@ class ReplicaConnection:
                 await self._connection.connect(self.endpoint)
             self.is_suspect = False
             reason = await self._connection.wait_closed()
-        except TimeoutError:
-            reason = f"cannot connect within {CONNECT_SECONDS:g} s"
-        except OSError as error:
-            reason = f"cannot connect: {error}"
+        except OSError as error:  # a timeout has no message
+            reason = f"cannot connect: {str(error) or f'no response within {CONNECT_SECONDS:g} s'}"
         finally:
             self._connection.abort(reason)
             self._on_lost(reason)
+            await self._connection.wait_closed()
 
     def _on_lost(self, reason: str) -> None:
         self.lost_at = asyncio.get_running_loop().time()

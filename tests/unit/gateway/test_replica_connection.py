@@ -153,8 +153,10 @@ async def _serve(response: bytes, *, hangs_up: bool) -> asyncio.Server:
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(response)
-        await reader.read(1 if hangs_up else -1)
-        writer.close()
+        try:
+            await reader.read(1 if hangs_up else -1)
+        finally:
+            writer.close()
 
     return await asyncio.start_server(serve, "127.0.0.1", 0)
 
@@ -164,7 +166,7 @@ async def _serve(response: bytes, *, hangs_up: bool) -> asyncio.Server:
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", False, "the other end does not speak cornserve.v1.Executor/2"),
         (b"", True, "before it sent the preamble cornserve.v1.Executor/2"),
-        (b"", False, "cannot connect within 0.1 s"),
+        (b"", False, "cannot connect: no response within 0.1 s"),
     ],
     ids=["http server", "executor of another version", "silent server"],
 )
