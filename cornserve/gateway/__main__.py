@@ -22,12 +22,12 @@ from cornserve.control.managed_process import EXIT_NO_RESTART
 from cornserve.control.store.base import Store
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.gateway.api import create_gateway
+from cornserve.gateway.context import ReplicaLogReader
 from cornserve.gateway.http.server import BACKLOG, HttpServer, server_config
 from cornserve.gateway.media.fetch import ImageFetcher
 from cornserve.gateway.media.images import ImageLoader
 from cornserve.gateway.memory_tuning import reduce_garbage_collection, return_large_blocks_to_the_system
 from cornserve.gateway.observe import access_log
-from cornserve.gateway.replica_logs import ReplicaLogReader
 from cornserve.home import Home
 from cornserve.limits import LimitError, Limits
 from cornserve.media_allowlist import MediaAllowlist, MediaAllowlistError

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp
 from cornserve.access import Access
 from cornserve.control.store.base import Store, StoreError
 from cornserve.gateway.app_registry import SYNC_SECONDS, AppRegistry
-from cornserve.gateway.context import Context, GatewayContext
+from cornserve.gateway.context import Context, GatewayContext, ReplicaLogReader
 from cornserve.gateway.endpoints import admin, v1_router
 from cornserve.gateway.endpoints.error_response import error_response
 from cornserve.gateway.endpoints.openai import models
@@ -33,7 +33,6 @@ from cornserve.gateway.media.fetch import ImageFetcher
 from cornserve.gateway.media.images import ImageLoader
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
 from cornserve.gateway.observe.replica_metrics import ReplicaMetrics
-from cornserve.gateway.replica_logs import ReplicaLogReader
 from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.limits import Limits
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Protocol
 
 from fastapi import Depends, Request
 
@@ -12,8 +12,12 @@ from cornserve.gateway.app_registry import AppRegistry
 from cornserve.gateway.http.admission import RequestAdmission
 from cornserve.gateway.media.images import ImageLoader
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
-from cornserve.gateway.replica_logs import ReplicaLogReader
 from cornserve.gateway.request.replica_pool import ReplicaPool
+
+
+class ReplicaLogReader(Protocol):
+    async def __call__(self, replica: str, lines: int) -> list[str]:
+        """Returns the last lines of a replica's log, or an empty list if the replica is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ class Dispatcher:
         self._first_attempt = attempt
         self._arrived_us = arrived_us
         self._deadline = deadline
-        self._retry_policy = RetryPolicy()
+        self._retries = RetryPolicy()
         self._loop = asyncio.get_running_loop()
         self._timer = self._loop.call_at(deadline, self._expire)
         self._progress: asyncio.Future[None] | None = None
@@ -150,9 +150,9 @@ class Dispatcher:
         if execution.replica is not None:
             execution.refused_by.add(execution.replica.endpoint)
             if code == "ABORTED":
-                self._retry_policy.record_death(execution.replica)
+                self._retries.dead_replicas.add(execution.replica)
         has_replica = code == "RESOURCE_EXHAUSTED" and self._select_replica(execution) is not None
-        if self._retry_policy.allows(execution, code, has_replica=has_replica):
+        if self._retries.allows(execution, code, has_replica=has_replica):
             self._retry(execution)
         else:
             self._fail(execution, code, message)
@@ -221,8 +221,8 @@ class Dispatcher:
         """Fails an execution that cannot succeed. Returns whether it is finished."""
         if self._loop.time() >= self._deadline:
             self._fail(execution, "DEADLINE_EXCEEDED", _TOO_LATE)
-        elif self._retry_policy.is_exhausted:
-            self._fail(execution, "ABORTED", f"{self._retry_policy.executor_deaths} executors died during this request")
+        elif self._retries.is_exhausted:
+            self._fail(execution, "ABORTED", f"{len(self._retries.dead_replicas)} executors died during this request")
         else:
             for producer in self._graph.producers(execution.invocation):
                 if producer.invocation.error is not None and not execution.is_finished:

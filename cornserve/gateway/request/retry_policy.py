@@ -16,27 +16,16 @@ class RetryPolicy:
     """The retry decisions of one request."""
 
     def __init__(self) -> None:
-        self._dead: set[ReplicaConnection] = set()
+        self.dead_replicas: set[ReplicaConnection] = set()
         """Replicas whose executors have died during this request."""
-
-    def record_death(self, replica: ReplicaConnection) -> None:
-        self._dead.add(replica)
-
-    @property
-    def executor_deaths(self) -> int:
-        return len(self._dead)
 
     @property
     def is_exhausted(self) -> bool:
         """Whether more executors have died than a request may survive."""
-        return len(self._dead) > MAX_EXECUTOR_DEATHS
+        return len(self.dead_replicas) > MAX_EXECUTOR_DEATHS
 
     def allows(self, execution: InvocationExecution, code: str, *, has_replica: bool) -> bool:
-        """Returns whether another attempt follows one that failed with `code`.
-
-        Args:
-            has_replica: whether a replica is reachable that has not refused the invocation.
-        """
+        """Returns whether to retry after `code`. `has_replica`: a reachable replica has not refused the invocation."""
         match code:
             case "UNAVAILABLE":
                 return True
