@@ -21,7 +21,7 @@ from cornserve.transport.memory.slab import Slab
 from cornserve.transport.metrics import TransportMetrics
 from cornserve.transport.producer.cache import ContentCache
 from cornserve.transport.producer.production import Production
-from cornserve.transport.producer.registry import ProductionRegistry
+from cornserve.transport.producer.production_lookup import ProductionRegistry
 from cornserve.transport.producer.server import ConsumerSubscribers, ProducerServer
 from cornserve.transport.protocol import PRODUCER_CODEC
 from cornserve.transport.pull.puller import Puller, PullRequest, PullSource

@@ -1,4 +1,4 @@
-"""Decides whether a failed attempt of an invocation is retried."""
+"""Decides whether a failed attempt of an invocation is retried. `Dispatcher` starts the next attempt."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from cornserve.transport.consumer.mappings import SegmentMappings
 from cornserve.transport.consumer.subscription import Subscription
 from cornserve.transport.errors import LostError
 from cornserve.transport.memory.admission import RequestAge, SlabAdmission
-from cornserve.transport.memory.block_pool import Block
+from cornserve.transport.memory.refcounted_blocks import Block
 from cornserve.transport.memory.segment import Location, SegmentMapping
 from cornserve.transport.metrics import PULLED, SAME_NODE, SAME_PROCESS, TransportMetrics
 from cornserve.transport.pull.puller import Puller, PullRequest

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from cornserve.observe.histogram import Histogram
 from cornserve.transport.errors import TensorTooLargeError
-from cornserve.transport.memory.block_pool import Block, BlockPool, Region
+from cornserve.transport.memory.refcounted_blocks import Block, BlockPool, Region
 from cornserve.transport.memory.segment import PAGE, pages_for
 from cornserve.transport.memory.slab import Slab
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cornserve.transport.memory.block_pool import Block, BlockPool
+from cornserve.transport.memory.refcounted_blocks import Block, BlockPool
 from cornserve.transport.metrics import TransportMetrics
 from cornserve.transport.producer.publication import PublishedTensor
 

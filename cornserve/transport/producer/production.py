@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from cornserve.transport.errors import LostError
 from cornserve.transport.memory.admission import RequestQuota, SlabAdmission
-from cornserve.transport.memory.block_pool import Block
+from cornserve.transport.memory.refcounted_blocks import Block
 from cornserve.transport.producer.cache import ContentCache
+from cornserve.transport.producer.production_lookup import ProductionRegistry
 from cornserve.transport.producer.publication import Publication, PublishedTensor
-from cornserve.transport.producer.registry import ProductionRegistry
 from cornserve.transport.tensor import ProductionId
 from cornserve.v1 import transfer_pb2 as pb
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cornserve.transport.memory.block_pool import Block, BlockPool
+from cornserve.transport.memory.refcounted_blocks import Block, BlockPool
 from cornserve.transport.tensor import ProductionId
 from cornserve.v1 import transfer_pb2 as pb
 

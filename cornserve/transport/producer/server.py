@@ -9,8 +9,8 @@ from contextvars import Context
 
 from cornserve.transport.heartbeat import HEARTBEATS_PER_LEASE, HeartbeatConnection
 from cornserve.transport.metrics import TransportMetrics
+from cornserve.transport.producer.production_lookup import ProductionRegistry
 from cornserve.transport.producer.publication import Subscriber
-from cornserve.transport.producer.registry import ProductionRegistry
 from cornserve.transport.protocol import PRODUCER_CODEC
 from cornserve.transport.tensor import ProductionId
 from cornserve.v1 import transfer_pb2 as pb

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cornserve.transport.errors import TensorTooLargeError
 from cornserve.transport.memory.admission import RequestAge, RequestQuota, SlabAdmission
-from cornserve.transport.memory.block_pool import Block
+from cornserve.transport.memory.refcounted_blocks import Block
 from cornserve.transport.memory.segment import PAGE, TOKEN_BYTES
 from cornserve.transport.memory.slab import Slab
 
