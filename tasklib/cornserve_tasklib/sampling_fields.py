@@ -1,4 +1,7 @@
-"""Sampling parameters, with the names of OpenAI's API, or vLLM's for those that OpenAI does not provide."""
+"""Sampling parameters, with the names of OpenAI's API, or vLLM's for those that OpenAI does not provide.
+
+The language model executor passes them to vLLM by name.
+"""
 
 from __future__ import annotations
 

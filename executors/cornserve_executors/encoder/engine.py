@@ -20,7 +20,7 @@ from cornserve_executors.encoder.loader import load_encoder
 from cornserve_executors.encoder.single_flight import SingleFlight
 from cornserve_executors.encoder.stats import EncoderStats
 from cornserve_executors.media.decode_pool import DecodePools
-from cornserve_executors.media.images import ImageSize, UnusableImageError, decode_image, image_size
+from cornserve_executors.media.image_decoding import ImageSize, UnusableImageError, decode_image, image_size
 from cornserve_tasklib.encoder import EncoderTask
 from cornserve_tasklib.image import Image
 

@@ -20,7 +20,7 @@ from cornserve.transport import TensorView
 from cornserve_executors.llm.connector import ENCODED
 from cornserve_executors.llm.placeholders import IMAGE, Placeholder, PlaceholderRenderer
 from cornserve_executors.media.decode_pool import DecodePools
-from cornserve_executors.media.images import UnusableImageError, decode_image
+from cornserve_executors.media.image_decoding import UnusableImageError, decode_image
 from cornserve_tasklib.image import EncodedImage, Image, ImagePart
 
 SMALL_PIXELS = 4_000_000

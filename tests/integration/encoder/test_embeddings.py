@@ -13,7 +13,7 @@ import PIL.Image
 import pytest
 
 from cornserve_executors.encoder.stats import EncoderStats
-from cornserve_executors.media.images import UnusableImageError
+from cornserve_executors.media.image_decoding import UnusableImageError
 from tests.images import as_image, encode_file, image_from_file, noise
 from tests.integration.encoder.engine import encode_rows, running_engine
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import PIL.Image
 import torch
 
-from cornserve_executors.media.images import ImageSize
+from cornserve_executors.media.image_decoding import ImageSize
 
 
 @dataclass(frozen=True, slots=True)

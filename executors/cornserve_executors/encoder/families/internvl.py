@@ -8,7 +8,7 @@ import PIL.Image
 import torch
 
 from cornserve_executors.encoder.families.family import EncoderFamily, EncodingPlan, PreparedImage
-from cornserve_executors.media.images import ImageSize
+from cornserve_executors.media.image_decoding import ImageSize
 
 _CROPPING = {"crop_to_patches": True}
 """InternVL's processor passes this to its image processor, and so overrides the image processor's own settings."""

@@ -9,7 +9,7 @@ import torch
 from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
 
 from cornserve_executors.encoder.families.family import EncoderFamily, EncodingPlan, PreparedImage
-from cornserve_executors.media.images import ImageSize
+from cornserve_executors.media.image_decoding import ImageSize
 
 
 class Qwen25VL(EncoderFamily):

@@ -11,7 +11,7 @@ import PIL.Image
 import pytest
 
 from cornserve_executors.base import InvalidRequestError
-from cornserve_executors.media.images import UnusableImageError, decode_image, image_size
+from cornserve_executors.media.image_decoding import UnusableImageError, decode_image, image_size
 from cornserve_tasklib.image import Image
 from tests.images import as_image, encode_file, image_from_file, noise
 
