@@ -18,24 +18,25 @@ PROSELINT_CHECKS = (
 )
 """proselint's own checks that suit technical prose."""
 
-_START = r"(?:[¶†‡]|[.;:] )"
-"""The characters before the first word of a sentence."""
 
-_LINE_START = r"\n(?:#+ |[-*] |\d+[.] |\| )?"
-"""A line start, also of a heading, a list item or a table row."""
+def _starting_with(*words: str) -> str:
+    """Returns a pattern for the words at the start of a docstring, comment, message, sentence or Markdown line."""
+    capitalized = "|".join(word.capitalize() for word in words)
+    return rf"(?:(?:[¶†‡]|[.;:] )(?:{'|'.join(words)})|\n(?:#+ |[-*] |\d+[.] |\| )?(?-i:{capitalized}))\b"
+
 
 _RULES = {
     "whoever": (r"\b(?:whoever|whomever|whosoever|whose body|whom it|no one|nobody|somebody)\b", "name the subject"),
     "who": (
-        rf"(?:{_START}(?:who|whose|whom)|{_LINE_START}(?-i:Who|Whose|Whom))\b [^?\n]*\n",
+        _starting_with("who", "whose", "whom") + r" [^?\n]*\n",
         "start with a noun: 'Clients that …'",
     ),
     "what": (
-        rf"(?:{_START}(?:what|whatever)|{_LINE_START}(?-i:What|Whatever))\b [^?\n]*\n",
+        _starting_with("what", "whatever") + r" [^?\n]*\n",
         "start with a noun or a verb: 'Returns …'",
     ),
     "of": (
-        rf"(?:{_START}of|{_LINE_START}(?-i:Of)) (?:a|an|the|its|each|all|one|it|this|what|which|whom)\b",
+        _starting_with("of") + r" (?:a|an|the|its|each|all|one|it|this|what|which|whom)\b",
         "start with a noun or a verb",
     ),
     "told": (r"\b(?:told|telling|tells)\b", "use 'receives', 'reports', 'is given'"),

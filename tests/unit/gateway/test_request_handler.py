@@ -98,13 +98,19 @@ class FakeClient:
         self.sent.append(message)
 
 
-@pytest.mark.parametrize("first", [False, True])
-async def test_a_cancelled_stream_is_closed_and_counted(context: GatewayContext, first: bool) -> None:
+async def start_stream(context: GatewayContext, *, first: bool) -> tuple[EndlessEvents, FakeClient, asyncio.Task[None]]:
+    """Starts a request. Returns once its stream is open and, with `first`, has sent an event."""
     events, client = EndlessEvents(first=first), FakeClient()
     response = RequestHandler(context, "echo", Request(client.scope)).stream(events)
     request = asyncio.create_task(response(client.send))
     await until(lambda: events.is_open)
     await until(lambda: bool(client.sent) is first)
+    return events, client, request
+
+
+@pytest.mark.parametrize("first", [False, True])
+async def test_a_cancelled_stream_is_closed_and_counted(context: GatewayContext, first: bool) -> None:
+    events, _, request = await start_stream(context, first=first)
     request.cancel()
     await asyncio.gather(request, return_exceptions=True)
 
@@ -115,11 +121,7 @@ async def test_a_cancelled_stream_is_closed_and_counted(context: GatewayContext,
 
 @pytest.mark.parametrize("first", [False, True])
 async def test_a_stream_whose_client_disconnects_is_closed_and_counted(context: GatewayContext, first: bool) -> None:
-    events, client = EndlessEvents(first=first), FakeClient()
-    response = RequestHandler(context, "echo", Request(client.scope)).stream(events)
-    request = asyncio.create_task(response(client.send))
-    await until(lambda: events.is_open)
-    await until(lambda: bool(client.sent) is first)
+    events, client, request = await start_stream(context, first=first)
     client.cancellation.cancel(ApiError(499, "the client disconnected"))
     await asyncio.gather(request, return_exceptions=True)
 
