@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import re
 import warnings
 from collections.abc import Mapping
 from contextvars import ContextVar
@@ -19,6 +21,9 @@ from cornserve.observe.redaction import RedactionFilter
 
 REPLICA_VARIABLE = "CORNSERVE_REPLICA"
 """The replica's id, in the environment of an executor and of its engine processes."""
+
+_PLAIN_VALUE = re.compile(r"[!#-<>-\[\]-~]+")
+"""A text field that is written without quotes: ASCII without spaces, control characters, `"`, `=` and backslashes."""
 
 _process_fields = {"replica": os.environ[REPLICA_VARIABLE]} if REPLICA_VARIABLE in os.environ else {}
 _task_fields: ContextVar[Mapping[str, object]] = ContextVar("log fields", default=MappingProxyType({}))
@@ -75,12 +80,19 @@ def _fields(record: logging.LogRecord) -> dict[str, object]:
     return {**_task_fields.get(), **record_fields}
 
 
+def _format_field(value: object) -> str:
+    """Quotes a text that could be read as several fields or lines: clients choose some of them."""
+    text = str(value)
+    return text if _PLAIN_VALUE.fullmatch(text) else json.dumps(text)
+
+
 class _TextLogFormatter(logging.Formatter):
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's spelling
-        return " ".join([super().formatMessage(record), *(f"{key}={value}" for key, value in _fields(record).items())])
+        fields = (f"{key}={_format_field(value)}" for key, value in _fields(record).items())
+        return " ".join([super().formatMessage(record), *fields])
 
 
 class _JsonLogFormatter(JsonFormatter):

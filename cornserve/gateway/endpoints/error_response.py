@@ -43,8 +43,8 @@ def _to_api_error(error: Exception, method: str, path: str) -> ApiError:
             param = str(first["loc"][-1])
             return ApiError(400, f"{param}: {describe_error(first)}", param=param)
         case StoreError():
-            log.error("%s %s: the store failed: %s", method, path, error)
+            log.error("%s %r: the store failed: %s", method, path, error)
             return ApiError(503, f"the store failed: {error}: retry after 1 s", code="store_error")
         case _:  # the server logs the traceback
-            log.error("%s %s failed", method, path)
+            log.error("%s %r failed", method, path)
             return ApiError(500, "the gateway failed: see its log", code="internal_error")

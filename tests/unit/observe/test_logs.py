@@ -82,6 +82,33 @@ def test_text_lines_contain_the_fields_of_the_request(write_as: Callable[[LogFor
     assert outside.endswith("WARNING a.b outside")
 
 
+@pytest.mark.parametrize(
+    "value",
+    ["a status=500", "a\nb", "a\x1b[2J", "a\x85b", "a\u2028b", "a=b", 'a"b', "a\\b", "", "ä", "a\tb", '" status=500 "'],
+)
+def test_a_value_cannot_add_fields_or_lines(write_as: Callable[[LogFormat], Written], value: str) -> None:
+    text, as_json = write_as(LogFormat.TEXT), write_as(LogFormat.JSON)
+
+    logging.getLogger("a.b").warning("hello", extra={"fields": {"client_request_id": value, "status": 200}})
+
+    (line,) = text().splitlines()
+    quoted = line.partition("client_request_id=")[2].removesuffix(" status=200")
+    assert json.loads(quoted) == value
+    assert line.isascii()
+    assert line.isprintable()
+    (json_line,) = as_json().splitlines()
+    assert json.loads(json_line)["client_request_id"] == value
+    assert json.loads(json_line)["status"] == 200
+
+
+def test_plain_values_are_not_quoted(write_as: Callable[[LogFormat], Written]) -> None:
+    written = write_as(LogFormat.TEXT)
+
+    logging.getLogger("a.b").warning("hello", extra={"fields": {"id": "0a-B_/:.,<>[]{}!~", "seconds": 0.5}})
+
+    assert written().endswith(" id=0a-B_/:.,<>[]{}!~ seconds=0.5\n")
+
+
 def failure() -> Exception:
     try:
         try:
