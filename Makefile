@@ -12,7 +12,7 @@ export PYTHON ONCE UPGRADE WORKERS
 export NO_MKDOCS_2_WARNING := 1
 unexport PYTHONPATH
 
-.PHONY: help run test unit integration check docs setup lock format clean
+.PHONY: help run test unit integration chaos check docs setup lock format clean
 stage = @printf '\n\033[1;36m=== %s ===\033[0m\n' "$(1)"
 
 help: ## Lists the targets
@@ -34,6 +34,9 @@ unit: setup ## Runs the unit tests (seconds)
 
 integration: setup ## Runs the tests with real processes and engines
 	@$(PYTEST) tests/integration
+
+chaos: setup ## Runs the chaos tests in full (25 minutes) and prints a table of the results (CHAOS_SEED=n: repeats a run)
+	@CHAOS_FULL=1 $(PYTEST) -m chaos
 
 check: setup ## Checks format, lint, types, layers, generated code and prose
 	@scripts/check

@@ -1,10 +1,15 @@
-"""Distributes the tests among pytest-xdist workers."""
+"""Distributes the tests among pytest-xdist workers, and selects and reports chaos tests."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+
+from tests.chaos.form import FULL, FULL_TIMEOUT_SECONDS, seed
+from tests.chaos.report import FaultRecorder, table
 
 
 class DirectoryScheduling(LoadScopeScheduling):  # type: ignore[misc]
@@ -17,3 +22,29 @@ class DirectoryScheduling(LoadScopeScheduling):  # type: ignore[misc]
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling | None:
     return DirectoryScheduling(config, log) if config.getvalue("dist") == "loadscope" else None
+
+
+def pytest_report_header() -> str:
+    return f"chaos tests: {'full' if FULL else 'short'} form; repeat them with CHAOS_SEED={seed()}"
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if item.nodeid.startswith("tests/chaos/"):
+        item.add_marker("chaos")
+    if FULL and item.get_closest_marker("chaos") is not None:
+        item.add_marker(pytest.mark.timeout(FULL_TIMEOUT_SECONDS), append=False)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Prints the results of the chaos tests in their full form."""
+    reports = [report for outcome in ("passed", "failed") for report in terminalreporter.stats.get(outcome, [])]
+    faults = [report for report in reports if report.when == "call" and "chaos" in report.keywords]
+    if FULL and faults:
+        terminalreporter.section(f"chaos tests, full form, CHAOS_SEED={seed()}")
+        terminalreporter.write("".join(f"{line}\n" for line in table(faults)))
+
+
+@pytest.fixture
+def record_fault(request: pytest.FixtureRequest) -> FaultRecorder:
+    """Adds a row to the table at the end of `make chaos`."""
+    return FaultRecorder(request.node.user_properties)
