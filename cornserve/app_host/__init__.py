@@ -1,0 +1,1 @@
+"""Runs the code of apps in separate processes."""
