@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from cornserve.app.app import App, check_name
+from cornserve.app.declared_name import declared_name
 from cornserve.app.record import AppSpec, Balance
 from cornserve.app.source import SourceError, load_app_source, unload_app
 from cornserve.client.errors import DeployTargetError
@@ -108,6 +109,9 @@ def _spec(spec: AppSpec, origin: Path | str, name: str | None) -> DeployTarget:
         check_name(name)
         return DeployTarget(name, spec, _takes_chats(spec.model))
     assert spec.source is not None
+    if name is not None:
+        check_name(name)
+        _check_same_name(name, declared_name(spec.source), origin)
     module = f"cornserve_deploy_{uuid.uuid4().hex}"
     try:
         app = load_app_source(spec.source, module, filename=origin.name if isinstance(origin, Path) else "app.py")
@@ -116,11 +120,16 @@ def _spec(spec: AppSpec, origin: Path | str, name: str | None) -> DeployTarget:
             return DeployTarget(name, spec, takes_chats=False)  # the module may be installed where the gateway runs
         raise
     unload_app(module)
-    if name not in (None, app.name):
-        raise DeployTargetError(
-            f"{origin} defines the app {app.name!r}, not {name!r}: change the name there, or omit the name"
-        )
+    if name is not None:
+        _check_same_name(name, app.name, origin)
     return DeployTarget(app.name, spec, ChatRequest in app.request_types)
+
+
+def _check_same_name(name: str, defined: str | None, origin: Path | str) -> None:
+    if defined not in (None, name):
+        raise DeployTargetError(
+            f"{origin} defines the app {defined!r}, not {name!r}: change the name there, or omit the name"
+        )
 
 
 def _takes_chats(model: str) -> bool:

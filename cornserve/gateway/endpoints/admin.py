@@ -12,6 +12,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 from pydantic_core import to_json
 
+from cornserve.app.declared_name import check_declared_name
 from cornserve.app.load import load_app
 from cornserve.app.record import AppSpec, AppView, Phase, ReplicaLog, Scale
 from cornserve.app.source import unload_app
@@ -66,6 +67,7 @@ async def deploy(name: str, request: Request, context: Context) -> AppView:
     """Checks that the app can be loaded, and stores it. The controller then starts it: watch the events."""
     spec = read_validated(request, AppSpec.model_validate_json)
     _check_size(spec)
+    _check_name(name, spec)
     await _check_loads(name, spec)
     try:
         return _view(await _create_or_update(context.store, name, spec))
@@ -130,6 +132,13 @@ def _check_size(spec: AppSpec) -> None:
     if size > MAX_SOURCE_BYTES:
         message = f"the source has {size} bytes as JSON: at most {MAX_SOURCE_BYTES} are allowed, move data to files"
         raise ApiError(413, message, param="source")
+
+
+def _check_name(name: str, spec: AppSpec) -> None:
+    try:
+        check_declared_name(name, spec.source)
+    except DefinitionError as error:
+        raise ApiError(400, str(error), param="name", code="invalid_app") from error
 
 
 async def _check_loads(name: str, spec: AppSpec) -> None:

@@ -41,6 +41,15 @@ def test_a_name_other_than_the_one_in_the_file_is_rejected(file: Path) -> None:
         resolve_target(str(file), name="yours", replicas=1)
 
 
+@pytest.mark.parametrize(("name", "message"), [("Mine", "invalid app name"), ("yours", "defines the app 'mine'")])
+def test_a_file_does_not_run_under_a_wrong_name(tmp_path: Path, name: str, message: str) -> None:
+    file, ran = tmp_path / "app.py", tmp_path / "ran"
+    file.write_text(f"import pathlib\npathlib.Path({str(ran)!r}).touch()\n{CHAT}")
+    with pytest.raises(DeployTargetError, match=message):
+        resolve_target(str(file), name=name)
+    assert not ran.exists()
+
+
 def test_an_error_in_the_file_names_its_line(file: Path) -> None:
     file.write_text("x = 1\ny = 1 / 0\n")
     with pytest.raises(DeployTargetError, match=r"app.py:2: ZeroDivisionError: division by zero"):

@@ -174,6 +174,26 @@ async def test_an_invalid_app_is_rejected_and_not_stored(
     assert (await store.list(APPS)).records == []
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Echo", "invalid app name 'Echo': use 1 to 63 lower case letters"),
+        ("e" * 64, "invalid app name 'eeee"),
+        ("other", "the source defines the app 'echo', but is deployed as 'other'"),
+    ],
+)
+async def test_an_app_with_a_wrong_name_is_rejected_before_its_source_runs(
+    gateway: httpx.AsyncClient, tmp_path: Path, name: str, message: str
+) -> None:
+    ran = tmp_path / "ran"
+    source = f"import pathlib\npathlib.Path({str(ran)!r}).touch()\n{ECHO}"
+    response = await gateway.put(f"/admin/v1/apps/{name}", json={"source": source})
+
+    assert response.status_code == 400
+    assert message in response.json()["error"]["message"]
+    assert not ran.exists()
+
+
 async def test_a_source_that_is_too_large_is_a_413_that_names_both_sizes(gateway: httpx.AsyncClient) -> None:
     response = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO + "#" * MAX_SOURCE_BYTES})
 

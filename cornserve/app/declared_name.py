@@ -1,0 +1,63 @@
+"""Reads the name of an app from its source without running the source."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from cornserve.app.app import check_name
+from cornserve.task.errors import DefinitionError
+
+
+def check_declared_name(name: str, source: str | None) -> None:
+    """Checks the name under which an app is deployed before any of its code runs.
+
+    Raises `DefinitionError` if the name is invalid, or if the source is known to define an app with another name.
+    """
+    check_name(name)
+    declared = None if source is None else declared_name(source)
+    if declared not in (None, name):
+        raise DefinitionError(
+            f"the source defines the app {declared!r}, but is deployed as {name!r}: change the name in the source, or "
+            f"deploy it as {declared!r}"
+        )
+
+
+def declared_name(source: str) -> str | None:
+    """Returns the name in the only statement `app = App(name="...", ...)` at the top level of the source.
+
+    Returns None if there is no such statement, if there are several, or if the name is not a literal: only running the
+    source tells the name then.
+    """
+    try:
+        statements = ast.parse(source).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None  # The import of the source reports the error.
+    if not any(_imports_app(statement) for statement in statements):
+        return None
+    names = [_name_argument(call) for statement in statements for call in _app_calls(statement)]
+    return names[0] if len(names) == 1 else None
+
+
+def _imports_app(statement: ast.stmt) -> bool:
+    """Returns whether `App` is Cornserve's: `from cornserve import App`."""
+    return (
+        isinstance(statement, ast.ImportFrom)
+        and statement.module == "cornserve"
+        and any(alias.name == "App" and alias.asname is None for alias in statement.names)
+    )
+
+
+def _app_calls(statement: ast.stmt) -> Iterator[ast.Call]:
+    if isinstance(statement, ast.Assign | ast.AnnAssign):
+        match statement.value:
+            case ast.Call(func=ast.Name(id="App")) as call:
+                yield call
+
+
+def _name_argument(call: ast.Call) -> str | None:
+    given = [keyword.value for keyword in call.keywords if keyword.arg == "name"] or call.args[:1]
+    match given:
+        case [ast.Constant(value=str(name))]:
+            return name
+    return None
