@@ -26,8 +26,8 @@ def check_declared_name(name: str, source: str | None) -> None:
 def declared_name(source: str) -> str | None:
     """Returns the name in the only statement `app = App(name="...", ...)` at the top level of the source.
 
-    Returns None if there is no such statement, if there are several, or if the name is not a literal: only running the
-    source tells the name then.
+    Returns None without such a statement, with several of them, or with a name that is computed. The name is then known
+    after the source has run.
     """
     try:
         statements = ast.parse(source).body
