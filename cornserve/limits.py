@@ -49,6 +49,10 @@ class Limits:
     """Time in which a request must arrive."""
     stall_seconds: int = 60
     """Time for which a client may stop reading its response."""
+    play_seconds: int = 2
+    """Time for which code of an app may run without a pause."""
+    app_mib: int = 1024
+    """Memory of the process that runs an app's code, in addition to what all of these processes share."""
 
     def __post_init__(self) -> None:
         for name, value in self._items():

@@ -1,1 +1,1 @@
-"""Runs the code of apps in separate processes."""
+"""App hosts: processes that import and run the code of one version of an app each."""

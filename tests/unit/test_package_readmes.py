@@ -12,7 +12,13 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize(
     "package",
-    ["cornserve/gateway", "cornserve/transport", "executors/cornserve_executors", "planner/cornserve_planner"],
+    [
+        "cornserve/app_host",
+        "cornserve/gateway",
+        "cornserve/transport",
+        "executors/cornserve_executors",
+        "planner/cornserve_planner",
+    ],
 )
 def test_a_package_readme_lists_exactly_the_files_of_the_package(package: str) -> None:
     directory = ROOT / package

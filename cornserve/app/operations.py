@@ -1,0 +1,34 @@
+"""The operations that can call an app, by its request and response types."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from cornserve.app.app import App
+from cornserve_tasklib.chat_request import ChatRequest
+from cornserve_tasklib.chat_response import ChatResponse
+from cornserve_tasklib.completion import CompletionRequest
+from cornserve_tasklib.embedding import EmbeddingRequest, EmbeddingResponse
+
+Operation = Literal["chat", "completion", "embedding"]
+
+REQUEST_TYPES: dict[Operation, type[Any]] = {
+    "chat": ChatRequest,
+    "completion": CompletionRequest,
+    "embedding": EmbeddingRequest,
+}
+
+_RESPONSE_TYPES: dict[Operation, type[Any]] = {
+    "chat": ChatResponse,
+    "completion": ChatResponse,
+    "embedding": EmbeddingResponse,
+}
+
+
+def supported_operations(app: App) -> frozenset[Operation]:
+    """Returns the operations of OpenAI's API that can call the app."""
+    return frozenset(
+        operation
+        for operation, request_type in REQUEST_TYPES.items()
+        if request_type in app.request_types and app.response_type is _RESPONSE_TYPES[operation]
+    )
