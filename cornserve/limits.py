@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import Self
 
+from cornserve.memory_limit import memory_limit_bytes
+
 MIB = 1024 * 1024
+
+BODY_MIB = 64
+
+BODIES_SHARE = 8
+"""The bodies of a gateway use one part in this many of the memory. While a body is parsed, it takes twice its size."""
 
 
 class LimitError(ValueError):
     """A limit is unknown or not a positive integer. The message is for users."""
+
+
+@cache
+def _default_bodies_mib() -> int:
+    return max(BODY_MIB, memory_limit_bytes() // BODIES_SHARE // MIB)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +36,11 @@ class Limits:
     """Running and waiting invocations of one executor."""
     slab_mib: int = 512
     """Shared memory in which one executor stores tensors for others. One request uses at most half of it."""
-    body_mib: int = 64
+    body_mib: int = BODY_MIB
     """Size of one request's body."""
-    bodies_mib: int = 512
-    """Total size of the bodies of all requests in a gateway, and of the images that it fetched for them."""
+    bodies_mib: int = field(default_factory=_default_bodies_mib)
+    """Total size of the bodies of all requests in a gateway, and of the images that it fetched for them. By default, an
+    eighth of the memory that the process may use (`memory_limit`)."""
     json_values: int = 100_000
     """Values in one JSON body. Parsing blocks the gateway's event loop."""
     images: int = 64

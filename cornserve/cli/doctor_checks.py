@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 from cornserve.home import Home
 from cornserve.instance import Instance
+from cornserve.limits import MIB, Limits
+from cornserve.memory_limit import memory_limit_bytes
 
 GIB = 1024**3
 
@@ -99,11 +101,13 @@ def _libnuma(*, needed: bool) -> CheckResult:
 def _memory() -> CheckResult:
     import psutil
 
-    memory = psutil.virtual_memory()
+    memory, limit = psutil.virtual_memory(), memory_limit_bytes()
+    limited = "" if limit >= memory.total else f", limited to {_gib(limit)} by the control group"
+    bodies = _gib(Limits().bodies_mib * MIB)
     return CheckResult(
         "memory",
-        memory.available >= 4 * GIB,
-        f"{_gib(memory.available)} of {_gib(memory.total)} available",
+        min(memory.available, limit) >= 4 * GIB,
+        f"{_gib(memory.available)} of {_gib(memory.total)} available{limited}; {bodies} for request bodies",
         "even a small model needs 4 GiB: stop other programs",
     )
 
