@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from cornserve.app.load import load_app
 from cornserve.app.record import GroupStatus, Route
 from cornserve.app.source import unload_app
 from cornserve.control.store.base import APPS, AppRecord, Change, ChangeType, Listing, Store
@@ -15,6 +17,7 @@ from cornserve.control.store.list_watch import list_and_watch
 from cornserve.daemon_thread import run_in_daemon_thread
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
+from cornserve.gateway.play.local_app import LocalApp
 from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.gateway.served_app import ServedApp
 
@@ -133,7 +136,7 @@ class AppRegistry:
         """Loads in the background, so that slow imports do not delay other apps. The old version continues to serve."""
         name = record.name
         try:
-            new = await run_in_daemon_thread(ServedApp.load, record, route, module)
+            new = await self._load_version(record, route, module)
         except Exception as error:
             log.exception("cannot load app %s, generation %d", name, route.generation)
             self._failures[module] = str(error)
@@ -146,6 +149,10 @@ class AppRegistry:
             self._serve(name, new)
         finally:
             del self._loading[module]
+
+    async def _load_version(self, record: AppRecord, route: Route, module: str) -> ServedApp:
+        code = await run_in_daemon_thread(lambda: LocalApp(load_app(record.name, route.spec, module)))
+        return ServedApp(code, record.uid, module, route, int(time.time()))
 
     async def _load_later(self, record: AppRecord, route: Route, module: str) -> None:
         await asyncio.sleep(RELOAD_SECONDS)

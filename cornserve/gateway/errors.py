@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from cornserve.app.unused_fields import UnusedFieldsError
 from cornserve.task.errors import InvocationError
 from cornserve.validation_errors import describe_error
 
@@ -52,6 +53,8 @@ class ApiError(Exception):
         match error:
             case ApiError():
                 return error
+            case UnusedFieldsError():
+                return cls(400, str(error), param=error.fields[0], code="unused_field")
             case InvocationError(code="INVALID_ARGUMENT"):
                 return cls(400, error.message)
             case InvocationError(code="ABORTED"):

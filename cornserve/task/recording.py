@@ -8,7 +8,7 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Any, Protocol, TypeVar
 
 from pydantic import ValidationError
@@ -58,6 +58,40 @@ class Invocation:
         self.ended = False
         self.error: InvocationError | None = None
         self._early_values: dict[str, Any] = {}
+
+    @property
+    def task_name(self) -> str:
+        return self.task.name
+
+    @property
+    def executor_key(self) -> str:
+        return self.task.key
+
+    @property
+    def stream_names(self) -> Collection[str]:
+        return self.task.layout.streams
+
+    @property
+    def has_tensors(self) -> bool:
+        return bool(self.task.layout.tensors)
+
+    @property
+    def is_continuable(self) -> bool:
+        """Whether another executor can continue the streams exactly."""
+        return self.task.continues(self.task.decode(self.request, self.inputs))
+
+    @property
+    def reported_usage(self) -> object:
+        """The field `usage` of the complete output, if it has one."""
+        return vars(self.output).get("usage")
+
+    def load_item(self, stream: str, item: bytes) -> Any:
+        """Returns the item of a stream from its JSON. Raises KeyError or ValidationError."""
+        return self.task.layout.streams[stream].validator.validate_json(item)
+
+    def dump_item(self, stream: str, item: Any) -> bytes:
+        """Returns the item of a stream as JSON."""
+        return self.task.layout.streams[stream].dump_json(item)
 
     def set_value(self, field: str, value: bytes) -> None:
         """Stores a value, given as JSON, that is available before the invocation ends."""

@@ -20,7 +20,7 @@ from cornserve.gateway.errors import ApiError
 from cornserve.gateway.http.admission import MemoryReservation
 from cornserve.gateway.http.disconnect import CancelOnDisconnect
 from cornserve.gateway.http.response_body import send_chunk
-from cornserve.gateway.media.images import ImageSlot, find_image_slots
+from cornserve.gateway.media.images import ImageSlot
 from cornserve.gateway.observe import access_log
 from cornserve.gateway.request.session import Session, StreamNotRequestedError
 from cornserve.limits import Limits
@@ -59,9 +59,9 @@ class RequestHandler:
         self._status = 499
         logs.bind(request_id=self.id, app=app)
 
-    def find_images(self, app_request: object) -> None:
-        """Finds the image URLs in `app_request`. Their images are loaded before the task runs."""
-        self._images = find_image_slots(app_request)
+    def set_images(self, images: list[ImageSlot]) -> None:
+        """Sets the image URLs of the request. Their images are loaded before the task runs."""
+        self._images = images
 
     async def respond(self, create_body: CreateBody) -> SendResponse:
         """Returns a JSON response. A disconnect cancels the request."""

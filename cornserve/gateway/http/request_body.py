@@ -84,13 +84,18 @@ def read_json(request: Request) -> Any:
     return _parse(_read(request))
 
 
-def read_validated(request: Request, validate_json: Callable[[Content], Value]) -> Value:
-    """Returns the body as parsed by pydantic. Raises an `ApiError` (400, 413, 415) if it is not valid."""
+def read_checked(request: Request) -> Content:
+    """Returns a body that pydantic can parse. Raises an `ApiError` (400, 413, 415) if it is not acceptable."""
     body = _read(request)
     if b"NaN" in body or b"Infinity" in body:  # pydantic accepts these constants, although they are not JSON.
         _parse(body)
+    return body
+
+
+def read_validated(request: Request, validate_json: Callable[[Content], Value]) -> Value:
+    """Returns the body as parsed by pydantic. Raises an `ApiError` (400, 413, 415) if it is not valid."""
     try:
-        return validate_json(body)
+        return validate_json(read_checked(request))
     except ValidationError as error:
         raise ApiError.from_validation_error(error) from error
 

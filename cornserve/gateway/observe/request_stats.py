@@ -7,7 +7,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from cornserve.observe.histogram import Histogram
-from cornserve.task.output import Output
 from cornserve_tasklib.chat_response import Usage
 
 
@@ -19,6 +18,7 @@ class AppStats:
     statuses: Counter[int] = field(default_factory=Counter)
     paths: Counter[int] = field(default_factory=Counter)
     retries: int = 0
+    play_seconds: float = 0.0
     prompt_tokens: int = 0
     generation_tokens: int = 0
     images: int = 0
@@ -66,6 +66,10 @@ class RequestStats:
             self.path = path
             self._app.paths[path] += 1
 
+    def record_play(self, seconds: float) -> None:
+        """Counts the time for which the app's code has run."""
+        self._app.play_seconds += seconds
+
     def record_retry(self) -> None:
         """Counts another attempt of an invocation."""
         self.retries += 1
@@ -86,9 +90,8 @@ class RequestStats:
             self._app.chunk_seconds.observe(now - self._last_chunk_at)
         self._last_chunk_at = now
 
-    def record_usage(self, output: Output) -> None:
+    def record_usage(self, usage: object) -> None:
         """Counts the tokens that a completed invocation's output reports, if it reports any."""
-        usage = vars(output).get("usage")
         if isinstance(usage, Usage):
             self.prompt_tokens += usage.prompt_tokens
             self.generation_tokens += usage.completion_tokens

@@ -12,8 +12,8 @@ from opentelemetry.trace import Span, SpanKind, StatusCode, set_span_in_context
 from starlette.requests import Request
 
 from cornserve.gateway.observe.request_stats import RequestStats
+from cornserve.gateway.request_invocation import RequestInvocation
 from cornserve.observe import tracing
-from cornserve.task.recording import Invocation
 from cornserve.v1 import executor_pb2 as pb
 
 
@@ -45,18 +45,18 @@ class RequestTrace:
         finally:
             span.end()
 
-    def begin_attempt(self, invocation: Invocation, endpoint: str, start: pb.Start) -> Span:
+    def begin_attempt(self, invocation: RequestInvocation, endpoint: str, start: pb.Start) -> Span:
         """Starts the span of an attempt, and writes its context into `start` for the executor."""
         host, _, port = endpoint.rpartition(":")
         span = tracing.start_span(
-            f"invoke {invocation.task.name}",
+            f"invoke {invocation.task_name}",
             SpanKind.CLIENT,
             self._context,
             {
                 "server.address": host,
                 "server.port": int(port),
-                "cornserve.task": invocation.task.name,
-                "cornserve.group": invocation.task.key,
+                "cornserve.task": invocation.task_name,
+                "cornserve.group": invocation.executor_key,
                 "cornserve.invocation": start.invocation,
                 "cornserve.attempt": start.attempt,
             },

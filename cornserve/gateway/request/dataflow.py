@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
-from cornserve.task.recording import Invocation
+from cornserve.gateway.request_invocation import RequestInvocation
 
 Node = TypeVar("Node")
 
@@ -19,7 +19,7 @@ class DataflowGraph(Generic[Node]):
         self._producers: list[Sequence[Node]] = []
         self._consumers: list[list[Node]] = []
 
-    def add(self, invocation: Invocation, node: Node) -> None:
+    def add(self, invocation: RequestInvocation, node: Node) -> None:
         """Adds the invocation that follows those added before."""
         indices = sorted({origin.invocation for origin in invocation.origins}) if invocation.origins else ()
         for index in indices:
@@ -28,11 +28,11 @@ class DataflowGraph(Generic[Node]):
         self._consumers.append([])
         self.nodes.append(node)
 
-    def producers(self, invocation: Invocation) -> Sequence[Node]:
+    def producers(self, invocation: RequestInvocation) -> Sequence[Node]:
         """Returns the nodes whose outputs the invocation consumes."""
         return self._producers[invocation.index]
 
-    def consumers(self, invocation: Invocation) -> Sequence[Node]:
+    def consumers(self, invocation: RequestInvocation) -> Sequence[Node]:
         """Returns the nodes that consume the invocation's outputs."""
         return self._consumers[invocation.index]
 

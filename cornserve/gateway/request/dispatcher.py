@@ -22,10 +22,10 @@ from cornserve.gateway.request.invocation_execution import InvocationExecution
 from cornserve.gateway.request.replica_connection import ReplicaConnection
 from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.gateway.request.retry_policy import MAX_INPUT_LOSSES, RetryPolicy
+from cornserve.gateway.request_invocation import RequestInvocation
 from cornserve.observe.redaction import redacted_traceback
 from cornserve.task import TaskError
 from cornserve.task.errors import InvocationError
-from cornserve.task.recording import Invocation
 from cornserve.task.references import Blob
 from cornserve.task.replayable_random import ReplayableRandom
 from cornserve.v1 import executor_pb2 as pb
@@ -105,12 +105,12 @@ class Dispatcher:
         self._progress = self._loop.create_future()
         return self._progress
 
-    def dispatch(self, invocations: Sequence[Invocation], *, streams: bool) -> None:
+    def dispatch(self, invocations: Sequence[RequestInvocation], *, streams: bool) -> None:
         """Starts all newly recorded invocations concurrently. Consumers wait for tensors in their executors."""
         for invocation in invocations:
-            if invocation.task.key not in self._route.endpoints:
+            if invocation.executor_key not in self._route.endpoints:
                 raise TaskError(
-                    f"unit task {invocation.task.name} is not deployed: create it in post_init and assign it to an "
+                    f"unit task {invocation.task_name} is not deployed: create it in post_init and assign it to an "
                     "attribute of the task that invokes it"
                 )
         added = []
@@ -201,7 +201,7 @@ class Dispatcher:
 
     def _fail(self, execution: InvocationExecution, code: str, message: str) -> None:
         invocation = execution.invocation
-        execution.fail(InvocationError(invocation.task.name, invocation.index, code, message))
+        execution.fail(InvocationError(invocation.task_name, invocation.index, code, message))
         self.on_completed(execution)
 
     def _release_if_unneeded(self, producer: InvocationExecution) -> None:
@@ -212,7 +212,7 @@ class Dispatcher:
         """Starts a waiting execution now, or as soon as a replica is available."""
         if not execution.is_waiting or self._fail_early(execution) or self._try_start(execution):
             return
-        if self._select_replica(execution) is None and self._replicas.is_unrouted(execution.invocation.task.key):
+        if self._select_replica(execution) is None and self._replicas.is_unrouted(execution.invocation.executor_key):
             self._fail(execution, "UNAVAILABLE", "the app version of this request has been replaced: send it again")
         else:
             self._start_later(execution)
@@ -261,7 +261,7 @@ class Dispatcher:
             self._fail(execution, "INTERNAL", f"the gateway cannot start it: {error!r}")
 
     def _select_replica(self, execution: InvocationExecution) -> ReplicaConnection | None:
-        key = execution.invocation.task.key
+        key = execution.invocation.executor_key
         draw = None
         if self._route.spec.balance == "static":
             draw = ReplayableRandom(f"{self._request_id}/{execution.invocation.index}").uniform()
@@ -297,7 +297,7 @@ class Dispatcher:
     def _expire(self) -> None:
         for execution in self.executions:
             if execution.is_waiting:
-                task = execution.invocation.task.name
+                task = execution.invocation.task_name
                 self._fail(execution, "UNAVAILABLE", f"no executor of {task} became ready before the deadline")
             elif not execution.is_finished:
                 self._fail(execution, "DEADLINE_EXCEEDED", _TOO_LATE)

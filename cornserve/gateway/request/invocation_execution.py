@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Protocol
 from pydantic import ValidationError
 
 from cornserve.gateway.observe.request_stats import RequestStats
+from cornserve.gateway.play.stream_buffer import StreamBuffer
 from cornserve.gateway.request.replica_connection import ReplicaConnection
-from cornserve.gateway.request.stream_buffer import StreamBuffer
+from cornserve.gateway.request_invocation import RequestInvocation
 from cornserve.task.errors import InvocationError
-from cornserve.task.recording import Invocation
 from cornserve.v1 import executor_pb2 as pb
 
 if TYPE_CHECKING:  # They load OpenTelemetry.
@@ -69,7 +69,7 @@ class InvocationExecution:
 
     def __init__(
         self,
-        invocation: Invocation,
+        invocation: RequestInvocation,
         handler: OutcomeHandler,
         stats: RequestStats,
         trace: RequestTrace | None,
@@ -83,7 +83,7 @@ class InvocationExecution:
         """The replica of the current attempt. It stays set after the attempt ends."""
         self.inputs: Sequence[pb.Input] = ()
         """The inputs of the last attempt."""
-        self.streams = {name: StreamBuffer() for name in invocation.task.layout.streams} if streams else {}
+        self.streams = {name: StreamBuffer() for name in invocation.stream_names} if streams else {}
         self.refused_by: set[str] = set()
         """Endpoints to avoid in the next attempt."""
         self.input_losses = 0
@@ -119,13 +119,12 @@ class InvocationExecution:
             return True
         if invocation.has_early_values:
             return False
-        return invocation.task.continues(invocation.task.decode(invocation.request, invocation.inputs))
+        return invocation.is_continuable
 
     def delivered(self) -> list[pb.OutputChunk]:
         """Returns all stream items received so far."""
-        adapters = self.invocation.task.layout.streams
         return [
-            pb.OutputChunk(output=name, item=adapters[name].dump_json(item))
+            pb.OutputChunk(output=name, item=self.invocation.dump_item(name, item))
             for name, stream in self.streams.items()
             for item in stream.items
         ]
@@ -173,7 +172,7 @@ class InvocationExecution:
         try:
             if stream is not None:
                 self._stats.record_chunk()
-                stream.append(invocation.task.layout.streams[output].validator.validate_json(item))
+                stream.append(invocation.load_item(output, item))
             else:
                 invocation.set_value(output, item)
                 self._handler.on_value()
@@ -188,15 +187,22 @@ class InvocationExecution:
             self._handler.on_failed(self, code, message)
             return
         self._state = ExecutionState.FINISHED
-        if self.replica is not None and self.invocation.task.layout.tensors:
+        if self.replica is not None and self.invocation.has_tensors:
             self._state = ExecutionState.RETAINED
             self.replica.retain_tensors(self._call)
         if not self.invocation.ended:
             try:
                 self.invocation.finish(values)
-                self._stats.record_usage(self.invocation.output)
+                self._stats.record_usage(self.invocation.reported_usage)
             except ValueError as error:
-                self.invocation.fail("INTERNAL", f"the executor sent an invalid output: {error}")
+                self.invocation.fail_with(
+                    InvocationError(
+                        self.invocation.task_name,
+                        self.invocation.index,
+                        "INTERNAL",
+                        f"the executor sent an invalid output: {error}",
+                    )
+                )
         self._close_streams()
         self._handler.on_completed(self)
 

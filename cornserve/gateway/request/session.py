@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
+from contextlib import nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from cornserve.app.response_readers import ResponseReader
 from cornserve.gateway.observe.request_stats import RequestStats
+from cornserve.gateway.play.player import PlaySettings
+from cornserve.gateway.play.stream_buffer import StreamBuffer
 from cornserve.gateway.request.dispatcher import Dispatcher
 from cornserve.gateway.request.replica_pool import ReplicaPool
-from cornserve.gateway.request.unused_fields import invoke_rejecting_unused
 from cornserve.gateway.served_app import ServedApp
 from cornserve.task import Stream, TaskError
-from cornserve.task.base import Task
 from cornserve.task.errors import Suspension
-from cornserve.task.recording import Recording
 from cornserve.task.references import Origin
 from cornserve.task.replayable_random import ReplayableRandom
 
 if TYPE_CHECKING:  # It loads OpenTelemetry.
     from cornserve.gateway.observe.request_trace import RequestTrace
 
-T = TypeVar("T")
+Result = TypeVar("Result")
 
 
 class StreamNotRequestedError(TaskError):
@@ -67,8 +67,9 @@ class Session:
         random = ReplayableRandom(request_id)
         path = random.choose(served.route.shares)
         stats.record_path(path)
-        self._path: Task[Any, Any] = served.app.paths[path]
-        self._recording = Recording(random, open_stream=self._open_stream, max_invocations=served.app.max_invocations)
+        self._player = served.code.start(
+            PlaySettings(request_id, path, random, deadline, self._open_stream, stats.record_play)
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -77,52 +78,44 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._dispatcher.close()
-        self._recording.close()
-        del self._recording  # breaks the reference cycle through `_open_stream`
+        self._player.close()
+        del self._player  # breaks the reference cycle through `_open_stream`
 
     @property
     def next_attempt(self) -> int:
         """The first attempt number for another session of the same request."""
         return self._dispatcher.next_attempt
 
-    def run(self, request: Any, render: Callable[[Any], T]) -> Awaitable[T]:
-        """Returns `render` of the app's response to `request`. Streams in it may be incomplete.
+    async def run(self, request: Any, reader: ResponseReader[Result]) -> Result:
+        """Returns what `reader` reads in the app's response to `request`. Streams in it may be incomplete."""
+        (result,) = await self.run_each([request], reader)
+        return result
 
-        `render` runs as part of the task: if it reads a value that has not arrived yet, that value is awaited.
-        """
-        return self.play(lambda path: render(invoke_rejecting_unused(path, request)))
-
-    async def play(self, code: Callable[[Task[Any, Any]], T]) -> T:
-        """Returns the result of `code` for the app's path. `code` is replayed under the rules of a task's `invoke`."""
+    async def run_each(self, requests: Sequence[Any], reader: ResponseReader[Result]) -> list[Result]:
+        """Returns what `reader` reads in the app's responses to several requests, which run concurrently."""
         while True:
-            outcome = self._play_once(code)
+            with nullcontext() if self._trace is None else self._trace.play(self._player.task_name):
+                outcome = await self._player.play(requests, reader)
             self._streams = self._streams or _has_stream(outcome)
-            if new := self._recording.invocations[len(self._dispatcher.executions) :]:
+            if new := self._player.invocations[len(self._dispatcher.executions) :]:
                 self._dispatcher.dispatch(new, streams=self._streams)
             if not isinstance(outcome, Suspension):
                 self._dispatcher.end_recording()
                 return outcome
             await self._wait_for_value(outcome)
 
-    def _play_once(self, code: Callable[[Task[Any, Any]], T]) -> T | Suspension:
-        name, play = self._path.name, partial(code, self._path)
-        if self._trace is None:
-            return self._recording.play(name, play)
-        with self._trace.play(name):
-            return self._recording.play(name, play)
-
     async def _wait_for_value(self, suspension: Suspension) -> None:
-        invocation = self._recording.invocations[suspension.invocation]
+        invocation = self._player.invocations[suspension.invocation]
         while not invocation.has_value(suspension.field):
             await self._dispatcher.next_progress()
 
-    def _open_stream(self, origin: Origin) -> AsyncIterator[Sequence[Any]]:
+    def _open_stream(self, origin: Origin) -> StreamBuffer:
         stream = self._dispatcher.executions[origin.invocation].streams.get(origin.output)
         if stream is None:
             raise StreamNotRequestedError(
                 f"stream {origin.output!r} of invocation {origin.invocation} was not requested"
             )
-        return stream.batches()
+        return stream
 
 
 def _has_stream(outcome: object) -> bool:

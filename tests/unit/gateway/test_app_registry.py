@@ -14,7 +14,7 @@ from cornserve.app.app import App
 from cornserve.app.load import load_app
 from cornserve.app.record import AppSpec, AppStatus, Phase, Route
 from cornserve.control.store.base import APPS, Store, StoreUnavailableError
-from cornserve.gateway import app_registry, served_app
+from cornserve.gateway import app_registry
 from cornserve.gateway.app_registry import AppRegistry
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
@@ -135,7 +135,7 @@ async def test_an_app_that_is_slow_to_import_delays_no_other_and_its_old_version
             imported.wait()
         return load_app(name, spec, module)
 
-    monkeypatch.setattr(served_app, "load_app", load_slowly)
+    monkeypatch.setattr(app_registry, "load_app", load_slowly)
     monkeypatch.setattr(app_registry, "SYNC_SECONDS", 0.1)
     old, slow = ECHO, ECHO + "# slow"
     await serve(store, "echo", 1, old)
@@ -171,7 +171,7 @@ async def test_a_change_of_replicas_does_not_import_the_app_again(store: Store, 
     await serve(store, "echo", 2, ECHO, replicas=3)
     await until(lambda: apps.get("echo").route.generation == 2)
 
-    assert apps.get("echo").app is before.app
+    assert apps.get("echo").code is before.code
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
 

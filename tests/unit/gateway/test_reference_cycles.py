@@ -12,9 +12,9 @@ import pytest
 
 from cornserve.gateway.endpoints.openai.chat import ChatCompletionRequest
 from cornserve.gateway.endpoints.request_handler import RequestHandler
+from cornserve.gateway.play.stream_buffer import StreamBuffer
 from cornserve.gateway.request.dispatcher import Dispatcher
 from cornserve.gateway.request.session import Session
-from cornserve.gateway.request.stream_buffer import StreamBuffer
 from cornserve.task.recording import Invocation, Recording
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.conftest import Deploy

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from fastapi import Request
-from pydantic import TypeAdapter
 
 from cornserve.app.load import load_app
 from cornserve.app.record import AppSpec, Route
@@ -24,6 +23,7 @@ from cornserve.gateway.http.disconnect import CANCELLATION, RequestCancellation
 from cornserve.gateway.media.fetch import ImageFetcher
 from cornserve.gateway.media.images import ImageLoader
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
+from cornserve.gateway.play.local_app import LocalApp
 from cornserve.gateway.request.merge_streams import merge_streams
 from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.gateway.request.session import Session, StreamNotRequestedError
@@ -53,7 +53,7 @@ def context(store: Store) -> Iterator[GatewayContext]:
     spec = AppSpec(source=ECHO)
     app = load_app("echo", spec, "echo_of_the_request_handler_test")
     route = Route(generation=1, spec=spec, shares=[1.0], endpoints={})
-    served = ServedApp(app, "", "", route, 0, TypeAdapter(app.request_type), TypeAdapter(app.response_type))
+    served = ServedApp(LocalApp(app), "", "", route, 0)
     apps = SingleAppRegistry(store, served)
     images = ImageLoader(ImageFetcher(Limits()))
     yield GatewayContext(store, apps, ReplicaPool(), GatewayMetrics(), _no_logs, RequestAdmission(), images)

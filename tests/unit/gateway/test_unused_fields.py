@@ -11,7 +11,7 @@ import pytest
 from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionUserMessageParam
 
-from cornserve.gateway.request.unused_fields import invoke_rejecting_unused, tracked
+from cornserve.app.unused_fields import invoke_rejecting_unused, tracked
 from cornserve.task import Task
 from cornserve.task.recording import Recording
 from cornserve.task.replayable_random import ReplayableRandom

@@ -11,26 +11,27 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 from typing_extensions import TypedDict
 
+from cornserve.app.response_readers import CHUNKS, ENDING, MAPPED_CHUNKS_OR_CHAT, WHOLE_CHAT, Ending, WholeChat
+from cornserve.app.unused_fields import tracked
 from cornserve.gateway.context import Context
 from cornserve.gateway.endpoints import sse
-from cornserve.gateway.endpoints.openai import responses
 from cornserve.gateway.endpoints.openai.common_fields import (
     CompletionUsage,
     GenerationRequest,
     check_app,
+    join_text,
     openai_usage,
     validate,
 )
 from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResponse
 from cornserve.gateway.http.request_body import read_json
+from cornserve.gateway.media.images import find_image_slots
 from cornserve.gateway.request.session import Session
-from cornserve.gateway.request.unused_fields import tracked
 from cornserve.task import Stream
 from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.chat_response import (
     ChatChoice,
     ChatChunk,
-    ChatResponse,
     FinishReason,
     TokenLogprobs,
     ToolCallDelta,
@@ -110,8 +111,8 @@ async def create_chat_completion(request: Request, context: Context) -> SendResp
     """Responds to a chat, with the whole message or (with `stream`) in chunks."""
     body = validate(read_json(request), ChatCompletionRequest)
     handler = RequestHandler(context, body.model, request)
-    check_app(handler.served_app, body.model, "/v1/chat/completions")
-    handler.find_images(body)
+    check_app(handler.served_app, body.model, "chat")
+    handler.set_images(find_image_slots(body))
     chat = ChatHandler(f"chatcmpl-{handler.id}", int(time.time()), body)
     return handler.stream(chat.events) if body.stream else await handler.respond(chat.respond)
 
@@ -130,18 +131,16 @@ class ChatHandler:
         """The indices of the choices whose first chunk has been sent."""
 
     async def respond(self, session: Session) -> bytes:
-        result = await session.run(self._chat, self._completion_or_stream)
+        result = await session.run(self._chat, MAPPED_CHUNKS_OR_CHAT)
+        text = ""
         if isinstance(result, Stream):
-            text = await responses.join_text(result)
-            result = await session.run(self._chat, lambda response: self._completion(response, text))
-        return to_json(result)
+            text = await join_text(result)
+            result = await session.run(self._chat, WHOLE_CHAT)
+        return to_json(self._completion(result, text))
 
-    def _completion_or_stream(self, response: ChatResponse) -> ChatCompletion | Stream[ChatChunk]:
-        text = responses.read_text(response)
-        return text if isinstance(text, Stream) else self._completion(response, text)
-
-    def _completion(self, response: ChatResponse, text: str) -> ChatCompletion:
-        choices = [self._choice(index, choice) for index, choice in enumerate(response.choices)]
+    def _completion(self, chat: WholeChat, text: str) -> ChatCompletion:
+        """Returns the completion. `text` replaces the text of the first choice, unless it is empty."""
+        choices = [self._choice(index, choice) for index, choice in enumerate(chat.choices)]
         if text:
             choices[0]["message"]["content"] = text
         return {
@@ -150,7 +149,7 @@ class ChatHandler:
             "created": self._created,
             "model": self._body.model,
             "choices": choices,
-            "usage": openai_usage(response.usage),
+            "usage": openai_usage(chat.usage),
         }
 
     def _choice(self, index: int, choice: ChatChoice) -> Choice:
@@ -167,16 +166,16 @@ class ChatHandler:
     async def events(self, session: Session) -> AsyncGenerator[bytes, None]:
         head = {"id": self._id, "object": "chat.completion.chunk", "created": self._created, "model": self._body.model}
         self._chunk_head = to_json(head)[:-1] + b',"choices":'
-        chunks = await session.run(self._chat, responses.read_chunks)
+        chunks = await session.run(self._chat, CHUNKS)
         if isinstance(chunks, Stream):
             async for batch in chunks.batches():
                 if events := b"".join([self._chunk_event(chunk) for chunk in batch]):
                     yield events
         else:
             yield b"".join([self._chunk_event(chunk) for chunk in chunks])
-        yield self._last_events(await session.run(self._chat, responses.read_ending))
+        yield self._last_events(await session.run(self._chat, ENDING))
 
-    def _last_events(self, ending: responses.Ending) -> bytes:
+    def _last_events(self, ending: Ending) -> bytes:
         reasons = enumerate(ending.finish_reasons)
         events = [self._event([{"index": index, "delta": {}, "finish_reason": reason}]) for index, reason in reasons]
         if self._body.wants_usage:

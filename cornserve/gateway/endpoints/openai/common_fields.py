@@ -8,13 +8,11 @@ from annotated_types import MaxLen, MinLen
 from pydantic import BaseModel, ConfigDict, Discriminator, Tag, ValidationError, model_validator
 from typing_extensions import TypedDict
 
-from cornserve.app.app import App
+from cornserve.app.operations import Operation
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.served_app import ServedApp
-from cornserve_tasklib.chat_request import ChatRequest
-from cornserve_tasklib.chat_response import ChatResponse, Usage
-from cornserve_tasklib.completion import CompletionRequest
-from cornserve_tasklib.embedding import EmbeddingRequest, EmbeddingResponse
+from cornserve.task import Stream
+from cornserve_tasklib.chat_response import ChatChunk, Usage
 from cornserve_tasklib.sampling_fields import Tokens
 
 Body = TypeVar("Body", bound=BaseModel)
@@ -109,22 +107,21 @@ def validate(fields: Any, body_type: type[Body]) -> Body:
         raise ApiError.from_validation_error(error) from error
 
 
-_APP_TYPES: dict[str, tuple[type[Any], type[Any]]] = {
-    "/v1/chat/completions": (ChatRequest, ChatResponse),
-    "/v1/completions": (CompletionRequest, ChatResponse),
-    "/v1/embeddings": (EmbeddingRequest, EmbeddingResponse),
+_PATHS: dict[Operation, str] = {
+    "chat": "/v1/chat/completions",
+    "completion": "/v1/completions",
+    "embedding": "/v1/embeddings",
 }
-"""The request and response types of the apps that an operation can call."""
 
 
-def check_app(served_app: ServedApp, name: str, path: str) -> None:
-    """Raises a 400 if the operation at `path` cannot call the app."""
-    if not _can_call(path, served_app.app):
-        paths = [other for other in _APP_TYPES if _can_call(other, served_app.app)] or [f"/v1/apps/{name}/invoke"]
-        message = f"the app {name!r} does not support {path}: call it with POST {' or '.join(paths)}"
+def check_app(served_app: ServedApp, name: str, operation: Operation) -> None:
+    """Raises a 400 if the operation cannot call the app."""
+    supported = served_app.code.operations
+    if operation not in supported:
+        paths = [path for other, path in _PATHS.items() if other in supported] or [f"/v1/apps/{name}/invoke"]
+        message = f"the app {name!r} does not support {_PATHS[operation]}: call it with POST {' or '.join(paths)}"
         raise ApiError(400, message, param="model")
 
 
-def _can_call(path: str, app: App) -> bool:
-    request, response = _APP_TYPES[path]
-    return request in app.request_types and app.response_type is response
+async def join_text(chunks: Stream[ChatChunk]) -> str:
+    return "".join([chunk.text async for chunk in chunks])

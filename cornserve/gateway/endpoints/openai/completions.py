@@ -11,9 +11,10 @@ from fastapi import Request
 from pydantic import BaseModel, Field, model_validator
 from pydantic_core import to_json
 
+from cornserve.app.response_readers import CHUNKS, ENDING, MAPPED_CHUNKS_OR_CHAT, WHOLE_CHAT, WholeChat, as_chunk
+from cornserve.app.unused_fields import tracked
 from cornserve.gateway.context import Context
 from cornserve.gateway.endpoints import sse
-from cornserve.gateway.endpoints.openai import responses
 from cornserve.gateway.endpoints.openai.common_fields import (
     CompletionUsage,
     GenerationRequest,
@@ -21,6 +22,7 @@ from cornserve.gateway.endpoints.openai.common_fields import (
     Text,
     as_list,
     check_app,
+    join_text,
     openai_usage,
     validate,
 )
@@ -28,10 +30,8 @@ from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResp
 from cornserve.gateway.http.request_body import read_json
 from cornserve.gateway.request.merge_streams import merge_streams
 from cornserve.gateway.request.session import Session
-from cornserve.gateway.request.unused_fields import invoke_rejecting_unused, tracked
 from cornserve.task import Stream
-from cornserve.task.base import Task
-from cornserve_tasklib.chat_response import ChatChunk, ChatResponse, FinishReason, TokenLogprobs, Usage
+from cornserve_tasklib.chat_response import ChatChunk, FinishReason, TokenLogprobs, Usage
 from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.sampling_fields import MAX_CHOICES, Tokens
 
@@ -97,7 +97,7 @@ async def create_completion(request: Request, context: Context) -> SendResponse:
     """Completes one or more texts, as a whole or (with `stream`) in chunks."""
     body = validate(read_json(request), TextCompletionRequest)
     handler = RequestHandler(context, body.model, request)
-    check_app(handler.served_app, body.model, "/v1/completions")
+    check_app(handler.served_app, body.model, "completion")
     completion = CompletionHandler(f"cmpl-{handler.id}", int(time.time()), body)
     return handler.stream(completion.events) if body.stream else await handler.respond(completion.respond)
 
@@ -116,29 +116,31 @@ class CompletionHandler:
         self._offsets: dict[int, int] = {}
         """The offset of the next token in the text of each choice."""
 
-    def _invoke(self, path: Task[Any, Any]) -> list[ChatResponse]:
-        return [invoke_rejecting_unused(path, request) for request in self._requests]
-
     async def respond(self, session: Session) -> bytes:
-        streams = await session.play(lambda path: [responses.read_text(response) for response in self._invoke(path)])
-        texts = [await responses.join_text(text) for text in streams]
-        choices, usages = await session.play(lambda path: self._choices(self._invoke(path), texts))
-        completion = self._completion(choices, openai_usage(Usage.sum(usages)))
+        chats = await session.run_each(self._requests, MAPPED_CHUNKS_OR_CHAT)
+        texts = [await join_text(chat) if isinstance(chat, Stream) else "" for chat in chats]
+        whole = [chat for chat in chats if isinstance(chat, WholeChat)]
+        if len(whole) < len(chats):
+            whole = await session.run_each(self._requests, WHOLE_CHAT)
+        completion = self._completion(
+            self._choices(whole, texts), openai_usage(Usage.sum([chat.usage for chat in whole]))
+        )
         exclude = None if self._body.return_token_ids else {"choices": {"__all__": {"token_ids"}}}
         return completion.model_dump_json(exclude=exclude).encode()
 
-    def _choices(self, outputs: Sequence[ChatResponse], texts: Sequence[str]) -> tuple[list[TextChoice], list[Usage]]:
+    def _choices(self, chats: Sequence[WholeChat], texts: Sequence[str]) -> list[TextChoice]:
+        """Returns the choices of all prompts. A text that is not empty replaces that of a prompt's first choice."""
         choices: list[TextChoice] = []
-        for output, first_text in zip(outputs, texts, strict=True):
-            choice_texts = [first_text, *(choice.text for choice in output.further)]
-            for choice, text in zip(output.choices, choice_texts, strict=True):
-                chunk = responses.as_chunk(len(choices), choice)
-                chunk.text = text
+        for chat, first_text in zip(chats, texts, strict=True):
+            for index, choice in enumerate(chat.choices):
+                chunk = as_chunk(len(choices), choice)
+                if index == 0 and first_text:
+                    chunk.text = first_text
                 choices.append(self._choice(len(choices), chunk, choice.finish_reason))
-        return choices, [output.usage for output in outputs]
+        return choices
 
     async def events(self, session: Session) -> AsyncGenerator[bytes, None]:
-        prompts = await session.play(lambda path: [responses.read_chunks(response) for response in self._invoke(path)])
+        prompts = await session.run_each(self._requests, CHUNKS)
         for prompt, chunks in enumerate(prompts):
             for chunk in () if isinstance(chunks, Stream) else chunks:
                 yield self._chunk_event(prompt, chunk)
@@ -146,7 +148,7 @@ class CompletionHandler:
         async for prompt, batch in merge_streams(streams):
             if events := [self._chunk_event(prompt, chunk) for chunk in batch if self._has_content(chunk)]:
                 yield b"".join(events)
-        endings = await session.play(lambda path: [responses.read_ending(response) for response in self._invoke(path)])
+        endings = await session.run_each(self._requests, ENDING)
         for index, reason in enumerate(reason for reasons, _ in endings for reason in reasons):
             yield self._event([TextChoice(index=index, text="", finish_reason=reason)])
         if self._body.wants_usage:

@@ -11,6 +11,8 @@ from fastapi import Request
 from pydantic import BaseModel
 from pydantic_core import to_json
 
+from cornserve.app.response_readers import VECTORS
+from cornserve.app.unused_fields import tracked
 from cornserve.gateway.context import Context
 from cornserve.gateway.endpoints.openai.common_fields import (
     OneOrMany,
@@ -23,7 +25,6 @@ from cornserve.gateway.endpoints.openai.common_fields import (
 from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResponse
 from cornserve.gateway.http.request_body import read_json
 from cornserve.gateway.request.session import Session
-from cornserve.gateway.request.unused_fields import tracked
 from cornserve_tasklib.embedding import MAX_INPUTS, EmbeddingRequest, decode_vector
 from cornserve_tasklib.sampling_fields import Tokens
 
@@ -64,13 +65,11 @@ async def create_embeddings(request: Request, context: Context) -> SendResponse:
     """Embeds texts as vectors."""
     body = validate(read_json(request), CreateEmbeddingRequest)
     handler = RequestHandler(context, body.model, request)
-    check_app(handler.served_app, body.model, "/v1/embeddings")
+    check_app(handler.served_app, body.model, "embedding")
 
     async def respond(session: Session) -> bytes:
-        embeddings, tokens = await session.run(
-            body.request, lambda response: (response.embeddings, response.prompt_tokens)
-        )
-        return await _embedding_list(body, embeddings, tokens)
+        vectors = await session.run(body.request, VECTORS)
+        return await _embedding_list(body, vectors.embeddings, vectors.prompt_tokens)
 
     return await handler.respond(respond)
 

@@ -7,13 +7,14 @@ are read. Handing the request to a unit task, copying it or dumping it counts as
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from cornserve.gateway.errors import ApiError
 from cornserve.task.base import Task
+from cornserve.task.errors import TaskError
 from cornserve.task.lazy_model import lazy_subclass
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -24,6 +25,16 @@ _REQUIRED = object()
 """Stands for the default of a required field."""
 
 _ALL_READ = frozenset({ALL_FIELDS})
+
+
+class UnusedFieldsError(TaskError):
+    """The request has fields that the task has not read."""
+
+    def __init__(self, fields: Sequence[str]) -> None:
+        self.fields = sorted(fields)
+        names = ", ".join(map(repr, self.fields))
+        pronoun = "them" if len(fields) > 1 else "it"
+        super().__init__(f"this app makes no use of {names}: remove {pronoun} from the request")
 
 
 def tracked(model: type[Model], source: BaseModel, **changes: object) -> Model:
@@ -40,13 +51,11 @@ def tracked(model: type[Model], source: BaseModel, **changes: object) -> Model:
 
 
 def invoke_rejecting_unused(path: Task[Any, Any], request: Any) -> Any:
-    """Returns the path's response. Raises a 400 with the names of the fields of a tracked request that it ignored."""
+    """Returns the path's response. Raises `UnusedFieldsError` for fields of a tracked request that it has not read."""
     response = path.invoke(request)
     read = getattr(request, "_read", _ALL_READ)
     if ALL_FIELDS not in read and (unused := _non_default(request, request.__pydantic_fields_set__ - read)):
-        names = ", ".join(map(repr, sorted(unused)))
-        message = f"this app makes no use of {names}: remove {'them' if len(unused) > 1 else 'it'} from the request"
-        raise ApiError(400, message, param=min(unused), code="unused_field")
+        raise UnusedFieldsError(list(unused))
     return response
 
 

@@ -1,0 +1,144 @@
+"""Functions that read an app's response: they run as part of the task, and so wait for the values that they read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from pydantic import BaseModel, TypeAdapter
+from pydantic_core import from_json, to_json
+
+from cornserve.task import Stream
+from cornserve_tasklib.chat_response import ChatChoice, ChatChunk, ChatResponse, FinishReason, ToolCallDelta, Usage
+from cornserve_tasklib.embedding import EmbeddingResponse
+
+Value = TypeVar("Value")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ResponseReader(Generic[Result]):
+    """Reads a response. The result is a value, a stream, or several streams by name.
+
+    Args:
+        read: returns the result for a response and the adapter of its type.
+        dump: returns a result that is a value as JSON.
+        load: returns the value for the JSON of `dump`.
+        load_item: returns an item of a stream from its JSON.
+    """
+
+    name: str
+    read: Callable[[Any, TypeAdapter[Any]], Result]
+    dump: Callable[[Any], bytes]
+    load: Callable[[bytes], Any]
+    load_item: Callable[[bytes], Any]
+
+
+class WholeChat(NamedTuple):
+    """A complete response of a language model. All values of the choices are available."""
+
+    choices: list[ChatChoice]
+    usage: Usage
+
+
+class Ending(NamedTuple):
+    """The values that follow the last chunk."""
+
+    finish_reasons: list[FinishReason]
+    usage: Usage
+
+
+class Vectors(NamedTuple):
+    """The embeddings of all inputs, as base64, and the number of tokens."""
+
+    embeddings: list[str]
+    prompt_tokens: int
+
+
+def _read_whole_chat(response: ChatResponse, _: object = None) -> WholeChat:
+    choices = response.choices
+    for choice in choices:
+        vars(choice)  # waits for all values of a pending output
+    return WholeChat(choices, response.usage)
+
+
+def _read_mapped_chunks_or_chat(response: ChatResponse, _: object) -> Stream[ChatChunk] | WholeChat:
+    chunks: Stream[ChatChunk] = response.chunks
+    return chunks if chunks.is_mapped and not response.text else _read_whole_chat(response)
+
+
+def _read_chunks(response: ChatResponse, _: object) -> Stream[ChatChunk] | list[ChatChunk]:
+    chunks: Stream[ChatChunk] = response.chunks
+    return chunks if chunks.is_open else [as_chunk(index, choice) for index, choice in enumerate(response.choices)]
+
+
+def _read_ending(response: ChatResponse, _: object) -> Ending:
+    return Ending([choice.finish_reason for choice in response.choices], response.usage)
+
+
+def _read_vectors(response: EmbeddingResponse, _: object) -> Vectors:
+    return Vectors(response.embeddings, response.prompt_tokens)
+
+
+def _read_json(response: Any, response_type: TypeAdapter[Any]) -> bytes:
+    # Not dump_json: it would hide the errors of invocations whose values it reads.
+    return to_json(response_type.dump_python(response, mode="json"))
+
+
+def _read_streams(response: Any, _: object) -> dict[str, Stream[Any]]:
+    if not isinstance(response, BaseModel):
+        return {}
+    fields = {name for name, field in type(response).model_fields.items() if _is_stream(field.annotation)}
+    return {name: stream for name in sorted(fields) if (stream := getattr(response, name)).is_open}
+
+
+def as_chunk(index: int, choice: ChatChoice) -> ChatChunk:
+    """Returns one chunk with the content of a choice."""
+    calls = [
+        ToolCallDelta(index=number, id=call.id, name=call.function.name, arguments=call.function.arguments)
+        for number, call in enumerate(choice.tool_calls or ())
+    ]
+    return ChatChunk(
+        text=choice.text,
+        token_ids=choice.token_ids,
+        index=index,
+        reasoning=choice.reasoning,
+        tool_calls=calls or None,
+        logprobs=choice.logprobs,
+    )
+
+
+def _is_stream(annotation: Any) -> bool:
+    return getattr(annotation, "__origin__", annotation) is Stream
+
+
+def _reader(name: str, read: Callable[[Any, TypeAdapter[Any]], Result], result_type: Any) -> ResponseReader[Result]:
+    adapter: TypeAdapter[Any] = TypeAdapter(result_type)
+    return ResponseReader(name, read, adapter.dump_json, adapter.validate_json, _load_chunk)
+
+
+_load_chunk: Callable[[bytes], ChatChunk] = ChatChunk.model_validate_json
+
+WHOLE_CHAT = _reader("whole chat", _read_whole_chat, WholeChat)
+
+MAPPED_CHUNKS_OR_CHAT = _reader("mapped chunks or chat", _read_mapped_chunks_or_chat, WholeChat)
+"""The chunks if the task has mapped them and set no text, otherwise the complete response."""
+
+CHUNKS = _reader("chunks", _read_chunks, list[ChatChunk])
+"""The chunks, or one chunk for each choice of a response that the task has created itself."""
+
+ENDING = _reader("ending", _read_ending, Ending)
+VECTORS = _reader("vectors", _read_vectors, Vectors)
+
+JSON: ResponseReader[bytes] = ResponseReader("json", _read_json, bytes, bytes, from_json)
+"""The response as JSON, in which streams are null."""
+
+STREAMS: ResponseReader[dict[str, Stream[Any]]] = ResponseReader(
+    "streams", _read_streams, to_json, from_json, from_json
+)
+"""The open streams of the response by field."""
+
+READERS: dict[str, ResponseReader[Any]] = {
+    reader.name: reader for reader in (WHOLE_CHAT, MAPPED_CHUNKS_OR_CHAT, CHUNKS, ENDING, VECTORS, JSON, STREAMS)
+}

@@ -1,0 +1,71 @@
+"""The interface of a request's play, in the gateway or in an app host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from cornserve.app.operations import Operation
+from cornserve.app.response_readers import ResponseReader
+from cornserve.gateway.media.images import ImageSlot
+from cornserve.gateway.play.stream_buffer import StreamBuffer
+from cornserve.gateway.request_invocation import RequestInvocation
+from cornserve.task.errors import Suspension
+from cornserve.task.references import Origin
+from cornserve.task.replayable_random import ReplayableRandom
+
+Result = TypeVar("Result")
+
+OpenStream = Callable[[Origin], StreamBuffer]
+"""Returns the items of a stream output."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlaySettings:
+    """The properties of a request on which its play depends."""
+
+    request_id: str
+    path: int
+    """The index of the path."""
+    random: ReplayableRandom
+    deadline: float
+    """When the request fails, by the event loop's clock."""
+    open_stream: OpenStream
+    record_seconds: Callable[[float], None]
+    """Counts the time for which the task's code has run."""
+
+
+class Player(Protocol):
+    """Plays the task of one request."""
+
+    task_name: str
+
+    @property
+    def invocations(self) -> Sequence[RequestInvocation]:
+        """All recorded invocations, in the order of the task's calls."""
+
+    async def play(self, requests: Sequence[Any], reader: ResponseReader[Result]) -> list[Result] | Suspension:
+        """Runs the task for each request from its start, and reads the responses.
+
+        Returns the results, or a suspension with the value that the task waits for. Raises the errors of the task.
+        """
+
+    def close(self) -> None:
+        """Frees everything that belongs to the request."""
+
+
+class PlayableApp(Protocol):
+    """The code of an app version."""
+
+    operations: frozenset[Operation]
+    """The operations that can call the app besides the native one."""
+
+    async def parse(self, body: bytes | bytearray) -> tuple[Any, list[ImageSlot]]:
+        """Returns the request of a native call, and the image URLs in it. Raises ValidationError."""
+
+    def start(self, settings: PlaySettings) -> Player:
+        """Begins the play of one request."""
+
+    def close(self) -> None:
+        """Frees the app when its last request has ended."""
