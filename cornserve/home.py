@@ -43,3 +43,8 @@ class Home:
     def instance(self) -> Path:
         """The process id of the running supervisor and the gateway's URL."""
         return self.path / "instance.json"
+
+    @property
+    def lock(self) -> Path:
+        """The file that the processes of a running instance lock."""
+        return self.path / "instance.lock"

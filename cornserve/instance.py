@@ -56,7 +56,7 @@ def lock_home(home: Home, *, timeout: float = 0) -> Iterator[int]:
         HomeInUseError: the home is still locked after `timeout` seconds.
     """
     home.path.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(home.instance.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(home.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + timeout
     try:
         while True:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from cornserve.cli.console import CliError
+from cornserve.cli.console import CliError, stderr
 from cornserve.control.managed_process import ProcessSpec
 from cornserve.control.supervisor import InstanceOptions, check_not_running
 from cornserve.instance import Instance
 from cornserve.observe.log_file import rotate
+from cornserve.observe.logs import parse_messages
 
 
 def start_detached(options: InstanceOptions) -> Instance:
-    """Returns the instance when it is ready. Raises `CliError` or `InstanceStartError` if it cannot start."""
+    """Returns the instance when it is ready, after the supervisor's messages are printed.
+
+    Raises `CliError` or `InstanceStartError` if it cannot start.
+    """
     check_not_running(options.home)
     options.read_access()
     command = [sys.executable, "-m", "cornserve.cli", "up", "--json"]
@@ -34,7 +38,10 @@ def start_detached(options: InstanceOptions) -> Instance:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, start_new_session=True
         )
-    return _wait_until_ready(process, program)
+    instance = _wait_until_ready(process, program)
+    for line in program.log.read_text(errors="replace").splitlines():
+        stderr().print(parse_messages(line)[0], markup=False, style="dim")
+    return instance
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], program: ProcessSpec) -> Instance:

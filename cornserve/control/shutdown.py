@@ -6,21 +6,20 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-import psutil
-
 from cornserve.control.cleanup import delete_apps, stop_all_executors
+from cornserve.control.leftovers import end_leftover_processes
 from cornserve.home import Home
-from cornserve.instance import HomeInUseError, Instance, lock_home
+from cornserve.instance import Instance, lock_home
 
 STOP_SECONDS = 60.0
 """Timeout for an instance to finish the requests in flight and to stop its executors."""
 
-ORPHAN_SECONDS = 5.0
-"""Timeout for the gateway and the controller to exit after their supervisor has died."""
+LOCK_SECONDS = 5.0
+"""Timeout for another command to release the home."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +38,8 @@ def shut_down(home: Home, *, keep_apps: bool, report: Callable[[str], None]) -> 
     if instance is not None:
         report(f"stopping the instance at {instance.url}")
         _stop(instance, report)
-    try:
-        with lock_home(home, timeout=ORPHAN_SECONDS):
-            return _clean_up(home, instance, keep_apps, report)
-    except HomeInUseError:
-        _kill_orphans(home, report)
-    with lock_home(home, timeout=ORPHAN_SECONDS):
+    end_leftover_processes(home, report)
+    with lock_home(home, timeout=LOCK_SECONDS):
         return _clean_up(home, instance, keep_apps, report)
 
 
@@ -65,19 +60,3 @@ def _stop(instance: Instance, report: Callable[[str], None]) -> None:
                 os.kill(instance.pid, signal.SIGKILL)
                 return
             time.sleep(0.05)
-
-
-def _kill_orphans(home: Home, report: Callable[[str], None]) -> None:
-    for process in _orphans(home):
-        report(f"killing process {process.pid}, which has lost its supervisor")
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
-
-
-def _orphans(home: Home) -> Iterator[psutil.Process]:
-    """Yields the gateways and controllers of the home, by the command lines with which the supervisor starts them."""
-    for process in psutil.process_iter():
-        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            match process.cmdline():
-                case [_, "-m", "cornserve.gateway" | "cornserve.control", "--home", path, *_] if path == str(home.path):
-                    yield process

@@ -21,6 +21,7 @@ import httpx2 as httpx
 from cornserve.access import ADMIN_TOKEN, API_KEYS, Access, AccessError
 from cornserve.concurrency import run_unless
 from cornserve.control.cleanup import stop_all_executors
+from cornserve.control.leftovers import end_leftover_processes
 from cornserve.control.managed_process import ManagedProcess, ManagedProcessError, ProcessSpec
 from cornserve.home import HOME_VARIABLE, Home
 from cornserve.instance import HomeInUseError, Instance, lock_home
@@ -32,7 +33,7 @@ from cornserve.observe.log_format import LOG_FORMAT_VARIABLE, LogFormat
 READY_SECONDS = 60.0
 
 LOCK_SECONDS = 5.0
-"""Timeout for the processes of a killed instance to exit."""
+"""Timeout for another command to release the home."""
 
 NO_SECRETS = {API_KEYS: "", ADMIN_TOKEN: ""}
 """Removes the secrets from the controller's environment, which executors inherit."""
@@ -97,7 +98,7 @@ async def supervise(options: InstanceOptions, *, on_ready: Callable[[Instance], 
     """
     home = options.home
     options.read_access()
-    with _locked(home) as lock, _stop_signals() as signals:
+    with _locked(home, report) as lock, _stop_signals() as signals:
         port = _free_port(options.host, options.port)
         instance = Instance.of_current_process(_url(options.host, port))
         processes = [
@@ -170,13 +171,17 @@ def check_not_running(home: Home) -> None:
 
 
 @contextmanager
-def _locked(home: Home) -> Iterator[int]:
+def _locked(home: Home, report: ReportCallback) -> Iterator[int]:
+    """Locks the home. Ends the processes that a killed instance has left behind."""
     check_not_running(home)
+    end_leftover_processes(home, report)
     with ExitStack() as held:
         try:
             lock = held.enter_context(lock_home(home, timeout=LOCK_SECONDS))
         except HomeInUseError as error:
-            raise InstanceStartError(f"{error}: stop its processes with `cornserve down --keep-apps`") from error
+            raise InstanceStartError(
+                f"{error}: wait until it has ended, or run `cornserve down --keep-apps`"
+            ) from error
         except OSError as error:
             raise InstanceStartError(
                 f"cannot use {home.path}: {error.strerror}: choose another directory with --home"

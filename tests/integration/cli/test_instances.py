@@ -130,6 +130,40 @@ async def test_gateway_and_controller_end_with_their_supervisor(instance: CliIns
     assert "No apps" in instance.do("status")
 
 
+@pytest.mark.parametrize("module", ["cornserve.gateway", "cornserve.control", "cornserve_executors.base"])
+async def test_up_takes_over_from_a_killed_supervisor_although_a_process_hangs(
+    instance: CliInstance, tmp_path: Path, module: str
+) -> None:
+    instance.up()
+    port = port_of(instance)
+    instance.do("deploy", write_app(tmp_path, "echo"))
+    executors = instance.processes("cornserve_executors.base")
+    [hanging] = instance.processes(module)
+    hanging.suspend()
+    os.kill(instance.pid, signal.SIGKILL)
+
+    restarted = instance.run("up", "--detach", "--port", str(port), "--cpu-slots", "4")
+
+    assert restarted.returncode == 0, restarted.stderr
+    assert instance.processes("cornserve_executors.base") == executors
+    if hanging in executors:
+        hanging.resume()
+    else:
+        assert f"of a killed instance, which is stopped (process {hanging.pid})" in restarted.stderr
+    await until(lambda: responds(instance, "echo", "again"), seconds=60)
+
+
+async def test_a_second_up_spares_a_running_instance_although_its_file_is_damaged(instance: CliInstance) -> None:
+    instance.up()
+    text = instance.home.instance.read_text()
+    instance.home.instance.write_text("}")
+    second = instance.run("up", "--port", "0")
+    instance.home.instance.write_text(text)
+    assert second.returncode == 1
+    assert f"another instance uses {instance.home.path}" in second.stderr
+    assert "No apps" in instance.do("status")
+
+
 @pytest.mark.parametrize("module", ["cornserve.gateway", "cornserve.control"])
 async def test_the_supervisor_restarts_a_killed_process(instance: CliInstance, tmp_path: Path, module: str) -> None:
     def running() -> psutil.Process | None:
