@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,20 @@ MODELS = ROOT / "tests" / "models"
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[CliInstance]:
     """Starts an instance of Cornserve."""
-    machine = CliInstance(Home(tmp_path / "home"))
-    machine.up()
-    yield machine
-    machine.run("down")
-    machine.kill_everything()
+    with running_instance(tmp_path / "home") as machine:
+        yield machine
+
+
+@contextmanager
+def running_instance(home: Path, *options: str) -> Iterator[CliInstance]:
+    """Starts an instance with options of `cornserve up`, and stops it at the end of the block."""
+    machine = CliInstance(Home(home))
+    machine.up(*options)
+    try:
+        yield machine
+    finally:
+        machine.run("down")
+        machine.kill_everything()
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Kills processes of an instance at times drawn from a seed."""
+"""Kills and stops processes of an instance at times drawn from a seed."""
 
 from __future__ import annotations
 
@@ -20,25 +20,53 @@ MODULES = {
 }
 
 
+MAX_STOP_SECONDS = 1.0
+"""The longest stop. No request may fail because of a stop, and no process may be replaced."""
+
+
 class Killer:
-    def __init__(self, machine: CliInstance, seed: int) -> None:
+    """Kills processes with SIGKILL, and stops processes with SIGSTOP for a while.
+
+    Args:
+        stop_share: the share of stops among all faults.
+    """
+
+    def __init__(self, machine: CliInstance, seed: int, *, stop_share: float = 0.0) -> None:
         self.kills: list[Kill] = []
+        self.stops: list[Victim] = []
+        self._stop_share = stop_share
         self._machine = machine
         self._random = random.Random(seed)
         self._sessions: set[int] = set()
         self._endpoints: set[str] = set()
         self._shared_memory: set[Path] = set()
 
-    async def kill(self, times: int, weights: Mapping[Victim, int], *, mean_seconds: float) -> None:
+    @property
+    def faults(self) -> int:
+        return len(self.kills) + len(self.stops)
+
+    async def run(self, faults: int, weights: Mapping[Victim, int], *, mean_seconds: float) -> None:
+        """Returns when this number of faults has occurred, including those of earlier calls."""
         victims, shares = list(weights), list(weights.values())
-        while len(self.kills) < times:
+        while self.faults < faults:
             await asyncio.sleep(self._random.expovariate(1 / mean_seconds))
             [victim] = self._random.choices(victims, shares)
             candidates = await asyncio.to_thread(self._candidates, victim)
             if candidates:  # Wait until the last killed process is replaced.
                 process = self._random.choice(candidates)
-                self.kills.append(Kill(victim, process.pid, asyncio.get_running_loop().time()))
-                process.kill()
+                if self._random.random() < self._stop_share:
+                    await self._stop(victim, process)
+                else:
+                    self.kills.append(Kill(victim, process.pid, asyncio.get_running_loop().time()))
+                    process.kill()
+
+    async def _stop(self, victim: Victim, process: psutil.Process) -> None:
+        self.stops.append(victim)
+        process.suspend()
+        try:
+            await asyncio.sleep(self._random.uniform(0.1, MAX_STOP_SECONDS))
+        finally:
+            process.resume()
 
     def _candidates(self, victim: Victim) -> list[psutil.Process]:
         executors = self._machine.processes(MODULES[Victim.EXECUTOR])

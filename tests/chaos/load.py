@@ -93,35 +93,44 @@ class LoadClients:
                 await asyncio.sleep(0.1)  # The gateway was killed, so the client retries.
 
     async def _send(self, session: aiohttp.ClientSession, request: ChaosRequest) -> Outcome:
-        loop = asyncio.get_running_loop()
-        outcome = Outcome(request, loop.time())
-        try:
-            async with asyncio.timeout(request.timeout + HANG_SECONDS):
-                await self._exchange(session, request, outcome)
-        except TimeoutError:
-            outcome.hung = True
-        except aiohttp.ClientConnectorError:
-            outcome.refused = True
-        except (aiohttp.ClientError, ConnectionError):
-            outcome.broken = True
-        outcome.ended = loop.time()
+        outcome = await send(session, self._url, request, started=asyncio.get_running_loop().time())
         self.outcomes.append(outcome)
         return outcome
 
-    async def _exchange(self, session: aiohttp.ClientSession, request: ChaosRequest, outcome: Outcome) -> None:
-        headers = {"x-request-timeout": str(request.timeout)}
-        if request.stream:
-            headers["accept"] = "text/event-stream"
-        url = f"{self._url}/v1/apps/{request.app}/invoke"
-        async with session.post(url, json=request.body, headers=headers) as response:
-            outcome.status = response.status
-            if response.status != 200:
-                outcome.error = (await response.json())["error"]
-            elif not request.stream:
-                outcome.result = await response.json()
-            else:
-                async for event, data in _events(response.content):
-                    _record_event(outcome, event, data)
+
+async def send(session: aiohttp.ClientSession, url: str, request: ChaosRequest, *, started: float) -> Outcome:
+    """Returns the outcome of a request to the gateway at `url`.
+
+    Args:
+        started: the start of its latency, by the event loop's clock.
+    """
+    outcome = Outcome(request, started)
+    try:
+        async with asyncio.timeout(request.timeout + HANG_SECONDS):
+            await _exchange(session, url, request, outcome)
+    except TimeoutError:
+        outcome.hung = True
+    except aiohttp.ClientConnectorError:
+        outcome.refused = True
+    except (aiohttp.ClientError, ConnectionError):
+        outcome.broken = True
+    outcome.ended = asyncio.get_running_loop().time()
+    return outcome
+
+
+async def _exchange(session: aiohttp.ClientSession, url: str, request: ChaosRequest, outcome: Outcome) -> None:
+    headers = {"x-request-timeout": str(request.timeout)}
+    if request.stream:
+        headers["accept"] = "text/event-stream"
+    async with session.post(f"{url}/v1/apps/{request.app}/invoke", json=request.body, headers=headers) as response:
+        outcome.status = response.status
+        if response.status != 200:
+            outcome.error = (await response.json())["error"]
+        elif not request.stream:
+            outcome.result = await response.json()
+        else:
+            async for event, data in _events(response.content):
+                _record_event(outcome, event, data)
 
 
 def _record_event(outcome: Outcome, event: str, data: dict[str, Any]) -> None:

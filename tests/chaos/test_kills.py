@@ -1,69 +1,82 @@
-"""`kill -9` of random processes under load: outcomes of requests, and leaked resources."""
+"""`kill -9` and SIGSTOP of random processes under load: outcomes of requests, and leaked resources."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tests.chaos.apps import echo, requests, twice
+from tests.chaos.form import by_form, seed
 from tests.chaos.judge import Victim, violations
 from tests.chaos.killer import Killer
 from tests.chaos.load import ChaosRequest, LoadClients
+from tests.chaos.report import FaultRecorder
+from tests.chaos.summary import killed
 from tests.integration.cli.cli_instance import CliInstance
 
-KILLS = 100
+FAULTS = by_form(short=16, full=106)
+MEAN_SECONDS = by_form(short=0.7, full=1.8)
+REQUEST_SECONDS = 0.25
 REPLICAS = 6
 CLIENTS = 32
 WEIGHTS = {Victim.EXECUTOR: 55, Victim.ENGINE: 20, Victim.GATEWAY: 12, Victim.CONTROLLER: 13}
+STOP_SHARE = 0.15
+
+MODEL_VICTIMS = by_form(
+    short=(Victim.ENGINE, Victim.GATEWAY),
+    full=(Victim.EXECUTOR, Victim.ENGINE, Victim.GATEWAY, Victim.CONTROLLER, Victim.EXECUTOR),
+)
+"""The order of the kills under a real model, whose restarts dominate the duration of the test."""
 
 
 @pytest.mark.timeout(420)
-async def test_kills_under_load_violate_no_guarantee_and_leak_nothing(machine: CliInstance, tmp_path: Path) -> None:
+async def test_faults_under_load_violate_no_guarantee_and_leak_nothing(
+    machine: CliInstance, tmp_path: Path, record_fault: FaultRecorder
+) -> None:
     for source in (echo(engine=True), twice(engine=True)):
         file = tmp_path / "app.py"
         file.write_text(source)
         machine.do("deploy", str(file), "--replicas", str(REPLICAS))
-    killer = Killer(machine, seed=20)
-    load = LoadClients(machine.url, requests("", seconds=1.0), clients=CLIENTS)
+    killer = Killer(machine, seed(), stop_share=STOP_SHARE)
+    load = LoadClients(machine.url, requests("", seconds=REQUEST_SECONDS), clients=CLIENTS)
 
     async with load.running():
-        await killer.kill(KILLS, WEIGHTS, mean_seconds=1.0)
+        await killer.run(FAULTS, WEIGHTS, mean_seconds=MEAN_SECONDS)
     machine.do("down")
 
     assert violations(load.outcomes, killer.kills) == []
-    print(_summary(load, killer))
-    assert killer.leaked_resources() == []
-    assert machine.processes() == []
+    leaks = [*killer.leaked_resources(), *machine.processes()]
+    assert leaks == []
+    record_fault(killed(load, killer, "kill -9 and SIGSTOP under load", leaks=len(leaks)))
 
 
 @pytest.mark.timeout(600)
 async def test_kills_of_a_language_model_violate_no_guarantee_and_leak_nothing(
-    machine: CliInstance, tiny_llama: Path, tmp_path: Path
+    machine: CliInstance, tiny_llama: Path, tmp_path: Path, record_fault: FaultRecorder
 ) -> None:
     file = tmp_path / "app.py"
     file.write_text(LLM.format(model=str(tiny_llama)))
     await asyncio.to_thread(machine.do, "deploy", str(file))
-    killer = Killer(machine, seed=1)
+    killer = Killer(machine, seed())
     load = LoadClients(machine.url, chat, clients=CLIENTS)
 
     async with load.running():
-        for victim in (Victim.EXECUTOR, Victim.ENGINE, Victim.GATEWAY, Victim.CONTROLLER, Victim.EXECUTOR):
-            await killer.kill(len(killer.kills) + 1, {victim: 1}, mean_seconds=2.0)
+        for victim in MODEL_VICTIMS:
+            await killer.run(killer.faults + 1, {victim: 1}, mean_seconds=2.0)
             await _wait_for_response(load)
     machine.do("down")
 
     assert violations(load.outcomes, killer.kills) == []
-    print(_summary(load, killer))
     for outcome in load.outcomes:
         if outcome.result is not None:
             assert outcome.result["usage"]["completion_tokens"] == TOKENS
         if outcome.is_complete and outcome.request.stream:
             assert sum(len(item["token_ids"]) for item in outcome.items) == TOKENS
-    assert killer.leaked_resources() == []
-    assert machine.processes() == []
+    leaks = [*killer.leaked_resources(), *machine.processes()]
+    assert leaks == []
+    record_fault(killed(load, killer, "kill -9 under a language model", leaks=len(leaks)))
 
 
 TOKENS = 60
@@ -92,15 +105,3 @@ async def _wait_for_response(load: LoadClients) -> None:
     async with asyncio.timeout(240):
         while not any(outcome.is_complete and outcome.started > now for outcome in load.outcomes[-100:]):
             await asyncio.sleep(0.1)
-
-
-def _summary(load: LoadClients, killer: Killer) -> str:
-    kills = Counter(str(kill.victim) for kill in killer.kills)
-    complete = sum(outcome.is_complete for outcome in load.outcomes)
-    slowest = max(outcome.ended - outcome.started for outcome in load.outcomes)
-    broken = sum(outcome.broken for outcome in load.outcomes)
-    aborted = sum(outcome.error is not None for outcome in load.outcomes)
-    return (
-        f"{len(load.outcomes)} requests, {complete} complete, {broken} broken with their gateway, {aborted} aborted; "
-        f"the slowest took {slowest:.1f} s; killed: {dict(kills)}"
-    )

@@ -16,13 +16,17 @@ import pytest
 
 from cornserve.control.launcher.local.state_dir import StateDir
 from tests.chaos.apps import POST, letters
+from tests.chaos.form import by_form, seed
 from tests.chaos.judge import Victim, violations
 from tests.chaos.killer import MODULES, Killer
 from tests.chaos.load import LoadClients
+from tests.chaos.report import FaultRecorder, FaultResult
+from tests.chaos.summary import killed
 from tests.integration.cli.cli_instance import CliInstance
 from tests.waiting import until
 
-KILLS = 25
+KILLS = by_form(short=8, full=100)
+DISCONNECTS = by_form(short=50, full=500)
 REPLICAS = 3
 CLIENTS = 32
 WEIGHTS = {Victim.EXECUTOR: 80, Victim.GATEWAY: 10, Victim.CONTROLLER: 10}
@@ -46,21 +50,22 @@ def machine(machine: CliInstance, tmp_path: Path) -> Iterator[CliInstance]:
 
 
 @pytest.mark.timeout(300)
-async def test_kills_violate_no_guarantee_and_leak_no_tensor(machine: CliInstance) -> None:
-    killer = Killer(machine, seed=5)
+async def test_kills_violate_no_guarantee_and_leak_no_tensor(machine: CliInstance, record_fault: FaultRecorder) -> None:
+    killer = Killer(machine, seed())
     load = LoadClients(machine.url, letters(seconds=0.1, nbytes=NBYTES), clients=CLIENTS)
 
     async with load.running():
-        await killer.kill(KILLS, WEIGHTS, mean_seconds=0.4)
+        await killer.run(KILLS, WEIGHTS, mean_seconds=0.4)
     await until(lambda: _is_zero(machine, HELD), seconds=60)
 
     assert violations(load.outcomes, killer.kills) == []
     assert len(load.outcomes) > CLIENTS
+    record_fault(killed(load, killer, "kill -9 while tensors are transferred", leaks=0))
 
 
 @pytest.mark.timeout(300)
-async def test_two_hundred_disconnecting_clients_leak_nothing(machine: CliInstance) -> None:
-    rng = random.Random(3)
+async def test_disconnecting_clients_leak_nothing(machine: CliInstance, record_fault: FaultRecorder) -> None:
+    rng = random.Random(seed())
     request = letters(seconds=0.2, nbytes=NBYTES // 8)
 
     async def send_and_disconnect(session: aiohttp.ClientSession, number: int) -> None:
@@ -70,10 +75,13 @@ async def test_two_hundred_disconnecting_clients_leak_nothing(machine: CliInstan
         await asyncio.gather(sending, return_exceptions=True)
 
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-        await asyncio.gather(*(send_and_disconnect(session, number) for number in range(200)))
+        await asyncio.gather(*(send_and_disconnect(session, number) for number in range(DISCONNECTS)))
 
     await until(lambda: _is_zero(machine, HELD), seconds=60)
     await until(lambda: _is_zero(machine, "cornserve_executor_invocations_running"), seconds=60)
+    record_fault(
+        FaultResult("disconnect while tensors are transferred", DISCONNECTS, DISCONNECTS, "cancelled", leaks=0)
+    )
 
 
 @pytest.mark.timeout(300)

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from cornserve.transport import LostError, StaleError, TensorId, Transport, reap
+from tests.chaos.form import by_form, seed
+from tests.chaos.report import FaultRecorder, FaultResult
 from tests.integration.transport.conftest import StartWorker, WorkerClient
 from tests.integration.transport.worker import MIB, REQUEST
 from tests.waiting import until
@@ -176,19 +178,28 @@ async def test_no_consumer_waits_for_a_producer_that_is_killed_while_announcing(
     assert isinstance(outcomes[-1], LostError)
 
 
-async def test_bytes_of_another_tensor_are_never_accepted(start_worker: StartWorker, consumer: Transport) -> None:
+@pytest.mark.chaos
+async def test_bytes_of_another_tensor_are_never_accepted(
+    start_worker: StartWorker, consumer: Transport, record_fault: FaultRecorder
+) -> None:
     """The producer reuses the same memory while the tensors are read."""
-    count, nbytes = 800, 256 << 10
+    count, nbytes = by_form(short=800, full=6000), 256 << 10
     producer = await start_worker(slab_bytes=4 * nbytes)
     reading = [asyncio.create_task(read(consumer, producer, invocation)) for invocation in range(count)]
 
-    await producer.call("churn", count=count, nbytes=nbytes, seed=3)
+    await producer.call("churn", count=count, nbytes=nbytes, seed=seed())
     async with asyncio.timeout(60):
         outcomes = await asyncio.gather(*reading, return_exceptions=True)
 
     wrong = [outcome for outcome in outcomes if not isinstance(outcome, bytes | StaleError | LostError)]
     assert wrong == []  # an AssertionError means that the bytes were of another tensor
     assert await producer.metric_equals(HELD, 0)
+    received = sum(isinstance(outcome, bytes) for outcome in outcomes)
+    record_fault(
+        FaultResult(
+            "tensor revoked while it is read", count, count, f"{received:,} read, others stale or lost", leaks=0
+        )
+    )
 
 
 async def read(consumer: Transport, producer: WorkerClient, invocation: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Generates malformed requests from a seed."""
+"""Generates malformed requests from a seed, and checks the responses."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
 from typing import Any
+
+import httpx2 as httpx
+from httpx2 import URL
 
 from tests.unit.gateway.image_files import data_url, image_file
 
@@ -132,6 +135,18 @@ def malformed_requests(seed: int, count: int) -> Iterator[MalformedRequest]:
     random = Random(seed)
     for _ in range(count):
         yield random.choice(_KINDS)(random)
+
+
+async def unexpected_response(gateway: httpx.AsyncClient, request: MalformedRequest) -> str | None:
+    """Returns a description of the response if it is not the expected error."""
+    headers = {b"content-type": request.content_type.encode()}
+    url = URL(str(gateway.base_url).rstrip("/")).copy_with(raw_path=request.path.encode())
+    response = await gateway.request(request.method, url, content=request.body, headers=headers)
+    if not 400 <= response.status_code < 500:
+        return f"{request} → {response.status_code} {response.text[:200]}"
+    error = response.json()["error"]
+    fits = set(error) == {"message", "type", "param", "code"} and isinstance(error["message"], str) and error["message"]
+    return None if fits and len(response.content) < 30_000 else f"{request} → {response.text[:200]}"
 
 
 def _wrong_field(random: Random) -> MalformedRequest:

@@ -8,11 +8,10 @@ import logging
 import httpx2 as httpx
 import psutil
 import pytest
-from httpx2 import URL
 
 from cornserve.limits import MIB, Limits
 from tests.unit.gateway.conftest import Deploy
-from tests.unit.gateway.malformed_requests import BROKEN_HTTP, MalformedRequest, malformed_requests
+from tests.unit.gateway.malformed_requests import BROKEN_HTTP, malformed_requests, unexpected_response
 from tests.unit.gateway.raw_http import raw_connection
 from tests.unit.gateway.sources import CHAT, ECHO
 
@@ -39,7 +38,7 @@ async def test_a_thousand_malformed_requests_are_rejected(
     before = psutil.Process().memory_info().rss
 
     async def send_some() -> list[str]:
-        return [wrong for request in requests if (wrong := await _unexpected_response(gateway, request))]
+        return [wrong for request in requests if (wrong := await unexpected_response(gateway, request))]
 
     found = await asyncio.gather(*(send_some() for _ in range(AT_ONCE)))
 
@@ -49,18 +48,6 @@ async def test_a_thousand_malformed_requests_are_rejected(
     ] == []
     assert (await gateway.post("/v1/apps/echo/invoke", json={"text": "a b"})).json()["words_sent"] == 2
     assert psutil.Process().memory_info().rss - before < 100 * MIB
-
-
-async def _unexpected_response(gateway: httpx.AsyncClient, request: MalformedRequest) -> str | None:
-    """Returns a description of the response if it is not the expected error."""
-    headers = {b"content-type": request.content_type.encode()}
-    url = URL(str(gateway.base_url).rstrip("/")).copy_with(raw_path=request.path.encode())
-    response = await gateway.request(request.method, url, content=request.body, headers=headers)
-    if not 400 <= response.status_code < 500:
-        return f"{request} → {response.status_code} {response.text[:200]}"
-    error = response.json()["error"]
-    fits = set(error) == {"message", "type", "param", "code"} and isinstance(error["message"], str) and error["message"]
-    return None if fits and len(response.content) < 30_000 else f"{request} → {response.text[:200]}"
 
 
 @pytest.mark.parametrize("data", BROKEN_HTTP)
