@@ -1,16 +1,25 @@
 """The data plane: passes tensors between executors."""
 
-from cornserve.transport.errors import LostError, SlabError, StaleError, TensorTooLargeError, TransportError
+from cornserve.transport.errors import (
+    DuplicateProductionError,
+    LostError,
+    SlabError,
+    StaleError,
+    TensorTooLargeError,
+    TransportError,
+)
 from cornserve.transport.memory.reader import SegmentReader
 from cornserve.transport.memory.segment import Location, reap
 from cornserve.transport.producer.production import Production, Slot, StreamWriter
-from cornserve.transport.tensor import TensorId, TensorView
+from cornserve.transport.tensor import ProductionId, TensorId, TensorView
 from cornserve.transport.transport import Transport
 
 __all__ = [
+    "DuplicateProductionError",
     "Location",
     "LostError",
     "Production",
+    "ProductionId",
     "SegmentReader",
     "SlabError",
     "Slot",

@@ -23,6 +23,10 @@ class SlabError(TransportError):
     """The slab cannot be created: its directory is missing, not writable, or full."""
 
 
+class DuplicateProductionError(TransportError):
+    """The same attempt of an invocation has begun here already, and its production has not ended."""
+
+
 class LostError(TransportError):
     """The producer has ended, has revoked the tensor, or runs another attempt."""
 

@@ -108,10 +108,13 @@ class Transport:
 
         Args:
             arrived_us: arrival time of the request in microseconds since 1970. Older requests get space first.
+
+        Raises:
+            DuplicateProductionError: the production of this attempt has not ended.
         """
-        quota = self._admission.open_quota(RequestAge(arrived_us, request_id))
         production_id = ProductionId(request_id, invocation, attempt)
-        return Production(production_id, quota, self._admission, self._cache, self._registry)
+        age = RequestAge(arrived_us, request_id)
+        return Production(production_id, age, self._admission, self._cache, self._registry)
 
     @asynccontextmanager
     async def consume(

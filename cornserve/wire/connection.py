@@ -58,6 +58,11 @@ class MessageSizeError(Exception):
     """A message cannot be sent, because it is empty or too large for a frame."""
 
 
+class ProtocolError(Exception):
+    """The other end sent a message that the protocol does not allow in this place. Raise it in `on_message`: it aborts
+    the connection and nothing else."""
+
+
 class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
     """One end of a connection.
 
@@ -172,7 +177,7 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
             while self._close_reason is None and len(data) - position >= _LENGTH.size:
                 (size,) = _LENGTH.unpack_from(data, position)
                 if size > MAX_FRAME_BYTES:
-                    self.abort(f"the other end sent a frame of {size} bytes")
+                    self._refuse(f"the other end sent a frame of {size} bytes")
                 start = position + _LENGTH.size
                 if len(data) < start + size:
                     break
@@ -202,10 +207,18 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
                 self._on_message(None)
                 self._flush()
         except DecodeError as error:
-            self.abort(f"the other end sent an invalid message: {error}")
+            self._refuse(f"the other end sent an invalid message: {error}")
+        except ProtocolError as error:
+            self._refuse(f"the other end broke the protocol: {error}")
         except Exception as error:
             log.error("cannot process a message:\n%s", redacted_traceback(error))
             self.abort(f"this end cannot process a message: {type(error).__name__}")
+
+    def _refuse(self, reason: str) -> None:
+        """Aborts the connection because of a message of the other end. Logs the reason, which is not sent."""
+        peer = self._transport.get_extra_info("peername") if self._transport is not None else None
+        log.warning("closed the connection of %s: %s", peer, reason)
+        self.abort(reason)
 
     def pause_writing(self) -> None:
         self._is_paused = True

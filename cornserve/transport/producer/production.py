@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cornserve.transport.errors import LostError
-from cornserve.transport.memory.admission import RequestQuota, SlabAdmission
+from cornserve.transport.memory.admission import RequestAge, SlabAdmission
 from cornserve.transport.memory.refcounted_blocks import Block
 from cornserve.transport.producer.cache import ContentCache
 from cornserve.transport.producer.production_lookup import ProductionRegistry
@@ -17,18 +17,21 @@ from cornserve.v1 import transfer_pb2 as pb
 
 
 class Production:
-    """Owns its tensors until its creator calls `release` or `revoke`."""
+    """Owns its tensors until its creator calls `release` or `revoke`.
+
+    Raises:
+        DuplicateProductionError: a production with the same id has not ended.
+    """
 
     def __init__(
         self,
         id: ProductionId,
-        quota: RequestQuota,
+        age: RequestAge,
         admission: SlabAdmission,
         cache: ContentCache,
         registry: ProductionRegistry,
     ) -> None:
         self._id = id
-        self._quota = quota
         self._admission = admission
         self._blocks = admission.blocks
         self._cache = cache
@@ -40,7 +43,8 @@ class Production:
         """Blocks that count toward the request's quota."""
         self._has_ended = False
         registry.begin(id, self.publication)
-        quota.recall_callbacks.add(self._recall)
+        self._quota = admission.open_quota(age)
+        self._quota.recall_callbacks.add(self._recall)
 
     async def allocate(self, output: str, nbytes: int) -> Slot:
         """Returns a slot for an output that is a single tensor. Waits for space.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from cornserve.transport.errors import DuplicateProductionError
 from cornserve.transport.producer.publication import Publication, Subscriber
 from cornserve.transport.tensor import ProductionId
 
@@ -17,23 +18,28 @@ class ProductionRegistry:
     def __init__(self) -> None:
         self._publications: dict[ProductionId, Callable[[str], Publication]] = {}
         """Returns the publication of an output."""
-        self._waiting: dict[ProductionId, set[Subscriber]] = {}
+        self._waiting: dict[tuple[str, int], set[Subscriber]] = {}
+        """Subscribers by invocation, whichever attempt they wait for."""
         self._ended: dict[ProductionId, None] = {}
         self._latest: dict[tuple[str, int], int] = {}
         """The latest attempt of each invocation that is remembered."""
 
     def begin(self, production: ProductionId, publication: Callable[[str], Publication]) -> None:
-        """Subscribes the waiting subscribers. Those of earlier attempts lose their tensors."""
+        """Subscribes the waiting subscribers. Those of earlier attempts lose their tensors.
+
+        Raises:
+            DuplicateProductionError: the production has begun and has not ended.
+        """
         if production in self._publications:
-            raise ValueError(f"{production} has begun already")
+            raise DuplicateProductionError(
+                f"attempt {production.attempt} of invocation {production.invocation} of request "
+                f"{production.request_id} has tensors here already: give each attempt another number"
+            )
         self._publications[production] = publication
         key = production.invocation_key
         self._latest[key] = max(production.attempt, self._latest.get(key, 0))
-        for earlier in range(production.attempt):
-            for subscriber in self._waiting.pop(production._replace(attempt=earlier), ()):
-                subscriber.lose(_SUPERSEDED)
-        for subscriber in self._waiting.pop(production, ()):
-            publication(subscriber.output).subscribe(subscriber)
+        for subscriber in self._waiting.pop(key, ()):
+            self.subscribe(subscriber)
 
     def end(self, production: ProductionId) -> None:
         del self._publications[production]
@@ -50,15 +56,15 @@ class ProductionRegistry:
         elif production in self._ended:
             subscriber.lose("its producer has ended")
         else:
-            self._waiting.setdefault(production, set()).add(subscriber)
+            self._waiting.setdefault(production.invocation_key, set()).add(subscriber)
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
         if subscriber.publication is not None:
             subscriber.publication.unsubscribe(subscriber)
-        elif waiting := self._waiting.get(subscriber.production):
+        elif waiting := self._waiting.get(subscriber.production.invocation_key):
             waiting.discard(subscriber)
             if not waiting:
-                del self._waiting[subscriber.production]
+                del self._waiting[subscriber.production.invocation_key]
 
     def _remove_ended(self, production: ProductionId) -> None:
         del self._ended[production]

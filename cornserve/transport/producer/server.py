@@ -14,6 +14,7 @@ from cornserve.transport.producer.publication import Subscriber
 from cornserve.transport.protocol import PRODUCER_CODEC
 from cornserve.transport.tensor import ProductionId
 from cornserve.v1 import transfer_pb2 as pb
+from cornserve.wire.connection import ProtocolError
 
 log = logging.getLogger(__name__)
 
@@ -33,10 +34,13 @@ class ConsumerSubscribers:
         self._subscribers: dict[int, Subscriber] = {}
 
     def apply_command(self, command: pb.TransferCommand) -> None:
+        """Raises `ProtocolError` if the consumer uses the number of a subscription again."""
         match command.WhichOneof("kind"):
             case "subscribe":
                 tensor = command.subscribe
                 production = ProductionId(tensor.request_id, tensor.invocation, tensor.attempt)
+                if command.subscription in self._subscribers:
+                    raise ProtocolError(f"the number {command.subscription} has a subscription already")
                 subscriber = Subscriber(production, tensor.output, command.subscription, self._send)
                 self._subscribers[command.subscription] = subscriber
                 self._registry.subscribe(subscriber)

@@ -12,7 +12,7 @@ from cornserve.observe.redaction import redacted_traceback
 from cornserve.task.output import Output
 from cornserve.task.references import Blob, Origin, ReferenceDecoder, Tensor
 from cornserve.tracebacks import clear_traceback
-from cornserve.transport import StaleError, TensorTooLargeError
+from cornserve.transport import DuplicateProductionError, StaleError, TensorTooLargeError
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.validation_errors import describe_all
 from cornserve_executors.base.context import ChunkSender, InvocationContext
@@ -52,7 +52,7 @@ def _error_end(error: Exception) -> pb.End:
             return pb.End(code=pb.CODE_DEADLINE_EXCEEDED, message="not done by the request's deadline")
         case ValidationError():
             return pb.End(code=pb.CODE_INVALID_ARGUMENT, message=describe_all(error.errors()))
-        case InvalidRequestError():
+        case InvalidRequestError() | DuplicateProductionError():
             return pb.End(code=pb.CODE_INVALID_ARGUMENT, message=str(error))
         case TensorTooLargeError():
             message = f"{error} (limit slab-mib, see `cornserve up --limit`)"
@@ -69,6 +69,8 @@ async def _invoke(
     executor: Executor[Any, Any, Any], start: pb.Start, tensors: InvocationTensors, send: ChunkSender
 ) -> bytes:
     """Returns the output's values as JSON: everything but streams and tensors."""
+    if executor.produces_tensors:
+        tensors.begin_production()
     if start.delivered and not executor.continues:
         raise InvalidRequestError("this executor cannot continue the output of an earlier attempt")
     inputs = ReferenceDecoder([_decode_input(encoded) for encoded in start.inputs])

@@ -11,10 +11,10 @@ import grpc
 
 from cornserve.concurrency import run_unless
 from cornserve.observe import logs
-from cornserve.transport import Transport
+from cornserve.transport import ProductionId, Transport
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.v1 import executor_pb2_grpc
-from cornserve.wire.connection import MessageConnection, MessageSizeError
+from cornserve.wire.connection import MessageConnection, MessageSizeError, ProtocolError
 from cornserve.wire.invocations import EXECUTOR
 from cornserve.wire.listener import ConnectionFactories
 from cornserve_executors.base import invocation
@@ -56,7 +56,7 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
         self._metrics = metrics
         self._transport = transport
         self._queue = queue
-        self._invocations: set[asyncio.Task[None]] = set()
+        self._invocations: dict[ProductionId, asyncio.Task[None]] = {}
         self._callers: dict[asyncio.Task[None], CallerSession] = {}
         self._abort_reason = ""
 
@@ -78,10 +78,10 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
     async def abort(self, reason: str) -> None:
         """Ends all running invocations with ABORTED: another executor may run them."""
         self._abort_reason = reason
-        for task in self._invocations:
+        for task in self._invocations.values():
             task.cancel()
         if self._invocations:
-            await asyncio.wait(self._invocations, timeout=ABORT_TIMEOUT_SECONDS)
+            await asyncio.wait(self._invocations.values(), timeout=ABORT_TIMEOUT_SECONDS)
 
     async def disconnect(self) -> None:
         """Closes all connections once the callers have received all events."""
@@ -103,26 +103,36 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
 
     def start(self, call: int, start: pb.Start, caller: CallerSession) -> asyncio.Task[None] | None:
         """Runs an invocation. Sends the refusal and returns None if the executor does not accept it."""
-        if not (caller.is_accepted and self._state.accepts_invocations):
-            message = f"the executor is {self._state.description}"
-            caller.send_end(call, pb.End(code=pb.CODE_UNAVAILABLE, message=message))
+        attempt = ProductionId(start.request_id, start.invocation, start.attempt)
+        refusal = self._refusal(attempt, caller)
+        if refusal is not None:
+            caller.send_end(call, refusal)
             return None
+        task = asyncio.create_task(self._run(call, start, caller))
+        self._invocations[attempt] = task
+        task.add_done_callback(partial(self._finish, call, attempt, caller))
+        return task
+
+    def _refusal(self, attempt: ProductionId, caller: CallerSession) -> pb.End | None:
+        """Returns the end of an invocation that this executor does not accept, or None."""
+        if not (caller.is_accepted and self._state.accepts_invocations):
+            return pb.End(code=pb.CODE_UNAVAILABLE, message=f"the executor is {self._state.description}")
+        if attempt in self._invocations:
+            message = (
+                f"attempt {attempt.attempt} of invocation {attempt.invocation} of request {attempt.request_id} runs "
+                "already: give each attempt another number"
+            )
+            return pb.End(code=pb.CODE_INVALID_ARGUMENT, message=message)
         if len(self._invocations) - self._metrics.waiting >= self._queue:
             self._metrics.count_refused()
             message = f"the executor has {self._queue} invocations (see the limit `queue`)"
-            caller.send_end(call, pb.End(code=pb.CODE_RESOURCE_EXHAUSTED, message=message))
-            return None
-        task = asyncio.create_task(self._run(call, start, caller))
-        self._invocations.add(task)
-        task.add_done_callback(partial(self._finish, call, caller))
-        return task
+            return pb.End(code=pb.CODE_RESOURCE_EXHAUSTED, message=message)
+        return None
 
     async def _run(self, call: int, start: pb.Start, caller: CallerSession) -> None:
         logs.bind(request_id=start.request_id, invocation=start.invocation, attempt=start.attempt)
         executor = type(self._executor).__name__
         tensors = InvocationTensors(self._transport, start, self._metrics)
-        if self._executor.produces_tensors:
-            tensors.begin_production()
         with self._metrics.invocation() as outcome, invocation_span(executor, start, outcome):
             end = await self._outcome(start, tensors, partial(caller.send_chunk, call))
             outcome.code = pb.Code.Name(end.code).removeprefix("CODE_")
@@ -144,8 +154,8 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
             self._state.set_engine_dead(str(error))
             return pb.End(code=pb.CODE_ABORTED, message=f"the engine died: {error}")
 
-    def _finish(self, call: int, caller: CallerSession, task: asyncio.Task[None]) -> None:
-        self._invocations.discard(task)
+    def _finish(self, call: int, attempt: ProductionId, caller: CallerSession, task: asyncio.Task[None]) -> None:
+        del self._invocations[attempt]
         caller.calls.pop(call, None)
         if task.cancelled():  # before it started, otherwise `_run` has sent the end
             caller.send_end(call, self._cancelled)
@@ -197,6 +207,8 @@ class CallerSession:
         call = command.call
         match command.WhichOneof("kind"):
             case "start":
+                if call in self.calls or call in self.retained:
+                    raise ProtocolError(f"call {call} is in use: give each call another number")
                 task = self._service.start(call, command.start, self)
                 if task is not None:
                     self.calls[call] = task

@@ -154,6 +154,9 @@ class RetainedProductions:
         self._productions: dict[int, Production] = {}
         self._timers: dict[int, asyncio.TimerHandle] = {}
 
+    def __contains__(self, call: int) -> bool:
+        return call in self._productions
+
     def add(self, call: int, production: Production, seconds: float | None) -> None:
         """Retains the production; revokes it after `seconds`, or never if None."""
         self._productions[call] = production

@@ -37,7 +37,7 @@ def state(endpoint: str, executors: EchoExecutors) -> ExecutorState:
 
 
 def start(call: int, request: str, **fields: object) -> pb.Command:
-    named = {"request_id": "r", **fields}
+    named = {"request_id": "r", "invocation": call, **fields}
     return pb.Command(call=call, start=pb.Start(request=request.encode(), **named))  # type: ignore[arg-type]
 
 

@@ -13,7 +13,8 @@ from cornserve.v1 import executor_pb2 as pb
 from cornserve_echo.notes import NoteTask, ReadTask
 from tests.executor_caller import Caller, calling
 from tests.unit.echo_executors import SLAB_BYTES, EchoExecutors
-from tests.unit.executors.test_service import end_of, ends, start
+from tests.unit.executors import test_service
+from tests.unit.executors.test_service import end_of, ends
 from tests.waiting import until
 
 
@@ -43,14 +44,19 @@ def received(executors: EchoExecutors) -> float:
     return sum(executors.total("cornserve_transport_hop_seconds_count", {"kind": kind}) for kind in TRANSFER_KINDS)
 
 
+def start(call: int, request: str, **fields: object) -> pb.Command:
+    """Returns the command that starts invocation 0, or the given one."""
+    return test_service.start(call, request, **{"invocation": 0, **fields})
+
+
 def write(call: int, text: str, **fields: object) -> pb.Command:
     return start(call, json.dumps({"text": text}), **fields)
 
 
 def read(call: int, endpoint: str, *, attempt: int = 0, **fields: object) -> pb.Command:
-    """Returns the command that reads the note of invocation 0."""
+    """Returns the command that reads the note of invocation 0 in another invocation."""
     note = pb.Pending(invocation=0, output="note", attempt=attempt, endpoint=endpoint)
-    return start(call, '{"notes": [{"$input": 0}]}', invocation=1, inputs=[pb.Input(pending=note)], **fields)
+    return start(call, '{"notes": [{"$input": 0}]}', invocation=call + 1, inputs=[pb.Input(pending=note)], **fields)
 
 
 async def test_a_tensor_may_be_consumed_before_it_is_produced(
