@@ -38,11 +38,13 @@ class Limits:
     """Shared memory in which one executor stores tensors for others. One request uses at most half of it."""
     body_mib: int = BODY_MIB
     """Size of one request's body."""
+    text_mib: int = 8
+    """Size of one request's JSON without its base64 images. Parsing it blocks the gateway's event loop."""
     bodies_mib: int = field(default_factory=_default_bodies_mib)
     """Total size of the bodies of all requests in a gateway, and of the images that it fetched for them. By default, an
     eighth of the memory that the process may use (`memory_limit`)."""
     json_values: int = 100_000
-    """Values in one JSON body. Parsing blocks the gateway's event loop."""
+    """Values in one JSON body; an object counts as three. Parsing blocks the gateway's event loop."""
     images: int = 64
     """Images in one request."""
     image_mib: int = 20

@@ -25,7 +25,8 @@ _DETAIL = re.compile(r", (unable to|got) .*| after validation")
 def describe_error(error: Mapping[str, Any]) -> str:
     """Returns the problem and the given value: "must be less than or equal to 64, not 100".
 
-    `error` is one element of `ValidationError.errors()`. Objects and lists, which may be a whole body, are not quoted.
+    `error` is one element of `ValidationError.errors()`, possibly without its input. Objects and lists, which may be a
+    whole body, are not quoted.
     """
     if error["type"] in _COMPLETE:
         return _COMPLETE[error["type"]]
@@ -34,9 +35,10 @@ def describe_error(error: Mapping[str, Any]) -> str:
         return message
     message = _OBJECT.sub("an object", _DETAIL.sub("", re.sub(r"^\w+ should ", "must ", message)))
     message = message.replace("True", "true").replace("False", "false")
-    value = error["input"]
     # pydantic itself adds the number of elements.
-    return message if isinstance(value, dict | list | tuple) else f"{message}, not {_quote(value)}"
+    if "input" not in error or isinstance(error["input"], dict | list | tuple):
+        return message
+    return f"{message}, not {_quote(error['input'])}"
 
 
 def describe_all(errors: Iterable[Mapping[str, Any]]) -> str:

@@ -10,6 +10,7 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     Discriminator,
+    Field,
     StringConstraints,
     Tag,
     ValidationInfo,
@@ -108,7 +109,7 @@ class ChatMessage(BaseModel):
     """The author of the message."""
     content: (
         Annotated[
-            Annotated[str, Tag("content:text")] | Annotated[list[ContentPart], Tag("content:parts")],
+            Annotated[str, Tag("content:text")] | Annotated[list[ContentPart], Field(fail_fast=True), Tag("content:parts")],
             Discriminator(lambda content: "content:text" if isinstance(content, str) else "content:parts"),
         ]
         | None

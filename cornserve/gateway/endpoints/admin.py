@@ -32,8 +32,8 @@ from cornserve.daemon_thread import run_in_daemon_thread
 from cornserve.gateway.context import Context
 from cornserve.gateway.endpoints import sse
 from cornserve.gateway.endpoints.openapi import request_body
+from cornserve.gateway.endpoints.read_request import read_validated
 from cornserve.gateway.errors import ApiError
-from cornserve.gateway.http.request_body import read_validated
 from cornserve.gateway.observe.scrape_targets import TargetGroup, scrape_targets
 from cornserve.task.errors import DefinitionError
 

@@ -7,15 +7,13 @@ from contextlib import aclosing
 from typing import Any
 
 from fastapi import Request
-from pydantic import ValidationError
 from pydantic_core import to_json
 
 from cornserve.app.response_readers import JSON, STREAMS
 from cornserve.gateway.context import Context
 from cornserve.gateway.endpoints import sse
+from cornserve.gateway.endpoints.read_request import read_native
 from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResponse
-from cornserve.gateway.errors import ApiError
-from cornserve.gateway.http.request_body import read_checked
 from cornserve.gateway.request.merge_streams import merge_streams
 from cornserve.gateway.request.session import Session
 
@@ -27,11 +25,7 @@ async def invoke(name: str, request: Request, context: Context) -> SendResponse:
     the end.
     """
     handler = RequestHandler(context, name, request)
-    body = read_checked(request) or b"null"
-    try:
-        app_request, images = await handler.served_app.code.parse(body)
-    except ValidationError as error:
-        raise ApiError.from_validation_error(error) from error
+    app_request, images = await read_native(request, lambda body: handler.served_app.code.parse(body or b"null"))
     handler.set_images(images)
     native = NativeHandler(app_request)
     if "text/event-stream" in request.headers.get("accept", ""):

@@ -16,6 +16,7 @@ from starlette.types import Send
 
 from cornserve.gateway.context import GatewayContext
 from cornserve.gateway.endpoints import sse
+from cornserve.gateway.endpoints.read_request import client_identity
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.http.admission import MemoryReservation
 from cornserve.gateway.http.disconnect import CancelOnDisconnect
@@ -114,11 +115,14 @@ class RequestHandler:
     async def _load_images(self) -> None:
         try:
             async with asyncio.timeout_at(self._deadline):
-                await self._context.images.load(self._images, self._fetched.reserve)
+                await self._context.images.load(self._images, self._fetched.reserve, self._run_step)
                 self._stats.record_images(len(self._images))
         except TimeoutError:
             message = f"the images could not be fetched by the request's deadline: set a longer {TIMEOUT_HEADER}"
             raise ApiError(504, message, code="deadline_exceeded") from None
+
+    async def _run_step(self, step: Callable[[], bytes]) -> bytes:
+        return await self._context.admission.large_work.run(step, client_identity(self._request))
 
     async def _body(self, create_body: CreateBody) -> bytes:
         with self._session(streams=False) as session:

@@ -10,6 +10,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from cornserve.gateway.errors import ApiError
+from cornserve.gateway.http.large_work import LargeWork
 from cornserve.limits import MIB, Limits
 
 
@@ -18,6 +19,7 @@ class RequestAdmission(Collector):
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
+        self.large_work = LargeWork()
         self._max_bytes = self.limits.bodies_mib * MIB
         self._apps: Counter[str] = Counter()
         self.in_flight = 0
@@ -55,6 +57,11 @@ class RequestAdmission(Collector):
     def body_too_large(self, size: int) -> ApiError:
         """Returns a 413 for a body of at least `size` bytes."""
         message = f"the body has at least {size} bytes ({self.limits.hint('body-mib')})"
+        return ApiError(413, message, code="too_large")
+
+    def text_too_large(self, size: int) -> ApiError:
+        """Returns a 413 for a body of `size` bytes whose text is too large."""
+        message = f"the body has {size} bytes, most of them outside of images ({self.limits.hint('text-mib')})"
         return ApiError(413, message, code="too_large")
 
     def collect(self) -> Iterator[Metric]:

@@ -1,15 +1,14 @@
 """Receives request bodies and parses their JSON.
 
-`RequestMiddleware` receives each body before the handler runs. Handlers call `read_json` or `read_validated`. They
+`RequestMiddleware` receives each body before the handler runs. Handlers read it with `endpoints/read_request.py`. They
 cannot use FastAPI's body parameters, which would receive the body again and wait forever.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+import re
+from typing import Any
 
-from pydantic import ValidationError
 from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.types import Receive
@@ -19,7 +18,6 @@ from cornserve.gateway.http.admission import MemoryReservation, RequestAdmission
 from cornserve.limits import Limits
 
 Content = bytes | bytearray
-Value = TypeVar("Value")
 
 BODY = "body"
 """The key of the `RequestBody` in the state of an ASGI scope."""
@@ -29,8 +27,10 @@ JSON = "application/json"
 CURL_DEFAULT = "application/x-www-form-urlencoded"
 """The content type that curl sends by default."""
 
-UNCOUNTED_BYTES = 64 * 1024
-"""JSON up to this size is parsed without counting its values."""
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+
+OBJECT_VALUES = 3
+"""An object counts as this many values: its validation takes as long as that of dozens of numbers."""
 
 FEW = 100
 """The number of marks that `_count` searches for individually."""
@@ -79,41 +79,40 @@ class RequestBody(MemoryReservation):
         super().release()
 
 
-def read_json(request: Request) -> Any:
-    """Returns the parsed body. Raises an `ApiError` (400, 413, 415) if it is not acceptable JSON."""
-    return _parse(_read(request))
-
-
-def read_checked(request: Request) -> Content:
-    """Returns a body that pydantic can parse. Raises an `ApiError` (400, 413, 415) if it is not acceptable."""
-    body = _read(request)
-    if b"NaN" in body or b"Infinity" in body:  # pydantic accepts these constants, although they are not JSON.
-        _parse(body)
+def take_body(request: Request) -> RequestBody:
+    """Returns the body of a request. Raises a 415 if it is not JSON."""
+    _check_type(request.headers.get("content-type") or JSON)
+    body: RequestBody = request.scope["state"][BODY]
     return body
 
 
-def read_validated(request: Request, validate_json: Callable[[Content], Value]) -> Value:
-    """Returns the body as parsed by pydantic. Raises an `ApiError` (400, 413, 415) if it is not valid."""
+def parse_json(content: Content) -> Any:
+    """Raises a 400 if the content is not valid JSON."""
     try:
-        return validate_json(read_checked(request))
-    except ValidationError as error:
-        raise ApiError.from_validation_error(error) from error
-
-
-def _read(request: Request) -> Content:
-    _check_type(request.headers.get("content-type") or JSON)
-    body: RequestBody = request.scope["state"][BODY]
-    content = body.detach()
-    if len(content) > UNCOUNTED_BYTES:
-        _check_values(content, body.admission.limits)
-    return content
-
-
-def _parse(body: Content) -> Any:
-    try:
-        return from_json(body, allow_inf_nan=False)
+        return from_json(content, allow_inf_nan=False)
     except ValueError as error:
         raise ApiError(400, f"the body is not valid JSON: {error}", code="invalid_json") from error
+
+
+def check_constants(content: Content) -> None:
+    """Raises a 400 for NaN and Infinity, which pydantic accepts, although they are not JSON."""
+    if b"NaN" in content or b"Infinity" in content:
+        parse_json(content)
+
+
+def check_values(content: Content, limits: Limits) -> None:
+    """Raises a 413 for too many values, before they are parsed."""
+    if _count_marks(content) <= limits.json_values:
+        return
+    # Marks inside strings are not values. Each of the removed strings is a key or a value.
+    content, strings = _STRING.subn(b"", content, 2 * limits.json_values)
+    values = max(_count_marks(content), strings // 2)
+    if values > limits.json_values:
+        raise ApiError(413, f"the body has {values} values ({limits.hint('json-values')})", code="too_large")
+
+
+def _count_marks(content: Content) -> int:
+    return sum(weight * _count(content, mark) for mark, weight in ((b",", 1), (b"[", 1), (b"{", OBJECT_VALUES)))
 
 
 def _check_type(given: str) -> None:
@@ -122,13 +121,6 @@ def _check_type(given: str) -> None:
     media_type = given.partition(";")[0].strip().lower()
     if media_type not in (JSON, CURL_DEFAULT, "") and not media_type.endswith("+json"):
         raise ApiError(415, f"unsupported content type {media_type!r}: send JSON (content-type: application/json)")
-
-
-def _check_values(body: Content, limits: Limits) -> None:
-    """Raises a 413 for too many values. Commas in texts count as values: only a very long text has too many."""
-    values = sum(_count(body, mark) for mark in (b",", b"[", b"{"))
-    if values > limits.json_values:
-        raise ApiError(413, f"the body has {values} values ({limits.hint('json-values')})", code="too_large")
 
 
 def _count(body: Content, mark: bytes) -> int:

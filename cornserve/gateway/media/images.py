@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from cornserve.concurrency import gather_all
@@ -19,6 +20,12 @@ from cornserve_tasklib.messages import ImageUrlPart
 
 ReserveBytes = Callable[[int], None]
 """Called with the size of received data. It may raise an error."""
+
+RunStep = Callable[[Callable[[], bytes]], Awaitable[bytes]]
+"""Runs a function that would block other requests for milliseconds, when it is its turn."""
+
+MIN_STEP_CHARACTERS = 64 * 1024
+"""Shorter base64 is decoded immediately."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +47,10 @@ class ImageSlot:
         """The image, after `set_image`."""
         part: ImagePart = self.parts[self.index]
         return part.image
+
+    def replace_url(self, url: str) -> None:
+        part: ImageUrlPart = self.parts[self.index]
+        part.image_url.url = url
 
     def set_image(self, image: Image) -> None:
         """Replaces the URL, so that a long one does not stay in memory."""
@@ -66,12 +77,12 @@ class ImageLoader:
         self._limits = fetcher.limits
         self._fetcher = fetcher
 
-    async def load(self, slots: Sequence[ImageSlot], reserve_bytes: ReserveBytes) -> None:
+    async def load(self, slots: Sequence[ImageSlot], reserve_bytes: ReserveBytes, run_step: RunStep) -> None:
         """Replaces the URLs with images. Raises an `ApiError` (400) that names the invalid part."""
         if len(slots) > self._limits.images:
             message = f"the request has {len(slots)} images ({self._limits.hint('images')})"
             raise ApiError(400, message, param="messages", code="too_many_images")
-        await gather_all(self._load(slot, reserve_bytes) for slot in slots)
+        await gather_all(self._load(slot, reserve_bytes, run_step) for slot in slots)
         self._check_pixels(slots)
 
     def _check_pixels(self, slots: Sequence[ImageSlot]) -> None:
@@ -81,19 +92,20 @@ class ImageLoader:
             message = f"the images have {pixels} pixels in total ({self._limits.hint('request-megapixels')})"
             raise ApiError(400, message, param="messages", code="images_too_large")
 
-    async def _load(self, slot: ImageSlot, reserve_bytes: ReserveBytes) -> None:
+    async def _load(self, slot: ImageSlot, reserve_bytes: ReserveBytes, run_step: RunStep) -> None:
         try:
-            slot.set_image(await self._image(slot, reserve_bytes))
+            slot.set_image(await self._image(slot, reserve_bytes, run_step))
         except ImageError as error:
             param = f"{slot.path}.image_url"
             raise ApiError(400, f"{param}: {error.message}", param=param, code=error.code) from error
 
-    async def _image(self, slot: ImageSlot, reserve_bytes: ReserveBytes) -> Image:
+    async def _image(self, slot: ImageSlot, reserve_bytes: ReserveBytes, run_step: RunStep) -> Image:
         url = slot.url
         if data_url.is_data_url(url):
             media_type = data_url.parse_media_type(url)
             check_bytes(data_url.max_decoded_size(url), self._limits)
-            content = data_url.decode_content(url)
+            decode = partial(data_url.decode_content, url)
+            content = await run_step(decode) if data_url.encoded_size(url) > MIN_STEP_CHARACTERS else decode()
             header, digest = await inspect_image(content, media_type, self._limits)
         else:
             content, media_type = await self._fetcher.fetch(url, reserve_bytes)

@@ -13,9 +13,9 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from cornserve.fair_queue import FairQueue
 from cornserve_executors.base import EngineDeadError
 from cornserve_executors.encoder.stats import EncoderStats
-from cornserve_executors.media.fair_queue import FairQueue
 
 Input = TypeVar("Input")
 Output = TypeVar("Output")

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from cornserve_executors.media.weighted_semaphore import WeightedSemaphore
+from cornserve.weighted_semaphore import WeightedSemaphore
 
 Result = TypeVar("Result")
 

@@ -208,7 +208,7 @@ class TestTimeouts:
 class TestResponses:
     @pytest.fixture
     def limits(self) -> Limits:
-        return Limits(bodies_mib=20)
+        return Limits(bodies_mib=20, text_mib=16)
 
     async def test_a_large_response_counts_as_memory_until_it_is_read(
         self, gateway: httpx.AsyncClient, deploy: Deploy

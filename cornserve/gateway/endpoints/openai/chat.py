@@ -21,10 +21,9 @@ from cornserve.gateway.endpoints.openai.common_fields import (
     check_app,
     join_text,
     openai_usage,
-    validate,
 )
+from cornserve.gateway.endpoints.read_request import read_fields
 from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResponse
-from cornserve.gateway.http.request_body import read_json
 from cornserve.gateway.media.images import find_image_slots
 from cornserve.gateway.request.session import Session
 from cornserve.task import Stream
@@ -109,7 +108,7 @@ class ChunkChoice(TypedDict):
 
 async def create_chat_completion(request: Request, context: Context) -> SendResponse:
     """Responds to a chat, with the whole message or (with `stream`) in chunks."""
-    body = validate(read_json(request), ChatCompletionRequest)
+    body = await read_fields(request, ChatCompletionRequest)
     handler = RequestHandler(context, body.model, request)
     check_app(handler.served_app, body.model, "chat")
     handler.set_images(find_image_slots(body))

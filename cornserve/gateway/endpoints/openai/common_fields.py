@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from annotated_types import MaxLen, MinLen
-from pydantic import BaseModel, ConfigDict, Discriminator, Tag, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Tag, model_validator
 from typing_extensions import TypedDict
 
 from cornserve.app.operations import Operation
@@ -14,8 +14,6 @@ from cornserve.gateway.served_app import ServedApp
 from cornserve.task import Stream
 from cornserve_tasklib.chat_response import ChatChunk, Usage
 from cornserve_tasklib.sampling_fields import Tokens
-
-Body = TypeVar("Body", bound=BaseModel)
 
 Text = Annotated[str, MinLen(1)]
 Texts = TypeVar("Texts")
@@ -94,17 +92,6 @@ class CompletionUsage(TypedDict):
 def openai_usage(usage: Usage) -> CompletionUsage:
     prompt, completion = usage.prompt_tokens, usage.completion_tokens
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
-
-
-def validate(fields: Any, body_type: type[Body]) -> Body:
-    """Returns the parsed body as a `body_type`. Raises a 400 that names the first invalid field."""
-    try:
-        # OpenAI's clients send null for omitted fields.
-        return body_type.model_validate(
-            {name: value for name, value in fields.items() if value is not None} if isinstance(fields, dict) else fields
-        )
-    except ValidationError as error:
-        raise ApiError.from_validation_error(error) from error
 
 
 _PATHS: dict[Operation, str] = {

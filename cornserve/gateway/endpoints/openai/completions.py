@@ -24,10 +24,9 @@ from cornserve.gateway.endpoints.openai.common_fields import (
     check_app,
     join_text,
     openai_usage,
-    validate,
 )
+from cornserve.gateway.endpoints.read_request import read_fields
 from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResponse
-from cornserve.gateway.http.request_body import read_json
 from cornserve.gateway.request.merge_streams import merge_streams
 from cornserve.gateway.request.session import Session
 from cornserve.task import Stream
@@ -95,7 +94,7 @@ class TextCompletion(BaseModel):
 
 async def create_completion(request: Request, context: Context) -> SendResponse:
     """Completes one or more texts, as a whole or (with `stream`) in chunks."""
-    body = validate(read_json(request), TextCompletionRequest)
+    body = await read_fields(request, TextCompletionRequest)
     handler = RequestHandler(context, body.model, request)
     check_app(handler.served_app, body.model, "completion")
     completion = CompletionHandler(f"cmpl-{handler.id}", int(time.time()), body)

@@ -20,10 +20,9 @@ from cornserve.gateway.endpoints.openai.common_fields import (
     Text,
     as_list,
     check_app,
-    validate,
 )
+from cornserve.gateway.endpoints.read_request import read_fields
 from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResponse
-from cornserve.gateway.http.request_body import read_json
 from cornserve.gateway.request.session import Session
 from cornserve_tasklib.embedding import MAX_INPUTS, EmbeddingRequest, decode_vector
 from cornserve_tasklib.sampling_fields import Tokens
@@ -63,7 +62,7 @@ class EmbeddingList(BaseModel):
 
 async def create_embeddings(request: Request, context: Context) -> SendResponse:
     """Embeds texts as vectors."""
-    body = validate(read_json(request), CreateEmbeddingRequest)
+    body = await read_fields(request, CreateEmbeddingRequest)
     handler = RequestHandler(context, body.model, request)
     check_app(handler.served_app, body.model, "embedding")
 

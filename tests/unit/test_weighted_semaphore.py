@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 
-from cornserve_executors.media.weighted_semaphore import WeightedSemaphore
+from cornserve.weighted_semaphore import WeightedSemaphore
 from tests.waiting import until
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 
-from cornserve_executors.media.fair_queue import FairQueue
+from cornserve.fair_queue import FairQueue
 
 
 class WeightedSemaphore:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from cornserve_executors.media.fair_queue import FairQueue
+from cornserve.fair_queue import FairQueue
 
 
 def drain(queue: FairQueue[str]) -> str:

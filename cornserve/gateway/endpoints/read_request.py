@@ -1,0 +1,136 @@
+"""Reads and validates the bodies of requests.
+
+The body of a large request is read in steps: its images are cut out, its values counted, its JSON parsed and validated.
+Between the steps, the event loop serves other requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from starlette.requests import Request
+
+from cornserve.gateway.errors import ApiError
+from cornserve.gateway.http.request_body import (
+    Content,
+    RequestBody,
+    check_constants,
+    check_values,
+    parse_json,
+    take_body,
+)
+from cornserve.gateway.media.cut_images import cut_images, insert_images
+from cornserve.gateway.media.images import ImageSlot, find_image_slots
+from cornserve.limits import MIB
+
+Result = TypeVar("Result")
+Value = TypeVar("Value")
+Body = TypeVar("Body", bound=BaseModel)
+
+LARGE_BYTES = 64 * 1024
+"""Larger bodies are read in steps."""
+
+
+async def read_fields(request: Request, body_type: type[Body]) -> Body:
+    """Returns the body as a `body_type`; null stands for an omitted field. Raises an `ApiError` (400, 413, 415)."""
+
+    def validate(fields: Any) -> Body:
+        # OpenAI's clients send null for omitted fields.
+        given = {name: value for name, value in fields.items() if value is not None} if type(fields) is dict else fields
+        return body_type.model_validate(given)
+
+    body = take_body(request)
+    content = body.detach()
+    try:
+        if len(content) <= LARGE_BYTES:
+            return validate(parse_json(content))
+        large = LargeBodyReader(body, client_identity(request))
+
+        async def read(json: Content) -> Body:
+            fields = await large.run(partial(parse_json, json))
+            return await large.run(partial(validate, fields))
+
+        return await large.read(content, read, find_image_slots)
+    except ValidationError as error:
+        raise ApiError.from_validation_error(error) from error
+
+
+async def read_native(
+    request: Request, parse: Callable[[Content], Awaitable[tuple[Value, list[ImageSlot]]]]
+) -> tuple[Value, list[ImageSlot]]:
+    """Returns the body as parsed by an app, and the image URLs in it. Raises an `ApiError` (400, 413, 415)."""
+    body = take_body(request)
+    content = body.detach()
+    try:
+        if len(content) <= LARGE_BYTES:
+            check_constants(content)
+            return await parse(content)
+        large = LargeBodyReader(body, client_identity(request))
+
+        async def read(json: Content) -> tuple[Value, list[ImageSlot]]:
+            await large.run(partial(check_constants, json))
+            return await parse(json)
+
+        return await large.read(content, read, lambda value: value[1])
+    except ValidationError as error:
+        raise ApiError.from_validation_error(error) from error
+
+
+def read_validated(request: Request, validate_json: Callable[[Content], Value]) -> Value:
+    """Returns the body of an administrative request. Raises an `ApiError` (400, 413, 415) if it is not valid."""
+    body = take_body(request)
+    content, limits = body.detach(), body.admission.limits
+    if len(content) > limits.text_mib * MIB:
+        raise body.admission.text_too_large(len(content))
+    check_values(content, limits)
+    check_constants(content)
+    try:
+        return validate_json(content)
+    except ValidationError as error:
+        raise ApiError.from_validation_error(error) from error
+
+
+class LargeBodyReader:
+    """Reads one body in steps.
+
+    Args:
+        owner: identifies the client. Clients take turns.
+    """
+
+    def __init__(self, body: RequestBody, owner: str) -> None:
+        self._admission = body.admission
+        self._owner = owner
+
+    async def run(self, step: Callable[[], Result]) -> Result:
+        return await self._admission.large_work.run(step, self._owner)
+
+    async def read(
+        self,
+        content: Content,
+        read_json: Callable[[Content], Awaitable[Value]],
+        find_slots: Callable[[Value], list[ImageSlot]],
+    ) -> Value:
+        """Returns `read_json` of the content, after its images have been cut out and inserted again."""
+        max_bytes = self._admission.limits.text_mib * MIB
+        cut = await self.run(partial(cut_images, content, max_bytes))
+        if cut is None:
+            raise self._admission.text_too_large(len(content))
+        value = await self._read_counted(cut.json, read_json)
+        if not cut.images or insert_images(find_slots(value), cut.images):
+            return value
+        if len(content) > max_bytes:
+            raise self._admission.text_too_large(len(content))
+        return await self._read_counted(content, read_json)
+
+    async def _read_counted(self, json: Content, read_json: Callable[[Content], Awaitable[Value]]) -> Value:
+        await self.run(partial(check_values, json, self._admission.limits))
+        return await read_json(json)
+
+
+def client_identity(request: Request) -> str:
+    """Returns a text that differs between clients: their address and key."""
+    host = request.client.host if request.client is not None else ""
+    return f"{host} {request.headers.get('authorization', '')}"

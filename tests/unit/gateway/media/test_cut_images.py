@@ -1,0 +1,123 @@
+"""Cutting images out of JSON keeps the request's meaning, whatever the JSON looks like."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Callable
+
+import pytest
+
+from cornserve.gateway.media.cut_images import MAX_CANDIDATES, MIN_CUT_BYTES, cut_images, insert_images
+from cornserve.gateway.media.data_url import decode_content, max_decoded_size
+from cornserve.gateway.media.images import find_image_slots
+from cornserve_tasklib import ChatRequest
+
+CONTENTS = [bytes([number]) * 3 * MIN_CUT_BYTES + b"\xfb\xef\xbe\xff\xff\xff" for number in range(3)]
+URLS = [f"data:image/png;base64,{b64encode(content).decode()}" for content in CONTENTS]
+LIMIT = 10_000
+
+
+def part(url: str) -> dict[str, object]:
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def chat(*parts: object, **fields: object) -> dict[str, object]:
+    return {"messages": [{"role": "user", "content": list(parts)}], **fields}
+
+
+def decoded(body: bytes) -> list[bytes]:
+    """Returns the images of a request that is parsed without them."""
+    cut = cut_images(body, LIMIT)
+    assert cut is not None
+    request = ChatRequest.model_validate_json(cut.json)
+    slots = find_image_slots(request)
+    assert insert_images(slots, cut.images)
+    assert all(len(content) <= max_decoded_size(slot.url) for slot, content in zip(slots, CONTENTS, strict=False))
+    return [decode_content(slot.url) for slot in slots]
+
+
+def test_each_image_keeps_its_place() -> None:
+    body = json.dumps(chat({"type": "text", "text": "hello"}, *map(part, URLS))).encode()
+
+    assert decoded(body) == CONTENTS
+
+
+@pytest.mark.parametrize(
+    "write", [lambda body: json.dumps(body, indent=4), lambda body: json.dumps(body, separators=(",", ":"))]
+)
+def test_white_space_and_further_fields_do_not_matter(write: Callable[[object], str]) -> None:
+    first = {"image_url": {"detail": "high", "url": URLS[0]}, "type": "image_url"}
+    last = {"type": "image_url", "image_url": {"url": URLS[1], "detail": "auto"}}
+
+    assert decoded(write(chat(first, last)).encode()) == CONTENTS[:2]
+
+
+@pytest.mark.parametrize(("character", "escape"), [("/", r"\/"), ("+", r"\u002B"), ("+", r"\u002b"), ("/", r"\u002f")])
+def test_base64_may_be_escaped(character: str, escape: str) -> None:
+    body = json.dumps(chat(part(URLS[0])))
+    head, url = body.split("base64,")
+    assert character in url
+
+    assert decoded(f"{head}base64,{url.replace(character, escape)}".encode()) == CONTENTS[:1]
+
+
+def test_short_and_fetched_images_stay_in_the_json() -> None:
+    body = json.dumps(
+        chat(part("data:image/png;base64,AAAA"), part("https://example.com/" + "a" * MIN_CUT_BYTES))
+    ).encode()
+    cut = cut_images(body, 1_000_000)
+
+    assert cut is not None
+    assert (cut.json, cut.images) == (body, {})
+
+
+@pytest.mark.parametrize(
+    "similar",
+    [
+        {"chat_template_kwargs": {"image_url": {"url": URLS[0]}}},
+        {"chat_template_kwargs": {'x"image_url': {"url": URLS[0]}}},
+    ],
+)
+def test_an_image_elsewhere_is_not_mistaken_for_an_image_part(similar: dict[str, object]) -> None:
+    cut = cut_images(json.dumps(chat(part(URLS[1]), **similar)).encode(), LIMIT)
+
+    assert cut is not None
+    assert not insert_images(find_image_slots(ChatRequest.model_validate_json(cut.json)), cut.images)
+
+
+def test_a_text_that_quotes_json_is_not_cut() -> None:
+    body = json.dumps(chat({"type": "text", "text": json.dumps(part(URLS[0]))})).encode()
+    cut = cut_images(body, 1_000_000)
+
+    assert cut is not None
+    assert (cut.json, cut.images) == (body, {})
+
+
+def test_a_reference_that_a_client_writes_is_not_replaced_twice() -> None:
+    cut = cut_images(json.dumps(chat(part("data:image/png;base64,@0"), part(URLS[0]))).encode(), LIMIT)
+
+    assert cut is not None
+    assert not insert_images(find_image_slots(ChatRequest.model_validate_json(cut.json)), cut.images)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        json.dumps(chat({"type": "text", "text": "x" * LIMIT})),
+        json.dumps(chat(part(URLS[0]), {"type": "text", "text": "x" * LIMIT})),
+        json.dumps(chat({"type": "text", "text": "x" * LIMIT}, part(URLS[0]))),
+        "[" + '"image_url",' * (MAX_CANDIDATES + 1) + f'{{"image_url": {{"url": "{URLS[0]}"}}}}]',
+    ],
+)
+def test_text_beyond_the_limit_is_refused(body: str) -> None:
+    assert cut_images(body.encode(), LIMIT) is None
+
+
+@pytest.mark.parametrize("end", ["", '"', "base64,"])
+def test_a_truncated_body_is_left_to_the_json_parser(end: str) -> None:
+    body = f'{{"messages": [{{"image_url": {{"url": "{URLS[0]}'.encode() + end.encode()
+    cut = cut_images(body, 1_000_000)
+
+    assert cut is not None
+    assert b"".join(cut.images.values()) in body
