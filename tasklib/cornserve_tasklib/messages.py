@@ -109,7 +109,8 @@ class ChatMessage(BaseModel):
     """The author of the message."""
     content: (
         Annotated[
-            Annotated[str, Tag("content:text")] | Annotated[list[ContentPart], Field(fail_fast=True), Tag("content:parts")],
+            Annotated[str, Tag("content:text")]
+            | Annotated[list[ContentPart], Field(fail_fast=True), Tag("content:parts")],
             Discriminator(lambda content: "content:text" if isinstance(content, str) else "content:parts"),
         ]
         | None
