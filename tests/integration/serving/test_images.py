@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
@@ -17,52 +16,29 @@ import pytest
 from openai import BadRequestError, OpenAI
 from PIL import Image
 
+from tests.chaos.form import by_form, seed
+from tests.chaos.report import FaultRecorder, FaultResult
 from tests.integration.serving.conftest import CommandLine
+from tests.integration.serving.image_chats import (
+    CHATS,
+    TOKENS,
+    ask,
+    image_part,
+    noise_part,
+    sum_metric,
+    text_part,
+)
 from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(400)
 
 PATHS = ("monolith", "e-l", "e-el")
-TOKENS = 16
-
-Part = dict[str, Any]
-
-
-def noise_part(seed: int, width: int = 112, height: int = 84) -> Part:
-    pixels = random.Random(seed).randbytes(width * height * 3)
-    file = BytesIO()
-    Image.frombytes("RGB", (width, height), pixels).save(file, "PNG")
-    return image_part(file.getvalue())
-
-
-def image_part(content: bytes, media_type: str = "image/png") -> Part:
-    return {"type": "image_url", "image_url": {"url": f"data:{media_type};base64,{b64encode(content).decode()}"}}
-
-
-def text_part(text: str) -> Part:
-    return {"type": "text", "text": text}
-
 
 SCHEMA = {
     "type": "object",
     "properties": {"ok": {"type": "boolean"}},
     "required": ["ok"],
     "additionalProperties": False,
-}
-
-CHATS: dict[str, list[Part]] = {
-    "text only": [text_part("Hello there")],
-    "one image": [text_part("What is this?"), noise_part(1)],
-    "another image": [text_part("What is this?"), noise_part(2)],
-    "an image first": [noise_part(1), text_part("What is this?")],
-    "several images of different sizes": [
-        noise_part(1),
-        text_part("and"),
-        noise_part(2, 224, 56),
-        noise_part(3, 56, 168),
-        text_part("?"),
-    ],
-    "the same image twice": [noise_part(1), noise_part(1)],
 }
 
 
@@ -78,25 +54,6 @@ def apps(cornserve: CommandLine, tiny_qwen25vl: Path) -> Iterator[Mapping[str, s
     finally:
         for app in apps.values():
             cornserve.run("delete", app)
-
-
-def ask(cornserve: CommandLine, app: str, content: Sequence[Part], **options: Any) -> list[int]:
-    """Returns the tokens of the response."""
-    body = {"messages": [{"role": "user", "content": content}], "temperature": 0, "max_tokens": TOKENS} | options
-    response = httpx.post(f"{cornserve.url}/v1/apps/{app}/invoke", json=body, timeout=120)
-    assert response.status_code == 200, response.text
-    tokens: list[int] = response.json()["token_ids"]
-    return tokens
-
-
-def sum_metric(cornserve: CommandLine, app: str, metric: str) -> float:
-    """Returns the sum of a metric over the executors of the app."""
-    total = 0.0
-    for target in httpx.get(f"{cornserve.url}/admin/v1/metrics/targets").json():
-        if app in target["labels"].get("app", "").split(","):
-            metrics = httpx.get(f"http://{target['targets'][0]}/metrics").text
-            total += sum(map(float, re.findall(rf"^{re.escape(metric)} (\S+)$", metrics, re.MULTILINE)))
-    return total
 
 
 @pytest.mark.parametrize("chat", CHATS)
@@ -144,6 +101,45 @@ def test_concurrent_requests_get_the_same_tokens_as_alone(cornserve: CommandLine
         together = list(pool.map(lambda request: ask(cornserve, *request), requests))
 
     assert together == alone
+
+
+@pytest.mark.chaos
+async def test_cancelled_requests_affect_no_others_and_leave_nothing(
+    cornserve: CommandLine, apps: Mapping[str, str], record_fault: FaultRecorder
+) -> None:
+    requests, new_images, at_once = by_form(short=(40, 2, 16), full=(500, 20, 32))
+    order = random.Random(seed())
+    contents = [*CHATS.values(), *([noise_part(order.randrange(1 << 32), 140, 84)] for _ in range(new_images))]
+    expected = [await asyncio.to_thread(ask, cornserve, apps["monolith"], content) for content in contents]
+    pending = iter(range(requests))
+
+    async def send_some(client: httpx.AsyncClient) -> list[bool]:
+        """Returns for each request whether it was served; otherwise it was cancelled."""
+        return [await send(client) for _ in pending]
+
+    async def send(client: httpx.AsyncClient) -> bool:
+        content = order.randrange(len(contents))
+        patience = order.choice((order.uniform(0, 1), 120))
+        body = {"messages": [{"role": "user", "content": contents[content]}], "temperature": 0, "max_tokens": TOKENS}
+        try:
+            async with asyncio.timeout(patience):
+                response = await client.post(f"/v1/apps/{order.choice([*apps.values()])}/invoke", json=body)
+        except TimeoutError:
+            assert patience < 120
+            return False
+        assert response.status_code == 200, response.text
+        assert response.json()["token_ids"] == expected[content]
+        return True
+
+    async with httpx.AsyncClient(base_url=cornserve.url, timeout=None) as client:
+        served = [
+            ended for some in await asyncio.gather(*(send_some(client) for _ in range(at_once))) for ended in some
+        ]
+    await until(lambda: all(sum_metric(cornserve, app, RUNNING) == 0 for app in apps.values()))
+    await until(lambda: all(sum_metric(cornserve, app, HELD) == 0 for app in apps.values()))
+
+    outcome = f"{sum(served)} complete, others cancelled"
+    record_fault(FaultResult("cancelled multimodal request", served.count(False), requests, outcome, leaks=0))
 
 
 def test_a_response_about_an_image_can_be_streamed(client: OpenAI, apps: Mapping[str, str]) -> None:
@@ -236,8 +232,10 @@ def _truncate_pixels(content: bytes) -> bytes:
 
 
 def test_no_shared_memory_is_held_after_the_last_response(cornserve: CommandLine, apps: Mapping[str, str]) -> None:
-    asyncio.run(until(lambda: sum_metric(cornserve, apps["e-l"], 'cornserve_transport_slab_bytes{state="held"}') == 0))
+    asyncio.run(until(lambda: sum_metric(cornserve, apps["e-l"], HELD) == 0))
 
 
 BATCHES = "cornserve_encoder_batch_images_count"
 IMAGES = "cornserve_encoder_images_total"
+RUNNING = "cornserve_executor_invocations_running"
+HELD = 'cornserve_transport_slab_bytes{state="held"}'

@@ -1,0 +1,69 @@
+"""Chats with images, and the metrics of the executors that serve them."""
+
+from __future__ import annotations
+
+import random
+import re
+from base64 import b64encode
+from collections.abc import Sequence
+from io import BytesIO
+from typing import Any
+
+import httpx2 as httpx
+from PIL import Image
+
+from tests.integration.serving.conftest import CommandLine
+
+TOKENS = 16
+
+Part = dict[str, Any]
+
+
+def noise_part(seed: int, width: int = 112, height: int = 84) -> Part:
+    pixels = random.Random(seed).randbytes(width * height * 3)
+    file = BytesIO()
+    Image.frombytes("RGB", (width, height), pixels).save(file, "PNG")
+    return image_part(file.getvalue())
+
+
+def image_part(content: bytes, media_type: str = "image/png") -> Part:
+    return {"type": "image_url", "image_url": {"url": f"data:{media_type};base64,{b64encode(content).decode()}"}}
+
+
+def text_part(text: str) -> Part:
+    return {"type": "text", "text": text}
+
+
+CHATS: dict[str, list[Part]] = {
+    "text only": [text_part("Hello there")],
+    "one image": [text_part("What is this?"), noise_part(1)],
+    "another image": [text_part("What is this?"), noise_part(2)],
+    "an image first": [noise_part(1), text_part("What is this?")],
+    "several images of different sizes": [
+        noise_part(1),
+        text_part("and"),
+        noise_part(2, 224, 56),
+        noise_part(3, 56, 168),
+        text_part("?"),
+    ],
+    "the same image twice": [noise_part(1), noise_part(1)],
+}
+
+
+def ask(cornserve: CommandLine, app: str, content: Sequence[Part], **options: Any) -> list[int]:
+    """Returns the tokens of the response."""
+    body = {"messages": [{"role": "user", "content": content}], "temperature": 0, "max_tokens": TOKENS} | options
+    response = httpx.post(f"{cornserve.url}/v1/apps/{app}/invoke", json=body, timeout=120)
+    assert response.status_code == 200, response.text
+    tokens: list[int] = response.json()["token_ids"]
+    return tokens
+
+
+def sum_metric(cornserve: CommandLine, app: str, metric: str) -> float:
+    """Returns the sum of a metric over the executors of the app."""
+    total = 0.0
+    for target in httpx.get(f"{cornserve.url}/admin/v1/metrics/targets").json():
+        if app in target["labels"].get("app", "").split(","):
+            metrics = httpx.get(f"http://{target['targets'][0]}/metrics").text
+            total += sum(map(float, re.findall(rf"^{re.escape(metric)} (\S+)$", metrics, re.MULTILINE)))
+    return total
