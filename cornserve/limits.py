@@ -59,6 +59,8 @@ class Limits:
     """Time to fetch one image."""
     connections: int = 16_384
     """Open client connections of a gateway."""
+    idle_seconds: int = 75
+    """Time for which a connection without requests stays open. Proxies reuse connections for up to 60 seconds."""
     request_seconds: int = 600
     """Duration of a request whose client does not set a shorter timeout. OpenAI's clients have the same default."""
     receive_seconds: int = 60

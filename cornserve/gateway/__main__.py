@@ -94,7 +94,7 @@ async def serve(
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         stopping = asyncio.create_task(stop_signals().wait())
         await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
-        server.should_exit = True
+        server.begin_shutdown()
         await serving
         stopping.cancel()
     finally:

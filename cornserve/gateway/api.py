@@ -28,6 +28,8 @@ from cornserve.gateway.endpoints.openapi import ERRORS, request_body
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.http.admission import RequestAdmission
 from cornserve.gateway.http.auth import Authenticator
+from cornserve.gateway.http.connection import STOPPING
+from cornserve.gateway.http.head import HeadMiddleware
 from cornserve.gateway.http.middleware import RequestMiddleware
 from cornserve.gateway.media.fetch import ImageFetcher
 from cornserve.gateway.media.images import ImageLoader
@@ -58,7 +60,7 @@ def create_gateway(
     metrics.registry.register(ReplicaMetrics(replicas.stats))
     apps = AppRegistry(store, replicas, metrics)
     context = GatewayContext(store, apps, replicas, metrics, logs, admission, images, controller_metrics)
-    router = v1_router.V1Router(create_api(context), context)
+    router = v1_router.V1Router(HeadMiddleware(create_api(context)), context)
     return RequestMiddleware(router, Authenticator(access or Access(), host), admission, metrics.record_error)
 
 
@@ -92,7 +94,8 @@ def create_api(context: GatewayContext) -> FastAPI:
         api.post(path, response_model=response, openapi_extra=request_body(request), responses=ERRORS)(handler)
     api.include_router(models.router, responses=ERRORS)
     api.include_router(admin.router, responses=ERRORS)
-    api.add_api_route("/healthz", _healthz)
+    for path in ("/healthz", "/health", "/livez"):
+        api.add_api_route(path, _healthz)
     api.add_api_route("/readyz", _readyz)
     api.add_api_route("/metrics", _metrics)
     return api
@@ -103,8 +106,10 @@ async def _healthz() -> PlainTextResponse:
     return PlainTextResponse("ok")
 
 
-async def _readyz(context: Context) -> PlainTextResponse:
-    """The gateway has read the store and serves the deployed apps."""
+async def _readyz(request: Request, context: Context) -> PlainTextResponse:
+    """The gateway has read the store, serves the deployed apps, and is not stopping."""
+    if STOPPING in request.scope["state"]:
+        return PlainTextResponse("the gateway is stopping", status_code=503)
     if context.apps.synced.is_set():
         return PlainTextResponse("ok")
     return PlainTextResponse("the store has not been read yet", status_code=503)

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from cornserve.access import Access, is_loopback_name
 from cornserve.gateway.errors import ApiError
 
-PUBLIC_PATHS = ("/healthz", "/readyz")
+PUBLIC_PATHS = ("/healthz", "/health", "/livez", "/readyz")
 """Paths that need no key, for probes."""
 
 

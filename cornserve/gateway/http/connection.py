@@ -1,12 +1,14 @@
-"""A client's HTTP connection: uvicorn's, with limits on time and headers, and errors in OpenAI's format.
+"""A client's HTTP connection: uvicorn's, with limits on time and size, and errors in OpenAI's format.
 
-Timers run only for slow clients. A request that arrives in one chunk sets no timer if the client reads the response
-immediately.
+Every request that has been read gets a response, in the order of the requests, before the connection is closed.
+Timers run only for idle connections and slow clients. A request that arrives in one chunk sets no timer if the client
+reads the response immediately.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 from uvicorn.config import Config
@@ -15,61 +17,78 @@ from uvicorn.server import ServerState
 
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.http.disconnect import CANCELLATION, RequestCancellation
+from cornserve.gateway.http.lingering import has_unread_data
+from cornserve.gateway.http.request_size import (
+    CHUNK_FRAMING_BYTES,
+    MAX_FRAMING_BYTES,
+    MAX_HEAD_BYTES,
+    MAX_HEADERS,
+    RequestSize,
+)
 from cornserve.gateway.http.write_coalescing import CoalescingTransport
 from cornserve.limits import Limits
 
-MAX_HEAD_BYTES = 64 * 1024
-"""The maximum size of a request line and its headers. Proxies and other servers allow less."""
+STOPPING = "stopping"
+"""The key of a flag in the state of an ASGI scope: the gateway is stopping."""
+
+STOP_IDLE_SECONDS = 0.5
+"""The time that an idle connection stays open after a shutdown has begun: a request may be on its way."""
+
+MAX_REJECTED = 1024
+"""Connections above the limit that get an error. Further ones are closed immediately."""
+
+_HOST = re.compile(rb"[!$-.0-;=A-\[\]_a-z~]*")
 
 
 class HttpConnection(HttpToolsProtocol):
     """Limits the time and the size of incoming requests, and drops clients that do not read."""
+
+    transport: CoalescingTransport
 
     def __init__(
         self, config: Config, server_state: ServerState, app_state: dict[str, Any], *, limits: Limits, **kwargs: Any
     ) -> None:
         super().__init__(config, server_state, app_state, **kwargs)
         self._limits = limits
-        self._head_bytes = 0
-        self._head_end = b""
-        """The last 3 bytes of an incomplete head: the blank line that ends it may be split."""
-        self._in_head = True
+        self._size = RequestSize()
         self._is_complete = True
         """Whether no request is partly received."""
+        self._error: ApiError | None = None
+        """The response to the incoming request, which is not valid. It is the last response of the connection."""
         self._cancellation = RequestCancellation()
         self._receive_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(CoalescingTransport(transport, self.loop))
-        if len(self.connections) > self._limits.connections:
-            count = len(self.connections) - 1
-            self._reject(429, f"{count} clients are connected ({self._limits.hint('connections')}); try again later")
+        count, limit = len(self.connections) - 1, self._limits.connections
+        if count < limit:
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+        elif count < limit + MAX_REJECTED:
+            message = f"{count} clients are connected ({self._limits.hint('connections')}); try again later"
+            self._reject(ApiError(429, message))
         else:
-            self._set_receive_timer(self._limits.receive_seconds)
+            self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing():
+        if self._error is not None or self.transport.is_closing():
             return
         self._is_complete = False
-        if self._in_head and self._is_head_too_long(data):
-            self._reject(431, f"the request's headers have more than {MAX_HEAD_BYTES} bytes")
+        if self._size.add_received(data):
+            self._reject(ApiError(431, f"the request's headers have more than {MAX_HEAD_BYTES} bytes"))
             return
         super().data_received(data)
+        if self._size.is_framing_too_long:
+            message = f"the request's chunk extensions and trailers have more than {MAX_FRAMING_BYTES} bytes"
+            self._reject(ApiError(431, message))
         if self._is_complete:
             self._set_receive_timer(None)
-        elif self._receive_timer is None:
+        elif self._receive_timer is None and self._error is None:
             self._set_receive_timer(self._limits.receive_seconds)
-
-    def _is_head_too_long(self, data: bytes) -> bool:
-        """Returns whether the incomplete head is too long. `data` may contain a body after it, which does not count."""
-        before, begun = self._head_bytes, self._head_end
-        self._head_bytes += len(data)
-        self._head_end = (begun + data[-3:])[-3:]
-        if self._head_bytes <= MAX_HEAD_BYTES:
-            return False
-        end = (begun + data).find(b"\r\n\r\n")
-        return end < 0 or before + end > MAX_HEAD_BYTES
+        if STOPPING in self.app_state:
+            self._close_after_responses()
 
     def on_message_begin(self) -> None:
         self._is_complete = False
@@ -77,14 +96,57 @@ class HttpConnection(HttpToolsProtocol):
         self.scope["state"][CANCELLATION] = self._cancellation
 
     def on_headers_complete(self) -> None:
-        self._in_head, self._head_bytes, self._head_end = False, 0, b""
+        self._check_headers()
+        self._size.begin_body()
         super().on_headers_complete()
+        self.headers = []  # Trailers, which are appended to it, are dropped.
+
+    def _check_headers(self) -> None:
+        """Raises an `ApiError` if the request is not acceptable. The parser then calls `send_400_response`."""
+        if len(self.headers) > MAX_HEADERS:
+            self._error = ApiError(
+                431, f"the request has {len(self.headers)} headers: at most {MAX_HEADERS} are allowed"
+            )
+        hosts = [value for name, value in self.headers if name == b"host"]
+        if len(hosts) != 1 and (hosts or self.parser.get_http_version() == "1.1"):
+            self._error = ApiError(400, f"the request has {len(hosts)} Host headers: HTTP/1.1 requires one")
+        elif hosts and not _HOST.fullmatch(hosts[0]):
+            self._error = ApiError(400, "the Host header is not a host name with an optional port")
+        if self._error is not None:
+            raise self._error
+
+    def on_chunk_header(self) -> None:
+        self._size.add_content(CHUNK_FRAMING_BYTES)
+
+    def on_body(self, body: bytes) -> None:
+        self._size.add_content(len(body))
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._in_head, self._is_complete = True, True
+        self._size.begin_head()
+        self._is_complete = True
         super().on_message_complete()
         if not self.pipeline:
             self.flow.resume_reading()  # Detects a disconnect of the client.
+
+    def on_response_complete(self) -> None:
+        if self._error is not None and not self.pipeline:
+            self._send_error(self._error)
+        else:
+            super().on_response_complete()
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Cancels the requests. Returns whether to send their responses before closing the connection.
+
+        The client has disconnected, or it has ended only its own side and still reads.
+        """
+        cycle: Any = self.cycle  # The attribute starts as None, despite its type.
+        has_response = self._is_complete and cycle is not None and not cycle.response_started
+        if has_response and not self.transport.is_closing():
+            cycle.keep_alive = False
+            self._cancellation.cancel(ApiError(499, "the client disconnected"))
+            return True
+        return False
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -110,17 +172,38 @@ class HttpConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancellation.cancel(ApiError(499, "the client disconnected"))
         self._set_receive_timer(None)
+        self._unset_keepalive_if_required()
         self.resume_writing()
         super().connection_lost(exc)
+        self.transport.on_lost()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Closes the connection if it is idle. Otherwise, it is closed or gets a new timer after the next response."""
+        cycle: Any = self.cycle
+        is_idle = self._is_complete and (cycle is None or cycle.response_complete)
+        if is_idle and not has_unread_data(self.transport):
+            self.transport.close()
+
+    def shutdown(self) -> None:
+        """Called by uvicorn when a shutdown begins. The connection is closed after the responses."""
+        self._close_after_responses()
+        self.loop.call_later(STOP_IDLE_SECONDS, self.timeout_keep_alive_handler)
+
+    def _close_after_responses(self) -> None:
+        if self.cycle is not None:
+            self.cycle.keep_alive = False
 
     def cancel_requests(self) -> None:
-        """Cancels the requests in flight. Their clients get a 503."""
+        """Cancels the requests in flight, including a partly received one. Their clients get a 503."""
         message = "the gateway is stopping, and the request takes longer than it can wait: send the request again"
-        self._cancellation.cancel(ApiError(503, message, code="stopping"))
+        error = ApiError(503, message, code="stopping")
+        self._cancellation.cancel(error)
+        if not self._is_complete:
+            self._reject(error)
 
     def send_400_response(self, msg: str) -> None:
         """Called by uvicorn for a request that it cannot parse."""
-        self._reject(400, "not a valid HTTP/1.1 request")
+        self._reject(self._error or ApiError(400, "not a valid HTTP/1.1 request"))
 
     def _set_receive_timer(self, seconds: float | None) -> None:
         """Sets the time in which the rest of a request must arrive, or clears it."""
@@ -129,21 +212,32 @@ class HttpConnection(HttpToolsProtocol):
         self._receive_timer = None if seconds is None else self.loop.call_later(seconds, self._on_receive_timeout)
 
     def _on_receive_timeout(self) -> None:
-        self._reject(408, f"the request did not arrive in time ({self._limits.hint('receive-seconds')})")
+        if self.flow.read_paused:  # The rest is read after the responses to earlier requests.
+            self._set_receive_timer(self._limits.receive_seconds)
+        else:
+            self._reject(ApiError(408, f"the request did not arrive in time ({self._limits.hint('receive-seconds')})"))
 
-    def _reject(self, status: int, message: str) -> None:
-        """Closes the connection, after an error response if the client expects a response."""
-        if self._can_respond:
-            error = ApiError(status, message)
-            headers = {"content-type": "application/json", "content-length": str(len(error.content)), **error.headers}
-            lines = [f"{name}: {value}\r\n".encode() for name, value in headers.items()]
-            self.transport.write(b"".join([STATUS_LINE[status], *lines, b"connection: close\r\n\r\n", error.content]))
+    def _reject(self, error: ApiError) -> None:
+        """Responds to the incoming request, after the responses to all earlier ones, and closes the connection."""
+        self._set_receive_timer(None)
+        self._error = error
+        cycle: Any = self.cycle
+        if self._size.in_head:
+            if cycle is None or cycle.response_complete:
+                self._send_error(error)
+        elif self.pipeline and self.pipeline[0][0] is cycle:
+            self.pipeline.popleft()
+        elif cycle.response_started:
+            self.transport.close()
+        else:
+            cycle.disconnected = True
+            cycle.message_event.set()
+            self._send_error(error)
+
+    def _send_error(self, error: ApiError) -> None:
+        if self.transport.is_closing():
+            return
+        headers = {"content-type": "application/json", "content-length": str(len(error.content)), **error.headers}
+        lines = [f"{name}: {value}\r\n".encode() for name, value in headers.items()]
+        self.transport.write(b"".join([STATUS_LINE[error.status], *lines, b"connection: close\r\n\r\n", error.content]))
         self.transport.close()
-
-    @property
-    def _can_respond(self) -> bool:
-        """Whether the incoming request has no response yet, and all earlier requests have responses."""
-        cycle: Any = self.cycle  # The attribute starts as None, despite its type.
-        if cycle is None or self.pipeline:
-            return cycle is None
-        return bool(cycle.response_complete if self._in_head else not cycle.response_started)

@@ -5,9 +5,7 @@ A rejected request costs little: its body is neither kept nor parsed.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -16,9 +14,6 @@ from cornserve.gateway.http.admission import RequestAdmission
 from cornserve.gateway.http.auth import Authenticator
 from cornserve.gateway.http.request_body import BODY, ClientDisconnected, RequestBody
 from cornserve.limits import MIB
-
-LINGER_SECONDS = 2.0
-"""The time that a rejected client may continue to send. Closing the connection earlier could discard the response."""
 
 SMALL_BODY_BYTES = 64 * 1024
 """The unread body of a rejected request is skipped up to this size, so that the connection can be reused."""
@@ -61,8 +56,7 @@ class RequestMiddleware:
         except ApiError as error:
             body.release()
             self._on_rejected(error.status, error.body.error.code)
-            is_read = body.is_complete or _has_small_body(headers)
-            await _reject(error, None if is_read else receive, send)
+            await _reject(error, send, closes=not (body.is_complete or _has_small_body(headers)))
             return
         try:
             scope["state"][BODY] = body
@@ -87,24 +81,15 @@ class RequestMiddleware:
         return is_counted
 
 
-async def _reject(error: ApiError, unread: Receive | None, send: Send) -> None:
-    """Sends `error`. With `unread`, reads what the client is still sending, then closes the connection."""
+async def _reject(error: ApiError, send: Send, *, closes: bool) -> None:
+    """Sends `error`. With `closes`, closes the connection, because the client still sends a large body."""
     content = error.content
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))]
     headers += [(name.encode(), value.encode()) for name, value in error.headers.items()]
-    if unread is not None:
+    if closes:
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": error.status, "headers": headers})
-    await send({"type": "http.response.body", "body": content, "more_body": unread is not None})
-    if unread is not None:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(_skip_body(unread), LINGER_SECONDS)
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _skip_body(receive: Receive) -> None:
-    while (message := await receive())["type"] == "http.request" and message["more_body"]:
-        pass
+    await send({"type": "http.response.body", "body": content, "more_body": False})
 
 
 def _has_small_body(headers: Mapping[bytes, bytes]) -> bool:

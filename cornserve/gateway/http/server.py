@@ -11,7 +11,7 @@ from typing import Any, cast
 import uvicorn
 from starlette.types import ASGIApp
 
-from cornserve.gateway.http.connection import HttpConnection
+from cornserve.gateway.http.connection import STOPPING, HttpConnection
 from cornserve.limits import Limits
 
 GRACE_SECONDS = 10
@@ -35,6 +35,7 @@ def server_config(app: ASGIApp, limits: Limits) -> uvicorn.Config:
         access_log=False,
         proxy_headers=False,
         server_header=False,
+        timeout_keep_alive=limits.idle_seconds,
         timeout_graceful_shutdown=GRACE_SECONDS + CANCEL_SECONDS,
         backlog=BACKLOG,
     )
@@ -49,11 +50,37 @@ class HttpServer(uvicorn.Server):
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
         return nullcontext()
 
+    def begin_shutdown(self) -> None:
+        """Makes the gateway not ready and stops it: new connections end, and accepted requests finish."""
+        self.should_exit = True
+        if self.started:
+            self.lifespan.state[STOPPING] = True
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.begin_shutdown()
+        for listener in sockets or []:
+            await self._accept_waiting(listener)
         timer = asyncio.get_running_loop().call_later(GRACE_SECONDS, self._cancel_requests)
         await super().shutdown(sockets)
         timer.cancel()
 
+    async def _accept_waiting(self, listener: socket.socket) -> None:
+        """Accepts the clients that have connected: closing the listener would reset their connections."""
+        loop = asyncio.get_running_loop()
+        for _ in range(BACKLOG):
+            try:
+                client, _address = listener.accept()
+            except OSError:
+                return
+            await loop.connect_accepted_socket(self._create_connection, client)
+
+    def _create_connection(self) -> HttpConnection:
+        create: Any = self.config.http_protocol_class
+        connection: HttpConnection = create(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return connection
+
     def _cancel_requests(self) -> None:
-        for connection in self.server_state.connections:
+        for connection in list(self.server_state.connections):
             cast(HttpConnection, connection).cancel_requests()

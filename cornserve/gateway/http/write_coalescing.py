@@ -9,19 +9,25 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from cornserve.gateway.http.lingering import LingeringClose
+
 LARGE_WRITE_BYTES = 64 * 1024
 """Writes above this size are forwarded immediately."""
 
 
 class CoalescingTransport(asyncio.Transport):
-    """Wraps a transport and combines writes to it. Has only those methods of a transport that uvicorn uses."""
+    """Wraps a transport, combines writes to it, and closes it so that the client receives all of them.
 
-    __slots__ = ("_loop", "_pending", "_transport")
+    Has only those methods of a transport that connections use.
+    """
+
+    __slots__ = ("_lingering", "_loop", "_pending", "_transport")
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
         self._loop = loop
         self._pending: list[bytes] = []
+        self._lingering: LingeringClose | None = None
 
     def write(self, data: bytes) -> None:  # type: ignore[override]
         if not self._pending:
@@ -31,11 +37,18 @@ class CoalescingTransport(asyncio.Transport):
             self._flush()
 
     def is_closing(self) -> bool:
-        return self._transport.is_closing()
+        return self._lingering is not None or self._transport.is_closing()
 
     def close(self) -> None:
-        self._flush()
-        self._transport.close()
+        """Sends what was written. Data that the client sends from now on is dropped."""
+        if not self.is_closing():
+            self._flush()
+            self._lingering = LingeringClose(self._transport, self._loop)
+
+    def on_lost(self) -> None:
+        """Call this when the connection is lost."""
+        if self._lingering is not None:
+            self._lingering.cancel()
 
     def abort(self) -> None:
         self._transport.abort()
@@ -53,6 +66,6 @@ class CoalescingTransport(asyncio.Transport):
         return self._transport.get_extra_info(name, default)
 
     def _flush(self) -> None:
-        if self._pending and not self._transport.is_closing():
+        if self._pending and not self.is_closing():
             pending, self._pending = self._pending, []
             self._transport.writelines(pending)

@@ -53,6 +53,11 @@ class RawConnection:
             except ConnectionError:
                 return True
 
+    async def ends(self) -> bool:
+        """Waits until the server ends the connection. Returns False if it sends more data. Raises if it resets it."""
+        async with asyncio.timeout(60):
+            return await self.reader.read() == b""
+
 
 @asynccontextmanager
 async def raw_connection(gateway: httpx.AsyncClient) -> AsyncIterator[RawConnection]:
@@ -65,6 +70,10 @@ async def raw_connection(gateway: httpx.AsyncClient) -> AsyncIterator[RawConnect
         yield RawConnection(reader, writer)
     finally:
         writer.close()
+
+
+def get(path: str, *headers: str) -> bytes:
+    return "\r\n".join([f"GET {path} HTTP/1.1", "Host: localhost", *headers, "", ""]).encode()
 
 
 def post(path: str, *headers: str) -> bytes:

@@ -20,7 +20,7 @@ class StubTransport(asyncio.Transport):
         self.is_aborted = self.is_paused = False
 
     def is_closing(self) -> bool:
-        return False
+        return self.is_aborted
 
     def pause_reading(self) -> None:
         self.is_paused = True
@@ -29,9 +29,6 @@ class StubTransport(asyncio.Transport):
         self.is_paused = False
 
     def writelines(self, data: object) -> None:
-        pass
-
-    def close(self) -> None:
         pass
 
     def get_write_buffer_size(self) -> int:
@@ -64,4 +61,5 @@ async def test_reading_continues_after_a_large_body_so_that_a_disconnect_is_noti
     connection.data_received(post("/v1/apps/echo/invoke", "Content-Length: 200000") + b"x" * 200_000)
 
     assert not transport.is_paused
+    transport.abort()
     connection.connection_lost(None)
