@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar, cast
 
@@ -91,8 +91,8 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
         self._close_reason: str | None = None
         self._connected, self._capacity = asyncio.Event(), asyncio.Event()
         self.closed = asyncio.Event()
-        self.unsent: list[bytes] = []
-        """Encoded messages that have not been written yet."""
+        self.unsent: list[Sequence[bytes]] = []
+        """The parts of encoded messages that have not been written yet."""
         self.read_count = 0
         """The number of reads that returned data of the other end."""
 
@@ -119,8 +119,11 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
             self._capacity.clear()
             await self._capacity.wait()
 
-    def send(self, message: Sent) -> None:
+    def send(self, message: Sent, rest: Sequence[bytes] = ()) -> None:
         """Writes the message in the next event-loop iteration, or as soon as the transport accepts it.
+
+        Args:
+            rest: the encoding of further fields of the message, which is not copied.
 
         Raises:
             MessageSizeError: the encoded message is empty or has more than `MAX_FRAME_BYTES`.
@@ -129,11 +132,13 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
             content = message.SerializeToString()
         except (EncodeError, ValueError) as error:  # the message is larger than protobuf can encode
             raise MessageSizeError(f"the message cannot be encoded: {error}") from error
-        if not 0 < len(content) <= MAX_FRAME_BYTES:
-            raise MessageSizeError(f"the message has {len(content)} bytes: it must have 1 to {MAX_FRAME_BYTES}")
+        parts = (content, *rest)
+        size = sum(map(len, parts))
+        if not 0 < size <= MAX_FRAME_BYTES:
+            raise MessageSizeError(f"the message has {size} bytes: it must have 1 to {MAX_FRAME_BYTES}")
         if not self.unsent:
             self._loop.call_soon(self._flush)
-        self.unsent.append(content)
+        self.unsent.append(parts)
 
     def finish(self) -> None:
         """Sends the unsent messages, and then the empty frame."""
@@ -259,10 +264,12 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
     def _next_frames(self) -> tuple[list[bytes], int]:
         """Returns the parts of the frames for the next write, and how many messages they contain."""
         parts: list[bytes] = []
-        size = 0
-        for content in self.unsent:
-            parts += (_LENGTH.pack(len(content)), content)
-            size += len(content)
-            if size >= WRITE_BYTES:
+        total = count = 0
+        for message in self.unsent:
+            size = sum(map(len, message))
+            parts += (_LENGTH.pack(size), *message)
+            count += 1
+            total += size
+            if total >= WRITE_BYTES:
                 break
-        return parts, len(parts) // 2
+        return parts, count

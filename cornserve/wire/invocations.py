@@ -1,4 +1,4 @@
-"""The two ends of a connection that carries invocations."""
+"""The two ends of a connection that carries invocations, and the encoding of commands with large inputs."""
 
 from __future__ import annotations
 
@@ -11,3 +11,66 @@ _PREAMBLE = b"cornserve.v1.Executor/2\n"
 
 CALLER: Final[Codec[pb.Command, pb.Event]] = Codec(_PREAMBLE, pb.Event)
 EXECUTOR: Final[Codec[pb.Event, pb.Command]] = Codec(_PREAMBLE, pb.Command)
+
+MIN_BLOB_BYTES = 64 * 1024
+"""Smaller blobs are a part of the command. Copying them takes less time than sending them separately."""
+
+_LENGTH_DELIMITED = 2
+"""The wire type of strings, bytes and messages (https://protobuf.dev/programming-guides/encoding/)."""
+
+
+class StartCommand:
+    """A start command and its inputs, which are encoded without copying large blobs, such as images."""
+
+    __slots__ = ("_blobs", "inputs", "message")
+
+    def __init__(self) -> None:
+        self.message = pb.Command()
+        """The command without its inputs."""
+        self.inputs: list[pb.Input] = []
+        """All inputs in order. Those that are large blobs are empty."""
+        self._blobs: dict[int, bytes] = {}
+
+    def add_blob(self, data: bytes) -> None:
+        if len(data) < MIN_BLOB_BYTES:
+            self.inputs.append(pb.Input(inline=data))
+        else:
+            self._blobs[len(self.inputs)] = data
+            self.inputs.append(pb.Input())
+
+    def add_pending(self) -> pb.Pending:
+        """Returns the tensor to fill in."""
+        self.inputs.append(pb.Input())
+        return self.inputs[-1].pending
+
+    def encode_inputs(self) -> list[bytes]:
+        """Returns the inputs as the encoding of a command, in parts.
+
+        A parser merges concatenated encodings of one message, and appends the elements of a repeated field.
+        """
+        parts: list[bytes] = []
+        for index, given in enumerate(self.inputs):
+            blob = self._blobs.get(index)
+            if blob is None:
+                parts.append(pb.Command(start=pb.Start(inputs=[given])).SerializeToString())
+            else:
+                parts += (_blob_head(len(blob)), blob)
+        return parts
+
+
+def _blob_head(size: int) -> bytes:
+    """Returns the encoding of a command, up to the content of a blob of `size` bytes, which is all that it contains."""
+    head = b""
+    for message, field in ((pb.Input, "inline"), (pb.Start, "inputs"), (pb.Command, "start")):
+        number = message.DESCRIPTOR.fields_by_name[field].number
+        head = _varint(number << 3 | _LENGTH_DELIMITED) + _varint(len(head) + size) + head
+    return head
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value >= 1 << 7:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)

@@ -28,7 +28,7 @@ from cornserve.task import TaskError
 from cornserve.task.errors import InvocationError
 from cornserve.task.references import Blob
 from cornserve.task.replayable_random import ReplayableRandom
-from cornserve.v1 import executor_pb2 as pb
+from cornserve.wire.invocations import StartCommand
 
 if TYPE_CHECKING:  # It loads OpenTelemetry.
     from cornserve.gateway.observe.request_trace import RequestTrace
@@ -269,11 +269,10 @@ class Dispatcher:
             key, unrouted_endpoints=self._route.endpoints[key], exclude=execution.refused_by, draw=draw
         )
 
-    def _start_command(self, execution: InvocationExecution) -> pb.Command:
-        # Fields are set in place, because protobuf copies a message, and the images in it, when it is added to another.
+    def _start_command(self, execution: InvocationExecution) -> StartCommand:
         invocation = execution.invocation
-        command = pb.Command()
-        start = command.start
+        command = StartCommand()
+        start = command.message.start
         start.request_id = self._request_id
         start.invocation = invocation.index
         start.attempt = execution.attempt
@@ -282,10 +281,10 @@ class Dispatcher:
         start.arrived_us = self._arrived_us
         for reference in invocation.inputs:
             if isinstance(reference, Blob):
-                start.inputs.add(inline=reference.data)
+                command.add_blob(reference.data)
             else:
                 producer = self.executions[reference.invocation]
-                pending = start.inputs.add().pending
+                pending = command.add_pending()
                 pending.invocation, pending.output = reference.invocation, reference.output
                 pending.attempt = producer.attempt
                 pending.endpoint = "" if producer.replica is None else producer.replica.endpoint

@@ -17,6 +17,7 @@ from cornserve.gateway.request.replica_connection import ReplicaConnection
 from cornserve.gateway.request_invocation import RequestInvocation
 from cornserve.task.errors import InvocationError
 from cornserve.v1 import executor_pb2 as pb
+from cornserve.wire.invocations import StartCommand
 
 if TYPE_CHECKING:  # They load OpenTelemetry.
     from opentelemetry.trace import Span
@@ -129,13 +130,13 @@ class InvocationExecution:
             for item in stream.items
         ]
 
-    def start(self, replica: ReplicaConnection, command: pb.Command) -> None:
+    def start(self, replica: ReplicaConnection, command: StartCommand) -> None:
         self.replica = replica
-        self.inputs = command.start.inputs
+        self.inputs = command.inputs
         self._state = ExecutionState.RUNNING
         if self._trace is not None:
-            self._span = self._trace.begin_attempt(self.invocation, replica.endpoint, command.start)
-        self._call = replica.start_invocation(command, self)
+            self._span = self._trace.begin_attempt(self.invocation, replica.endpoint, command.message.start)
+        self._call = replica.start_invocation(command.message, self, command.encode_inputs())
 
     def prepare_retry(self) -> None:
         """Cancels the current attempt, releases its tensors, and waits for a replica for the next attempt."""

@@ -77,14 +77,18 @@ class ReplicaConnection:
         """Whether the executor runs invocations or retains tensors for this gateway."""
         return bool(self._running or self._retained)
 
-    def start_invocation(self, command: pb.Command, listener: InvocationListener) -> int:
-        """Sends a start command; returns its call number. If it is too large, the invocation ends immediately after."""
+    def start_invocation(self, command: pb.Command, listener: InvocationListener, inputs: Sequence[bytes] = ()) -> int:
+        """Sends a start command; returns its call number. If it is too large, the invocation ends immediately after.
+
+        Args:
+            inputs: the encoded inputs, which the command does not contain.
+        """
         call = command.call = next(self._calls)
         self.last_start = next(_starts)
         self._running[call] = listener, time.perf_counter()
         self._stats.record_start()
         try:
-            self._send(command)
+            self._send(command, inputs)
         except MessageSizeError as error:
             end = pb.End(code=pb.CODE_INVALID_ARGUMENT, message=f"the input is too large: {error}")
             asyncio.get_running_loop().call_soon(self._on_event, pb.Event(call=call, end=end))
@@ -114,10 +118,10 @@ class ReplicaConnection:
             self._stats.record_end(code, time.perf_counter() - started)
         return listener
 
-    def _send(self, command: pb.Command) -> None:
+    def _send(self, command: pb.Command, inputs: Sequence[bytes] = ()) -> None:
         if not self._connection.unsent:
             self._oldest_unsent_at = time.perf_counter()
-        self._connection.send(command)
+        self._connection.send(command, inputs)
 
     def _on_write(self) -> None:
         self._stats.dispatch_seconds.observe(time.perf_counter() - self._oldest_unsent_at)
@@ -138,7 +142,7 @@ class ReplicaConnection:
 
     def _on_lost(self, reason: str) -> None:
         self.lost_at = asyncio.get_running_loop().time()
-        unsent = {pb.Command.FromString(command).call for command in self._connection.unsent}
+        unsent = {pb.Command.FromString(command).call for command, *_ in self._connection.unsent}
         lost = list(self._running)
         if lost and not self.is_suspect:
             log.warning("lost the executor at %s with %d invocations: %s", self.endpoint, len(lost), reason)

@@ -46,7 +46,7 @@ class FakeReplica:
         """The listener of each invocation that runs."""
         self.retained: set[int] = set()
 
-    def start_invocation(self, command: pb.Command, listener: InvocationListener) -> int:
+    def start_invocation(self, command: pb.Command, listener: InvocationListener, inputs: Sequence[bytes]) -> int:
         self.started.append((command.start.invocation, command.start.attempt))
         self.listeners[command.start.invocation] = listener
         return command.start.invocation
