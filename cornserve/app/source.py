@@ -22,6 +22,11 @@ class SourceError(DefinitionError):
     """The source does not define an app. The message contains the line and the reason."""
 
 
+def source_path(module: str, filename: str = "app.py") -> str:
+    """Returns the file name that stack traces show for code of the module."""
+    return f"<{module}>/{filename}"
+
+
 def load_app_source(source: str, module: str, *, filename: str = "app.py") -> App:
     """Imports the source and returns the `App` that it defines at its top level.
 
@@ -32,7 +37,7 @@ def load_app_source(source: str, module: str, *, filename: str = "app.py") -> Ap
         SourceError: the source cannot be imported, or defines no app or several.
     """
     loaded = ModuleType(module)
-    loaded.__file__ = f"<{module}>/{filename}"
+    loaded.__file__ = source_path(module, filename)
     # Tracebacks quote the source from linecache, and pydantic resolves annotations through sys.modules.
     linecache.cache[loaded.__file__] = (len(source), None, source.splitlines(keepends=True), loaded.__file__)
     sys.modules[module] = loaded
@@ -70,7 +75,7 @@ def _reason(error: BaseException) -> str:
         case ValidationError():
             return f"invalid fields of {error.title}: {describe_all(error.errors())}"
         case _:
-            return f"{type(error).__name__}: {error}"
+            return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def _line_of(error: BaseException, path: str) -> str:

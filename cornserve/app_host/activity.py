@@ -61,5 +61,6 @@ class Activity:
                 return RunningCode(session, start) if start else None
 
     def close(self) -> None:
+        """Frees the page. It must not be used any more."""
         self._words.release()
         self._page.close()

@@ -17,6 +17,8 @@ _OPTIONS: Final = (
 
 
 def enable_keepalive(connection: socket.socket) -> None:
-    """Makes reads and writes fail once the other end has not responded for 30 seconds."""
+    """Makes reads and writes fail once the other end has not responded for 30 seconds. Unix sockets need no setting."""
+    if connection.family == socket.AF_UNIX:
+        return
     for option in _OPTIONS:
         connection.setsockopt(*option)

@@ -1,0 +1,12 @@
+"""Runs a fork server: `python -m cornserve.app_host DESCRIPTOR`, with the descriptor of its parent's socket."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+
+from cornserve.app_host.fork_server import run_fork_server
+from cornserve.app_host.host import LoadOnly, run_host
+
+if __name__ == "__main__":
+    run_fork_server(int(sys.argv[1]), partial(run_host, create_sessions=LoadOnly))

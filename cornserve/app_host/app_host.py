@@ -1,0 +1,203 @@
+"""An app host as its parent uses it: loads an app, and runs its code."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, Self
+
+from cornserve.app.record import AppSpec
+from cornserve.app.source import source_path
+from cornserve.app_host.activity import RunningCode
+from cornserve.app_host.description import AppDescription
+from cornserve.app_host.errors import AppHostLostError, AppLoadError
+from cornserve.app_host.fork_client import ForkServer
+from cornserve.app_host.host_process import HostProcess, ProcessExit
+from cornserve.app_host.protocol import PARENT
+from cornserve.limits import MIB, Limits
+from cornserve.task.errors import DefinitionError
+from cornserve.v1 import app_host_pb2 as pb
+from cornserve.wire.connection import MessageConnection
+
+log = logging.getLogger(__name__)
+
+LOAD_SECONDS = 50.0
+"""The timeout for importing an app. The timeout of clients is a little longer."""
+
+EXIT_SECONDS: Final = 1.0
+"""The time after which a process is killed if it has closed its connection and does not exit."""
+
+WATCH_SECONDS: Final = 0.1
+"""The interval at which the time of the running code is compared with the limit."""
+
+
+class AppHost:
+    """A process that has loaded one version of an app. `start` creates it, `close` ends it."""
+
+    def __init__(self, process: HostProcess, name: str, module: str, limits: Limits) -> None:
+        self._process = process
+        self._name = name
+        self._module = module
+        self._source = source_path(module)
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._connection = MessageConnection(PARENT, self._receive)
+        self._calls = 0
+        self._replies: dict[int, asyncio.Future[pb.HostReply]] = {}
+        """Outstanding replies, by the number of their call."""
+        self._watch_timer: asyncio.TimerHandle | None = None
+        self._interruption: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
+        self._exit: ProcessExit | None = None
+        self._lost: asyncio.Future[AppHostLostError] = self._loop.create_future()
+        self.description: AppDescription
+        self.on_source_read: Callable[[pb.HostReply], None] | None = None
+        """Is called with the host's requests for items of a stream."""
+
+    @classmethod
+    async def start(cls, fork_server: ForkServer, name: str, spec: AppSpec, module: str, limits: Limits) -> Self:
+        """Loads the app in a new process.
+
+        Raises:
+            DefinitionError: the spec does not define an app, or the code that defines it hangs, exits or crashes.
+            AppLoadError, ForkServerError: another attempt may succeed.
+        """
+        host = cls(await fork_server.fork(limits.app_mib * MIB), name, module, limits)
+        try:
+            await host._connect()
+            host.description = await host._load(spec)
+        except BaseException:
+            host.close()
+            raise
+        return host
+
+    async def _connect(self) -> None:
+        connection = self._process.channel.take_connection()
+        await self._loop.create_unix_connection(lambda: self._connection, sock=connection)
+        self._ending = asyncio.create_task(self._wait_end())
+
+    async def _load(self, spec: AppSpec) -> AppDescription:
+        load = pb.LoadApp(name=self._name, spec=spec.model_dump_json().encode(), module=self._module)
+        try:
+            async with asyncio.timeout(LOAD_SECONDS):
+                reply = await self.call(pb.HostCommand(load=load))
+        except TimeoutError:
+            location = await self._process.trace(self._source)
+            reason = f"importing the app takes longer than {LOAD_SECONDS:g} s: load large data in executors"
+            raise DefinitionError(f"{location}: {reason}" if location else reason) from None
+        except AppHostLostError as error:
+            message = f"{error.location}: {error.reason}" if error.location else error.reason
+            is_killed = self._exit is not None and self._exit.is_kill
+            raise (AppLoadError if is_killed else DefinitionError)(message) from error
+        if reply.WhichOneof("kind") == "error":
+            hint = f" ({self._limits.hint('app-mib')})" if reply.error.is_exhausted else ""
+            raise (DefinitionError if reply.error.is_definition else AppLoadError)(f"{reply.error.message}{hint}")
+        return AppDescription.model_validate_json(reply.loaded.description)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def lost(self) -> AppHostLostError | None:
+        """The reason for the end of the host, or None while it runs."""
+        return self._lost.result() if self._lost.done() else None
+
+    async def wait_lost(self) -> AppHostLostError:
+        """Waits until the host has ended."""
+        return await asyncio.shield(self._lost)
+
+    async def call(self, command: pb.HostCommand) -> pb.HostReply:
+        """Numbers and sends the command. Returns the reply, which may be an error.
+
+        Raises:
+            AppHostLostError: the host has ended.
+            MessageSizeError: the command is too large.
+        """
+        if self.lost is not None:
+            raise self.lost.copy()
+        self._calls += 1
+        command.call = self._calls
+        self.send(command)
+        reply: asyncio.Future[pb.HostReply] = self._loop.create_future()
+        self._replies[command.call] = reply
+        try:
+            return await reply
+        finally:
+            del self._replies[command.call]
+
+    def send(self, command: pb.HostCommand) -> None:
+        """Sends a command that has no reply. Does nothing when the host has ended. Raises `MessageSizeError`."""
+        if not self._lost.done():
+            self._connection.send(command)
+            self._watch()
+
+    def _receive(self, reply: pb.HostReply | None) -> None:
+        if reply is None:
+            self._connection.finish()
+        elif self._interruption is not None:
+            pass  # All calls fail.
+        elif reply.WhichOneof("kind") == "source_read":
+            if self.on_source_read is not None:
+                self.on_source_read(reply)
+        elif (waiting := self._replies.get(reply.call)) is not None and not waiting.done():
+            waiting.set_result(reply)
+
+    def _watch(self) -> None:
+        """Checks regularly whether the app's code takes too long, until no call is outstanding and no code runs."""
+        if self._watch_timer is None and self._interruption is None:
+            self._watch_timer = self._loop.call_later(WATCH_SECONDS, self._check)
+
+    def _check(self) -> None:
+        self._watch_timer = None
+        running = self._running
+        if running is not None and running.seconds > self._limits.play_seconds:
+            self._interruption = asyncio.create_task(self._interrupt(running))
+        elif running is not None or self._replies:
+            self._watch()
+
+    async def _interrupt(self, running: RunningCode) -> None:
+        location = await self._process.trace(self._source)
+        # The signal for the trace may have ended the code by now, if it was in a system call.
+        reason = f"ran for more than {self._limits.play_seconds} s ({self._limits.hint('play-seconds')})"
+        self._lose(running, reason, location)
+
+    @property
+    def _running(self) -> RunningCode | None:
+        return None if self._lost.done() else self._process.channel.activity.read()
+
+    async def _wait_end(self) -> None:
+        await self._connection.wait_closed()
+        if self._lost.done():
+            return
+        try:
+            async with asyncio.timeout(EXIT_SECONDS):
+                self._exit = await self._process.wait()
+        except TimeoutError:
+            location = await self._process.trace(self._source)
+            self._lose(self._running, "the app's process closed its connection", location)
+        else:
+            self._lose(self._running, f"the app's process {self._exit}", self._process.crash_location(self._source))
+
+    def _lose(self, running: RunningCode | None, reason: str, location: str) -> None:
+        if self._lost.done():
+            return
+        error = AppHostLostError(None if running is None else running.session, reason, location)
+        log.warning("app %s: the host %d has ended: %s", self._name, self._process.pid, error)
+        self._end(error)
+
+    def _end(self, error: AppHostLostError) -> None:
+        self._lost.set_result(error)
+        if self._watch_timer is not None:
+            self._watch_timer.cancel()
+        self._connection.abort(error.reason)
+        self._process.close()
+        for reply in self._replies.values():
+            if not reply.done():
+                reply.set_exception(error.copy())
+
+    def close(self) -> None:
+        """Kills the host. Outstanding calls raise `AppHostLostError`."""
+        if not self._lost.done():
+            self._end(AppHostLostError(None, "the app's process was stopped", ""))

@@ -1,0 +1,21 @@
+"""Stack dumps of faulthandler."""
+
+from __future__ import annotations
+
+import re
+
+_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
+
+
+def find_location(dump: str, source: str) -> str:
+    """Returns where the code is in the last dump of the text, such as `app.py:12 in invoke`.
+
+    This is the innermost frame of the file `source`, and the innermost frame of all if none is in that file. Returns an
+    empty text if the dump has no frames.
+    """
+    last = dump[max(dump.rfind("Stack (most recent call first)"), 0) :]
+    frames = list(_FRAME.finditer(last))
+    frame = next((frame for frame in frames if frame["file"] == source), frames[0] if frames else None)
+    if frame is None:
+        return ""
+    return f"{frame['file'].rpartition('/')[2]}:{frame['line']} in {frame['function']}"

@@ -1,0 +1,28 @@
+"""Sources of apps for the tests of app hosts."""
+
+from __future__ import annotations
+
+ECHO = """
+from cornserve import App, Task
+from cornserve_echo import EchoRequest, EchoResponse, EchoTask
+
+class Echo(Task[EchoRequest, EchoResponse]):
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, request: EchoRequest) -> EchoResponse:
+        return self.echo.invoke(request)
+
+app = App(name="echo", paths=[Echo()])
+"""
+
+CATASTROPHIC_REGEX = "import re\nre.match('(a+)+$', 40 * 'a' + 'b')"
+C_CALL_WITH_LOCK = "import ctypes\nctypes.PyDLL(None).usleep(60_000_000)"
+CRASH = "import ctypes\nctypes.string_at(0)"
+ONE_GIB = "data = bytearray(1 << 30)"
+ENDLESS_LOOP = "def wait():\n    while True: pass\nwait()"
+SLEEP = "import time\ntime.sleep(60)"
+"""Offences. Each one is on line 2, except `ONE_GIB`."""
+
+MANY_THREADS = """from threading import Event, Thread
+for _ in range(10_000): Thread(target=Event().wait, daemon=True).start()"""

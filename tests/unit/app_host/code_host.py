@@ -1,0 +1,33 @@
+"""The main module of a fork server whose hosts run the Python code that `find_images` commands contain."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+
+from cornserve.app.app import App
+from cornserve.app_host.activity import Activity
+from cornserve.app_host.fork_server import run_fork_server
+from cornserve.app_host.host import HostConnection, run_host
+from cornserve.v1 import app_host_pb2 as pb
+
+
+class CodeRunner:
+    def __init__(self, app: App, module: str, connection: HostConnection, activity: Activity) -> None:
+        self._file = f"<{module}>/app.py"
+        self._connection = connection
+        self._activity = activity
+
+    def handle(self, command: pb.HostCommand) -> None:
+        reply = pb.HostReply(call=command.call, image_urls=pb.ImageUrls())
+        self._activity.begin(session=command.call)
+        try:
+            exec(compile(command.find_images.body, self._file, "exec"), {"__name__": "code"})
+        except BaseException as error:
+            reply.error.message = repr(error)
+        self._activity.end()
+        self._connection.send(reply)
+
+
+if __name__ == "__main__":
+    run_fork_server(int(sys.argv[1]), partial(run_host, create_sessions=CodeRunner))

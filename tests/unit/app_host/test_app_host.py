@@ -1,0 +1,142 @@
+"""Tests of code that runs in a real host, and of the errors that its parent gets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from cornserve.app.record import AppSpec
+from cornserve.app_host.app_host import AppHost
+from cornserve.app_host.errors import AppHostLostError
+from cornserve.app_host.fork_client import ForkServer
+from cornserve.app_host.fork_server_process import ForkServerProcess
+from cornserve.limits import Limits
+from cornserve.v1 import app_host_pb2 as pb
+from tests.unit.app_host.apps import C_CALL_WITH_LOCK, CATASTROPHIC_REGEX, CRASH, ECHO, ENDLESS_LOOP, SLEEP
+
+StartHost = Callable[[], Awaitable[AppHost]]
+
+
+@pytest.fixture
+async def start_host() -> AsyncIterator[StartHost]:
+    server = ForkServer(lambda: ForkServerProcess.start("tests.unit.app_host.code_host"))
+
+    hosts: list[AppHost] = []
+
+    async def start() -> AppHost:
+        limits = Limits(play_seconds=1)
+        hosts.append(await AppHost.start(server, "echo", AppSpec(source=ECHO), "app_of_the_test", limits))
+        return hosts[-1]
+
+    yield start
+    for host in hosts:
+        host.close()
+    await server.close()
+
+
+async def run(host: AppHost, code: str) -> str:
+    """Runs the code in the host; returns its error. Its session has the number of the call, which counts from 2."""
+    reply = await host.call(pb.HostCommand(find_images=pb.FindImages(body=code.encode())))
+    return reply.error.message
+
+
+async def test_an_error_of_the_code_does_not_end_the_host(start_host: StartHost) -> None:
+    host = await start_host()
+
+    assert await run(host, "x = 1") == ""
+    assert await run(host, "import os\nos._exit(3)") == "SystemExit(3)"
+    assert await run(host, "data = bytearray(1 << 30)") == "MemoryError()"
+    assert await run(host, "x = 1") == ""
+    assert host.lost is None
+
+
+@pytest.mark.parametrize(
+    ("code", "location"),
+    [
+        (ENDLESS_LOOP, "app.py:2 in wait"),
+        (SLEEP, "app.py:2 in <module>"),
+        (CATASTROPHIC_REGEX, "app.py:2 in <module>"),
+        (C_CALL_WITH_LOCK, "app.py:2 in <module>"),
+        ("import signal\nsignal.signal(signal.SIGUSR1, signal.SIG_IGN)\nwhile True: pass", ""),
+    ],
+)
+async def test_a_host_whose_code_runs_too_long_is_killed(start_host: StartHost, code: str, location: str) -> None:
+    host = await start_host()
+    await run(host, "x = 1")
+    calls = asyncio.gather(run(host, code), run(host, "x = 1"), return_exceptions=True)
+
+    lost = await host.wait_lost()
+
+    for error in await calls:
+        assert isinstance(error, AppHostLostError)
+        assert (error.culprit_session, error.location) == (3, location)
+        assert error.reason == "ran for more than 1 s (limit play-seconds=1, see `cornserve up --limit`)"
+    with pytest.raises(AppHostLostError, match="ran for more than 1 s"):
+        await run(host, "x = 1")
+    assert host.lost is lost
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "location"),
+    [
+        (CRASH, "the app's process was killed by SIGSEGV", "app.py:2 in <module>"),
+        ("import os\nos.kill(os.getpid(), 9)", "the app's process was killed by SIGKILL", ""),
+        ("import posix\nposix._exit(4)", "the app's process exited with status 4", ""),
+    ],
+)
+async def test_calls_fail_when_the_host_dies(start_host: StartHost, code: str, reason: str, location: str) -> None:
+    host = await start_host()
+
+    for error in await asyncio.gather(run(host, code), run(host, "x = 1"), return_exceptions=True):
+        assert isinstance(error, AppHostLostError)
+        assert (error.culprit_session, error.reason, error.location) == (2, reason, location)
+
+
+async def test_a_host_that_dies_while_no_code_runs_has_no_culprit(start_host: StartHost) -> None:
+    host = await start_host()
+    later = "import os, threading\nthreading.Timer(0.01, lambda: os.kill(os.getpid(), 9)).start()"
+
+    assert await run(host, later) == ""
+
+    assert (await host.wait_lost()).culprit_session is None
+
+
+async def test_other_hosts_continue(start_host: StartHost) -> None:
+    looping, healthy = await start_host(), await start_host()
+    loop = asyncio.create_task(run(looping, ENDLESS_LOOP))
+    await asyncio.sleep(0)
+
+    assert await run(healthy, "x = 1") == ""
+
+    await asyncio.wait([loop])
+    assert await run(healthy, "x = 1") == ""
+
+
+async def test_code_that_runs_often_but_briefly_is_not_killed(start_host: StartHost) -> None:
+    host = await start_host()
+
+    for _ in range(4):
+        assert await run(host, "import time\ntime.sleep(0.4)") == ""
+
+
+async def test_a_cancelled_call_does_not_disturb_later_calls(start_host: StartHost) -> None:
+    host = await start_host()
+    cancelled = asyncio.create_task(run(host, "import time\ntime.sleep(0.2)"))
+    await asyncio.sleep(0)
+
+    cancelled.cancel()
+
+    assert await run(host, "import os\nos._exit(5)") == "SystemExit(5)"
+
+
+async def test_closing_a_host_fails_its_calls(start_host: StartHost) -> None:
+    host = await start_host()
+    call = asyncio.create_task(run(host, SLEEP))
+    await asyncio.sleep(0)
+
+    host.close()
+
+    with pytest.raises(AppHostLostError, match="the app's process was stopped"):
+        await call

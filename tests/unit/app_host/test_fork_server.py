@@ -1,0 +1,182 @@
+"""Tests of fork servers: no process and no descriptor is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cornserve.app.record import AppSpec
+from cornserve.app_host import fork_client, fork_server_process
+from cornserve.app_host.app_host import AppHost
+from cornserve.app_host.errors import ForkServerError
+from cornserve.app_host.fork_client import ForkServer
+from cornserve.limits import Limits
+from tests.unit.app_host.apps import ECHO, ENDLESS_LOOP
+from tests.waiting import until
+
+StartOn = Callable[..., Awaitable[AppHost]]
+
+
+@pytest.fixture
+async def own_server() -> AsyncIterator[ForkServer]:
+    server = ForkServer()
+    yield server
+    await server.close()
+
+
+@pytest.fixture
+async def start() -> AsyncIterator[StartOn]:
+    hosts: list[AppHost] = []
+
+    async def start(fork_server: ForkServer, source: str = ECHO) -> AppHost:
+        hosts.append(await AppHost.start(fork_server, "echo", AppSpec(source=source), "app_of_the_test", Limits()))
+        return hosts[-1]
+
+    yield start
+    for host in hosts:
+        host.close()
+
+
+def fork_server_of(host: AppHost) -> psutil.Process:
+    parent = psutil.Process(host.pid).parent()
+    assert parent is not None
+    assert parent.cmdline()[1:3] == ["-m", "cornserve.app_host"]
+    return parent
+
+
+def oom_score_adjustment(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
+
+
+def has_ended(pid: int) -> bool:
+    return not psutil.pid_exists(pid)
+
+
+async def test_a_host_is_isolated(fork_server: ForkServer, start: StartOn) -> None:
+    host = await start(fork_server)
+    process = psutil.Process(host.pid)
+
+    assert os.getpgid(host.pid) == host.pid
+    assert oom_score_adjustment(host.pid) == 500
+    assert process.rlimit(psutil.RLIMIT_CORE) == (0, 0)
+    assert os.readlink(f"/proc/{host.pid}/fd/0") == "/dev/null"
+    assert process.num_threads() == 1
+
+
+async def test_descriptors_do_not_leak(fork_server: ForkServer, start: StartOn) -> None:
+    first = await start(fork_server)
+    own = psutil.Process()
+    descriptors = {process: process.num_fds() for process in (own, fork_server_of(first))}
+    in_host = psutil.Process(first.pid).num_fds()
+
+    for _ in range(50):
+        host = await start(fork_server)
+        assert psutil.Process(host.pid).num_fds() == in_host
+        host.close()
+
+    await until(lambda: all(process.num_fds() <= count for process, count in descriptors.items()))
+
+
+async def test_processes_of_a_host_end_with_it(fork_server: ForkServer, start: StartOn) -> None:
+    source = f"import subprocess\nchild = subprocess.Popen(['sleep', '600'])\n{ECHO}"
+    host = await start(fork_server, source)
+    (child,) = psutil.Process(host.pid).children()
+
+    host.close()
+
+    await until(lambda: has_ended(child.pid))
+
+
+async def test_a_cancelled_start_leaves_no_process(own_server: ForkServer, start: StartOn) -> None:
+    server = fork_server_of(await start(own_server))
+
+    for turns in range(12):
+        starting = asyncio.ensure_future(start(own_server))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        starting.cancel()
+        await asyncio.wait([starting])
+
+    await until(lambda: len(server.children()) == 1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_to_all_processes_ends_only_the_parent(
+    own_server: ForkServer, start: StartOn, number: signal.Signals
+) -> None:
+    host = await start(own_server)
+    server = fork_server_of(host)
+
+    for process in (server, psutil.Process(host.pid)):
+        process.send_signal(number)
+
+    await start(own_server)
+    assert server.is_running()
+    assert host.lost is None
+
+
+async def test_a_fork_server_that_died_is_replaced_and_its_hosts_end(own_server: ForkServer, start: StartOn) -> None:
+    host = await start(own_server)
+    server = fork_server_of(host)
+
+    server.kill()
+
+    replacement = await start(own_server)
+    assert fork_server_of(replacement).pid != server.pid
+    assert str(await host.wait_lost()) == "the app's process was killed by SIGKILL"
+    await until(lambda: has_ended(host.pid))
+
+
+async def test_a_fork_server_that_hangs_is_replaced(
+    own_server: ForkServer, start: StartOn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = await start(own_server)
+    fork_server_of(host).suspend()
+    monkeypatch.setattr(fork_client, "FORK_SECONDS", 0.1)
+    monkeypatch.setattr(fork_server_process, "STOP_SECONDS", 0.1)
+
+    with pytest.raises(ForkServerError, match=r"the fork server has not started a process within 0\.1 s"):
+        await start(own_server)
+    monkeypatch.undo()
+
+    assert (await start(own_server)).description.name == "echo"
+    await until(lambda: has_ended(host.pid))
+
+
+PARENT = f"""
+import asyncio
+from cornserve.app.record import AppSpec
+from cornserve.app_host.app_host import AppHost
+from cornserve.app_host.fork_client import ForkServer
+from cornserve.limits import Limits
+
+async def main():
+    server = ForkServer()
+    host = await AppHost.start(server, "echo", AppSpec(source={ECHO!r}), "good", Limits())
+    print(host.pid, flush=True)
+    await AppHost.start(server, "echo", AppSpec(source={ENDLESS_LOOP!r}), "bad", Limits())
+
+asyncio.run(main())
+"""
+
+
+async def test_no_process_survives_the_parent_even_if_it_loops() -> None:
+    parent = await asyncio.create_subprocess_exec(sys.executable, "-c", PARENT, stdout=asyncio.subprocess.PIPE)
+    assert parent.stdout is not None
+    host = psutil.Process(int(await parent.stdout.readline()))
+    server = host.parent()
+    assert server is not None
+    await until(lambda: len(server.children()) == 2)
+    pids = [server.pid, *(child.pid for child in server.children())]
+
+    parent.kill()
+
+    await parent.wait()
+    await until(lambda: all(map(has_ended, pids)))

@@ -1,0 +1,129 @@
+"""Tests of loading apps in real hosts. No app disturbs the fork server, which all tests share."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from cornserve.app.record import AppSpec
+from cornserve.app_host import app_host
+from cornserve.app_host.app_host import AppHost
+from cornserve.app_host.description import AppDescription
+from cornserve.app_host.errors import AppLoadError
+from cornserve.app_host.fork_client import ForkServer
+from cornserve.limits import Limits
+from cornserve.task.errors import DefinitionError
+from tests.unit.app_host.apps import (
+    C_CALL_WITH_LOCK,
+    CATASTROPHIC_REGEX,
+    CRASH,
+    ECHO,
+    ENDLESS_LOOP,
+    MANY_THREADS,
+    ONE_GIB,
+    SLEEP,
+)
+
+
+async def load(fork_server: ForkServer, source: str, limits: Limits | None = None) -> AppDescription:
+    host = await AppHost.start(fork_server, "echo", AppSpec(source=source), "app_of_the_test", limits or Limits())
+    host.close()
+    return host.description
+
+
+async def test_a_host_describes_its_app(fork_server: ForkServer) -> None:
+    description = await load(fork_server, ECHO)
+
+    assert (description.name, description.paths) == ("echo", ["Echo"])
+    assert [spec.executor for spec in description.executor_specs.values()] == ["echo"]
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("x = (", r"app.py:1: SyntaxError"),
+        ("import os\nos._exit(3)", r"app.py:2: SystemExit: 3"),
+        ("import sys\nsys.exit(3)", r"app.py:2: SystemExit: 3"),
+        ("import os\nos.fork()", r"app.py:2: RuntimeError: an app's code cannot fork its process"),
+        ("import os\nos.abort()", r"app.py:2 in <module>: the app's process was killed by SIGABRT"),
+        ("import posix\nposix._exit(4)", r"the app's process exited with status 4"),
+        (CRASH, r"app.py:2 in <module>: the app's process was killed by SIGSEGV"),
+        (ONE_GIB, r"app.py:1: MemoryError \(limit app-mib=1024, see `cornserve up --limit`\)"),
+        (MANY_THREADS, r"app.py:2: RuntimeError: can't start new thread \(limit app-mib=1024"),
+        ("def f(): f()\nf()", r"app.py:1: RecursionError"),
+        (ECHO.replace('name="echo"', 'name="other"'), "the source defines the app 'other', but is deployed as 'echo'"),
+        (
+            ECHO.replace("EchoTask()", "Exiting()").replace(
+                "class Echo(",
+                "class Exiting(EchoTask):\n    def executor_spec(self): raise SystemExit(3)\n\nclass Echo(",
+            ),
+            r"the app exits when it is loaded: SystemExit\(3\)",
+        ),
+    ],
+)
+async def test_an_app_that_cannot_be_imported_is_rejected_with_the_reason(
+    fork_server: ForkServer, source: str, message: str
+) -> None:
+    with pytest.raises(DefinitionError, match=message):
+        await load(fork_server, source)
+
+    assert (await load(fork_server, ECHO)).paths == ["Echo"]
+
+
+@pytest.mark.parametrize(
+    ("source", "location"),
+    [
+        (ENDLESS_LOOP, "app.py:2 in wait"),
+        (SLEEP, "app.py:2 in <module>"),
+        (CATASTROPHIC_REGEX, "app.py:2 in <module>"),
+        (C_CALL_WITH_LOCK, "app.py:2 in <module>"),
+    ],
+)
+async def test_an_import_that_hangs_is_rejected_with_its_line(
+    fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch, source: str, location: str
+) -> None:
+    monkeypatch.setattr(app_host, "LOAD_SECONDS", 0.5)
+
+    with pytest.raises(DefinitionError, match=f"{location}: importing the app takes longer than 0.5 s"):
+        await load(fork_server, source)
+
+
+async def test_an_import_that_hangs_does_not_delay_other_apps(
+    fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging = [asyncio.create_task(load(fork_server, ENDLESS_LOOP)) for _ in range(3)]
+
+    await asyncio.gather(*(load(fork_server, ECHO) for _ in range(3)))
+
+    assert not any(task.done() for task in hanging)
+    for task in hanging:
+        task.cancel()
+    await asyncio.wait(hanging)
+
+
+async def test_memory_is_limited_per_app(fork_server: ForkServer) -> None:
+    source = f"data = bytearray(100 << 20)\n{ECHO}"
+
+    assert (await load(fork_server, source, Limits(app_mib=200))).paths == ["Echo"]
+    with pytest.raises(DefinitionError, match=r"app.py:1: MemoryError \(limit app-mib=50"):
+        await load(fork_server, source, Limits(app_mib=50))
+
+
+async def test_an_app_can_run_an_event_loop_when_it_is_imported(fork_server: ForkServer) -> None:
+    source = f"import asyncio\nasyncio.run(asyncio.sleep(0))\n{ECHO}"
+
+    assert (await load(fork_server, source)).paths == ["Echo"]
+
+
+async def test_a_host_that_is_killed_while_it_loads_can_be_started_again(fork_server: ForkServer) -> None:
+    with pytest.raises(AppLoadError, match="the app's process was killed by SIGKILL"):
+        await load(fork_server, "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
+
+
+async def test_an_error_of_a_task_s_code_can_be_temporary(fork_server: ForkServer) -> None:
+    failing = "class Failing(EchoTask):\n    def executor_spec(self): raise OSError('no network')\n\nclass Echo("
+    source = ECHO.replace("EchoTask()", "Failing()").replace("class Echo(", failing)
+
+    with pytest.raises(AppLoadError, match="OSError: no network"):
+        await load(fork_server, source)
