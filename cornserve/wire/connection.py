@@ -12,29 +12,33 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Final, Generic, TypeVar, cast
 
 from google.protobuf.message import DecodeError, EncodeError, Message
 
 from cornserve.observe.redaction import redacted_traceback
 from cornserve.wire import sockets
+from cornserve.wire.frame_memory import FRAME_MEMORY, UNCOUNTED_BYTES, FrameMemory
+from cornserve.wire.frame_reader import LENGTH, FrameReader, FrameTooLargeError
 
 log = logging.getLogger(__name__)
 
 Sent = TypeVar("Sent", bound=Message)
 Received = TypeVar("Received", bound=Message)
 
-MAX_FRAME_BYTES: Final = 1 << 30
+MAX_FRAME_BYTES: Final = 512 << 20
 
 WRITE_BYTES: Final = 1 << 16
 """A write takes messages until it has this many bytes, which is asyncio's high-water mark: the rest stays in `unsent`
 while the other end reads too slowly."""
 
-_LENGTH: Final = struct.Struct("!I")
-_END: Final = bytes(_LENGTH.size)
+MAX_UNSENT_BYTES: Final = 64 << 20
+"""An end that limits its unsent messages stops reading when they have this many bytes."""
+
+_END: Final = bytes(LENGTH.size)
 
 
 def connection_address(endpoint: str) -> tuple[str, int]:
@@ -52,6 +56,24 @@ class Codec(Generic[Sent, Received]):
     """The bytes that both ends send first."""
     received_type: type[Received]
     """The type of the messages that this end receives."""
+    max_sent_bytes: int = MAX_FRAME_BYTES
+    """Limit for the size of a message that this end sends."""
+    max_received_bytes: int = MAX_FRAME_BYTES
+    """Limit for the size of a message that this end receives."""
+    max_unsent: int | None = None
+    """The number of unsent messages at which this end stops reading. Only one end of a protocol may have this limit:
+    the other end must always read."""
+
+
+class _Pause(Enum):
+    """A reason not to read."""
+
+    MEMORY = auto()
+    """The unfinished frames of all connections occupy too much memory."""
+    BACKLOG = auto()
+    """Received frames have not been handled."""
+    UNSENT = auto()
+    """The other end does not read."""
 
 
 class MessageSizeError(Exception):
@@ -71,6 +93,7 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
         on_message: is called with each message, and with None when the other end sends no further message. If it
             raises, the connection is aborted.
         on_write: is called after each write of messages.
+        memory: counts the unfinished frames of all connections.
     """
 
     def __init__(
@@ -78,15 +101,23 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
         codec: Codec[Sent, Received],
         on_message: Callable[[Received | None], None],
         on_write: Callable[[], None] | None = None,
+        memory: FrameMemory = FRAME_MEMORY,
     ) -> None:
         self._codec = codec
         self._on_message = on_message
         self._on_write = on_write
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._unparsed = bytearray()
+        self._memory = memory
+        self._reader = FrameReader(codec.max_received_bytes, self._on_frame)
+        self._received_preamble = b""
+        self._is_limited = False
+        """Whether a backlog is postponed, or the memory of an unfinished frame is counted."""
+        self._is_read_scheduled = False
+        self._pauses: set[_Pause] = set()
         self._is_paused = False
         """Whether the transport's write buffer is full."""
+        self._unsent_bytes = 0
         self._is_finishing = self._has_finished = self._peer_has_finished = False
         self._close_reason: str | None = None
         self._connected, self._capacity = asyncio.Event(), asyncio.Event()
@@ -126,19 +157,21 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
             rest: the encoding of further fields of the message, which is not copied.
 
         Raises:
-            MessageSizeError: the encoded message is empty or has more than `MAX_FRAME_BYTES`.
+            MessageSizeError: the encoded message is empty or has more than the codec's `max_sent_bytes`.
         """
         try:
             content = message.SerializeToString()
         except (EncodeError, ValueError) as error:  # the message is larger than protobuf can encode
             raise MessageSizeError(f"the message cannot be encoded: {error}") from error
         parts = (content, *rest)
-        size = sum(map(len, parts))
-        if not 0 < size <= MAX_FRAME_BYTES:
-            raise MessageSizeError(f"the message has {size} bytes: it must have 1 to {MAX_FRAME_BYTES}")
+        size, limit = sum(map(len, parts)), self._codec.max_sent_bytes
+        if not 0 < size <= limit:
+            raise MessageSizeError(f"the message has {size} bytes: it must have 1 to {limit}")
         if not self.unsent:
             self._loop.call_soon(self._flush)
         self.unsent.append(parts)
+        self._unsent_bytes += size
+        self._limit_unsent()
 
     def finish(self) -> None:
         """Sends the unsent messages, and then the empty frame."""
@@ -163,45 +196,66 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
 
     def data_received(self, data: bytes) -> None:
         self.read_count += 1
-        if self._unparsed:
-            self._unparsed += data
-            del self._unparsed[: self._parse(self._unparsed)]
-        else:
-            parsed = self._parse(data)
-            if parsed < len(data):
-                self._unparsed += data[parsed:]
-
-    def _parse(self, data: bytes | bytearray) -> int:
-        """Handles all complete frames; returns the position after the last one."""
-        position = 0
         if not self._connected.is_set():
-            position = self._parse_preamble(data)
-            if not position:
-                return 0
-        with memoryview(data) as view:  # a slice of a bytearray would be another copy
-            while self._close_reason is None and len(data) - position >= _LENGTH.size:
-                (size,) = _LENGTH.unpack_from(data, position)
-                if size > MAX_FRAME_BYTES:
-                    self._refuse(f"the other end sent a frame of {size} bytes")
-                start = position + _LENGTH.size
-                if len(data) < start + size:
-                    break
-                position = start + size
-                content = view[start:position]
-                self._receive(content)
-                content.release()  # a kept exception may refer to it, and then the bytearray could not be resized
-        return position
+            data = self._after_preamble(data)
+        if data:
+            self._read(data)
 
-    def _parse_preamble(self, data: bytes | bytearray) -> int:
-        """Returns the length of the preamble if it is complete, otherwise 0."""
-        preamble = self._codec.preamble
-        if data.startswith(preamble):
+    def _after_preamble(self, data: bytes) -> bytes:
+        """Returns the bytes after the preamble, or nothing before the preamble is complete."""
+        self._received_preamble += data
+        preamble, received = self._codec.preamble, self._received_preamble
+        if received.startswith(preamble):
             self._connected.set()
             self._loop.call_soon(self._flush)
-            return len(preamble)
-        if not preamble.startswith(data):
+            self._received_preamble = b""
+            return received[len(preamble) :]
+        if not preamble.startswith(received):
             self.abort(f"the other end does not speak {preamble.decode().strip()}")
-        return 0
+        return b""
+
+    def _read(self, data: bytes = b"") -> None:
+        """Handles received frames, and counts the memory of an unfinished frame."""
+        if self._close_reason is not None:
+            return
+        try:
+            self._reader.feed(data)
+        except FrameTooLargeError as error:
+            self.refuse(f"the other end sent {error}")
+        if self._reader.has_backlog or self._reader.buffered_bytes or self._is_limited:
+            self._limit_reading()
+
+    def _limit_reading(self) -> None:
+        """Postpones a backlog to the next event-loop iteration, and counts the memory of a large unfinished frame."""
+        if self._close_reason is not None:
+            return
+        has_backlog, buffered = self._reader.has_backlog, self._reader.buffered_bytes
+        is_large = buffered > UNCOUNTED_BYTES and not has_backlog
+        self._is_limited = has_backlog or is_large
+        self._set_paused(_Pause.BACKLOG, has_backlog)
+        self._schedule_backlog()
+        if is_large:
+            self._memory.hold(self, buffered, self._reader.unfinished_bytes)
+        else:
+            self._memory.free(self)
+
+    def _schedule_backlog(self) -> None:
+        """Handles the backlog in the next event-loop iteration, unless there is another reason not to read."""
+        if self._pauses == {_Pause.BACKLOG} and not self._is_read_scheduled:
+            self._is_read_scheduled = True
+            self._loop.call_soon(self._read_backlog)
+
+    def _read_backlog(self) -> None:
+        self._is_read_scheduled = False
+        if self._pauses == {_Pause.BACKLOG}:
+            self._read()
+
+    def _on_frame(self, content: memoryview) -> bool:
+        if self._peer_has_finished:
+            self.refuse("the other end sent a message after its last one")
+        else:
+            self._receive(content)
+        return self._close_reason is None
 
     def _receive(self, content: memoryview) -> None:
         try:
@@ -212,15 +266,41 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
                 self._on_message(None)
                 self._flush()
         except DecodeError as error:
-            self._refuse(f"the other end sent an invalid message: {error}")
+            self.refuse(f"the other end sent an invalid message: {error}")
         except ProtocolError as error:
-            self._refuse(f"the other end broke the protocol: {error}")
+            self.refuse(f"the other end broke the protocol: {error}")
         except Exception as error:
             log.error("cannot process a message:\n%s", redacted_traceback(error))
             self.abort(f"this end cannot process a message: {type(error).__name__}")
 
-    def _refuse(self, reason: str) -> None:
-        """Aborts the connection because of a message of the other end. Logs the reason, which is not sent."""
+    def pause_frame(self) -> None:
+        """Stops reading, because unfinished frames occupy too much memory."""
+        self._set_paused(_Pause.MEMORY, True)
+
+    def resume_frame(self) -> None:
+        self._set_paused(_Pause.MEMORY, False)
+
+    def _set_paused(self, reason: _Pause, is_paused: bool) -> None:
+        if is_paused == (reason in self._pauses):
+            return
+        was_reading = not self._pauses
+        self._pauses ^= {reason}
+        self._schedule_backlog()
+        if self._transport is None or self._transport.is_closing():
+            return
+        if was_reading:
+            self._transport.pause_reading()
+        elif not self._pauses:
+            self._transport.resume_reading()
+
+    def _limit_unsent(self) -> None:
+        limit = self._codec.max_unsent
+        if limit is not None:
+            is_full = len(self.unsent) >= limit or self._unsent_bytes >= MAX_UNSENT_BYTES
+            self._set_paused(_Pause.UNSENT, is_full)
+
+    def refuse(self, reason: str) -> None:
+        """Aborts the connection because the other end broke a rule. Logs the reason, which is not sent."""
         peer = self._transport.get_extra_info("peername") if self._transport is not None else None
         log.warning("closed the connection of %s: %s", peer, reason)
         self.abort(reason)
@@ -236,7 +316,10 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
         reason = f"the connection broke: {exc}" if exc else "the other end closed the connection"
         if not self._connected.is_set():
             reason += f" before it sent the preamble {self._codec.preamble.decode().strip()}"
+        while self._reader.has_backlog and self._close_reason is None:
+            self._read()
         self._set_closed(reason)
+        self._reader.clear()
         self.closed.set()
 
     def _set_closed(self, reason: str) -> None:
@@ -244,14 +327,17 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
             self._close_reason = reason
             self._connected.set()
             self._capacity.set()
+            self._memory.free(self)
 
     def _flush(self) -> None:
         if self._transport is None or self._close_reason is not None or not self._connected.is_set():
             return
         while self.unsent and not self._is_paused:
-            frames, count = self._next_frames()
+            frames, count, size = self._next_frames()
             self._transport.writelines(frames)
             del self.unsent[:count]
+            self._unsent_bytes -= size
+            self._limit_unsent()
             self._capacity.set()
             if self._on_write is not None:
                 self._on_write()
@@ -261,15 +347,15 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
         if self._has_finished and self._peer_has_finished:
             self._transport.close()
 
-    def _next_frames(self) -> tuple[list[bytes], int]:
-        """Returns the parts of the frames for the next write, and how many messages they contain."""
+    def _next_frames(self) -> tuple[list[bytes], int, int]:
+        """Returns the parts of the frames for the next write, the number of their messages, and the messages' size."""
         parts: list[bytes] = []
         total = count = 0
         for message in self.unsent:
             size = sum(map(len, message))
-            parts += (_LENGTH.pack(size), *message)
+            parts += (LENGTH.pack(size), *message)
             count += 1
             total += size
             if total >= WRITE_BYTES:
                 break
-        return parts, count
+        return parts, count, total

@@ -9,8 +9,11 @@ from cornserve.wire.connection import Codec
 
 _PREAMBLE = b"cornserve.v1.Executor/2\n"
 
+MAX_UNSENT_EVENTS: Final = 8192
+"""An executor reads no further commands while this many of its events are unsent."""
+
 CALLER: Final[Codec[pb.Command, pb.Event]] = Codec(_PREAMBLE, pb.Event)
-EXECUTOR: Final[Codec[pb.Event, pb.Command]] = Codec(_PREAMBLE, pb.Command)
+EXECUTOR: Final[Codec[pb.Event, pb.Command]] = Codec(_PREAMBLE, pb.Command, max_unsent=MAX_UNSENT_EVENTS)
 
 MIN_BLOB_BYTES = 64 * 1024
 """Smaller blobs are a part of the command. Copying them takes less time than sending them separately."""

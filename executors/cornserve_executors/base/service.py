@@ -31,7 +31,7 @@ ABORT_TIMEOUT_SECONDS = 1.0
 DISCONNECT_TIMEOUT_SECONDS = 1.0
 """The time in which callers must read the last events."""
 
-MAX_UNSENT_EVENTS = 4096
+MAX_UNSENT_CHUNKS = 4096
 """Streams to a caller pause while this many of its events are unsent."""
 
 
@@ -190,7 +190,7 @@ class CallerSession:
 
     async def send_chunk(self, call: int, output: str, item: bytes) -> None:
         """Waits while the caller reads too slowly."""
-        await self.connection.wait_for_capacity(MAX_UNSENT_EVENTS)
+        await self.connection.wait_for_capacity(MAX_UNSENT_CHUNKS)
         self.connection.send(pb.Event(call=call, chunk=pb.OutputChunk(output=output, item=item)))
 
     def send_end(self, call: int, end: pb.End) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import grpc
 import pytest
@@ -13,7 +13,7 @@ from cornserve.gateway.observe.replica_metrics import ReplicaStats
 from cornserve.gateway.request.replica_connection import ReplicaConnection
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.wire.connection import MessageConnection
-from cornserve.wire.invocations import EXECUTOR
+from cornserve.wire.invocations import CALLER, EXECUTOR
 from cornserve_executors.base.endpoint import open_endpoint
 
 UNKNOWN_EVENT = -1
@@ -110,17 +110,19 @@ async def test_an_unknown_event_closes_the_connection(replica: ReplicaConnection
 async def test_a_command_that_is_too_large_ends_its_invocation_only(
     replica: ReplicaConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cornserve.wire.connection.MAX_FRAME_BYTES", 100)
+    monkeypatch.setattr("cornserve.gateway.request.replica_connection.CALLER", replace(CALLER, max_sent_bytes=100))
+    limited = ReplicaConnection(replica.endpoint, ReplicaStats())
     large, small = RecordingListener(), RecordingListener()
-    replica.start_invocation(pb.Command(start=pb.Start(request=b"0" * 100)), large)
-    _start(replica, small)
+    limited.start_invocation(pb.Command(start=pb.Start(request=b"0" * 100)), large)
+    _start(limited, small)
     async with asyncio.timeout(60):
         await large.ended.wait()
         await small.ended.wait()
 
     assert (large.codes, small.codes) == (["INVALID_ARGUMENT"], ["OK"])
     assert large.messages[0].startswith("the input is too large: the message has 10")
-    assert replica.lost_at is None
+    assert limited.lost_at is None
+    await limited.close()
 
 
 async def test_the_loss_of_a_replica_reaches_all_listeners_although_one_raises(replica: ReplicaConnection) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -17,7 +18,8 @@ from cornserve.wire.connection import (
     connection_address,
 )
 from cornserve.wire.invocations import EXECUTOR
-from tests.executor_caller import Caller
+from cornserve_echo import EchoTask
+from tests.executor_caller import Caller, calling
 from tests.unit.echo_executors import EchoExecutors
 from tests.waiting import until
 
@@ -262,11 +264,9 @@ async def test_an_exception_that_is_kept_does_not_affect_later_messages() -> Non
 
 
 @pytest.mark.parametrize("message", [pb.Event(), pb.Event(call=1, end=pb.End(values=bytes(100)))], ids=["empty", "big"])
-async def test_a_message_that_does_not_fit_into_a_frame_is_not_sent(
-    message: pb.Event, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("cornserve.wire.connection.MAX_FRAME_BYTES", 100)
-    connection: MessageConnection[pb.Event, pb.Command] = MessageConnection(EXECUTOR, lambda message: None)
+async def test_a_message_that_does_not_fit_into_a_frame_is_not_sent(message: pb.Event) -> None:
+    codec = replace(EXECUTOR, max_sent_bytes=100)
+    connection: MessageConnection[pb.Event, pb.Command] = MessageConnection(codec, lambda message: None)
 
     with pytest.raises(MessageSizeError):
         connection.send(message)
@@ -275,16 +275,18 @@ async def test_a_message_that_does_not_fit_into_a_frame_is_not_sent(
 
 
 async def test_an_output_that_is_too_large_ends_its_invocation_only(
-    caller: Caller, monkeypatch: pytest.MonkeyPatch
+    executors: EchoExecutors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = pb.Command(call=2, start=pb.Start(request_id="r", request=b'{"text": "%s"}' % (b"a" * 1000)))
     # The output is a few bytes longer, because it contains `words_sent`.
-    monkeypatch.setattr("cornserve.wire.connection.MAX_FRAME_BYTES", command.ByteSize())
-    caller.send(command)
+    limited = replace(EXECUTOR, max_sent_bytes=command.ByteSize())
+    monkeypatch.setattr("cornserve_executors.base.service.EXECUTOR", limited)
+    async with calling(await executors.endpoint(EchoTask().spec)) as caller:
+        caller.send(command)
 
-    event = await caller.read()
+        event = await caller.read()
 
-    assert event is not None
-    assert (event.call, event.end.code) == (2, pb.CODE_INTERNAL)
-    assert "the output is too large: the message has" in event.end.message
-    assert await invoke(caller, "a") == [b'"a"', b'{"text":"a","words_sent":1}']
+        assert event is not None
+        assert (event.call, event.end.code) == (2, pb.CODE_INTERNAL)
+        assert "the output is too large: the message has" in event.end.message
+        assert await invoke(caller, "a") == [b'"a"', b'{"text":"a","words_sent":1}']
