@@ -67,6 +67,8 @@ class Limits:
     """Time in which a request must arrive."""
     stall_seconds: int = 60
     """Time for which a client may stop reading its response."""
+    blocked_seconds: int = 10
+    """Time for which the event loop of the gateway or the controller may be blocked before its process is restarted."""
     play_seconds: int = 2
     """Time for which code of an app may run without a pause."""
     app_mib: int = 1024

@@ -10,9 +10,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from cornserve.home import Home
 from cornserve.instance import Instance
@@ -20,6 +23,9 @@ from cornserve.limits import MIB, Limits
 from cornserve.memory_limit import memory_limit_bytes
 
 GIB = 1024**3
+
+RESPONSE_SECONDS = 3.0
+"""The time that a gateway has to respond. It needs milliseconds."""
 
 
 class CheckResult(NamedTuple):
@@ -45,6 +51,8 @@ def run_checks(home: Home, host: str, port: int) -> Iterator[CheckResult]:
     yield _instance(home, instance)
     if instance is None:
         yield _port(host, port)
+    else:
+        yield _gateway(home, instance.url)
 
 
 def _python() -> CheckResult:
@@ -160,6 +168,26 @@ def _instance(home: Home, instance: Instance | None) -> CheckResult:
             "start it again with `cornserve up`, or clean up with `cornserve down --keep-apps`",
         )
     return CheckResult("instance", True, "not running: start one with `cornserve up`")
+
+
+def _gateway(home: Home, url: str) -> CheckResult:
+    address = urlsplit(url)
+    connection = HTTPConnection(address.hostname or "", address.port, timeout=RESPONSE_SECONDS)
+    try:
+        connection.request("GET", "/livez")
+        status = connection.getresponse().status
+    except (OSError, HTTPException) as error:
+        problem = "does not respond: its event loop is blocked" if isinstance(error, TimeoutError) else str(error)
+        remedy = (
+            "wait until the supervisor has restarted it (see --limit blocked-seconds of `cornserve up`), and see "
+            f"{home.logs / 'gateway.log'}; if it stays blocked, use `cornserve down --keep-apps` and `cornserve up`"
+        )
+        return CheckResult("gateway", False, f"{url} {problem}", remedy, is_essential=True)
+    finally:
+        connection.close()
+    is_alive = status == HTTPStatus.OK
+    remedy = f"another program listens there: see {home.logs / 'gateway.log'}"
+    return CheckResult("gateway", is_alive, f"{url} responds" if is_alive else f"{url} responds with {status}", remedy)
 
 
 def _port(host: str, port: int) -> CheckResult:

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from cornserve.app.record import AppSpec
 from cornserve.client.arguments import check_timeout, encode_json, quote_app_name
-from cornserve.client.deadline import ADMIN_SECONDS, CONNECT_SECONDS
+from cornserve.client.deadline import ADMIN_SECONDS, CONNECT_SECONDS, RESPONSE_SECONDS
 
 Messages = Sequence[Mapping[str, Any]]
 
@@ -30,7 +30,7 @@ class ApiCall:
     path: str
     body: bytes | None = None
     accept: str = "application/json"
-    read_timeout: float | None = ADMIN_SECONDS
+    read_timeout: float | None = RESPONSE_SECONDS
     """Seconds without any data after which the client abandons the response."""
     timeout: float | None = None
     """Seconds after which the gateway cancels the request."""
@@ -51,7 +51,8 @@ class ApiCall:
 
 
 def deploy(app: str, spec: AppSpec) -> ApiCall:
-    return ApiCall("PUT", _app(app), encode_json("target", spec.model_dump(exclude_unset=True)))
+    body = encode_json("target", spec.model_dump(exclude_unset=True))
+    return ApiCall("PUT", _app(app), body, read_timeout=ADMIN_SECONDS)
 
 
 def scale(app: str, replicas: int) -> ApiCall:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 
 CONNECT_SECONDS = 5.0
+RESPONSE_SECONDS = 15.0
+"""Timeout of responses that need no model. A gateway whose event loop is blocked is restarted in a shorter time."""
+
 ADMIN_SECONDS = 60.0
-"""Timeout of responses that need no model, and of sending a request."""
+"""Timeout of sending a request, and of a deployment, for which the gateway loads the app."""
 
 
 class Deadline:

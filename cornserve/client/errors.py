@@ -66,7 +66,8 @@ class ResponseTimeoutError(ClientError, TimeoutError):
         self.url = url
         self.seconds = seconds
         super().__init__(
-            f"Cornserve at {url} did not respond within {seconds:g} seconds: retry, or set a longer timeout"
+            f"Cornserve at {url} did not respond within {seconds:g} seconds: retry, set a longer timeout, or see "
+            "`cornserve doctor`"
         )
 
 

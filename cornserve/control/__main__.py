@@ -15,6 +15,7 @@ from cornserve.control.controller import Controller
 from cornserve.control.launcher.local import DeviceSlots, LocalLauncher
 from cornserve.control.metrics import ControllerMetrics
 from cornserve.control.store.sqlite import SqliteStore
+from cornserve.heartbeat import start_heartbeats
 from cornserve.home import Home
 from cornserve.limits import Limits
 from cornserve.observe import logs
@@ -44,6 +45,7 @@ async def run_controller(home: Home, slots: DeviceSlots, limits: Limits, metrics
         home, slots, drain_seconds=limits.request_seconds, queue=limits.queue, slab_mib=limits.slab_mib
     )
     try:
+        start_heartbeats(lambda: True)
         await launcher.start()
         controller = Controller(store, launcher)
         if metrics_port is not None:

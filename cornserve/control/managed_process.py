@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import IO
 
 from cornserve.backoff import backoff_seconds
+from cornserve.control.heartbeat_monitor import HeartbeatMonitor
 from cornserve.control.launcher.local.bounded_log import keep_bounded
+from cornserve.heartbeat import DUMP_SIGNAL, HEARTBEAT_VARIABLE
 from cornserve.observe.logs import parse_messages
 
 EXIT_NO_RESTART = 2
@@ -31,6 +33,9 @@ SIGKILL does not count: a user or the system's out-of-memory killer sends it.
 FIRST_DELAY = 0.5
 LONGEST_DELAY = 15.0
 
+DUMP_SECONDS = 1.0
+"""The time that a blocked process has to write the stacks of its threads to its log."""
+
 
 class ManagedProcessError(Exception):
     """A process cannot run."""
@@ -45,6 +50,8 @@ class ProcessSpec:
     """Variables that are added to the environment of the parent."""
     stop_seconds: float = 20.0
     """Time between SIGTERM and SIGKILL."""
+    blocked_seconds: int = 10
+    """Time without heartbeats after which the process is killed."""
 
     def last_log_line(self) -> str:
         with contextlib.suppress(OSError):
@@ -54,7 +61,7 @@ class ProcessSpec:
 
 
 class ManagedProcess:
-    """Runs a process until cancelled, and restarts it when it exits.
+    """Runs a process until cancelled, and restarts it when it exits or when its event loop is blocked.
 
     The process has its own session, so that Ctrl-C in the terminal reaches only the supervisor, which stops its
     processes in order. Its standard input is a pipe that ends when the supervisor dies.
@@ -72,6 +79,8 @@ class ManagedProcess:
         self._inherited = inherited
         self._force_stop = force_stop
         self._report = report
+        self.ready = asyncio.Event()
+        """Set while the process reports that it is ready."""
 
     async def run(self) -> None:
         """Runs the process. Raises `ManagedProcessError` if a restart would fail again."""
@@ -87,27 +96,32 @@ class ManagedProcess:
         while True:
             started = time.monotonic()
             status = await self._run_once()
+            was_ready = self.ready.is_set()
+            self.ready.clear()
             is_stable = time.monotonic() - started > STABLE_SECONDS
             was_stable |= is_stable
             was_killed = status == -signal.SIGKILL
-            failures = 1 if is_stable or was_killed else failures + 1
+            failures = int(not was_ready) if is_stable or was_killed else failures + 1
             if status == EXIT_NO_RESTART or (failures >= MAX_FAILURES and not was_stable):
                 raise ManagedProcessError(self.spec.last_log_line() or f"the {self.spec.name} {_describe(status)}")
             delay = backoff_seconds(failures, first=FIRST_DELAY, longest=LONGEST_DELAY)
-            self._report(f"the {self.spec.name} {_describe(status)} (see {self.spec.log}); starts again in {delay:g} s")
+            start = f"starts again in {delay:g} s" if delay else "starts again"
+            self._report(f"the {self.spec.name} {_describe(status)} (see {self.spec.log}); {start}")
             await asyncio.sleep(delay)
 
     async def _run_once(self) -> int:
-        starting = asyncio.ensure_future(self._start())
+        monitor = HeartbeatMonitor(self.spec.blocked_seconds, self.ready)
+        starting = asyncio.ensure_future(self._start(monitor.write_end))
         try:
             # Shielded: a start that is cancelled halfway would kill the process without SIGTERM.
-            return await (await asyncio.shield(starting)).wait()
+            return await self._wait(await asyncio.shield(starting), monitor)
         finally:
             process = await starting
             if process.returncode is None:
                 await self._stop(process)
+            monitor.close()
 
-    async def _start(self) -> asyncio.subprocess.Process:
+    async def _start(self, heartbeats: int) -> asyncio.subprocess.Process:
         with _open_log(self.spec.log) as log:
             return await asyncio.create_subprocess_exec(
                 *self.spec.command,
@@ -115,9 +129,32 @@ class ManagedProcess:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env={**os.environ, **self.spec.environment},
-                pass_fds=self._inherited,
+                env={**os.environ, **self.spec.environment, HEARTBEAT_VARIABLE: str(heartbeats)},
+                pass_fds=(*self._inherited, heartbeats),
             )
+
+    async def _wait(self, process: asyncio.subprocess.Process, monitor: HeartbeatMonitor) -> int:
+        """Waits until the process exits. Kills it if it is blocked."""
+        exited = asyncio.ensure_future(process.wait())
+        blocked = asyncio.ensure_future(monitor.wait_until_blocked())
+        try:
+            await asyncio.wait((exited, blocked), return_when=asyncio.FIRST_COMPLETED)
+            if not exited.done():
+                seconds = f"its event loop has not run for {self.spec.blocked_seconds} s"
+                self._report(
+                    f"killing the {self.spec.name}: {seconds} (see the stacks of its threads in {self.spec.log})"
+                )
+                await self._kill_blocked(process, exited)
+            return await exited
+        finally:
+            exited.cancel()
+            blocked.cancel()
+
+    async def _kill_blocked(self, process: asyncio.subprocess.Process, exited: asyncio.Future[int]) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(DUMP_SIGNAL)
+            await asyncio.wait((exited,), timeout=DUMP_SECONDS)
+            os.killpg(process.pid, signal.SIGKILL)
 
     async def _stop(self, process: asyncio.subprocess.Process) -> None:
         with contextlib.suppress(ProcessLookupError):

@@ -16,8 +16,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx2 as httpx
-
 from cornserve.access import ADMIN_TOKEN, API_KEYS, Access, AccessError
 from cornserve.concurrency import run_unless
 from cornserve.control.cleanup import stop_all_executors
@@ -126,7 +124,7 @@ async def _run_processes(
     try:
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(process.run()) for process in processes]
-            if await run_unless(signals.stop, _wait_until_ready(instance.url)):
+            if await run_unless(signals.stop, _wait_until_ready(processes)):
                 on_ready(instance)
                 await signals.stop.wait()
             report("stopping")
@@ -155,8 +153,20 @@ def _process_specs(options: InstanceOptions, port: int) -> list[ProcessSpec]:
     # The source of an app may look for models in the home.
     environment = {HOME_VARIABLE: str(home.path), LOG_FORMAT_VARIABLE: options.log_format}
     return [
-        ProcessSpec("gateway", [*python, *gateway], home.logs / "gateway.log", environment),
-        ProcessSpec("controller", [*python, *controller], home.logs / "controller.log", environment | NO_SECRETS),
+        ProcessSpec(
+            "gateway",
+            [*python, *gateway],
+            home.logs / "gateway.log",
+            environment,
+            blocked_seconds=options.limits.blocked_seconds,
+        ),
+        ProcessSpec(
+            "controller",
+            [*python, *controller],
+            home.logs / "controller.log",
+            environment | NO_SECRETS,
+            blocked_seconds=options.limits.blocked_seconds,
+        ),
     ]
 
 
@@ -201,18 +211,13 @@ def _stop_signals() -> Iterator[StopSignals]:
         loop.remove_signal_handler(number)
 
 
-async def _wait_until_ready(url: str) -> None:
-    try:
-        async with asyncio.timeout(READY_SECONDS), httpx.AsyncClient(trust_env=False, timeout=1) as http:
-            while True:
-                try:
-                    if (await http.get(f"{url}/readyz")).is_success:
-                        return
-                except httpx.TransportError:
-                    pass
-                await asyncio.sleep(0.05)
-    except TimeoutError:
-        raise InstanceStartError(f"the gateway was not ready after {READY_SECONDS:g} seconds: see its log") from None
+async def _wait_until_ready(processes: list[ManagedProcess]) -> None:
+    for process in processes:
+        try:
+            await asyncio.wait_for(process.ready.wait(), READY_SECONDS)
+        except TimeoutError:
+            problem = f"the {process.spec.name} was not ready after {READY_SECONDS:g} seconds"
+            raise InstanceStartError(f"{problem}: see {process.spec.log}") from None
 
 
 def _free_port(host: str, port: int) -> int:

@@ -28,6 +28,7 @@ from cornserve.gateway.media.fetch import ImageFetcher
 from cornserve.gateway.media.images import ImageLoader
 from cornserve.gateway.memory_tuning import reduce_garbage_collection, return_large_blocks_to_the_system
 from cornserve.gateway.observe import access_log
+from cornserve.heartbeat import start_heartbeats
 from cornserve.home import Home
 from cornserve.limits import LimitError, Limits
 from cornserve.media_allowlist import MediaAllowlist, MediaAllowlistError
@@ -90,6 +91,7 @@ async def serve(
     store = await SqliteStore.open(home.store)
     try:
         server = HttpServer(server_config(create(store, LocalReplicaLogs(home)), limits))
+        start_heartbeats(lambda: server.is_ready)
         reduce_garbage_collection()
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         stopping = asyncio.create_task(stop_signals().wait())

@@ -31,6 +31,7 @@ from cornserve.gateway.http.auth import Authenticator
 from cornserve.gateway.http.connection import STOPPING
 from cornserve.gateway.http.head import HeadMiddleware
 from cornserve.gateway.http.middleware import RequestMiddleware
+from cornserve.gateway.http.server import SYNCED
 from cornserve.gateway.media.fetch import ImageFetcher
 from cornserve.gateway.media.images import ImageLoader
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
@@ -68,12 +69,12 @@ def create_api(context: GatewayContext) -> FastAPI:
     """Returns the FastAPI application. It also documents the operations that `V1Router` runs."""
 
     @asynccontextmanager
-    async def lifespan(api: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(api: FastAPI) -> AsyncIterator[dict[str, object]]:
         following = asyncio.create_task(context.apps.watch_store())
         try:
             with suppress(TimeoutError):  # Requests then get a 503 until the store is read.
                 await asyncio.wait_for(context.apps.synced.wait(), SYNC_SECONDS)
-            yield
+            yield {SYNCED: context.apps.synced}
         finally:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)

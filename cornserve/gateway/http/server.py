@@ -20,6 +20,9 @@ GRACE_SECONDS = 10
 CANCEL_SECONDS = 2
 """The time that cancelled requests have to send their errors."""
 
+SYNCED = "synced"
+"""The key of an `asyncio.Event` in the state of an ASGI scope: the gateway has read the store."""
+
 BACKLOG = 4096
 """The length of the listen queue. The operating system may allow less."""
 
@@ -49,6 +52,14 @@ class HttpServer(uvicorn.Server):
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
         return nullcontext()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the gateway listens, has read the store, and is not stopping."""
+        if not self.started or STOPPING in self.lifespan.state:
+            return False
+        synced: asyncio.Event = self.lifespan.state[SYNCED]
+        return synced.is_set()
 
     def begin_shutdown(self) -> None:
         """Makes the gateway not ready and stops it: new connections end, and accepted requests finish."""

@@ -178,6 +178,26 @@ async def test_the_supervisor_restarts_a_killed_process(instance: CliInstance, t
     await until(lambda: responds(instance, "echo", "still"), seconds=60)
 
 
+@pytest.mark.parametrize("module", ["cornserve.gateway", "cornserve.control"])
+async def test_the_supervisor_replaces_a_blocked_process(instance: CliInstance, tmp_path: Path, module: str) -> None:
+    instance.up("--limit", "blocked-seconds=3")
+    instance.do("deploy", write_app(tmp_path, "echo"))
+    [blocked] = instance.processes(module)
+    blocked.suspend()
+    await until(lambda: not blocked.is_running())
+    await until(lambda: responds(instance, "echo", "still"), seconds=60)
+    assert "its event loop has not run for 3 s" in (instance.home.logs / "supervisor.log").read_text()
+
+
+def test_doctor_reports_a_blocked_gateway(instance: CliInstance) -> None:
+    instance.up("--limit", "blocked-seconds=100")
+    [gateway] = instance.processes("cornserve.gateway")
+    gateway.suspend()
+    assert "its event loop is blocked" in instance.run("doctor").stdout
+    gateway.resume()
+    assert f"{instance.url} responds" in instance.run("doctor").stdout
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_a_signal_stops_all_processes_and_keeps_the_apps(
     instance: CliInstance, tmp_path: Path, number: signal.Signals

@@ -52,6 +52,19 @@ def test_the_port_of_a_running_instance_is_not_checked(cli: CliRunner, tmp_path:
     assert "✗ port" not in result.stdout
 
 
+def test_a_gateway_that_does_not_respond_is_an_essential_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor_checks, "RESPONSE_SECONDS", 0.1)
+    home = Home(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        Instance.of_current_process(f"http://127.0.0.1:{listener.getsockname()[1]}").write(home)
+        result = check(home, "gateway")
+    assert (result.ok, result.is_essential) == (False, True)
+    assert "its event loop is blocked" in result.found
+    assert "gateway.log" in result.remedy
+
+
 def test_a_killed_instance_is_not_an_essential_failure(tmp_path: Path) -> None:
     home = Home(tmp_path)
     Instance(pid=1, started=-100.0, boot="another", url="http://127.0.0.1:1").write(home)

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from cornserve.control.managed_process import MAX_FAILURES, ManagedProcess, ManagedProcessError, ProcessSpec
@@ -11,10 +13,42 @@ from tests.waiting import until
 
 WAITS_FOR_INPUT = "import signal, sys; print('here', flush=True); sys.stdin.read()"
 IGNORES_SIGTERM = "import signal; signal.signal(15, signal.SIG_IGN); print('here', flush=True); signal.pause()"
+BLOCKS_ITS_EVENT_LOOP = """
+import asyncio, os, time
+from cornserve.heartbeat import start_heartbeats
+
+def block_forever():
+    print('here', os.getpid(), flush=True)
+    time.sleep(1000)
+
+async def main():
+    start_heartbeats(lambda: True)
+    await asyncio.sleep(0)
+    block_forever()
+
+asyncio.run(main())
+"""
+READY_AND_IDLE = """
+import asyncio
+from cornserve.heartbeat import start_heartbeats
+
+async def main():
+    start_heartbeats(lambda: True)
+    print('here', flush=True)
+    await asyncio.sleep(1000)
+
+asyncio.run(main())
+"""
 
 
-def process_spec(tmp_path: Path, code: str, *, stop_seconds: float = 20) -> ProcessSpec:
-    return ProcessSpec("thing", [sys.executable, "-c", code], tmp_path / "log", stop_seconds=stop_seconds)
+def process_spec(tmp_path: Path, code: str, *, stop_seconds: float = 20, blocked_seconds: int = 10) -> ProcessSpec:
+    return ProcessSpec(
+        "thing",
+        [sys.executable, "-c", code],
+        tmp_path / "log",
+        stop_seconds=stop_seconds,
+        blocked_seconds=blocked_seconds,
+    )
 
 
 def managed(spec: ProcessSpec, reports: list[str], force_stop: asyncio.Event | None = None) -> ManagedProcess:
@@ -79,3 +113,39 @@ async def test_a_process_that_ignores_sigterm_is_killed(tmp_path: Path, forced: 
     with pytest.raises(asyncio.CancelledError):
         await running
     assert reports == ["killing the thing, which has not exited yet"]
+
+
+async def test_a_process_whose_event_loop_is_blocked_is_restarted_and_its_stacks_are_logged(tmp_path: Path) -> None:
+    reports: list[str] = []
+    process = managed(process_spec(tmp_path, BLOCKS_ITS_EVENT_LOOP, blocked_seconds=2), reports)
+    running = asyncio.create_task(process.run())
+    log = tmp_path / "log"
+    await until(lambda: log.exists() and log.read_text().count("here") == 2)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert reports[:2] == [
+        f"killing the thing: its event loop has not run for 2 s (see the stacks of its threads in {log})",
+        f"the thing was killed by SIGKILL (see {log}); starts again",
+    ]
+    assert "in block_forever" in log.read_text()
+
+
+async def test_a_ready_process_that_is_killed_or_stopped_starts_again_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cornserve.control.managed_process.FIRST_DELAY", 1000)
+    reports: list[str] = []
+    process = managed(process_spec(tmp_path, READY_AND_IDLE, blocked_seconds=2), reports)
+    running = asyncio.create_task(process.run())
+    for signal_number in (signal.SIGKILL, signal.SIGSTOP):
+        await process.ready.wait()
+        count = len(reports)
+        [child] = [found for found in psutil.Process().children() if READY_AND_IDLE in found.cmdline()]
+        child.send_signal(signal_number)
+        await until(lambda count=count: len(reports) > count)  # type: ignore[misc]
+    await until(lambda: len(reports) == 3)
+    await process.ready.wait()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert reports[0] == reports[2] == f"the thing was killed by SIGKILL (see {tmp_path / 'log'}); starts again"
+    assert reports[1].startswith("killing the thing: its event loop has not run for 2 s")
