@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from cornserve.transport.memory.segment import Location, SegmentMapping
+
+DTYPE_BYTES: Final = {
+    **dict.fromkeys(("bool", "int8", "uint8", "float8_e4m3fn", "float8_e5m2"), 1),
+    **dict.fromkeys(("int16", "uint16", "float16", "bfloat16"), 2),
+    **dict.fromkeys(("int32", "uint32", "float32"), 4),
+    **dict.fromkeys(("int64", "uint64", "float64", "complex64"), 8),
+}
+"""The size of an element in bytes, by the name of its dtype, which is that of torch."""
+
+MAX_DIMENSIONS: Final = 16
+
+
+def tensor_bytes(dtype: str, shape: Sequence[int]) -> int:
+    """Returns the size of a tensor. Raises `ValueError` if the dtype is unknown or the shape is not possible."""
+    if dtype not in DTYPE_BYTES:
+        raise ValueError(f"the dtype {dtype[:100]!r} is unknown: give one of {', '.join(DTYPE_BYTES)}")
+    if len(shape) > MAX_DIMENSIONS or not all(size > 0 for size in shape):
+        described = f"{tuple(shape[:MAX_DIMENSIONS])} ({len(shape)} dimensions)"
+        raise ValueError(f"the shape {described} is invalid: give at most {MAX_DIMENSIONS} positive sizes")
+    return DTYPE_BYTES[dtype] * math.prod(shape)
 
 
 class ProductionId(NamedTuple):

@@ -72,7 +72,7 @@ class Transport:
 
         subscribers = ConsumerSubscribers(self._registry, apply_event)
         producer = pb.Producer(token=self._token, segment=self._slab.name)
-        subscriptions = ProducerSubscriptions(subscribers.apply_command, producer)
+        subscriptions = ProducerSubscriptions(subscribers.apply_command, local=producer)
         self._client = TransferClient(subscriptions, lease_seconds, self._fetcher.on_disconnect, self._metrics)
 
     async def start(self, host: str) -> ConnectionFactories:

@@ -31,17 +31,24 @@ class TensorFetcher:
     @asynccontextmanager
     async def fetch(self, subscription: Subscription, announcement: pb.TransferEvent) -> AsyncIterator[TensorView]:
         """Yields the tensor, which stays readable until the block ends."""
-        tensor, producer = announcement.tensor, subscription.producer
-        if producer.segment == self._slab.name:
-            self._record(SAME_PROCESS, subscription, tensor)
-            yield _view(tensor, self._slab.mapping, tensor.offset, tensor.generation)
-        elif mapping := self._mappings.find(producer.segment, producer.token):
-            self._record(SAME_NODE, subscription, tensor)
-            yield _view(tensor, mapping, tensor.offset, tensor.generation)
-        else:
+        tensor = announcement.tensor
+        kind, mapping = self._find_mapping(subscription.producer)
+        if mapping is None:
             async with self._pull(subscription, announcement) as block:
                 self._record(PULLED, subscription, tensor)
                 yield _view(tensor, self._slab.mapping, block.offset, block.generation)
+        elif mapping.layout.contains(tensor.offset, tensor.nbytes):
+            self._record(kind, subscription, tensor)
+            yield _view(tensor, mapping, tensor.offset, tensor.generation)
+        else:
+            subscription.lose(f"its producer announced offset {tensor.offset}, which is outside of its slab")
+            raise subscription.error
+
+    def _find_mapping(self, producer: pb.Producer) -> tuple[str, SegmentMapping | None]:
+        """Returns the kind of transfer, and the segment of the producer if this process can map it."""
+        if producer.segment == self._slab.name and self._slab.is_created:
+            return SAME_PROCESS, self._slab.mapping
+        return SAME_NODE, self._mappings.find(producer.segment, producer.token)
 
     def on_disconnect(self, connection: ProducerConnection) -> None:
         if producer := connection.subscriptions.producer:

@@ -7,10 +7,16 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
+from cornserve.transport.consumer.announcements import check_producer, check_tensor
 from cornserve.transport.errors import LostError
 from cornserve.transport.tensor import TensorId
 from cornserve.v1 import transfer_pb2 as pb
+from cornserve.wire.connection import ProtocolError
+
+MAX_ANNOUNCEMENTS: Final = 1 << 17
+"""The limit for unread tensors of one subscription, which is the number of pages in a slab of 512 MiB."""
 
 
 class ProducerSubscriptions:
@@ -18,12 +24,13 @@ class ProducerSubscriptions:
 
     Args:
         send: sends a command to the producer. It must not block.
-        producer: describes the process; None until its first event.
+        local: describes this process, if it is the producing process.
     """
 
-    def __init__(self, send: Callable[[pb.TransferCommand], None], producer: pb.Producer | None = None) -> None:
+    def __init__(self, send: Callable[[pb.TransferCommand], None], local: pb.Producer | None = None) -> None:
         self.send = send
-        self.producer = producer
+        self.producer = local
+        """Describes the producing process; None until its first event."""
         self._subscriptions: dict[int, Subscription] = {}
         self._numbers = itertools.count(1)
 
@@ -44,8 +51,14 @@ class ProducerSubscriptions:
         self.send(pb.TransferCommand(subscription=number, unsubscribe=True))
 
     def apply_event(self, event: pb.TransferEvent) -> None:
-        if event.HasField("producer"):
+        """Raises `ProtocolError` if the producer does not describe itself first, or announces an invalid tensor."""
+        if (kind := event.WhichOneof("kind")) == "producer":
+            if self.producer is not None:
+                raise ProtocolError("the producer has described itself twice")
+            check_producer(event.producer)
             self.producer = event.producer
+        elif self.producer is None and kind != "heartbeat":
+            raise ProtocolError("the producer has not described itself")
         elif subscription := self._subscriptions.get(event.subscription):
             subscription.apply_event(event)
 
@@ -107,8 +120,13 @@ class Subscription:
         self._subscriptions.unsubscribe(self._number)
 
     def apply_event(self, event: pb.TransferEvent) -> None:
+        if self._is_complete or self._loss:
+            return
         match event.WhichOneof("kind"):
             case "tensor":
+                check_tensor(event.tensor)
+                if len(self._announcements) >= MAX_ANNOUNCEMENTS:
+                    raise ProtocolError(f"a subscription has {MAX_ANNOUNCEMENTS} tensors that have not been read")
                 self._announcements.append(event)
             case "stream_end":
                 self._is_complete = True

@@ -56,6 +56,11 @@ class SegmentLayout:
     def nbytes(self) -> int:
         return self.data + self.pages * PAGE
 
+    def contains(self, offset: int, nbytes: int) -> bool:
+        """Returns whether a tensor may be at `offset` of the file."""
+        is_page = offset >= self.data and (offset - self.data) % PAGE == 0
+        return is_page and 0 < nbytes <= self.nbytes - offset
+
     def page_at(self, offset: int) -> int:
         """Returns the page of data that begins at `offset` of the file."""
         page, rest = divmod(offset - self.data, PAGE)

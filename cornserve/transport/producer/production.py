@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from cornserve.transport.errors import LostError
 from cornserve.transport.memory.admission import RequestAge, SlabAdmission
@@ -12,8 +13,11 @@ from cornserve.transport.memory.refcounted_blocks import Block
 from cornserve.transport.producer.cache import ContentCache
 from cornserve.transport.producer.production_lookup import ProductionRegistry
 from cornserve.transport.producer.publication import Publication, PublishedTensor
-from cornserve.transport.tensor import ProductionId
+from cornserve.transport.protocol import MAX_METADATA_BYTES
+from cornserve.transport.tensor import ProductionId, tensor_bytes
 from cornserve.v1 import transfer_pb2 as pb
+
+_CHECKED_PUBLICATIONS: Final = 256
 
 
 class Production:
@@ -37,6 +41,8 @@ class Production:
         self._cache = cache
         self._registry = registry
         self._publications: dict[str, Publication] = {}
+        self._max_publications = _CHECKED_PUBLICATIONS
+        """The number of publications at which unused ones are dropped."""
         self._slots: set[Slot] = set()
         """Slots that are neither published nor discarded."""
         self._charged: list[Block] = []
@@ -87,8 +93,15 @@ class Production:
 
     def publication(self, output: str) -> Publication:
         if output not in self._publications:
+            if len(self._publications) >= self._max_publications:
+                self._drop_unused_publications()
             self._publications[output] = Publication(self._blocks)
         return self._publications[output]
+
+    def _drop_unused_publications(self) -> None:
+        """Drops those of outputs that only former subscribers have named."""
+        self._publications = {name: used for name, used in self._publications.items() if used.is_used}
+        self._max_publications = max(_CHECKED_PUBLICATIONS, 2 * len(self._publications))
 
     async def _allocate(self, output: str, nbytes: int, *, is_chunk: bool) -> Slot:
         self._check_open()
@@ -105,6 +118,7 @@ class Production:
 
     def _publish_slot(self, slot: Slot, dtype: str, shape: tuple[int, ...], metadata: bytes, key: str | None) -> None:
         self._check_open()
+        _check_announceable(dtype, shape, metadata, slot.block.nbytes)
         self._slots.remove(slot)
         block = slot.block
         self._blocks.seal(block)
@@ -207,7 +221,8 @@ class Slot:
 
         Raises:
             LostError: the production has ended.
-            ValueError: the output is not a stream and has already been published.
+            ValueError: the output is not a stream and has already been published, or dtype and shape do not match the
+                size of the slot, or the metadata exceed `MAX_METADATA_BYTES`.
         """
         self._production._publish_slot(self, dtype, shape, metadata, key)
 
@@ -242,3 +257,12 @@ class StreamWriter:
     def close(self) -> None:
         """Ends the stream."""
         self._production.publication(self._output).end_stream()
+
+
+def _check_announceable(dtype: str, shape: tuple[int, ...], metadata: bytes, nbytes: int) -> None:
+    """Raises `ValueError` if consumers would reject the announcement of a tensor of `nbytes` bytes."""
+    expected = tensor_bytes(dtype, shape)
+    if expected != nbytes:
+        raise ValueError(f"a tensor of dtype {dtype!r} and shape {shape} has {expected} bytes: the slot has {nbytes}")
+    if len(metadata) > MAX_METADATA_BYTES:
+        raise ValueError(f"the metadata have {len(metadata)} bytes: give at most {MAX_METADATA_BYTES}")

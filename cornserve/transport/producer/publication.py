@@ -70,6 +70,11 @@ class Publication:
         self.is_stream = False
         self.is_complete = False
 
+    @property
+    def is_used(self) -> bool:
+        """Whether the output has tensors or subscribers, or is a stream that its producer writes."""
+        return bool(self._chunks or self._subscribers or self.is_stream or self.is_complete)
+
     def publish(self, tensor: PublishedTensor, *, is_last: bool) -> None:
         """Takes over the caller's reference to the block."""
         chunk = len(self._chunks)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextvars import Context
+from typing import Final
 
 from cornserve.transport.heartbeat import HEARTBEATS_PER_LEASE, HeartbeatConnection
 from cornserve.transport.metrics import TransportMetrics
@@ -15,6 +16,9 @@ from cornserve.transport.protocol import PRODUCER_CODEC
 from cornserve.transport.tensor import ProductionId
 from cornserve.v1 import transfer_pb2 as pb
 from cornserve.wire.connection import ProtocolError
+
+MAX_SUBSCRIPTIONS: Final = 65_536
+"""Subscriptions of one consuming process. Further ones are lost immediately."""
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +45,10 @@ class ConsumerSubscribers:
                 production = ProductionId(tensor.request_id, tensor.invocation, tensor.attempt)
                 if command.subscription in self._subscribers:
                     raise ProtocolError(f"the number {command.subscription} has a subscription already")
+                if len(self._subscribers) >= MAX_SUBSCRIPTIONS:
+                    lost = f"its consumer has {MAX_SUBSCRIPTIONS} subscriptions already"
+                    self._send(pb.TransferEvent(subscription=command.subscription, lost=lost))
+                    return
                 subscriber = Subscriber(production, tensor.output, command.subscription, self._send)
                 self._subscribers[command.subscription] = subscriber
                 self._registry.subscribe(subscriber)

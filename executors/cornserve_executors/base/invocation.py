@@ -88,6 +88,9 @@ async def _invoke(
 
 
 def _decode_input(encoded: pb.Input) -> Blob | Tensor:
-    if encoded.HasField("pending"):
-        return Tensor(Origin(encoded.pending.invocation, encoded.pending.output))
-    return Blob(encoded.inline)
+    match encoded.WhichOneof("source"):
+        case "pending":
+            return Tensor(Origin(encoded.pending.invocation, encoded.pending.output))
+        case "inline":
+            return Blob(encoded.inline)
+    raise InvalidRequestError("an input has a source that this executor does not know: update it")

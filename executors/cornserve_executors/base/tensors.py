@@ -134,7 +134,7 @@ class InvocationTensors:
 
     def _find_input(self, tensor: Tensor) -> tuple[int, pb.Pending]:
         for index, value in enumerate(self._start.inputs):
-            if Origin(value.pending.invocation, value.pending.output) == tensor.origin:
+            if value.HasField("pending") and Origin(value.pending.invocation, value.pending.output) == tensor.origin:
                 return index, value.pending
         raise ValueError(f"{tensor!r} is not an input of this invocation")
 

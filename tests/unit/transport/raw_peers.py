@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
-from cornserve.transport.protocol import CONSUMER_CODEC
+from cornserve.transport.protocol import CONSUMER_CODEC, PRODUCER_CODEC
 from cornserve.v1 import transfer_pb2 as pb
 from cornserve.wire.connection import MessageConnection
+from cornserve.wire.listener import MessageListener
 
 
 class RawConsumer:
@@ -39,3 +40,34 @@ async def consuming(endpoint: str) -> AsyncIterator[RawConsumer]:
     finally:
         consumer.connection.abort("the test has ended")
         await consumer.connection.wait_closed()
+
+
+class RawProducer:
+    """Describes itself, and sends the same events to each subscription."""
+
+    def __init__(self, producer: pb.Producer | None, *events: pb.TransferEvent) -> None:
+        self._producer = producer
+        self._events = events
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[str]:
+        """Yields the endpoint."""
+        async with AsyncExitStack() as stack:
+            listener = MessageListener({PRODUCER_CODEC.preamble: lambda: self._create_connection(stack)})
+            stack.callback(listener.close)
+            yield await listener.listen("127.0.0.1:0")
+
+    def _create_connection(self, stack: AsyncExitStack) -> MessageConnection[pb.TransferEvent, pb.TransferCommand]:
+        def respond(command: pb.TransferCommand | None) -> None:
+            if command is not None and command.HasField("subscribe"):
+                for event in self._events:
+                    sent = pb.TransferEvent(subscription=command.subscription)
+                    sent.MergeFrom(event)
+                    connection.send(sent)
+
+        connection = MessageConnection(PRODUCER_CODEC, respond)
+        if self._producer is not None:
+            connection.send(pb.TransferEvent(producer=self._producer))
+        stack.push_async_callback(connection.wait_closed)
+        stack.callback(connection.abort, "the test has ended")
+        return connection

@@ -34,7 +34,7 @@ async def publish(
 ) -> None:
     slot = await production.allocate(output, len(data))
     slot.buffer[:] = data
-    slot.publish("uint8", (64, 256), b"metadata", key)
+    slot.publish("uint8", (64, 256) if data is DATA else (len(data),), b"metadata", key)
 
 
 async def received(
