@@ -156,7 +156,7 @@ def _jobs(
     seconds: float,
 ) -> Iterator[tuple[str, LoadJob]]:
     processes = (("gateway", instance.gateway), ("executor", instance.executor))
-    yield "executor", LoadJob("invocation", instance.endpoint, mode, concurrency, seconds, processes)
+    yield "executor", LoadJob("invocation", instance.endpoint, mode, concurrency, seconds, processes, instance.secret)
     yield "gateway", LoadJob("chat", f"127.0.0.1:{instance.port}", mode, concurrency, seconds, processes)
     for name, peer in peer_processes.items():
         processes = (("peer", peer.process), ("engine", peer.engine))

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import platformdirs
 
 HOME_VARIABLE = "CORNSERVE_HOME"
+
+PRIVATE_UMASK = 0o077
+"""Processes that write to the home set this mask first: files and directories are only for their owner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +25,11 @@ class Home:
         """Returns the home that `CORNSERVE_HOME` names, by default the user's data directory."""
         chosen = os.environ.get(HOME_VARIABLE)
         return cls(Path(chosen).expanduser().absolute() if chosen else platformdirs.user_data_path("cornserve"))
+
+    @property
+    def secret(self) -> Path:
+        """The secret that the processes of the instance share."""
+        return self.path / "secret"
 
     @property
     def store(self) -> Path:
@@ -48,3 +58,24 @@ class Home:
     def lock(self) -> Path:
         """The file that the processes of a running instance lock."""
         return self.path / "instance.lock"
+
+    def create_private(self) -> None:
+        """Creates the directory if it is missing, and takes all other users' access to its files.
+
+        Raises `OSError` if the directory cannot be created or its mode cannot be changed.
+        """
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path in (self.path, *self._files()):
+            mode = stat.S_IMODE(path.stat(follow_symlinks=False).st_mode)
+            if mode & PRIVATE_UMASK and not path.is_symlink():
+                path.chmod(mode & ~PRIVATE_UMASK)
+
+    def _files(self) -> Iterator[Path]:
+        """Yields all files and directories that Cornserve creates in the home. A user may keep others there."""
+        yield from self.path.glob(f"{self.store.name}*")
+        yield from self.path.glob(f"{self.instance.stem}.*")
+        for directory in (self.models, self.logs, self.replicas):
+            if directory.exists():
+                yield directory
+        for directory in (self.logs, self.replicas):
+            yield from directory.rglob("*")

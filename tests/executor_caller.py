@@ -8,18 +8,21 @@ from contextlib import asynccontextmanager
 
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.wire.connection import MessageConnection
+from cornserve.wire.credentials import ConnectionCredentials
 from cornserve.wire.invocations import CALLER
+from tests.credentials import CREDENTIALS
 
 
 class Caller:
     """A connection whose events can be awaited."""
 
-    def __init__(self) -> None:
+    def __init__(self, credentials: ConnectionCredentials = CREDENTIALS) -> None:
+        self._credentials = credentials
         self._events: asyncio.Queue[pb.Event | None] = asyncio.Queue()
         self.connection = MessageConnection(CALLER, self._events.put_nowait)
 
     async def connect(self, endpoint: str) -> None:
-        await self.connection.connect(endpoint)
+        await self.connection.connect(endpoint, self._credentials)
 
     def send(self, *commands: pb.Command) -> None:
         for command in commands:
@@ -51,8 +54,8 @@ class Caller:
 
 
 @asynccontextmanager
-async def calling(endpoint: str) -> AsyncIterator[Caller]:
-    caller = Caller()
+async def calling(endpoint: str, credentials: ConnectionCredentials = CREDENTIALS) -> AsyncIterator[Caller]:
+    caller = Caller(credentials)
     await caller.connect(endpoint)
     try:
         yield caller

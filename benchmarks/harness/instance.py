@@ -19,6 +19,7 @@ from cornserve.app.record import AppSpec, Phase
 from cornserve.client import Client, ClientError
 from cornserve.control.cleanup import stop_all_executors
 from cornserve.home import Home
+from cornserve.instance_secret import InstanceSecret
 
 START_TIMEOUT_SECONDS = 60.0
 DEPLOY_TIMEOUT_SECONDS = 60.0
@@ -33,6 +34,8 @@ class BenchmarkInstance:
     """Process id."""
     endpoint: str
     """The executor's endpoint."""
+    secret: Path
+    """The file of the instance's secret."""
 
 
 @contextmanager
@@ -47,6 +50,7 @@ def running_instance(
     """
     with ExitStack() as cleanup:
         home = Home(Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="cornserve-benchmark-"))))
+        InstanceSecret.load_or_create(home.secret)
         cleanup.callback(_stop_executors, home)
         port = free_port()
         home_option = ("--home", str(home.path))
@@ -64,7 +68,7 @@ def running_instance(
         except (ClientError, TimeoutError) as error:
             logs = "".join(path.read_text(errors="replace")[-2000:] for path in sorted(home.path.glob("*.log")))
             raise RuntimeError(f"the instance did not start: {error}\n{logs}") from error
-        yield BenchmarkInstance(port, gateway_process.pid, _executor_under(controller.pid), endpoint)
+        yield BenchmarkInstance(port, gateway_process.pid, _executor_under(controller.pid), endpoint, home.secret)
 
 
 def _deploy(client: Client, apps: Mapping[str, str]) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
 from cornserve.cli.console import CliError, stderr
 from cornserve.control.managed_process import ProcessSpec
 from cornserve.control.supervisor import InstanceOptions, check_not_running
+from cornserve.home import PRIVATE_UMASK
 from cornserve.instance import Instance
 from cornserve.observe.log_file import rotate
 from cornserve.observe.logs import parse_messages
@@ -20,12 +22,15 @@ def start_detached(options: InstanceOptions) -> Instance:
     """
     check_not_running(options.home)
     options.read_access()
+    os.umask(PRIVATE_UMASK)
     command = [sys.executable, "-m", "cornserve.cli", "up", "--json"]
     command += ["--home", str(options.home.path), "--host", options.host, "--port", str(options.port)]
     limits = [("--gpus", options.gpus), ("--cpu-slots", options.cpu_slots)]
     command += [part for flag, limit in limits if limit is not None for part in (flag, str(limit))]
     command += ["--log-format", options.log_format, *(["--access-log"] if options.access_log else [])]
     command += [*options.secret_arguments, *options.limits.cli_arguments, *options.media_allowlist.cli_arguments]
+    if options.internal_tls is not None:
+        command += ["--internal-tls", str(options.internal_tls.absolute())]
     program = ProcessSpec("supervisor", command, options.home.logs / "supervisor.log")
     try:
         program.log.parent.mkdir(parents=True, exist_ok=True)

@@ -50,6 +50,14 @@ def up(
     admin_token: Annotated[
         Path | None, typer.Option("--admin-token", help="File with the token for /admin/v1 in its only line.")
     ] = None,
+    internal_tls: Annotated[
+        Path | None,
+        typer.Option(
+            "--internal-tls",
+            metavar="DIR",
+            help="Use TLS between the processes of the instance, with tls.crt, tls.key and ca.crt in this directory.",
+        ),
+    ] = None,
     limit: Annotated[
         list[str] | None, typer.Option("--limit", metavar="NAME=VALUE", help="Change a limit. Can be repeated.")
     ] = None,
@@ -83,6 +91,7 @@ def up(
         access_log,
         api_keys,
         admin_token,
+        internal_tls,
         _limits(limit or []),
         _media_allowlist(media_from or []),
     )

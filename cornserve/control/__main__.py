@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import sys
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from cornserve.control.launcher.local import DeviceSlots, LocalLauncher
 from cornserve.control.metrics import ControllerMetrics
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.heartbeat import start_heartbeats
-from cornserve.home import Home
+from cornserve.home import PRIVATE_UMASK, Home
 from cornserve.limits import Limits
 from cornserve.observe import logs
 from cornserve.signals import stop_signals
@@ -30,19 +31,24 @@ def main() -> int:
     parser.add_argument("--gpus", type=int, help="number of the machine's GPUs to use (default: all)")
     parser.add_argument("--cpu-slots", type=int, help="number of executors that may run without GPUs (default: cores)")
     parser.add_argument("--metrics-port", type=int, help="port of the Prometheus metrics on 127.0.0.1")
+    parser.add_argument("--tls", type=Path, metavar="DIR", help="use TLS for connections of executors")
     parser.add_argument("--limit", action="append", default=[], metavar="NAME=VALUE")
     options = parser.parse_args()
+    os.umask(PRIVATE_UMASK)
     logs.configure()
     slots = DeviceSlots.detect(gpus=options.gpus, cpu_slots=options.cpu_slots)
-    asyncio.run(run_controller(Home(options.home), slots, Limits.parse(options.limit), options.metrics_port))
+    limits = Limits.parse(options.limit)
+    asyncio.run(run_controller(Home(options.home), slots, limits, options.metrics_port, options.tls))
     return 0
 
 
-async def run_controller(home: Home, slots: DeviceSlots, limits: Limits, metrics_port: int | None = None) -> None:
+async def run_controller(
+    home: Home, slots: DeviceSlots, limits: Limits, metrics_port: int | None = None, tls: Path | None = None
+) -> None:
     """Runs the controller until a stop signal. Executors keep running: the next controller adopts them."""
     store = await SqliteStore.open(home.store)
     launcher = LocalLauncher(
-        home, slots, drain_seconds=limits.request_seconds, queue=limits.queue, slab_mib=limits.slab_mib
+        home, slots, tls=tls, drain_seconds=limits.request_seconds, queue=limits.queue, slab_mib=limits.slab_mib
     )
     try:
         start_heartbeats(lambda: True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import signal
 import socket
 import sys
@@ -21,12 +22,14 @@ from cornserve.concurrency import run_unless
 from cornserve.control.cleanup import stop_all_executors
 from cornserve.control.leftovers import end_leftover_processes
 from cornserve.control.managed_process import ManagedProcess, ManagedProcessError, ProcessSpec
-from cornserve.home import HOME_VARIABLE, Home
+from cornserve.home import HOME_VARIABLE, PRIVATE_UMASK, Home
 from cornserve.instance import HomeInUseError, Instance, lock_home
+from cornserve.instance_secret import InstanceSecret, InstanceSecretError
 from cornserve.limits import Limits
 from cornserve.media_allowlist import MediaAllowlist
 from cornserve.observe.log_file import rotate
 from cornserve.observe.log_format import LOG_FORMAT_VARIABLE, LogFormat
+from cornserve.wire.credentials import TlsContexts, TlsFilesError
 
 READY_SECONDS = 60.0
 
@@ -58,6 +61,8 @@ class InstanceOptions:
     """Whether the gateway logs every request."""
     api_keys: Path | None = None
     admin_token: Path | None = None
+    internal_tls: Path | None = None
+    """The directory with the files for TLS between the instance's processes."""
     limits: Limits = field(default_factory=Limits)
     media_allowlist: MediaAllowlist = field(default_factory=MediaAllowlist)
 
@@ -69,6 +74,20 @@ class InstanceOptions:
         except AccessError as error:
             raise InstanceStartError(str(error)) from error
         return access
+
+    def prepare_home(self) -> None:
+        """Makes the home private, and creates the instance's secret. Raises `InstanceStartError` if it cannot."""
+        try:
+            self.home.create_private()
+            InstanceSecret.load_or_create(self.home.secret)
+            if self.internal_tls is not None:
+                TlsContexts.load(self.internal_tls)
+        except (InstanceSecretError, TlsFilesError) as error:
+            raise InstanceStartError(str(error)) from error
+        except OSError as error:
+            raise InstanceStartError(
+                f"cannot use {self.home.path}: {error.strerror}: choose another directory with --home"
+            ) from error
 
     @property
     def secret_arguments(self) -> list[str]:
@@ -96,7 +115,9 @@ async def supervise(options: InstanceOptions, *, on_ready: Callable[[Instance], 
     """
     home = options.home
     options.read_access()
+    os.umask(PRIVATE_UMASK)
     with _locked(home, report) as lock, _stop_signals() as signals:
+        options.prepare_home()
         port = _free_port(options.host, options.port)
         instance = Instance.of_current_process(_url(options.host, port))
         processes = [
@@ -144,9 +165,10 @@ def _process_specs(options: InstanceOptions, port: int) -> list[ProcessSpec]:
     gateway = ["cornserve.gateway", "--home", str(home.path), "--host", options.host, "--port", str(port)]
     metrics_port = _free_port("127.0.0.1", 0)
     gateway += ["--controller-metrics", f"127.0.0.1:{metrics_port}", *options.secret_arguments]
-    gateway += [*options.limits.cli_arguments, *options.media_allowlist.cli_arguments]
+    tls = [] if options.internal_tls is None else ["--tls", str(options.internal_tls.absolute())]
+    gateway += [*tls, *options.limits.cli_arguments, *options.media_allowlist.cli_arguments]
     controller = ["cornserve.control", "--home", str(home.path), "--metrics-port", str(metrics_port)]
-    controller += options.limits.cli_arguments
+    controller += [*tls, *options.limits.cli_arguments]
     controller += [part for flag, count in slots if count is not None for part in (flag, str(count))]
     if options.access_log:
         gateway.append("--access-log")

@@ -29,11 +29,13 @@ from cornserve.gateway.media.images import ImageLoader
 from cornserve.gateway.memory_tuning import reduce_garbage_collection, return_large_blocks_to_the_system
 from cornserve.gateway.observe import access_log
 from cornserve.heartbeat import start_heartbeats
-from cornserve.home import Home
+from cornserve.home import PRIVATE_UMASK, Home
+from cornserve.instance_secret import InstanceSecretError
 from cornserve.limits import LimitError, Limits
 from cornserve.media_allowlist import MediaAllowlist, MediaAllowlistError
 from cornserve.observe import logs, tracing
 from cornserve.signals import stop_signals
+from cornserve.wire.credentials import ConnectionCredentials, TlsFilesError
 
 
 def main() -> int:
@@ -41,6 +43,8 @@ def main() -> int:
     parser.add_argument("--home", type=Path, default=Home.default().path)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--secret", type=Path, metavar="FILE", help="the instance's secret (default: in the home)")
+    parser.add_argument("--tls", type=Path, metavar="DIR", help="use TLS for connections to executors")
     parser.add_argument("--controller-metrics", metavar="HOST:PORT", help="the address of the controller's metrics")
     parser.add_argument("--access-log", action="store_true", help="log every request")
     parser.add_argument("--api-keys", type=Path, metavar="FILE", help=f"one key per line (default: {API_KEYS})")
@@ -50,6 +54,8 @@ def main() -> int:
     parser.add_argument("--limit", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--media-from", action="append", default=[], metavar="SOURCE")
     options = parser.parse_args()
+    os.umask(PRIVATE_UMASK)
+    home = Home(options.home)
     logs.configure()
     access_log.log.setLevel(logging.INFO if options.access_log else logging.WARNING)
     try:
@@ -57,8 +63,9 @@ def main() -> int:
         sources = MediaAllowlist.parse(options.media_from)
         access = Access.load(options.api_keys, options.admin_token)
         access.check_exposure(options.host)
+        credentials = ConnectionCredentials.load(options.secret or home.secret, options.tls)
         listener = _listen(options.host, options.port)
-    except (LimitError, MediaAllowlistError, AccessError) as error:
+    except (LimitError, MediaAllowlistError, AccessError, InstanceSecretError, TlsFilesError) as error:
         print(error, file=sys.stderr)
         return EXIT_NO_RESTART
     except OSError as error:
@@ -70,13 +77,14 @@ def main() -> int:
     try:
         create = partial(
             create_gateway,
+            credentials=credentials,
             limits=limits,
             access=access,
             images=ImageLoader(ImageFetcher(limits, sources)),
             host=options.host,
             controller_metrics=options.controller_metrics,
         )
-        uvloop.run(serve(Home(options.home), listener, limits, create))
+        uvloop.run(serve(home, listener, limits, create))
     except BaseException:
         logging.getLogger(__name__).exception("the gateway failed")
         os._exit(1)  # Threads of libraries would keep the process running.

@@ -38,12 +38,14 @@ from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
 from cornserve.gateway.observe.replica_metrics import ReplicaMetrics
 from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.limits import Limits
+from cornserve.wire.credentials import ConnectionCredentials
 
 
 def create_gateway(
     store: Store,
     logs: ReplicaLogReader,
     *,
+    credentials: ConnectionCredentials,
     limits: Limits | None = None,
     access: Access | None = None,
     images: ImageLoader | None = None,
@@ -53,9 +55,10 @@ def create_gateway(
     """Returns the application. While it runs, it follows the store.
 
     Args:
+        credentials: for the connections to executors.
         host: the address that the gateway listens on.
     """
-    admission, metrics, replicas = RequestAdmission(limits), GatewayMetrics(), ReplicaPool()
+    admission, metrics, replicas = RequestAdmission(limits), GatewayMetrics(), ReplicaPool(credentials)
     images = images or ImageLoader(ImageFetcher(admission.limits))
     metrics.registry.register(admission)
     metrics.registry.register(ReplicaMetrics(replicas.stats))

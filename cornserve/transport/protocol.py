@@ -7,7 +7,7 @@ from typing import Final
 from cornserve.v1 import transfer_pb2 as pb
 from cornserve.wire.connection import Codec
 
-_PREAMBLE = b"cornserve.v1.Transfer/2\n"
+_PREAMBLE = b"cornserve.v1.Transfer/3\n"
 
 MAX_COMMAND_BYTES: Final = 4 << 10
 MAX_EVENT_BYTES: Final = 128 << 10

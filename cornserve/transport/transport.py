@@ -24,10 +24,11 @@ from cornserve.transport.producer.production import Production
 from cornserve.transport.producer.production_lookup import ProductionRegistry
 from cornserve.transport.producer.server import ConsumerSubscribers, ProducerServer
 from cornserve.transport.protocol import PRODUCER_CODEC
-from cornserve.transport.pull.puller import Puller, PullRequest, PullSource
+from cornserve.transport.pull.puller import Puller, PullSource
 from cornserve.transport.pull.tcp import TcpPuller
 from cornserve.transport.tensor import ProductionId, TensorId, TensorView
 from cornserve.v1 import transfer_pb2 as pb
+from cornserve.wire.credentials import ConnectionCredentials
 from cornserve.wire.listener import ConnectionFactories
 
 
@@ -40,6 +41,7 @@ class Transport:
 
     Args:
         directory: in tmpfs; processes of a node that use the same directory share memory.
+        credentials: for connections to other processes.
         slab_bytes: size of the slab, which holds all tensors of this process. It is allocated on first use.
         request_bytes: the quota of each request in the slab. The oldest request has it in reserve.
         cache_bytes: the most that unused tensors may occupy, for requests with the same content.
@@ -49,6 +51,7 @@ class Transport:
     def __init__(
         self,
         directory: Path,
+        credentials: ConnectionCredentials,
         *,
         slab_bytes: int,
         request_bytes: int,
@@ -64,7 +67,7 @@ class Transport:
         self._cache = ContentCache(self._admission.blocks, cache_bytes, self._metrics)
         self._registry = ProductionRegistry()
         self._server: ProducerServer | None = None
-        self._puller: Puller = TcpPuller()
+        self._puller: Puller = TcpPuller(credentials)
         self._fetcher = TensorFetcher(self._admission, self._puller, self._metrics)
 
         def apply_event(event: pb.TransferEvent) -> None:
@@ -73,26 +76,20 @@ class Transport:
         subscribers = ConsumerSubscribers(self._registry, apply_event)
         producer = pb.Producer(token=self._token, segment=self._slab.name)
         subscriptions = ProducerSubscriptions(subscribers.apply_command, local=producer)
-        self._client = TransferClient(subscriptions, lease_seconds, self._fetcher.on_disconnect, self._metrics)
+        self._client = TransferClient(
+            subscriptions, credentials, lease_seconds, self._fetcher.on_disconnect, self._metrics
+        )
 
-    async def start(self, host: str) -> ConnectionFactories:
+    async def start(self) -> ConnectionFactories:
         """Removes the segments of dead processes, and serves consumers.
 
-        Args:
-            host: the address at which other nodes may pull tensors.
-
         Returns:
-            the argument for the `MessageListener` at which consumers connect.
+            the argument for the `ConnectionListener` at which consumers connect.
         """
         await asyncio.to_thread(segment.reap, self._directory)
-        producer = pb.Producer(
-            token=self._token,
-            segment=self._slab.name,
-            puller=self._puller.name,
-            address=await self._puller.listen(host, self._find_pulled),
-        )
+        producer = pb.Producer(token=self._token, segment=self._slab.name, puller=self._puller.name)
         self._server = ProducerServer(self._registry, producer, self._lease_seconds, self._metrics)
-        return {PRODUCER_CODEC.preamble: self._server.create_connection}
+        return {PRODUCER_CODEC.preamble: self._server.create_connection, **self._puller.serve(self._find_pulled)}
 
     async def stop(self) -> None:
         """Closes all connections and removes the slab. Processes that map it may still read."""
@@ -156,11 +153,11 @@ class Transport:
         """Returns the metrics for Prometheus. Can run in any thread."""
         return self._metrics.collect()
 
-    def _find_pulled(self, request: PullRequest) -> PullSource | None:
+    def _find_pulled(self, capability: bytes) -> PullSource | None:
         """Returns a tensor that another node pulls, or None if it has been freed."""
-        block = self._admission.blocks.find(request.offset, request.nbytes, request.generation)
-        if request.token != self._token or block is None:
+        block = self._admission.blocks.find(capability)
+        if block is None:
             return None
-        self._metrics.sent_bytes += request.nbytes
-        mapping, generation, offset = self._slab.mapping, request.generation, request.offset
-        return PullSource(mapping.view(offset, request.nbytes), lambda: mapping.has_generation(generation, offset))
+        self._metrics.sent_bytes += block.nbytes
+        mapping, generation, offset = self._slab.mapping, block.generation, block.offset
+        return PullSource(mapping.view(offset, block.nbytes), lambda: mapping.has_generation(generation, offset))

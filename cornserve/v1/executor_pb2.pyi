@@ -4,9 +4,9 @@ isort:skip_file
 The contract between a caller (a gateway) and an executor replica.
 
 One TCP connection per caller and replica carries all invocations between the two: `Command`s to the executor,
-`Event`s from it, each preceded by its length, on the port after gRPC's (docs/reference/executor-contract.md).
-gRPC would cost two to three times as much. When the connection breaks, the executor cancels every invocation that
-was started on it.
+`Event`s from it, each preceded by its length (docs/reference/executor-contract.md). gRPC would cost two to three times
+as much. When the connection breaks, the executor cancels every invocation that was started on it. Other connections
+carry `Observation`s to observers, such as the launcher.
 """
 
 from collections import abc as _abc
@@ -360,6 +360,8 @@ Global___End: _TypeAlias = End  # noqa: Y015
 
 @_typing.final
 class ObserveRequest(_message.Message):
+    """An observer sends no messages."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(

@@ -157,25 +157,22 @@ class Producer(_message.Message):
     TOKEN_FIELD_NUMBER: _builtins.int
     SEGMENT_FIELD_NUMBER: _builtins.int
     PULLER_FIELD_NUMBER: _builtins.int
-    ADDRESS_FIELD_NUMBER: _builtins.int
     token: _builtins.bytes
     """Random, and also in the header of the segment. A consumer that finds it there shares the producer's memory."""
     segment: _builtins.str
     """File name of the segment in the directory that processes of a node share."""
     puller: _builtins.str
-    """How consumers on other nodes pull tensors."""
-    address: _builtins.bytes
+    """How consumers on other nodes pull tensors from its endpoint."""
     def __init__(
         self,
         *,
         token: _builtins.bytes = ...,
         segment: _builtins.str = ...,
         puller: _builtins.str = ...,
-        address: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "puller", b"puller", "segment", b"segment", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["puller", b"puller", "segment", b"segment", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -195,6 +192,7 @@ class TensorRef(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     ARRIVED_US_FIELD_NUMBER: _builtins.int
     PUBLISHED_US_FIELD_NUMBER: _builtins.int
+    CAPABILITY_FIELD_NUMBER: _builtins.int
     dtype: _builtins.str
     metadata: _builtins.bytes
     offset: _builtins.int
@@ -204,6 +202,8 @@ class TensorRef(_message.Message):
     """Arrival time of the request in microseconds since 1970. Older requests get space in the consumer's slab first."""
     published_us: _builtins.int
     """In microseconds since 1970, by the producer's clock."""
+    capability: _builtins.bytes
+    """16 random bytes: a consumer on another node pulls the tensor with them."""
     @_builtins.property
     def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
@@ -217,10 +217,11 @@ class TensorRef(_message.Message):
         generation: _builtins.int = ...,
         arrived_us: _builtins.int = ...,
         published_us: _builtins.int = ...,
+        capability: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrived_us", b"arrived_us", "dtype", b"dtype", "generation", b"generation", "metadata", b"metadata", "nbytes", b"nbytes", "offset", b"offset", "published_us", b"published_us", "shape", b"shape"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrived_us", b"arrived_us", "capability", b"capability", "dtype", b"dtype", "generation", b"generation", "metadata", b"metadata", "nbytes", b"nbytes", "offset", b"offset", "published_us", b"published_us", "shape", b"shape"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,5 +1,6 @@
-"""Protobuf messages over plain TCP connections between the processes of Cornserve.
+"""Authenticated connections between the processes of an instance.
 
-`connection.MessageConnection` is one end of a connection, `listener.MessageListener` accepts connections, and
-`invocations` defines the messages between gateways and executors. `cornserve.transport` defines its own messages.
+`handshake` proves that both ends have the instance's secret, `listener.ConnectionListener` accepts connections,
+`connection.MessageConnection` is one end of a connection that carries protobuf messages, and `invocations` defines the
+messages of executors. `cornserve.transport` defines its own messages.
 """

@@ -1,9 +1,11 @@
-"""One TCP connection that carries protobuf messages in both directions.
+"""A connection that carries protobuf messages in both directions.
 
-Both ends begin with the same preamble, which identifies the protocol and its version. Then come frames: the length of a
-message in four bytes, most significant first, and the message. An empty frame means that its sender sends no further
-message, so the encoding of a message must not be empty: at least one field must be set. The connection is closed once
-both ends have sent an empty frame; a connection that closes earlier is broken.
+It consists of frames: the length of a message in four bytes, most significant first, and the message. An empty frame
+means that its sender sends no further message, so the encoding of a message must not be empty: at least one field must
+be set. The connection is closed once both ends have sent an empty frame; a connection that closes earlier is broken.
+
+Between processes that do not trust everyone who can reach their ports, a handshake precedes the frames
+(`cornserve.wire.handshake`). The two ends of a socket pair need none.
 
 Messages that are sent within one event-loop iteration leave in one write, or in several if they exceed `WRITE_BYTES`.
 """
@@ -20,7 +22,8 @@ from typing import Final, Generic, TypeVar, cast
 from google.protobuf.message import DecodeError, EncodeError, Message
 
 from cornserve.observe.redaction import redacted_traceback
-from cornserve.wire import sockets
+from cornserve.wire import handshake
+from cornserve.wire.credentials import ConnectionCredentials
 from cornserve.wire.frame_memory import FRAME_MEMORY, UNCOUNTED_BYTES, FrameMemory
 from cornserve.wire.frame_reader import LENGTH, FrameReader, FrameTooLargeError
 
@@ -41,19 +44,12 @@ MAX_UNSENT_BYTES: Final = 64 << 20
 _END: Final = bytes(LENGTH.size)
 
 
-def connection_address(endpoint: str) -> tuple[str, int]:
-    """Returns host and port of the connections to the process at `endpoint`: the port after the endpoint's own, which
-    serves gRPC."""
-    host, _, port = endpoint.rpartition(":")
-    return host.strip("[]"), int(port) + 1
-
-
 @dataclass(frozen=True, slots=True)
 class Codec(Generic[Sent, Received]):
     """The protocol from the perspective of one end."""
 
     preamble: bytes
-    """The bytes that both ends send first."""
+    """Identifies the protocol and its version in the handshake."""
     received_type: type[Received]
     """The type of the messages that this end receives."""
     max_sent_bytes: int = MAX_FRAME_BYTES
@@ -110,7 +106,6 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
         self._transport: asyncio.Transport | None = None
         self._memory = memory
         self._reader = FrameReader(codec.max_received_bytes, self._on_frame)
-        self._received_preamble = b""
         self._is_limited = False
         """Whether a backlog is postponed, or the memory of an unfinished frame is counted."""
         self._is_read_scheduled = False
@@ -120,23 +115,21 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
         self._unsent_bytes = 0
         self._is_finishing = self._has_finished = self._peer_has_finished = False
         self._close_reason: str | None = None
-        self._connected, self._capacity = asyncio.Event(), asyncio.Event()
+        self._capacity = asyncio.Event()
         self.closed = asyncio.Event()
         self.unsent: list[Sequence[bytes]] = []
         """The parts of encoded messages that have not been written yet."""
         self.read_count = 0
         """The number of reads that returned data of the other end."""
 
-    async def connect(self, endpoint: str) -> None:
-        """Connects to the process at `endpoint`. Raises `OSError` if it does not accept such connections."""
-        await self._loop.create_connection(lambda: self, *connection_address(endpoint))
-        await self.wait_connected()
+    async def connect(self, endpoint: str, credentials: ConnectionCredentials) -> None:
+        """Connects to the process at `endpoint`, `HOST:PORT`.
 
-    async def wait_connected(self) -> None:
-        """Waits for the other end's preamble. Raises `ConnectionError` if the other end does not send it."""
-        await self._connected.wait()
-        if self._close_reason is not None:
-            raise ConnectionError(self._close_reason)
+        Raises:
+            HandshakeError: the process does not speak the protocol, or does not have the instance's secret.
+            OSError: no process accepts connections there.
+        """
+        await handshake.open_connection(endpoint, self._codec.preamble, self, credentials)
 
     async def wait_closed(self) -> str:
         """Waits until the connection is closed; returns the reason."""
@@ -190,29 +183,12 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transport does not derive from asyncio's
         if self._close_reason is not None:
             self._transport.abort()
-            return
-        sockets.enable_keepalive(transport.get_extra_info("socket"))
-        self._transport.write(self._codec.preamble)
+        else:
+            self._flush()
 
     def data_received(self, data: bytes) -> None:
         self.read_count += 1
-        if not self._connected.is_set():
-            data = self._after_preamble(data)
-        if data:
-            self._read(data)
-
-    def _after_preamble(self, data: bytes) -> bytes:
-        """Returns the bytes after the preamble, or nothing before the preamble is complete."""
-        self._received_preamble += data
-        preamble, received = self._codec.preamble, self._received_preamble
-        if received.startswith(preamble):
-            self._connected.set()
-            self._loop.call_soon(self._flush)
-            self._received_preamble = b""
-            return received[len(preamble) :]
-        if not preamble.startswith(received):
-            self.abort(f"the other end does not speak {preamble.decode().strip()}")
-        return b""
+        self._read(data)
 
     def _read(self, data: bytes = b"") -> None:
         """Handles received frames, and counts the memory of an unfinished frame."""
@@ -314,8 +290,6 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
 
     def connection_lost(self, exc: Exception | None) -> None:
         reason = f"the connection broke: {exc}" if exc else "the other end closed the connection"
-        if not self._connected.is_set():
-            reason += f" before it sent the preamble {self._codec.preamble.decode().strip()}"
         while self._reader.has_backlog and self._close_reason is None:
             self._read()
         self._set_closed(reason)
@@ -325,12 +299,11 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
     def _set_closed(self, reason: str) -> None:
         if self._close_reason is None:
             self._close_reason = reason
-            self._connected.set()
             self._capacity.set()
             self._memory.free(self)
 
     def _flush(self) -> None:
-        if self._transport is None or self._close_reason is not None or not self._connected.is_set():
+        if self._transport is None or self._close_reason is not None:
             return
         while self.unsent and not self._is_paused:
             frames, count, size = self._next_frames()

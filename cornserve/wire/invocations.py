@@ -1,4 +1,4 @@
-"""The two ends of a connection that carries invocations, and the encoding of commands with large inputs."""
+"""The connections at which an executor is called and observed, and the encoding of commands with large inputs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,20 @@ from typing import Final
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.wire.connection import Codec
 
-_PREAMBLE = b"cornserve.v1.Executor/2\n"
+_PREAMBLE = b"cornserve.v1.Executor/3\n"
+_STATE_PREAMBLE = b"cornserve.v1.ExecutorState/1\n"
 
 MAX_UNSENT_EVENTS: Final = 8192
 """An executor reads no further commands while this many of its events are unsent."""
 
 CALLER: Final[Codec[pb.Command, pb.Event]] = Codec(_PREAMBLE, pb.Event)
 EXECUTOR: Final[Codec[pb.Event, pb.Command]] = Codec(_PREAMBLE, pb.Command, max_unsent=MAX_UNSENT_EVENTS)
+
+OBSERVER: Final[Codec[pb.ObserveRequest, pb.Observation]] = Codec(_STATE_PREAMBLE, pb.Observation)
+OBSERVED: Final[Codec[pb.Observation, pb.ObserveRequest]] = Codec(
+    _STATE_PREAMBLE, pb.ObserveRequest, max_received_bytes=0
+)
+"""An observer sends no messages."""
 
 MIN_BLOB_BYTES = 64 * 1024
 """Smaller blobs are a part of the command. Copying them takes less time than sending them separately."""

@@ -1,93 +1,130 @@
-"""Accepts connections and dispatches each to a handler by its preamble."""
+"""Accepts connections of the instance's processes and dispatches each to a protocol by its preamble."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import socket
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from contextvars import Context
+from functools import partial
+from typing import Final
 
-from cornserve.wire.connection import MessageConnection, connection_address
+from cornserve.observe.limited_log import LimitedLog
+from cornserve.wire import handshake, sockets
+from cornserve.wire.credentials import ConnectionCredentials
 
-PREAMBLE_TIMEOUT_SECONDS = 10.0
+HANDSHAKE_SECONDS = 5.0
+"""Limit for the handshake of an accepted connection."""
 
-ConnectionFactories = Mapping[bytes, Callable[[], MessageConnection[Any, Any]]]
-"""Functions by preamble. Each creates this process's end of an accepted connection."""
+MAX_PENDING: Final = 256
+"""Connections whose other end has not proven yet that it has the secret. A further connection replaces the oldest: a
+handshake takes milliseconds, so that processes of the instance are connected even while others occupy all places."""
+
+BACKLOG: Final = 1024
+
+ACCEPT_PAUSE_SECONDS: Final = 0.1
+"""Pause after a failed accept. A file descriptor may be available then."""
+
+ConnectionFactories = Mapping[bytes, Callable[[], asyncio.BaseProtocol]]
+"""Functions by preamble. Each creates this process's end of an authenticated connection."""
+
+log = logging.getLogger(__name__)
 
 
-class MessageListener:
-    def __init__(self, factories: ConnectionFactories) -> None:
+class ConnectionListener:
+    """Calls a factory only for connections whose other end has proven that it has the instance's secret."""
+
+    def __init__(self, factories: ConnectionFactories, credentials: ConnectionCredentials) -> None:
         self._factories = factories
-        self._server: asyncio.Server | None = None
-        self._pending: set[_PendingConnection] = set()
+        self._credentials = credentials
+        self._listener: socket.socket | None = None
+        self._pause: asyncio.TimerHandle | None = None
+        self._opening: set[asyncio.Task[None]] = set()
+        self._pending: dict[asyncio.Task[None], None] = {}
+        """The tasks of connections whose other end has not sent its proof yet, the oldest first."""
+        self._log = LimitedLog(log)
 
     async def listen(self, endpoint: str) -> str:
-        """Accepts connections at the endpoint's `connection_address`.
+        """Accepts connections.
 
         Args:
             endpoint: `HOST:PORT`; port 0 is any free one.
 
         Returns:
-            the endpoint with its port. The listener does not use the endpoint's port itself.
+            the endpoint with its port.
 
         Raises:
             OSError: the port is in use.
         """
-        host, wanted = endpoint.rsplit(":", 1)
-        address, port = connection_address(endpoint)
-        create_server = asyncio.get_running_loop().create_server
-        self._server = await create_server(self._accept, address, port if int(wanted) else 0)
-        return f"{host}:{self._server.sockets[0].getsockname()[1] - 1}"
+        host, port = sockets.split_endpoint(endpoint)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        self._listener.setblocking(False)
+        self._resume()
+        return f"{endpoint.rpartition(':')[0]}:{self._listener.getsockname()[1]}"
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Stops accepting connections. Established connections are not affected."""
-        if self._server is not None:
-            self._server.close()
-        for pending in list(self._pending):
-            pending.abort()
+        if self._pause is not None:
+            self._pause.cancel()
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
+            self._listener.close()
+        for task in self._pending:
+            task.cancel()
+        await asyncio.gather(*self._opening, return_exceptions=True)
 
-    def _accept(self) -> asyncio.Protocol:
-        pending = _PendingConnection(self._factories, self._pending.discard)
-        self._pending.add(pending)
-        return pending
+    def _resume(self) -> None:
+        assert self._listener is not None
+        # The event loop calls the reader once per iteration: established connections are served between two accepts.
+        asyncio.get_running_loop().add_reader(self._listener, self._accept, self._listener)
 
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            connection, _ = listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):  # the client has disconnected
+            return
+        except OSError as error:
+            self._log.warning("cannot accept a connection: %s", error)
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(listener)
+            self._pause = loop.call_later(ACCEPT_PAUSE_SECONDS, self._resume)
+            return
+        connection.setblocking(False)
+        self._start_handshake(connection)
 
-class _PendingConnection(asyncio.Protocol):
-    """An accepted connection that has not sent its preamble yet."""
+    def _start_handshake(self, connection: socket.socket) -> None:
+        if len(self._pending) >= MAX_PENDING:
+            oldest = next(iter(self._pending))
+            del self._pending[oldest]
+            oldest.cancel()
+            self._log.warning("closed a connection: %d others are in their handshakes", MAX_PENDING)
+        task = asyncio.create_task(self._open(connection), context=Context())
+        self._pending[task] = None
+        self._opening.add(task)
+        task.add_done_callback(partial(self._on_opened, connection))
 
-    def __init__(self, factories: ConnectionFactories, on_done: Callable[[_PendingConnection], None]) -> None:
-        self._factories = factories
-        self._on_done = on_done
-        self._received = b""
-        self._transport: asyncio.Transport | None = None
-        self._timeout = asyncio.get_running_loop().call_later(PREAMBLE_TIMEOUT_SECONDS, self.abort)
+    def _on_opened(self, connection: socket.socket, task: asyncio.Task[None]) -> None:
+        self._pending.pop(task, None)
+        self._opening.discard(task)
+        if task.cancelled():  # perhaps before it started
+            connection.close()
 
-    def abort(self) -> None:
-        self._finish()
-        if self._transport is not None:
-            self._transport.abort()
+    async def _open(self, connection: socket.socket) -> None:
+        peer = "a process that has disconnected"
+        try:
+            peer = sockets.remote_address(connection)
+            async with asyncio.timeout(HANDSHAKE_SECONDS):
+                await self._authenticate(connection)
+        except OSError as error:  # a timeout is one
+            connection.close()
+            is_timeout = isinstance(error, TimeoutError) and error.errno is None
+            reason = f"no handshake within {HANDSHAKE_SECONDS:g} s" if is_timeout else error
+            self._log.warning("closed a connection of %s: %s", peer, reason)
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport does not derive from asyncio's
-
-    def data_received(self, data: bytes) -> None:
-        self._received += data
-        for preamble, create in self._factories.items():
-            if self._received.startswith(preamble):
-                self._hand_over(create())
-                return
-        if not any(preamble.startswith(self._received) for preamble in self._factories):
-            self.abort()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._finish()
-
-    def _hand_over(self, connection: MessageConnection[Any, Any]) -> None:
-        assert self._transport is not None
-        self._finish()
-        self._transport.set_protocol(connection)
-        connection.connection_made(self._transport)
-        connection.data_received(self._received)
-
-    def _finish(self) -> None:
-        self._timeout.cancel()
-        self._on_done(self)
+    async def _authenticate(self, connection: socket.socket) -> None:
+        sockets.configure(connection)
+        preamble = await handshake.accept(connection, self._factories, self._credentials)
+        self._pending.pop(asyncio.current_task(), None)  # type: ignore[arg-type]  # `_open` runs in a task
+        await sockets.attach_accepted(connection, self._factories[preamble], self._credentials.tls)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
@@ -9,18 +10,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import grpc
-
 from cornserve.task.spec import ExecutorSpec, find_executor
 from cornserve.transport import Transport
 from cornserve.v1 import executor_pb2 as pb
-from cornserve.v1 import executor_pb2_grpc
 from cornserve.wire.connection import MessageConnection
+from cornserve.wire.listener import ConnectionListener
 from cornserve_executors.base import Executor
-from cornserve_executors.base.endpoint import open_endpoint
 from cornserve_executors.base.metrics import ExecutorMetrics
+from cornserve_executors.base.observers import StateObservers
 from cornserve_executors.base.service import ExecutorService
 from cornserve_executors.base.state import ExecutorState
+from tests.credentials import CREDENTIALS
 
 SLAB_BYTES = 8 * 1024 * 1024
 
@@ -48,18 +48,25 @@ class EchoExecutors:
         state.set_phase(pb.PHASE_READY)
         executor_type: type[Executor[Any, Any, Any]] = find_executor(spec.executor).load()
         executor = executor_type(executor_type.config_type.model_validate(spec.config))
-        server = grpc.aio.server()
-        transport = Transport(Path(self._directory.name), slab_bytes=SLAB_BYTES, request_bytes=SLAB_BYTES // 2)
+        transport = Transport(
+            Path(self._directory.name), CREDENTIALS, slab_bytes=SLAB_BYTES, request_bytes=SLAB_BYTES // 2
+        )
         metrics = ExecutorMetrics(lambda: (*executor.metrics(), *transport.metrics()))
         service = ExecutorService(executor, state, metrics, transport)
-        executor_pb2_grpc.add_ExecutorServicer_to_server(service, server)
         served = AsyncExitStack()
         served.push_async_callback(transport.stop)
 
-        factories = {**service.connection_factories, **await transport.start("127.0.0.1")}
+        observers = StateObservers(state)
+        factories = {
+            **service.connection_factories,
+            **observers.connection_factories,
+            **await transport.start(),
+        }
         factories = {preamble: partial(_create_killable, served, create) for preamble, create in factories.items()}
-        endpoint = await served.enter_async_context(open_endpoint(server, factories, "127.0.0.1:0"))
-        served.push_async_callback(server.stop, grace=None)
+        listener = ConnectionListener(factories, CREDENTIALS)
+        endpoint = await listener.listen("127.0.0.1:0")
+        served.push_async_callback(observers.close)
+        served.push_async_callback(listener.close)
         self.states[endpoint], self.services[endpoint], self._served[endpoint] = state, service, served
         self._metrics[endpoint] = metrics
         return endpoint
@@ -81,10 +88,9 @@ class EchoExecutors:
         self._directory.cleanup()
 
 
-def _create_killable(
-    served: AsyncExitStack, create: Callable[[], MessageConnection[Any, Any]]
-) -> MessageConnection[Any, Any]:
+def _create_killable(served: AsyncExitStack, create: Callable[[], asyncio.BaseProtocol]) -> asyncio.BaseProtocol:
     connection = create()
-    served.push_async_callback(connection.wait_closed)
-    served.callback(connection.abort, "killed")
+    if isinstance(connection, MessageConnection):
+        served.push_async_callback(connection.wait_closed)
+        served.callback(connection.abort, "killed")
     return connection

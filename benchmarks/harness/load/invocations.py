@@ -13,6 +13,7 @@ from benchmarks.harness.load.job import PACE_SECONDS, RESPONSE_TEXT, WORDS, Load
 from benchmarks.harness.load.measurement import Measurement
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.wire.connection import MessageConnection
+from cornserve.wire.credentials import ConnectionCredentials
 from cornserve.wire.invocations import CALLER
 from cornserve_echo import EchoRequest
 
@@ -37,7 +38,8 @@ class _InvocationProgress:
 
 class _InvocationLoad:
     def __init__(self, job: LoadJob, measurement: Measurement) -> None:
-        self._address = job.address
+        assert job.secret is not None, "invocations need the instance's secret"
+        self._address, self._credentials = job.address, ConnectionCredentials.load(job.secret)
         self._concurrency = job.concurrency
         self._measurement = measurement
         self._chunks = 0 if job.mode == "whole" else len(WORDS)
@@ -53,7 +55,7 @@ class _InvocationLoad:
         self._connection = MessageConnection(CALLER, self._on_event)
 
     async def start(self) -> None:
-        await self._connection.connect(self._address)
+        await self._connection.connect(self._address, self._credentials)
         for _ in range(self._concurrency):
             self._measurement.add_connection()
             self._send()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 LoadProtocol = Literal["chat", "invocation"]
@@ -35,6 +36,8 @@ class LoadJob:
     """The duration of the measurement, after a warm-up."""
     processes: tuple[tuple[str, int], ...] = ()
     """Name and process id of the processes whose CPU time is measured."""
+    secret: Path | None = None
+    """The file of the instance's secret, for invocations."""
 
 
 @dataclass(frozen=True, slots=True)

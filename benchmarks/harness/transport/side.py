@@ -26,8 +26,10 @@ from typing import Any
 
 import uvloop
 
+from cornserve.instance_secret import KEY_BYTES, InstanceSecret
 from cornserve.transport import LostError, TensorId, Transport
-from cornserve.wire.listener import MessageListener
+from cornserve.wire.credentials import ConnectionCredentials
+from cornserve.wire.listener import ConnectionListener
 
 POLL_SECONDS = 0.001
 REQUEST = "benchmark"
@@ -37,6 +39,9 @@ _LEASE_SECONDS = 3600.0
 _STARTED = struct.Struct("<q")
 _ENDED = 2**31
 """An invocation that ended without output."""
+
+CREDENTIALS = ConnectionCredentials(InstanceSecret(bytes(KEY_BYTES)))
+"""Both sides run only during the benchmark."""
 
 
 class TransportSide:
@@ -201,8 +206,10 @@ def _held(transport: Transport) -> Callable[[], float]:
 
 
 async def main(directory: Path, host: str, nbytes: int, slab_bytes: int) -> None:
-    transport = Transport(directory, slab_bytes=slab_bytes, request_bytes=nbytes, lease_seconds=_LEASE_SECONDS)
-    listener = MessageListener(await transport.start(host))
+    transport = Transport(
+        directory, CREDENTIALS, slab_bytes=slab_bytes, request_bytes=nbytes, lease_seconds=_LEASE_SECONDS
+    )
+    listener = ConnectionListener(await transport.start(), CREDENTIALS)
     endpoint = await listener.listen(f"{host}:0")
     side = TransportSide(transport, host, nbytes)
     print_json(endpoint)
@@ -210,7 +217,7 @@ async def main(directory: Path, host: str, nbytes: int, slab_bytes: int) -> None
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         command = json.loads(line)
         print_json(await getattr(side, command.pop("command"))(**command))
-    listener.close()
+    await listener.close()
     await transport.stop()
 
 

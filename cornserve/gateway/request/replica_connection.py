@@ -18,6 +18,7 @@ from cornserve.gateway.observe.replica_metrics import ReplicaStats
 from cornserve.observe.redaction import redacted_traceback
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.wire.connection import MessageConnection, MessageSizeError
+from cornserve.wire.credentials import ConnectionCredentials
 from cornserve.wire.invocations import CALLER
 
 log = logging.getLogger(__name__)
@@ -45,11 +46,15 @@ class ReplicaConnection:
 
     Args:
         endpoint: `HOST:PORT`.
+        credentials: for the connection.
         is_suspect: whether an earlier connection to the endpoint was lost.
     """
 
-    def __init__(self, endpoint: str, stats: ReplicaStats, *, is_suspect: bool = False) -> None:
+    def __init__(
+        self, endpoint: str, credentials: ConnectionCredentials, stats: ReplicaStats, *, is_suspect: bool = False
+    ) -> None:
         self.endpoint = endpoint
+        self._credentials = credentials
         self._stats = stats
         self.is_suspect = is_suspect
         """Whether an earlier connection was lost and this one is not established yet."""
@@ -130,7 +135,7 @@ class ReplicaConnection:
         reason = "the connection was closed"
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                await self._connection.connect(self.endpoint)
+                await self._connection.connect(self.endpoint, self._credentials)
             self.is_suspect = False
             reason = await self._connection.wait_closed()
         except OSError as error:  # a timeout has no message

@@ -16,6 +16,7 @@ from cornserve.app.record import Route
 from cornserve.concurrency import Broadcast
 from cornserve.gateway.observe.replica_metrics import ReplicaStatsRegistry
 from cornserve.gateway.request.replica_connection import ReplicaConnection
+from cornserve.wire.credentials import ConnectionCredentials
 
 RECONNECT_SECONDS = 1.0
 """The delay before connecting to a lost replica again."""
@@ -24,7 +25,8 @@ RECONNECT_SECONDS = 1.0
 class ReplicaPool:
     """Connections to all routed replicas, selected by executor group key."""
 
-    def __init__(self) -> None:
+    def __init__(self, credentials: ConnectionCredentials) -> None:
+        self._credentials = credentials
         self._endpoints: Mapping[str, Sequence[str]] = {}
         self._connections: dict[str, ReplicaConnection] = {}
         self.stats = ReplicaStatsRegistry()
@@ -123,7 +125,7 @@ class ReplicaPool:
         connection = self._connections.get(endpoint)
         if connection is None or (connection.lost_at is not None and _now() - connection.lost_at > RECONNECT_SECONDS):
             connection = self._connections[endpoint] = ReplicaConnection(
-                endpoint, self.stats.for_endpoint(endpoint), is_suspect=connection is not None
+                endpoint, self._credentials, self.stats.for_endpoint(endpoint), is_suspect=connection is not None
             )
         return connection
 

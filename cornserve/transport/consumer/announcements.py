@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cornserve.transport.memory import segment
+from cornserve.transport.memory.refcounted_blocks import CAPABILITY_BYTES
 from cornserve.transport.memory.segment import TOKEN_BYTES
 from cornserve.transport.tensor import tensor_bytes
 from cornserve.v1 import transfer_pb2 as pb
@@ -16,7 +17,9 @@ def check_producer(producer: pb.Producer) -> None:
 
 
 def check_tensor(tensor: pb.TensorRef) -> None:
-    """Raises `ProtocolError` if the size of a tensor does not match its dtype and shape."""
+    """Raises `ProtocolError` if a tensor has no valid capability, or its size does not match its dtype and shape."""
+    if len(tensor.capability) != CAPABILITY_BYTES:
+        raise ProtocolError(f"the capability of a tensor has {len(tensor.capability)} bytes, not {CAPABILITY_BYTES}")
     try:
         expected = tensor_bytes(tensor.dtype, tensor.shape)
     except ValueError as error:

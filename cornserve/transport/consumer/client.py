@@ -14,6 +14,7 @@ from cornserve.transport.metrics import TransportMetrics
 from cornserve.transport.protocol import CONSUMER_CODEC
 from cornserve.transport.tensor import TensorId
 from cornserve.v1 import transfer_pb2 as pb
+from cornserve.wire.credentials import ConnectionCredentials
 
 PRODUCER_TIMEOUT_SECONDS: Final = 15.0
 """Limit for the silence of a producer, and for connecting to it."""
@@ -24,17 +25,20 @@ class TransferClient:
 
     Args:
         local: the subscriptions at this process.
+        credentials: for the connections to producers.
         on_disconnect: called when the connection to a producer has closed.
     """
 
     def __init__(
         self,
         local: ProducerSubscriptions,
+        credentials: ConnectionCredentials,
         lease_seconds: float,
         on_disconnect: Callable[[ProducerConnection], None],
         metrics: TransportMetrics,
     ) -> None:
         self._local = local
+        self._credentials = credentials
         self._lease_seconds = lease_seconds
         self._on_disconnect = on_disconnect
         self._metrics = metrics
@@ -63,7 +67,7 @@ class TransferClient:
         if endpoint in self._local_endpoints:
             return self._local
         if connection is None:
-            connection = ProducerConnection(endpoint, self._lease_seconds, self._remove)
+            connection = ProducerConnection(endpoint, self._credentials, self._lease_seconds, self._remove)
             self._connections[endpoint] = connection
         return connection.subscriptions
 
@@ -75,8 +79,15 @@ class TransferClient:
 class ProducerConnection:
     """The connection to one producing process. All subscriptions are lost when it closes."""
 
-    def __init__(self, endpoint: str, lease_seconds: float, on_closed: Callable[[ProducerConnection], None]) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        credentials: ConnectionCredentials,
+        lease_seconds: float,
+        on_closed: Callable[[ProducerConnection], None],
+    ) -> None:
         self.endpoint = endpoint
+        self._credentials = credentials
         heartbeat = pb.TransferCommand(heartbeat=True)
         self._connection = HeartbeatConnection(CONSUMER_CODEC, self._apply_event, heartbeat)
         self.subscriptions = ProducerSubscriptions(self._connection.send)
@@ -97,7 +108,7 @@ class ProducerConnection:
         heartbeats = max(2, round(PRODUCER_TIMEOUT_SECONDS / self._heartbeat_seconds))
         try:
             async with asyncio.timeout(PRODUCER_TIMEOUT_SECONDS):
-                await self._connection.connect(self.endpoint)
+                await self._connection.connect(self.endpoint, self._credentials)
             if await self._connection.exchange_heartbeats(self._heartbeat_seconds, heartbeats):
                 reason = f"its process hangs: it was silent for {heartbeats * self._heartbeat_seconds:g} s"
             else:

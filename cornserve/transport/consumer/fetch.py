@@ -15,7 +15,7 @@ from cornserve.transport.memory.admission import RequestAge, SlabAdmission
 from cornserve.transport.memory.refcounted_blocks import Block
 from cornserve.transport.memory.segment import Location, SegmentMapping
 from cornserve.transport.metrics import PULLED, SAME_NODE, SAME_PROCESS, TransportMetrics
-from cornserve.transport.pull.puller import Puller, PullRequest
+from cornserve.transport.pull.puller import Puller
 from cornserve.transport.tensor import TensorView
 from cornserve.v1 import transfer_pb2 as pb
 
@@ -53,7 +53,7 @@ class TensorFetcher:
     def on_disconnect(self, connection: ProducerConnection) -> None:
         if producer := connection.subscriptions.producer:
             self._mappings.drop(producer.token)
-            self._puller.disconnect(_host(connection.endpoint), producer.address)
+            self._puller.disconnect(connection.endpoint)
 
     async def close(self) -> None:
         await self._mappings.close()
@@ -83,18 +83,17 @@ class TensorFetcher:
             yield block
 
     async def _copy(self, subscription: Subscription, tensor: pb.TensorRef, block: Block) -> None:
-        producer, host = subscription.producer, _host(subscription.tensor_id.endpoint)
+        producer, endpoint = subscription.producer, subscription.tensor_id.endpoint
         if producer.puller != self._puller.name:
             theirs, ours = producer.puller, self._puller.name
             raise LostError(f"{subscription.tensor_id} is on another node, which sends by {theirs!r}, not by {ours!r}")
-        request = PullRequest(producer.token, tensor.offset, tensor.nbytes, tensor.generation)
         into = self._admission.blocks.writable_buffer(block)
         try:
-            await run_unless(subscription.lost, self._puller.pull(host, producer.address, request, into))
+            await run_unless(subscription.lost, self._puller.pull(endpoint, tensor.capability, into))
         except LostError as error:
             subscription.lose(str(error))
         except OSError as error:
-            subscription.lose(f"cannot pull it from {host}: {error}")
+            subscription.lose(f"cannot pull it from {endpoint}: {error}")
         if subscription.lost.is_set():
             raise subscription.error
 
@@ -103,7 +102,3 @@ def _view(tensor: pb.TensorRef, mapping: SegmentMapping, offset: int, generation
     location = Location(mapping.path, offset, tensor.nbytes, generation)
     view = mapping.view(offset, tensor.nbytes)
     return TensorView(tensor.dtype, tuple(tensor.shape), tensor.metadata, view, location, mapping)
-
-
-def _host(endpoint: str) -> str:
-    return endpoint.rpartition(":")[0]

@@ -7,15 +7,18 @@ a device. The writable buffer is therefore a separate object, and the pages beco
 from __future__ import annotations
 
 import asyncio
+import secrets
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from cornserve.transport.memory.allocator import PageAllocator
 from cornserve.transport.memory.segment import PAGE, pages_for
 from cornserve.transport.memory.slab import Slab
+
+CAPABILITY_BYTES: Final = 16
 
 
 class CacheOwner(Protocol):
@@ -37,6 +40,8 @@ class Block:
     offset: int
     nbytes: int
     generation: int
+    capability: bytes
+    """Random. A process on another node that knows it may read the tensor."""
     references: int = 1
     cache_owner: CacheOwner | None = None
     writer: weakref.ref[Any] | None = None
@@ -70,7 +75,8 @@ class BlockPool:
     def __init__(self, slab: Slab, on_space: Callable[[], None]) -> None:
         self.slab = slab
         self._on_space = on_space
-        self._blocks: dict[int, Block] = {}
+        self._blocks: dict[bytes, Block] = {}
+        """All blocks that are not free, by capability."""
 
     def allocate(self, region: Region, nbytes: int) -> Block | None:
         """Returns a new block with one reference, or None without space. Evicts idle blocks where needed."""
@@ -82,7 +88,9 @@ class BlockPool:
                 return None
             self._evict(next(iter(region.idle)))
         offset = self.slab.layout.data + page * PAGE
-        block = self._blocks[offset] = Block(region, page, offset, nbytes, self.slab.assign_generation(page))
+        capability = secrets.token_bytes(CAPABILITY_BYTES)
+        block = Block(region, page, offset, nbytes, self.slab.assign_generation(page), capability)
+        self._blocks[capability] = block
         return block
 
     def writable_buffer(self, block: Block) -> memoryview:
@@ -125,11 +133,9 @@ class BlockPool:
             self._remove_idle(block)
             self._free(block)
 
-    def find(self, offset: int, nbytes: int, generation: int) -> Block | None:
-        """Returns the block that another process identifies by these values, or None if it has been freed."""
-        block = self._blocks.get(offset)
-        is_same = block is not None and (block.nbytes, block.generation) == (nbytes, generation)
-        return block if is_same else None
+    def find(self, capability: bytes) -> Block | None:
+        """Returns the block that another process may read, or None if it has been freed."""
+        return self._blocks.get(capability)
 
     def _evict(self, block: Block) -> None:
         owner = block.cache_owner
@@ -144,7 +150,7 @@ class BlockPool:
 
     def _free(self, block: Block) -> None:
         self.slab.clear_generation(block.page)
-        del self._blocks[block.offset]
+        del self._blocks[block.capability]
         if block.writer is None or block.writer() is None:
             self._free_pages(block)
 

@@ -10,6 +10,7 @@ The owner keeps a lock on the file while it runs. Unlike a process id, a lock me
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import mmap
 import os
@@ -141,6 +142,8 @@ def _locked_file(path: Path) -> Iterator[int]:
     """Creates and locks a file. Closes and unlinks it only if the block fails."""
     while True:
         path.parent.mkdir(mode=0o700, exist_ok=True)  # `reap` callers may remove an empty directory
+        if path.parent.stat().st_uid not in (0, os.geteuid()):
+            raise PermissionError(errno.EPERM, "the directory belongs to another user")
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -155,9 +158,12 @@ def _locked_file(path: Path) -> Iterator[int]:
 
 
 def open_shared(path: Path, token: bytes | None = None) -> SegmentMapping | None:
-    """Maps a segment for reading. Returns None if the file is missing, not a segment, or has another token."""
+    """Maps a segment for reading.
+
+    Returns None if the file is missing, not a segment, has another token, or belongs to another user.
+    """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return None
     try:
@@ -168,7 +174,8 @@ def open_shared(path: Path, token: bytes | None = None) -> SegmentMapping | None
         layout = SegmentLayout(pages)
         if magic != _MAGIC or (token is not None and found != token) or data != layout.data:
             return None
-        if os.fstat(descriptor).st_size < layout.nbytes:
+        status = os.fstat(descriptor)
+        if status.st_uid != os.geteuid() or status.st_size < layout.nbytes:
             return None
         return SegmentMapping(path, layout, mmap.mmap(descriptor, layout.nbytes, prot=mmap.PROT_READ))
     finally:

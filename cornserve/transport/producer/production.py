@@ -151,6 +151,7 @@ class Production:
             offset=block.offset,
             nbytes=block.nbytes,
             generation=block.generation,
+            capability=block.capability,
             arrived_us=self._quota.age.arrived_us,
             published_us=time.time_ns() // 1000,
         )

@@ -10,15 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-
-@dataclass(frozen=True, slots=True)
-class PullRequest:
-    """Identifies a tensor in its producer's slab."""
-
-    token: bytes
-    offset: int
-    nbytes: int
-    generation: int
+from cornserve.wire.listener import ConnectionFactories
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +22,18 @@ class PullSource:
     """Returns whether the memory still belongs to the tensor. Call it after the last read."""
 
 
+FindSource = Callable[[bytes], PullSource | None]
+"""Returns the tensor with a capability, or None if it has been freed."""
+
+
 class Puller(Protocol):
     name: str
     """The name of the protocol. Producer and consumer must use the same protocol."""
 
-    async def listen(self, host: str, find: Callable[[PullRequest], PullSource | None]) -> bytes:
-        """Lets other nodes pull the tensors that `find` returns.
+    def serve(self, find: FindSource) -> ConnectionFactories:
+        """Lets consumers pull the tensors that `find` returns, over connections to this process."""
 
-        Returns:
-            the address at `host` that consumers need.
-        """
-
-    async def pull(self, host: str, address: bytes, request: PullRequest, into: memoryview) -> None:
+    async def pull(self, endpoint: str, capability: bytes, into: memoryview) -> None:
         """Fills `into`. Nothing writes to `into` after the call, even if the call fails.
 
         Raises:
@@ -49,7 +41,7 @@ class Puller(Protocol):
             OSError: the producer cannot be reached.
         """
 
-    def disconnect(self, host: str, address: bytes) -> None:
+    def disconnect(self, endpoint: str) -> None:
         """Closes idle connections to a producer that has ended."""
 
     async def close(self) -> None: ...

@@ -18,11 +18,15 @@ import uvloop
 from pydantic import ValidationError
 
 from cornserve import concurrency
+from cornserve.file_limit import raise_file_limit
+from cornserve.home import PRIVATE_UMASK
+from cornserve.instance_secret import InstanceSecretError
 from cornserve.limits import MIB
 from cornserve.observe import logs, tracing
 from cornserve.task.spec import ExecutorSpec, find_executor
 from cornserve.transport import Transport
 from cornserve.validation_errors import describe_all
+from cornserve.wire.credentials import ConnectionCredentials, TlsFilesError
 from cornserve_executors.base.executor import EngineDeadError, Executor, ExecutorStartError
 from cornserve_executors.base.server import ExecutorServer, ListenOptions
 
@@ -37,16 +41,22 @@ CACHE_SHARE = 0.25
 
 def main() -> int:
     options = _options()
+    os.umask(PRIVATE_UMASK)
+    raise_file_limit()
     logs.configure()
     try:
+        credentials = ConnectionCredentials.load(options.secret, options.tls)
         executor = _create(options.spec)
+    except (InstanceSecretError, TlsFilesError) as error:
+        print(error, file=sys.stderr)
+        return 2
     except ValidationError as error:
         problems = describe_all(error.errors())  # in one line: `cornserve deploy` shows the last line of the log
         print(f"invalid settings for the executor {options.spec.executor!r}: {problems}", file=sys.stderr)
         return 2
     tracing.setup("cornserve-executor", os.environ.get(logs.REPLICA_VARIABLE))
     try:
-        uvloop.run(_serve(executor, options))
+        uvloop.run(_serve(executor, credentials, options))
     except ExecutorStartError as error:
         log.error("the executor did not start: %s", error)
         return 1
@@ -67,8 +77,11 @@ def _options() -> argparse.Namespace:
         "--spec", required=True, type=ExecutorSpec.model_validate_json, help="the executor spec as JSON"
     )
     parser.add_argument("--listen", default="127.0.0.1:0", metavar="HOST:PORT", help="port 0 is any free port")
+    parser.add_argument("--secret", required=True, type=Path, metavar="FILE", help="the file of the instance's secret")
+    parser.add_argument("--tls", type=Path, metavar="DIR", help="use TLS with tls.crt, tls.key and ca.crt")
     parser.add_argument("--announce", type=Path, metavar="FILE", help="write the endpoint to this file")
     parser.add_argument("--metrics-port", type=int, help="serve Prometheus metrics on this port; 0 is any free port")
+    parser.add_argument("--health-port", type=int, help="serve gRPC health checks on this port")
     parser.add_argument(
         "--drain-seconds", type=float, default=30, help="how long SIGTERM waits for callers to disconnect"
     )
@@ -94,7 +107,9 @@ def _without_base_frames(error: Exception) -> Exception:
     return error.with_traceback(traceback)
 
 
-async def _serve(executor: Executor[Any, Any, Any], options: argparse.Namespace) -> None:
+async def _serve(
+    executor: Executor[Any, Any, Any], credentials: ConnectionCredentials, options: argparse.Namespace
+) -> None:
     terminated = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -102,12 +117,14 @@ async def _serve(executor: Executor[Any, Any, Any], options: argparse.Namespace)
     slab_bytes = options.slab_mib * MIB
     transport = Transport(
         options.shared_memory,
+        credentials,
         slab_bytes=slab_bytes,
         request_bytes=int(slab_bytes * REQUEST_SHARE),
         cache_bytes=int(slab_bytes * CACHE_SHARE),
     )
-    listen = ListenOptions(options.listen, options.announce, options.metrics_port)
-    await ExecutorServer(executor, transport, options.queue).run(listen, terminated, options.drain_seconds)
+    listen = ListenOptions(options.listen, options.announce, options.metrics_port, options.health_port)
+    server = ExecutorServer(executor, transport, credentials, options.queue)
+    await server.run(listen, terminated, options.drain_seconds)
 
 
 if __name__ == "__main__":

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
-
-import grpc
 
 from cornserve.concurrency import run_unless
 from cornserve.observe import logs
 from cornserve.transport import ProductionId, Transport
 from cornserve.v1 import executor_pb2 as pb
-from cornserve.v1 import executor_pb2_grpc
 from cornserve.wire.connection import MessageConnection, MessageSizeError, ProtocolError
 from cornserve.wire.invocations import EXECUTOR
 from cornserve.wire.listener import ConnectionFactories
@@ -35,7 +31,7 @@ MAX_UNSENT_CHUNKS = 4096
 """Streams to a caller pause while this many of its events are unsent."""
 
 
-class ExecutorService(executor_pb2_grpc.ExecutorServicer):
+class ExecutorService:
     """Serves one executor.
 
     Args:
@@ -92,14 +88,6 @@ class ExecutorService(executor_pb2_grpc.ExecutorServicer):
         for caller in self._callers:
             caller.cancel()
         await asyncio.gather(*self._callers, return_exceptions=True)
-
-    async def Observe(  # noqa: N802 - gRPC's spelling
-        self,
-        request: pb.ObserveRequest,
-        context: grpc.aio.ServicerContext[pb.ObserveRequest, pb.Observation],
-    ) -> AsyncIterator[pb.Observation]:
-        async for observation in self._state.observations():
-            yield observation
 
     def start(self, call: int, start: pb.Start, caller: CallerSession) -> asyncio.Task[None] | None:
         """Runs an invocation. Sends the refusal and returns None if the executor does not accept it."""

@@ -38,6 +38,10 @@ class ExecutorState:
         return self._phase in (pb.PHASE_READY, pb.PHASE_DRAINING) and not self._engine_death.done()
 
     @property
+    def is_ready(self) -> bool:
+        return self._phase == pb.PHASE_READY and not self._engine_death.done()
+
+    @property
     def description(self) -> str:
         return "dying" if self._engine_death.done() else _DESCRIPTIONS[self._phase]
 

@@ -18,6 +18,7 @@ from cornserve.control.store.base import APPS, Store
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.home import Home
 from cornserve.v1 import executor_pb2 as pb
+from tests.credentials import write_secret
 from tests.executor_caller import calling
 from tests.unit.gateway.sources import ECHO
 from tests.waiting import until
@@ -25,7 +26,9 @@ from tests.waiting import until
 
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
-    return Home(tmp_path / "home")
+    home = Home(tmp_path / "home")
+    write_secret(home.path)
+    return home
 
 
 @pytest.fixture

@@ -43,6 +43,7 @@ from cornserve_planner.plan import Plan
 from cornserve_planner.planning import PlanRequest, make_plan
 from cornserve_tasklib import EmbeddingTask, EncoderTask, LLMTask
 from cornserve_tasklib.sampling_fields import SamplingFields
+from tests.credentials import CREDENTIALS
 from tests.integration.docs import cli_reference
 from tests.integration.docs.documented_metrics import DocumentedMetrics, documented_metrics
 from tests.integration.docs.pages import ROOT, pages
@@ -166,7 +167,7 @@ def test_every_metric_of_executors_is_documented() -> None:
 
 
 def test_every_metric_of_the_transport_is_documented(tmp_path: Path) -> None:
-    transport = Transport(tmp_path, slab_bytes=1 << 20, request_bytes=1 << 20)
+    transport = Transport(tmp_path, CREDENTIALS, slab_bytes=1 << 20, request_bytes=1 << 20)
 
     class Tensors(Collector):
         def collect(self) -> Iterator[Metric]:
@@ -231,7 +232,7 @@ def test_every_error_is_documented_with_its_base_class() -> None:
     }
 
 
-@pytest.mark.parametrize(("enum", "heading"), [(pb.Code, "### Codes"), (pb.Phase, "### Phases")])
+@pytest.mark.parametrize(("enum", "heading"), [(pb.Code, "### Codes"), (pb.Phase, "### Observers")])
 def test_every_code_and_phase_is_documented(enum: Any, heading: str) -> None:
     section = _section("executor-contract.md", heading)
     names = [name.split("_", 1)[1] for name in enum.keys() if not name.endswith("UNSPECIFIED")]  # noqa: SIM118

@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from cornserve.transport import LostError, Transport
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_tasklib.encoder import EncoderTask
+from tests.credentials import CREDENTIALS
 from tests.images import as_image, encode_file, image_from_file, noise
 from tests.integration.docs.documented_metrics import documented_metrics
 from tests.integration.encoder.client import calling, read_embeddings
@@ -58,7 +59,7 @@ async def wait_until_idle(executor: ExecutorProcess) -> None:
 @pytest.fixture
 async def consumer(shared_memory: Path) -> AsyncIterator[Transport]:
     """A transport that behaves as another process on the same node."""
-    transport = Transport(shared_memory, slab_bytes=1 << 20, request_bytes=1 << 19)
+    transport = Transport(shared_memory, CREDENTIALS, slab_bytes=1 << 20, request_bytes=1 << 19)
     yield transport
     await transport.stop()
 

@@ -86,7 +86,7 @@ async def events(replica: Replica, text: str, seconds: float = 0) -> AsyncIterat
     """Invokes the replica and yields the events: chunks with words, then the end."""
     assert replica.endpoint is not None
     request = EchoRequest(text=text, seconds=seconds).model_dump_json().encode()
-    start = pb.Start(request_id="r", request=request, outputs=["words"])
+    start = pb.Start(request_id=text, request=request, outputs=["words"])
     async with calling(replica.endpoint) as caller:
         caller.send(pb.Command(call=1, start=start))
         caller.finish()

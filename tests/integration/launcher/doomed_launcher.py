@@ -16,6 +16,7 @@ from cornserve.control.launcher.local import DeviceSlots, LocalLauncher
 from cornserve.control.launcher.local.state_dir import ProcessRecord, ReplicaDir
 from cornserve.home import Home
 from cornserve_echo.task import EchoTask
+from tests.credentials import write_secret
 
 write = ReplicaDir.write_process
 
@@ -35,6 +36,7 @@ def after_the_record(folder: ReplicaDir, process: ProcessRecord) -> None:
 
 
 async def launch(home: Home) -> None:
+    write_secret(home.path)
     launcher = LocalLauncher(home, DeviceSlots.cpu(1))
     await launcher.start()
     await launcher.apply(ExecutorGroup(EchoTask().executor_spec(), 1))

@@ -12,6 +12,7 @@ from cornserve.control.launcher.base import ReplicaId
 from cornserve.control.launcher.local import DeviceSlots, LocalLauncher
 from cornserve.control.launcher.local.state_dir import ProcessRecord, ReplicaDir
 from cornserve.home import Home
+from tests.credentials import write_secret
 from tests.integration.launcher.conformance import none, observed
 
 
@@ -23,6 +24,7 @@ class LocalSite:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[LocalLauncher]:
+        write_secret(self.home.path)
         launcher = LocalLauncher(
             self.home,
             DeviceSlots.cpu(self.slots),

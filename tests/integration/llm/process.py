@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -14,14 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import grpc
 import httpx2 as httpx
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
 from cornserve.task import UnitTask
 from cornserve.v1 import executor_pb2 as pb
-from cornserve.v1 import executor_pb2_grpc
+from cornserve.wire.connection import MessageConnection
+from cornserve.wire.invocations import OBSERVER
+from tests.credentials import CREDENTIALS, write_secret
 
 START_SECONDS = 180
 """Sufficient for cold caches on a busy machine."""
@@ -37,15 +39,20 @@ class ExecutorProcess:
 
     def observations(self) -> Iterator[pb.Observation]:
         """Yields the state that the executor reports, until the process ends."""
-        with grpc.insecure_channel(self.endpoint) as channel:
-            observe = executor_pb2_grpc.ExecutorStub(channel).Observe
-            yield from observe(pb.ObserveRequest(), wait_for_ready=True, timeout=START_SECONDS)
+        with asyncio.Runner() as runner:
+            received: asyncio.Queue[pb.Observation | None] = asyncio.Queue()
+            runner.run(self._observe(received))
+            while (observation := runner.run(asyncio.wait_for(received.get(), START_SECONDS))) is not None:
+                yield observation
+
+    async def _observe(self, received: asyncio.Queue[pb.Observation | None]) -> None:
+        connection = MessageConnection(OBSERVER, received.put_nowait)
+        await connection.connect(self.endpoint, CREDENTIALS)
+        closing = asyncio.create_task(connection.wait_closed())
+        closing.add_done_callback(lambda _: received.put_nowait(None))
 
     def until_ready(self) -> None:
-        try:
-            assert any(observation.phase == pb.PHASE_READY for observation in self.observations())
-        except grpc.RpcError as error:
-            raise AssertionError(self.log.read_text()) from error
+        assert any(observation.phase == pb.PHASE_READY for observation in self.observations()), self.log.read_text()
 
     async def metrics(self) -> dict[str, float]:
         """Returns the metrics without labels."""
@@ -94,6 +101,7 @@ def _start(task: UnitTask[Any, Any], directory: Path, options: Sequence[str]) ->
     command = [
         *(sys.executable, "-m", "cornserve_executors.base"),
         *("--spec", task.executor_spec().model_dump_json()),
+        *("--secret", str(write_secret(directory))),
         *("--announce", str(announcement)),
         *("--metrics-port", str(metrics_port)),
         *options,

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import PIL.Image
 
 from cornserve.transport import Production, TensorId, TensorView, Transport
-from cornserve.wire.listener import MessageListener
+from cornserve.wire.listener import ConnectionListener
 from cornserve_tasklib.image import EncodedImage
+from tests.credentials import CREDENTIALS
 from tests.images import as_image
 from tests.integration.encoder.engine import running_engine
 
@@ -62,10 +63,10 @@ class LocalEncoder:
 async def running_encoder(model: Path, directory: Path, dtype: str = "auto") -> AsyncIterator[LocalEncoder]:
     async with AsyncExitStack() as stack:
         engine = await stack.enter_async_context(running_engine(model, dtype=dtype))
-        transport = Transport(directory, slab_bytes=SLAB_BYTES, request_bytes=SLAB_BYTES // 4)
+        transport = Transport(directory, CREDENTIALS, slab_bytes=SLAB_BYTES, request_bytes=SLAB_BYTES // 4)
         stack.push_async_callback(transport.stop)
-        listener = MessageListener(await transport.start("127.0.0.1"))
-        stack.callback(listener.close)
+        listener = ConnectionListener(await transport.start(), CREDENTIALS)
+        stack.push_async_callback(listener.close)
         endpoint = await listener.listen("127.0.0.1:0")
         held = await stack.enter_async_context(AsyncExitStack())
         yield LocalEncoder(engine, transport, endpoint, held)

@@ -11,6 +11,7 @@ import pytest
 from cornserve.transport import LostError, StaleError, TensorId, Transport, reap
 from tests.chaos.form import by_form, seed
 from tests.chaos.report import FaultRecorder, FaultResult
+from tests.credentials import CREDENTIALS
 from tests.integration.transport.conftest import StartWorker, WorkerClient
 from tests.integration.transport.worker import MIB, REQUEST
 from tests.waiting import until
@@ -21,7 +22,7 @@ HELD = 'cornserve_transport_slab_bytes{state="held"}'
 @pytest.fixture
 async def consumer(shared_memory: Path) -> AsyncIterator[Transport]:
     """Returns a transport in the test's process."""
-    transport = Transport(shared_memory, slab_bytes=MIB, request_bytes=MIB)
+    transport = Transport(shared_memory, CREDENTIALS, slab_bytes=MIB, request_bytes=MIB)
     yield transport
     await transport.stop()
 

@@ -14,7 +14,8 @@ from typing import Any
 import uvloop
 
 from cornserve.transport import Production, TensorId, TensorView, Transport, TransportError
-from cornserve.wire.listener import MessageListener
+from cornserve.wire.listener import ConnectionListener
+from tests.credentials import CREDENTIALS
 
 MIB = 1 << 20
 PAUSE = 0.004
@@ -82,8 +83,10 @@ def _labels(labels: dict[str, str]) -> str:
 
 
 async def main(directory: Path, slab_bytes: int, lease_seconds: float) -> None:
-    transport = Transport(directory, slab_bytes=slab_bytes, request_bytes=slab_bytes // 2, lease_seconds=lease_seconds)
-    listener = MessageListener(await transport.start("127.0.0.1"))
+    transport = Transport(
+        directory, CREDENTIALS, slab_bytes=slab_bytes, request_bytes=slab_bytes // 2, lease_seconds=lease_seconds
+    )
+    listener = ConnectionListener(await transport.start(), CREDENTIALS)
     print(json.dumps(await listener.listen("127.0.0.1:0")), flush=True)
     worker = TransportWorker(transport)
     loop = asyncio.get_running_loop()
@@ -91,7 +94,7 @@ async def main(directory: Path, slab_bytes: int, lease_seconds: float) -> None:
         command = json.loads(line)
         execute: Callable[..., Awaitable[Any]] = getattr(worker, command.pop("command"))
         print(json.dumps(await execute(**command)), flush=True)
-    listener.close()
+    await listener.close()
     await transport.stop()
 
 

@@ -7,17 +7,18 @@ import gc
 import weakref
 from collections.abc import AsyncIterator
 
-import grpc
 import pytest
 
 from cornserve.v1 import executor_pb2 as pb
-from cornserve.v1 import executor_pb2_grpc
+from cornserve.wire.connection import MessageConnection
+from cornserve.wire.invocations import OBSERVER
 from cornserve_echo import EchoRequest, EchoResponse
 from cornserve_echo.executor import EchoExecutor
 from cornserve_executors.base.executor import InvalidRequestError
 from cornserve_executors.base.state import ExecutorState
 from cornserve_executors.encoder.single_flight import SingleFlight
 from cornserve_executors.media.decode_pool import DecodePools
+from tests.credentials import CREDENTIALS
 from tests.executor_caller import Caller, calling
 from tests.unit.echo_executors import EchoExecutors
 from tests.waiting import until
@@ -26,9 +27,14 @@ WORDS = ["words"]
 
 
 @pytest.fixture
-async def stub(endpoint: str) -> AsyncIterator[executor_pb2_grpc.ExecutorAsyncStub]:
-    async with grpc.aio.insecure_channel(endpoint) as channel:
-        yield executor_pb2_grpc.ExecutorStub(channel)
+async def observations(endpoint: str) -> AsyncIterator[asyncio.Queue[pb.Observation | None]]:
+    """The observations that an observer has received. None ends them."""
+    received: asyncio.Queue[pb.Observation | None] = asyncio.Queue()
+    connection = MessageConnection(OBSERVER, received.put_nowait)
+    await connection.connect(endpoint, CREDENTIALS)
+    yield received
+    connection.abort("the test has ended")
+    await connection.wait_closed()
 
 
 @pytest.fixture
@@ -232,14 +238,12 @@ async def test_aborted_invocations_end_with_aborted(caller: Caller, executors: E
 
 
 async def test_observers_receive_heartbeats_while_the_state_does_not_change(
-    stub: executor_pb2_grpc.ExecutorAsyncStub, monkeypatch: pytest.MonkeyPatch
+    observations: asyncio.Queue[pb.Observation | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cornserve_executors.base.state.HEARTBEAT_SECONDS", 0.01)
-    observing = stub.Observe(pb.ObserveRequest())
     async with asyncio.timeout(60):
-        received = [await observing.read() for _ in range(3)]
+        received = [await observations.get() for _ in range(3)]
     assert received[0] == received[1] == received[2]
-    observing.cancel()
 
 
 async def test_a_call_that_is_cancelled_before_it_starts_ends(caller: Caller) -> None:
@@ -271,15 +275,13 @@ async def test_an_unknown_call_can_be_cancelled(caller: Caller) -> None:
 
 
 async def test_observers_receive_the_state_and_its_changes(
-    stub: executor_pb2_grpc.ExecutorAsyncStub, state: ExecutorState
+    observations: asyncio.Queue[pb.Observation | None], state: ExecutorState
 ) -> None:
-    observations = stub.Observe(pb.ObserveRequest())
-    first = await observations.read()
+    first = await observations.get()
     assert isinstance(first, pb.Observation)
     assert first.phase == pb.PHASE_READY
 
     state.set_phase(pb.PHASE_DRAINING, "finishes what is in flight")
-    later = await observations.read()
+    later = await observations.get()
     assert isinstance(later, pb.Observation)
     assert (later.phase, later.message) == (pb.PHASE_DRAINING, "finishes what is in flight")
-    observations.cancel()

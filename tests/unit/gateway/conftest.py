@@ -26,6 +26,7 @@ from cornserve.gateway.media.fetch import ImageFetcher
 from cornserve.gateway.media.images import ImageLoader
 from cornserve.limits import Limits
 from cornserve.media_allowlist import MediaAllowlist
+from tests.credentials import CREDENTIALS
 from tests.unit.echo_executors import EchoExecutors
 from tests.waiting import until
 
@@ -61,7 +62,7 @@ async def server(store: Store, limits: Limits, access: Access, media_from: list[
 
     listener = socket.create_server(("127.0.0.1", 0))
     images = ImageLoader(ImageFetcher(limits, MediaAllowlist.parse(media_from)))
-    app = create_gateway(store, no_logs, limits=limits, access=access, images=images)
+    app = create_gateway(store, no_logs, credentials=CREDENTIALS, limits=limits, access=access, images=images)
     server = HttpServer(server_config(app, limits))
     server.config.port = listener.getsockname()[1]
     serving = asyncio.create_task(server.serve(sockets=[listener]))

@@ -19,6 +19,7 @@ from cornserve.gateway.app_registry import AppRegistry
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
 from cornserve.gateway.request.replica_pool import ReplicaPool
+from tests.credentials import CREDENTIALS
 from tests.unit.gateway.sources import ECHO
 from tests.waiting import until
 
@@ -26,7 +27,7 @@ from tests.waiting import until
 @pytest.fixture
 async def apps(store: Store, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AppRegistry]:
     monkeypatch.setattr(app_registry, "RETRY_SECONDS", 0.05)
-    replicas = ReplicaPool()
+    replicas = ReplicaPool(CREDENTIALS)
     apps = AppRegistry(store, replicas, GatewayMetrics())
     yield apps
     await replicas.close()
@@ -147,7 +148,7 @@ async def test_an_app_that_is_slow_to_import_delays_no_other_and_its_old_version
     await until(lambda: "other" in apps.served())
     assert apps.get("echo").route.generation == 1
 
-    restarted = AppRegistry(store, ReplicaPool(), GatewayMetrics())
+    restarted = AppRegistry(store, ReplicaPool(CREDENTIALS), GatewayMetrics())
     restarting = asyncio.create_task(restarted.watch_store())
     await until(restarted.synced.is_set)
     assert "other" in restarted.served()

@@ -18,6 +18,7 @@ from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.task.recording import Recording
 from cornserve.task.replayable_random import ReplayableRandom
 from cornserve.v1 import executor_pb2 as pb
+from tests.credentials import CREDENTIALS
 
 Dispatch = Callable[[Sequence[Sequence[int]]], Dispatcher]
 """Dispatches a graph, which lists for each invocation the invocations whose tensors it consumes."""
@@ -66,7 +67,7 @@ class FakeReplica:
 
 class FakePool(ReplicaPool):
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(CREDENTIALS)
         self.replicas = [FakeReplica("a:1"), FakeReplica("b:1")]
 
     def select(

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 
-import grpc
 import pytest
 
 from cornserve.gateway.observe.replica_metrics import ReplicaStats
@@ -14,7 +13,8 @@ from cornserve.gateway.request.replica_connection import ReplicaConnection
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.wire.connection import MessageConnection
 from cornserve.wire.invocations import CALLER, EXECUTOR
-from cornserve_executors.base.endpoint import open_endpoint
+from cornserve.wire.listener import ConnectionListener
+from tests.credentials import CREDENTIALS
 
 UNKNOWN_EVENT = -1
 
@@ -58,14 +58,11 @@ class RecordingListener:
 
 @pytest.fixture
 async def replica() -> AsyncIterator[ReplicaConnection]:
-    server = grpc.aio.server()
-    async with open_endpoint(
-        server, {EXECUTOR.preamble: lambda: ScriptedExecutor().connection}, "127.0.0.1:0"
-    ) as endpoint:
-        replica = ReplicaConnection(endpoint, ReplicaStats())
-        yield replica
-        await replica.close()
-    await server.stop(grace=None)
+    listener = ConnectionListener({EXECUTOR.preamble: lambda: ScriptedExecutor().connection}, CREDENTIALS)
+    replica = ReplicaConnection(await listener.listen("127.0.0.1:0"), CREDENTIALS, ReplicaStats())
+    yield replica
+    await replica.close()
+    await listener.close()
 
 
 def _start(replica: ReplicaConnection, listener: RecordingListener, code: int = 0) -> int:
@@ -111,7 +108,7 @@ async def test_a_command_that_is_too_large_ends_its_invocation_only(
     replica: ReplicaConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cornserve.gateway.request.replica_connection.CALLER", replace(CALLER, max_sent_bytes=100))
-    limited = ReplicaConnection(replica.endpoint, ReplicaStats())
+    limited = ReplicaConnection(replica.endpoint, CREDENTIALS, ReplicaStats())
     large, small = RecordingListener(), RecordingListener()
     limited.start_invocation(pb.Command(start=pb.Start(request=b"0" * 100)), large)
     _start(limited, small)
@@ -166,8 +163,8 @@ async def _serve(response: bytes, *, hangs_up: bool) -> asyncio.Server:
 @pytest.mark.parametrize(
     ("response", "hangs_up", "cause"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", False, "the other end does not speak cornserve.v1.Executor/2"),
-        (b"", True, "before it sent the preamble cornserve.v1.Executor/2"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", False, "the other end does not speak cornserve.v1.Executor/3"),
+        (b"", True, "before it sent the preamble cornserve.v1.Executor/3"),
         (b"", False, "cannot connect: no response within 0.1 s"),
     ],
     ids=["http server", "executor of another version", "silent server"],
@@ -177,7 +174,7 @@ async def test_an_invocation_is_unavailable_if_the_server_is_not_an_executor(
 ) -> None:
     monkeypatch.setattr("cornserve.gateway.request.replica_connection.CONNECT_SECONDS", 0.1)
     async with await _serve(response, hangs_up=hangs_up) as server:
-        replica = ReplicaConnection(f"127.0.0.1:{server.sockets[0].getsockname()[1] - 1}", ReplicaStats())
+        replica = ReplicaConnection(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", CREDENTIALS, ReplicaStats())
 
         listener = RecordingListener()
         _start(replica, listener)

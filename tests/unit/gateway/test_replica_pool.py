@@ -13,6 +13,7 @@ from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.task.replayable_random import ReplayableRandom
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_echo import EchoTask
+from tests.credentials import CREDENTIALS
 from tests.unit.echo_executors import EchoExecutors
 from tests.waiting import until
 
@@ -32,7 +33,7 @@ async def endpoints(executors: EchoExecutors) -> list[str]:
 
 @pytest.fixture
 async def replicas(endpoints: list[str]) -> AsyncIterator[ReplicaPool]:
-    replicas = ReplicaPool()
+    replicas = ReplicaPool(CREDENTIALS)
     replicas.update_routes({"echo": endpoints})
     yield replicas
     await replicas.close()

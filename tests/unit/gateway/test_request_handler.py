@@ -30,6 +30,7 @@ from cornserve.gateway.request.session import Session, StreamNotRequestedError
 from cornserve.gateway.served_app import ServedApp
 from cornserve.limits import Limits
 from cornserve.task import Stream
+from tests.credentials import CREDENTIALS
 from tests.unit.gateway.sources import ECHO
 from tests.waiting import until
 
@@ -40,7 +41,7 @@ class SingleAppRegistry(AppRegistry):
     """Serves one app, without reading the store."""
 
     def __init__(self, store: Store, served: ServedApp) -> None:
-        super().__init__(store, ReplicaPool(), GatewayMetrics())
+        super().__init__(store, ReplicaPool(CREDENTIALS), GatewayMetrics())
         self._served = {"echo": served}
 
 
@@ -56,7 +57,7 @@ def context(store: Store) -> Iterator[GatewayContext]:
     served = ServedApp(LocalApp(app), "", "", route, 0)
     apps = SingleAppRegistry(store, served)
     images = ImageLoader(ImageFetcher(Limits()))
-    yield GatewayContext(store, apps, ReplicaPool(), GatewayMetrics(), _no_logs, RequestAdmission(), images)
+    yield GatewayContext(store, apps, ReplicaPool(CREDENTIALS), GatewayMetrics(), _no_logs, RequestAdmission(), images)
     unload_app("echo_of_the_request_handler_test")
 
 

@@ -10,7 +10,8 @@ import pytest
 from cornserve.transport import TensorId, Transport
 from cornserve.transport.protocol import PRODUCER_CODEC
 from cornserve.wire.connection import MessageConnection
-from cornserve.wire.listener import MessageListener
+from cornserve.wire.listener import ConnectionListener
+from tests.credentials import CREDENTIALS
 
 MIB = 1 << 20
 REQUEST = "request-1"
@@ -34,6 +35,7 @@ class TransportCluster:
     ) -> TransportProcess:
         transport = Transport(
             directory or self._directory,
+            CREDENTIALS,
             slab_bytes=slab_bytes,
             request_bytes=request_bytes,
             cache_bytes=cache_bytes,
@@ -50,8 +52,8 @@ class TransportCluster:
             self._stack.callback(connection.abort, "the test has ended")
             return connection
 
-        listener = MessageListener({PRODUCER_CODEC.preamble: create_connection})
-        self._stack.callback(listener.close)
+        listener = ConnectionListener({PRODUCER_CODEC.preamble: create_connection}, CREDENTIALS)
+        self._stack.push_async_callback(listener.close)
         return await listener.listen("127.0.0.1:0")
 
 
@@ -81,11 +83,11 @@ def slab_bytes(transport: Transport) -> dict[str, float]:
 
 @asynccontextmanager
 async def _serving(transport: Transport) -> AsyncIterator[TransportProcess]:
-    listener = MessageListener(await transport.start("127.0.0.1"))
+    listener = ConnectionListener(await transport.start(), CREDENTIALS)
     try:
         yield TransportProcess(transport, await listener.listen("127.0.0.1:0"))
     finally:
-        listener.close()
+        await listener.close()
         await transport.stop()
 
 

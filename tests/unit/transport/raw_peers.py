@@ -9,7 +9,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from cornserve.transport.protocol import CONSUMER_CODEC, PRODUCER_CODEC
 from cornserve.v1 import transfer_pb2 as pb
 from cornserve.wire.connection import MessageConnection
-from cornserve.wire.listener import MessageListener
+from cornserve.wire.listener import ConnectionListener
+from tests.credentials import CREDENTIALS
 
 
 class RawConsumer:
@@ -34,7 +35,7 @@ class RawConsumer:
 @asynccontextmanager
 async def consuming(endpoint: str) -> AsyncIterator[RawConsumer]:
     consumer = RawConsumer()
-    await consumer.connection.connect(endpoint)
+    await consumer.connection.connect(endpoint, CREDENTIALS)
     try:
         yield consumer
     finally:
@@ -53,8 +54,9 @@ class RawProducer:
     async def serving(self) -> AsyncIterator[str]:
         """Yields the endpoint."""
         async with AsyncExitStack() as stack:
-            listener = MessageListener({PRODUCER_CODEC.preamble: lambda: self._create_connection(stack)})
-            stack.callback(listener.close)
+            factories = {PRODUCER_CODEC.preamble: lambda: self._create_connection(stack)}
+            listener = ConnectionListener(factories, CREDENTIALS)
+            stack.push_async_callback(listener.close)
             yield await listener.listen("127.0.0.1:0")
 
     def _create_connection(self, stack: AsyncExitStack) -> MessageConnection[pb.TransferEvent, pb.TransferCommand]:

@@ -13,12 +13,19 @@ from tests.unit.transport.test_transport import DATA, produce, publish, received
 from tests.waiting import until
 
 TOKEN = bytes(16)
-PRODUCER = pb.Producer(token=TOKEN, segment=segment.file_name(TOKEN), puller="tcp", address=b"\1\0")
+PRODUCER = pb.Producer(token=TOKEN, segment=segment.file_name(TOKEN), puller="tcp")
 
 
 def tensor(**fields: object) -> pb.TransferEvent:
     """Returns the announcement of a tensor of 4 bytes, changed by the fields."""
-    ref = {"dtype": "uint8", "shape": [4], "nbytes": 4, "offset": 1 << 20, "generation": 1} | fields
+    ref = {
+        "dtype": "uint8",
+        "shape": [4],
+        "nbytes": 4,
+        "offset": 1 << 20,
+        "generation": 1,
+        "capability": bytes(16),
+    } | fields
     return pb.TransferEvent(tensor=pb.TensorRef(**ref))  # type: ignore[arg-type]
 
 
@@ -48,6 +55,7 @@ async def test_a_subscription_number_that_is_in_use_closes_the_connection_and_en
         (PRODUCER, tensor(shape=[0], nbytes=0), "the shape (0,)"),
         (PRODUCER, tensor(shape=[1] * 17, nbytes=1), "17 dimensions"),
         (PRODUCER, tensor(dtype="load"), "the dtype 'load' is unknown"),
+        (PRODUCER, tensor(capability=b"short"), "the capability of a tensor has 5 bytes"),
         (PRODUCER, pb.TransferEvent(producer=PRODUCER), "described itself twice"),
         (None, tensor(), "has not described itself"),
         (pb.Producer(token=TOKEN, segment="../secrets", puller="tcp"), tensor(), "'../secrets' does not belong"),

@@ -7,7 +7,7 @@ import errno
 import os
 import socket
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,11 @@ import psutil
 import pytest
 
 from cornserve.transport import LostError, TensorTooLargeError
-from cornserve.transport.pull.puller import PullRequest, PullSource
-from cornserve.transport.pull.tcp import TcpPuller
+from cornserve.transport.pull.puller import PullSource
+from cornserve.transport.pull.tcp import PREAMBLE, TcpPuller
+from cornserve.wire import handshake, sockets
+from cornserve.wire.listener import ConnectionListener
+from tests.credentials import CREDENTIALS
 from tests.unit.transport.conftest import MIB, TransportCluster, TransportProcess
 from tests.unit.transport.test_transport import DATA, produce, publish, received
 from tests.waiting import until
@@ -141,15 +144,14 @@ async def run_event_loop(iterations: int) -> None:
 async def test_a_listener_survives_errors_of_accept(
     cluster: TransportCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loop = asyncio.get_running_loop()
-    accept, failures = loop.sock_accept, [OSError(errno.EMFILE, "Too many open files"), ConnectionAbortedError()]
+    accept, failures = socket.socket.accept, [OSError(errno.EMFILE, "Too many open files"), ConnectionAbortedError()]
 
-    async def fail_first(listener: socket.socket) -> tuple[socket.socket, Any]:
+    def fail_first(listener: socket.socket) -> tuple[socket.socket, Any]:
         if failures:
             raise failures.pop()
-        return await accept(listener)
+        return accept(listener)
 
-    monkeypatch.setattr(loop, "sock_accept", fail_first)
+    monkeypatch.setattr(socket.socket, "accept", fail_first)
     (tmp_path / "other").mkdir()
     producer, consumer = await cluster.transport(), await cluster.transport(directory=tmp_path / "other")
     await publish(produce(producer))
@@ -158,15 +160,33 @@ async def test_a_listener_survives_errors_of_accept(
     assert not failures
 
 
-HOST = "127.0.0.1"
-TENSOR = PullRequest(token=bytes(16), offset=0, nbytes=len(DATA), generation=1)
+CAPABILITY = bytes(16)
+
+
+class PullPair:
+    """A producer's listener, and a puller that connects to it."""
+
+    def __init__(self) -> None:
+        self.puller = TcpPuller(CREDENTIALS)
+        self._listeners: list[ConnectionListener] = []
+
+    async def listen(self, source: PullSource | None) -> str:
+        """Returns the endpoint at which the source can be pulled."""
+        listener = ConnectionListener(self.puller.serve(lambda _: source), CREDENTIALS)
+        self._listeners.append(listener)
+        return await listener.listen("127.0.0.1:0")
+
+    async def close(self) -> None:
+        for listener in self._listeners:
+            await listener.close()
+        await self.puller.close()
 
 
 @pytest.fixture
-async def puller() -> AsyncIterator[TcpPuller]:
-    puller = TcpPuller()
-    yield puller
-    await puller.close()
+async def pair() -> AsyncIterator[PullPair]:
+    pair = PullPair()
+    yield pair
+    await pair.close()
 
 
 @pytest.mark.parametrize(
@@ -174,19 +194,19 @@ async def puller() -> AsyncIterator[TcpPuller]:
     [(None, "has closed the connection"), (PullSource(memoryview(DATA), lambda: False), "was freed during the pull")],
 )
 async def test_a_tensor_that_is_freed_before_or_during_a_pull_is_lost(
-    puller: TcpPuller, source: PullSource | None, reason: str
+    pair: PullPair, source: PullSource | None, reason: str
 ) -> None:
-    address = await puller.listen(HOST, lambda _: source)
+    endpoint = await pair.listen(source)
 
     with pytest.raises(LostError, match=reason):
-        await puller.pull(HOST, address, TENSOR, memoryview(bytearray(len(DATA))))
+        await pair.puller.pull(endpoint, CAPABILITY, memoryview(bytearray(len(DATA))))
 
 
-async def test_both_ends_of_a_connection_use_keepalive(puller: TcpPuller) -> None:
-    address = await puller.listen(HOST, lambda _: PullSource(memoryview(DATA), lambda: True))
-    await puller.pull(HOST, address, TENSOR, memoryview(bytearray(len(DATA))))
+async def test_both_ends_of_a_connection_use_keepalive(pair: PullPair) -> None:
+    endpoint = await pair.listen(PullSource(memoryview(DATA), lambda: True))
+    await pair.puller.pull(endpoint, CAPABILITY, memoryview(bytearray(len(DATA))))
 
-    descriptors = connections(address)
+    descriptors = connections(endpoint)
 
     assert len(descriptors) == 2
     for descriptor in descriptors:
@@ -195,25 +215,37 @@ async def test_both_ends_of_a_connection_use_keepalive(puller: TcpPuller) -> Non
             assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
 
 
-async def test_a_connection_that_is_in_use_during_a_disconnect_is_closed_afterwards(
-    puller: TcpPuller,
-) -> None:
-    def find(_: PullRequest) -> PullSource:
-        puller.disconnect(HOST, address)
-        return PullSource(memoryview(DATA), lambda: True)
+async def test_a_connection_that_is_in_use_during_a_disconnect_is_closed_afterwards(pair: PullPair) -> None:
+    def is_current() -> bool:
+        pair.puller.disconnect(endpoint)
+        return True
 
-    address = await puller.listen(HOST, find)
+    endpoint = await pair.listen(PullSource(memoryview(DATA), is_current))
     into = bytearray(len(DATA))
 
-    await puller.pull(HOST, address, TENSOR, memoryview(into))
+    await pair.puller.pull(endpoint, CAPABILITY, memoryview(into))
 
     assert into == DATA
-    await until(lambda: connections(address) == [])
+    await until(lambda: connections(endpoint) == [])
 
 
-def connections(address: bytes) -> list[int]:
-    """Returns the descriptors of both ends of the connections to a puller's address."""
-    port = int.from_bytes(address, "little")
+async def test_a_consumer_that_sends_more_than_a_request_is_disconnected(pair: PullPair) -> None:
+    endpoint = await pair.listen(PullSource(memoryview(DATA), lambda: True))
+    connection = await sockets.connect(endpoint)
+    await handshake.connect(connection, PREAMBLE, CREDENTIALS)
+
+    reader, writer = await asyncio.open_connection(sock=connection)
+    writer.write(bytes(1000))
+
+    async with asyncio.timeout(60):
+        with suppress(ConnectionResetError):
+            assert await reader.read() == b""
+    writer.close()
+
+
+def connections(endpoint: str) -> list[int]:
+    """Returns the descriptors of both ends of the connections to an endpoint."""
+    _, port = sockets.split_endpoint(endpoint)
     return [
         connection.fd
         for connection in psutil.Process().net_connections("tcp")

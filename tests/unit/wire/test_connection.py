@@ -15,15 +15,15 @@ from cornserve.wire.connection import (
     WRITE_BYTES,
     MessageConnection,
     MessageSizeError,
-    connection_address,
 )
 from cornserve.wire.invocations import EXECUTOR
 from cornserve_echo import EchoTask
 from tests.executor_caller import Caller, calling
+from tests.raw_connection import authenticated
 from tests.unit.echo_executors import EchoExecutors
 from tests.waiting import until
 
-PREAMBLE, END = EXECUTOR.preamble, bytes(4)
+END = bytes(4)
 
 
 def echo(text: str) -> pb.Command:
@@ -51,67 +51,36 @@ def framed(message: pb.Command | pb.Event) -> bytes:
 @pytest.mark.parametrize(
     "sent",
     [
-        b"GET /metrics HTTP/1.1\r\nHost: executor\r\n\r\n",
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-        PREAMBLE[:-1] + b"!",
-        b"cornserve.v1.Executor\n",
-        PREAMBLE + (MAX_FRAME_BYTES + 1).to_bytes(4, "big"),
-        PREAMBLE + b"\x00\x00\x00\x04\xff\xff\xff\xff",
-        PREAMBLE + framed(pb.Command(call=1)),
+        (MAX_FRAME_BYTES + 1).to_bytes(4, "big"),
+        b"\x00\x00\x00\x04\xff\xff\xff\xff",
+        framed(pb.Command(call=1)),
     ],
-    ids=[
-        "HTTP",
-        "gRPC",
-        "TLS",
-        "another preamble",
-        "another version",
-        "a frame that is too long",
-        "an invalid message",
-        "an unknown command",
-    ],
+    ids=["a frame that is too long", "an invalid message", "an unknown command"],
 )
-async def test_a_client_of_another_protocol_is_disconnected_and_others_are_not_affected(
+async def test_a_caller_that_sends_invalid_frames_is_disconnected_and_others_are_not_affected(
     endpoint: str, executors: EchoExecutors, caller: Caller, sent: bytes
 ) -> None:
     assert await invoke(caller, "a") == [b'"a"', b'{"text":"a","words_sent":1}']
-    reader, writer = await asyncio.open_connection(*connection_address(endpoint))
+    reader, writer = await authenticated(endpoint)
 
     writer.write(sent)
 
-    await _closed(reader)
+    async with asyncio.timeout(60):
+        with suppress(ConnectionResetError):
+            await reader.read()
     writer.close()
     assert await invoke(caller, "b") == [b'"b"', b'{"text":"b","words_sent":1}']
     await until(lambda: executors.states[endpoint].callers == 1)
 
 
-async def _closed(reader: asyncio.StreamReader) -> None:
-    async with asyncio.timeout(60):
-        with suppress(ConnectionResetError):
-            await reader.read()
-
-
-async def test_a_connection_without_a_preamble_is_closed_and_does_not_count_as_a_caller(
-    endpoint: str, executors: EchoExecutors, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("cornserve.wire.listener.PREAMBLE_TIMEOUT_SECONDS", 0.05)
-    reader, writer = await asyncio.open_connection(*connection_address(endpoint))
-
-    await _closed(reader)
-
-    assert executors.states[endpoint].callers == 0
-    writer.close()
-
-
 async def test_frames_may_arrive_byte_by_byte(endpoint: str) -> None:
-    reader, writer = await asyncio.open_connection(*connection_address(endpoint))
-    for byte in PREAMBLE + framed(echo("a")) + END:
+    reader, writer = await authenticated(endpoint)
+    for byte in framed(echo("a")) + END:
         writer.write(bytes([byte]))
         await writer.drain()
 
     received = await reader.read()
 
-    assert received.startswith(PREAMBLE)
     assert received.endswith(END)
     assert b'{"text":"a","words_sent":1}' in received
     writer.close()
@@ -123,13 +92,9 @@ async def test_a_message_of_fifty_megabytes_passes(caller: Caller) -> None:
 
 
 async def _connected(connection: MessageConnection[pb.Event, pb.Command]) -> tuple[asyncio.Transport, socket.socket]:
-    """Connects the connection to a socket that only the test reads."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = listener.getsockname()
-        transport, _ = await asyncio.get_running_loop().create_connection(lambda: connection, *address)
-        peer, _ = await asyncio.to_thread(listener.accept)
-    peer.sendall(PREAMBLE)
-    await connection.wait_connected()
+    """Connects the connection to a socket that only the test reads. A socket pair needs no handshake."""
+    own, peer = socket.socketpair()
+    transport, _ = await asyncio.get_running_loop().create_connection(lambda: connection, sock=own)
     return transport, peer
 
 
@@ -147,7 +112,7 @@ async def test_messages_of_one_iteration_leave_in_one_write_each_in_its_own_fram
     connection.abort("done")
 
     assert len(writes) == 1
-    assert await asyncio.to_thread(_read_all, peer) == PREAMBLE + b"".join(map(framed, events))
+    assert await asyncio.to_thread(_read_all, peer) == b"".join(map(framed, events))
 
 
 async def test_messages_stay_unsent_while_the_other_end_reads_too_slowly() -> None:
@@ -180,13 +145,13 @@ FRAMES = [framed(message) for message in MESSAGES]
 @pytest.mark.parametrize(
     "reads",
     [
-        [PREAMBLE, *FRAMES, END],
-        [PREAMBLE + b"".join(FRAMES) + END],
-        [PREAMBLE + FRAMES[0], FRAMES[1] + FRAMES[2][:3], FRAMES[2][3:] + END],
-        [PREAMBLE, FRAMES[0][:4], FRAMES[0][4:] + FRAMES[1], FRAMES[2], END],
-        [PREAMBLE[:3], PREAMBLE[3:] + FRAMES[0][:2], FRAMES[0][2:], FRAMES[1] + FRAMES[2] + END],
+        [*FRAMES, END],
+        [b"".join(FRAMES) + END],
+        [FRAMES[0], FRAMES[1] + FRAMES[2][:3], FRAMES[2][3:] + END],
+        [FRAMES[0][:4], FRAMES[0][4:] + FRAMES[1], FRAMES[2], END],
+        [FRAMES[0][:2], FRAMES[0][2:], FRAMES[1] + FRAMES[2] + END],
     ],
-    ids=["one by one", "all at once", "half a frame after another", "half a frame alone", "half a preamble"],
+    ids=["one by one", "all at once", "half a frame after another", "half a frame alone", "half a length"],
 )
 async def test_messages_do_not_depend_on_how_the_frames_are_split(reads: list[bytes]) -> None:
     received: list[pb.Command | None] = []
@@ -201,7 +166,6 @@ async def test_messages_do_not_depend_on_how_the_frames_are_split(reads: list[by
 async def test_no_message_is_received_after_an_abort() -> None:
     received: list[pb.Command | None] = []
     connection: MessageConnection[pb.Event, pb.Command] = MessageConnection(EXECUTOR, received.append)
-    connection.data_received(PREAMBLE)
     connection.abort("done")
 
     connection.data_received(FRAMES[0])
@@ -218,7 +182,7 @@ async def test_no_message_of_the_same_read_is_received_after_an_abort() -> None:
 
     connection: MessageConnection[pb.Event, pb.Command] = MessageConnection(EXECUTOR, abort)
 
-    connection.data_received(PREAMBLE + b"".join(FRAMES))
+    connection.data_received(b"".join(FRAMES))
 
     assert received == MESSAGES[:1]
 
@@ -257,7 +221,7 @@ async def test_an_exception_that_is_kept_does_not_affect_later_messages() -> Non
 
     connection: MessageConnection[pb.Event, pb.Command] = MessageConnection(EXECUTOR, keep)
 
-    for data in (PREAMBLE, FRAMES[0][:5], FRAMES[0][5:] + FRAMES[1][:3], FRAMES[1][3:], FRAMES[2]):
+    for data in (FRAMES[0][:5], FRAMES[0][5:] + FRAMES[1][:3], FRAMES[1][3:], FRAMES[2]):
         connection.data_received(data)
 
     assert received == MESSAGES

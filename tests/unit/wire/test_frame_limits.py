@@ -12,11 +12,13 @@ import pytest
 
 from cornserve.transport.protocol import MAX_COMMAND_BYTES, PRODUCER_CODEC
 from cornserve.v1 import executor_pb2 as pb
-from cornserve.wire.connection import MessageConnection, connection_address
+from cornserve.wire.connection import MessageConnection
 from cornserve.wire.frame_memory import MIB, UNCOUNTED_BYTES, FrameMemory
 from cornserve.wire.frame_reader import FRAMES_PER_ITERATION
 from cornserve.wire.invocations import EXECUTOR
-from cornserve.wire.listener import MessageListener
+from cornserve.wire.listener import ConnectionListener
+from tests.credentials import CREDENTIALS
+from tests.raw_connection import authenticated
 from tests.waiting import until
 
 READ_BYTES = MIB
@@ -36,9 +38,9 @@ class CommandServer:
         self._stack = stack
 
     async def start(self) -> None:
-        listener = MessageListener({EXECUTOR.preamble: self._create})
-        self._address = connection_address(await listener.listen("127.0.0.1:0"))
-        self._stack.callback(listener.close)
+        listener = ConnectionListener({EXECUTOR.preamble: self._create}, CREDENTIALS)
+        self._endpoint = await listener.listen("127.0.0.1:0")
+        self._stack.push_async_callback(listener.close)
 
     def _create(self) -> MessageConnection[pb.Event, pb.Command]:
         def receive(command: pb.Command | None) -> None:
@@ -54,11 +56,10 @@ class CommandServer:
         return connection
 
     async def connect(self, sent: bytes = b"") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Sends the bytes after the preamble. The caller must read what the server sends."""
-        reader, writer = await asyncio.open_connection(*self._address)
+        """Sends the bytes after the handshake. The caller must read what the server sends."""
+        reader, writer = await authenticated(self._endpoint)
         self._stack.callback(writer.close)
-        writer.write(EXECUTOR.preamble + sent)
-        await reader.readuntil(b"\n")
+        writer.write(sent)
         return reader, writer
 
 
@@ -187,7 +188,7 @@ async def test_received_messages_are_handled_when_the_connection_breaks(server: 
     count = 10 * FRAMES_PER_ITERATION
     received: list[pb.Command | None] = []
     connection: MessageConnection[pb.Event, pb.Command] = MessageConnection(EXECUTOR, received.append)
-    connection.data_received(EXECUTOR.preamble + command(1) * count)
+    connection.data_received(command(1) * count)
     assert len(received) == FRAMES_PER_ITERATION
 
     connection.connection_lost(ConnectionResetError())
@@ -198,7 +199,7 @@ async def test_received_messages_are_handled_when_the_connection_breaks(server: 
 async def test_a_message_after_the_last_one_closes_the_connection(server: CommandServer) -> None:
     received: list[pb.Command | None] = []
     connection: MessageConnection[pb.Event, pb.Command] = MessageConnection(EXECUTOR, received.append)
-    connection.data_received(EXECUTOR.preamble + bytes(4) + command(1))
+    connection.data_received(bytes(4) + command(1))
 
     connection.connection_lost(None)
 
@@ -209,7 +210,7 @@ async def test_a_message_after_the_last_one_closes_the_connection(server: Comman
 async def test_messages_of_the_transfer_protocol_are_small() -> None:
     connection = MessageConnection(PRODUCER_CODEC, lambda message: None)
 
-    connection.data_received(PRODUCER_CODEC.preamble + (MAX_COMMAND_BYTES + 1).to_bytes(4, "big"))
+    connection.data_received((MAX_COMMAND_BYTES + 1).to_bytes(4, "big"))
 
     connection.connection_lost(None)
     expected = f"the other end sent a frame of {MAX_COMMAND_BYTES + 1} bytes, the limit is {MAX_COMMAND_BYTES}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Replica, ReplicaId
 from cornserve.control.launcher.local.device_slots import DeviceSlots
@@ -18,13 +19,18 @@ from cornserve.task.spec import ExecutorSpec
 
 
 class LocalLauncher:
-    """Runs replicas as processes on this machine. Only one launcher may run per home."""
+    """Runs replicas as processes on this machine. Only one launcher may run per home.
+
+    Args:
+        tls: the directory with the files for TLS between processes, or None.
+    """
 
     def __init__(
         self,
         home: Home,
         slots: DeviceSlots,
         *,
+        tls: Path | None = None,
         drain_seconds: float = 30,
         queue: int = Limits().queue,
         slab_mib: int = Limits().slab_mib,
@@ -35,6 +41,8 @@ class LocalLauncher:
             StateDir(home.replicas),
             slots,
             StatusBoard(),
+            secret=home.secret,
+            tls=tls,
             drain_seconds=drain_seconds,
             queue=queue,
             slab_mib=slab_mib,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from cornserve.backoff import backoff_seconds
 from cornserve.control.launcher.local.device_slots import DeviceSlots
 from cornserve.control.launcher.local.state_dir import StateDir
 from cornserve.control.launcher.local.status_board import StatusBoard
+from cornserve.wire.credentials import ConnectionCredentials
 
 STABLE_SECONDS = 10.0
 """A replica that was ready for this long counts as stable: its replacement starts without delay."""
@@ -21,6 +23,10 @@ class LocalMachine:
     state_dir: StateDir
     device_slots: DeviceSlots
     status_board: StatusBoard
+    secret: Path
+    """The file of the instance's secret."""
+    tls: Path | None
+    """The directory with the files for TLS between processes, or None."""
     drain_seconds: float
     """Timeout for a replica to finish the invocations in flight."""
     queue: int
@@ -29,6 +35,10 @@ class LocalMachine:
     """Size of a replica's slab in shared memory."""
     first_delay: float
     longest_delay: float
+
+    def load_credentials(self) -> ConnectionCredentials:
+        """Reads the files. Raises `InstanceSecretError` or `TlsFilesError` if they cannot be used."""
+        return ConnectionCredentials.load(self.secret, self.tls)
 
     def restart_delay(self, failures: int, unstable: int) -> float:
         """Returns the seconds until a replacement starts.

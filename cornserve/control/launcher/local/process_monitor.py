@@ -90,7 +90,7 @@ class ProcessMonitor:
                 monitor.cancel()
 
     async def _watch_status(self) -> None:
-        async with contextlib.aclosing(watch_executor(self._replica_dir)) as statuses:
+        async with contextlib.aclosing(watch_executor(self._replica_dir, self._machine.load_credentials)) as statuses:
             async for status in statuses:
                 self._heartbeat.set()
                 self._status = status

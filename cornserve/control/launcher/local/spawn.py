@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from cornserve.control.launcher.local.local_machine import LocalMachine
 from cornserve.control.launcher.local.process_group import ProcessGroup
 from cornserve.control.launcher.local.state_dir import ProcessRecord, ReplicaDir
+from cornserve.instance_secret import InstanceSecret
 from cornserve.observe.logs import REPLICA_VARIABLE
 from cornserve.task.spec import ExecutorSpec
 
@@ -31,6 +32,7 @@ def spawn_executor(
     machine: LocalMachine,
 ) -> ProcessRecord:
     """Starts a waiting process, records it on disk, and then lets it become the executor."""
+    InstanceSecret.load_or_create(machine.secret)
     with replica_dir.log.open("ab") as log:
         waiting = subprocess.Popen(
             ["/bin/sh", "-c", _WAIT_SCRIPT, "sh", *_command(replica_dir, spec, machine)],
@@ -65,6 +67,7 @@ def _command(replica_dir: ReplicaDir, spec: ExecutorSpec, machine: LocalMachine)
         *(sys.executable, "-P", "-m", "cornserve_executors.base"),
         *("--spec", spec.model_dump_json()),
         *("--listen", "127.0.0.1:0", "--announce", str(replica_dir.addresses), "--metrics-port", "0"),
+        *("--secret", str(machine.secret), *(("--tls", str(machine.tls)) if machine.tls else ())),
         *("--drain-seconds", str(machine.drain_seconds), "--queue", str(machine.queue)),
         *("--shared-memory", str(machine.state_dir.segments), "--slab-mib", str(machine.slab_mib)),
     ]
