@@ -1,5 +1,6 @@
 """The data plane: passes tensors between executors."""
 
+from cornserve.transport.consumer.peers import AnnouncedPeers, PeerDirectory
 from cornserve.transport.errors import (
     DuplicateProductionError,
     LostError,
@@ -15,9 +16,11 @@ from cornserve.transport.tensor import ProductionId, TensorId, TensorView
 from cornserve.transport.transport import Transport
 
 __all__ = [
+    "AnnouncedPeers",
     "DuplicateProductionError",
     "Location",
     "LostError",
+    "PeerDirectory",
     "Production",
     "ProductionId",
     "SegmentReader",

@@ -12,6 +12,7 @@ from prometheus_client import Metric
 
 from cornserve.transport.consumer.client import TransferClient
 from cornserve.transport.consumer.fetch import TensorFetcher
+from cornserve.transport.consumer.peers import PeerDirectory
 from cornserve.transport.consumer.subscription import ProducerSubscriptions
 from cornserve.transport.errors import LostError
 from cornserve.transport.memory import segment
@@ -46,6 +47,7 @@ class Transport:
         request_bytes: the quota of each request in the slab. The oldest request has it in reserve.
         cache_bytes: the most that unused tensors may occupy, for requests with the same content.
         lease_seconds: a consuming process that is silent for longer loses its leases.
+        peers: the endpoints at which tensors may be consumed; None permits all.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Transport:
         request_bytes: int,
         cache_bytes: int = 0,
         lease_seconds: float = 10.0,
+        peers: PeerDirectory | None = None,
     ) -> None:
         self._directory = directory
         self._lease_seconds = lease_seconds
@@ -77,7 +80,7 @@ class Transport:
         producer = pb.Producer(token=self._token, segment=self._slab.name)
         subscriptions = ProducerSubscriptions(subscribers.apply_command, local=producer)
         self._client = TransferClient(
-            subscriptions, credentials, lease_seconds, self._fetcher.on_disconnect, self._metrics
+            subscriptions, credentials, peers, lease_seconds, self._fetcher.on_disconnect, self._metrics
         )
 
     async def start(self) -> ConnectionFactories:

@@ -21,10 +21,14 @@ _OPTIONS: Final = (
     (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000),
 )
 
+_MAX_PORT: Final = 65_535
+
 
 def split_endpoint(endpoint: str) -> tuple[str, int]:
-    """Returns host and port of `HOST:PORT`."""
+    """Returns host and port. Raises `ValueError` if the endpoint is not `HOST:PORT`."""
     host, _, port = endpoint.rpartition(":")
+    if not (host and port.isascii() and port.isdigit() and int(port) <= _MAX_PORT):
+        raise ValueError(f"{endpoint[:200]!r} is not an endpoint: give HOST:PORT with a port up to {_MAX_PORT}")
     return host.strip("[]"), int(port)
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from contextvars import Context
 from typing import Final
 
+from cornserve.transport.consumer.peers import PeerDirectory
 from cornserve.transport.consumer.subscription import ProducerSubscriptions, Subscription
 from cornserve.transport.heartbeat import HEARTBEATS_PER_LEASE, HeartbeatConnection
 from cornserve.transport.metrics import TransportMetrics
@@ -26,6 +27,7 @@ class TransferClient:
     Args:
         local: the subscriptions at this process.
         credentials: for the connections to producers.
+        peers: the endpoints to which this process may connect; None permits all.
         on_disconnect: called when the connection to a producer has closed.
     """
 
@@ -33,12 +35,14 @@ class TransferClient:
         self,
         local: ProducerSubscriptions,
         credentials: ConnectionCredentials,
+        peers: PeerDirectory | None,
         lease_seconds: float,
         on_disconnect: Callable[[ProducerConnection], None],
         metrics: TransportMetrics,
     ) -> None:
         self._local = local
         self._credentials = credentials
+        self._peers = peers
         self._lease_seconds = lease_seconds
         self._on_disconnect = on_disconnect
         self._metrics = metrics
@@ -67,7 +71,9 @@ class TransferClient:
         if endpoint in self._local_endpoints:
             return self._local
         if connection is None:
-            connection = ProducerConnection(endpoint, self._credentials, self._lease_seconds, self._remove)
+            connection = ProducerConnection(
+                endpoint, self._credentials, self._peers, self._lease_seconds, self._remove
+            )
             self._connections[endpoint] = connection
         return connection.subscriptions
 
@@ -83,11 +89,13 @@ class ProducerConnection:
         self,
         endpoint: str,
         credentials: ConnectionCredentials,
+        peers: PeerDirectory | None,
         lease_seconds: float,
         on_closed: Callable[[ProducerConnection], None],
     ) -> None:
         self.endpoint = endpoint
         self._credentials = credentials
+        self._peers = peers
         heartbeat = pb.TransferCommand(heartbeat=True)
         self._connection = HeartbeatConnection(CONSUMER_CODEC, self._apply_event, heartbeat)
         self.subscriptions = ProducerSubscriptions(self._connection.send)
@@ -108,17 +116,22 @@ class ProducerConnection:
         heartbeats = max(2, round(PRODUCER_TIMEOUT_SECONDS / self._heartbeat_seconds))
         try:
             async with asyncio.timeout(PRODUCER_TIMEOUT_SECONDS):
-                await self._connection.connect(self.endpoint, self._credentials)
+                await self._connect()
             if await self._connection.exchange_heartbeats(self._heartbeat_seconds, heartbeats):
                 reason = f"its process hangs: it was silent for {heartbeats * self._heartbeat_seconds:g} s"
             else:
                 reason = f"the connection to its process has closed: {await self._connection.wait_closed()}"
         except TimeoutError:
             reason = f"no connection to its process within {PRODUCER_TIMEOUT_SECONDS:g} s"
-        except OSError as error:
+        except (OSError, ValueError) as error:
             reason = f"no connection to its process: {error}"
         finally:
             self._connection.abort(reason)
             self._on_closed(self)
             self.subscriptions.lose_all(reason)
             await self._connection.wait_closed()
+
+    async def _connect(self) -> None:
+        if self._peers is not None and not await self._peers.contains(self.endpoint):
+            raise PermissionError(f"{self.endpoint!r} is not an endpoint of an executor of this instance")
+        await self._connection.connect(self.endpoint, self._credentials)

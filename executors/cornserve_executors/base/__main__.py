@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import glob
 import logging
 import os
 import signal
@@ -24,7 +25,7 @@ from cornserve.instance_secret import InstanceSecretError
 from cornserve.limits import MIB
 from cornserve.observe import logs, tracing
 from cornserve.task.spec import ExecutorSpec, find_executor
-from cornserve.transport import Transport
+from cornserve.transport import AnnouncedPeers, Transport
 from cornserve.validation_errors import describe_all
 from cornserve.wire.credentials import ConnectionCredentials, TlsFilesError
 from cornserve_executors.base.executor import EngineDeadError, Executor, ExecutorStartError
@@ -80,6 +81,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--secret", required=True, type=Path, metavar="FILE", help="the file of the instance's secret")
     parser.add_argument("--tls", type=Path, metavar="DIR", help="use TLS with tls.crt, tls.key and ca.crt")
     parser.add_argument("--announce", type=Path, metavar="FILE", help="write the endpoint to this file")
+    parser.add_argument(
+        "--peers", metavar="PATTERN", help="consume tensors only of executors that announce an endpoint in these files"
+    )
     parser.add_argument("--metrics-port", type=int, help="serve Prometheus metrics on this port; 0 is any free port")
     parser.add_argument("--health-port", type=int, help="serve gRPC health checks on this port")
     parser.add_argument(
@@ -121,6 +125,7 @@ async def _serve(
         slab_bytes=slab_bytes,
         request_bytes=int(slab_bytes * REQUEST_SHARE),
         cache_bytes=int(slab_bytes * CACHE_SHARE),
+        peers=AnnouncedPeers(options.peers or glob.escape(str(options.announce or ""))),
     )
     listen = ListenOptions(options.listen, options.announce, options.metrics_port, options.health_port)
     server = ExecutorServer(executor, transport, credentials, options.queue)

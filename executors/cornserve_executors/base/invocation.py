@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -20,6 +20,9 @@ from cornserve_executors.base.executor import EngineDeadError, Executor, Invalid
 from cornserve_executors.base.tensors import InputLostError, InvocationTensors
 
 log = logging.getLogger(__name__)
+
+MAX_INPUTS: Final = 16_384
+"""The limit for the tensors and blobs of one invocation."""
 
 
 def timeout_seconds(start: pb.Start) -> float | None:
@@ -73,6 +76,8 @@ async def _invoke(
         tensors.begin_production()
     if start.delivered and not executor.continues:
         raise InvalidRequestError("this executor cannot continue the output of an earlier attempt")
+    if len(start.inputs) > MAX_INPUTS:
+        raise InvalidRequestError(f"the invocation has {len(start.inputs)} inputs: give at most {MAX_INPUTS}")
     inputs = ReferenceDecoder([_decode_input(encoded) for encoded in start.inputs])
     request = executor.request_adapter.validate_json(start.request, context=inputs)
     context = InvocationContext(start, tensors, send)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cornserve.transport import TensorId, Transport
+from cornserve.transport import PeerDirectory, TensorId, Transport
 from cornserve.transport.protocol import PRODUCER_CODEC
 from cornserve.wire.connection import MessageConnection
 from cornserve.wire.listener import ConnectionListener
@@ -32,6 +32,7 @@ class TransportCluster:
         request_bytes: int = 2 * MIB,
         cache_bytes: int = 0,
         lease_seconds: float = 10.0,
+        peers: PeerDirectory | None = None,
     ) -> TransportProcess:
         transport = Transport(
             directory or self._directory,
@@ -40,6 +41,7 @@ class TransportCluster:
             request_bytes=request_bytes,
             cache_bytes=cache_bytes,
             lease_seconds=lease_seconds,
+            peers=peers,
         )
         return await self._stack.enter_async_context(_serving(transport))
 

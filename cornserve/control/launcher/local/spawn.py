@@ -68,6 +68,7 @@ def _command(replica_dir: ReplicaDir, spec: ExecutorSpec, machine: LocalMachine)
         *("--spec", spec.model_dump_json()),
         *("--listen", "127.0.0.1:0", "--announce", str(replica_dir.addresses), "--metrics-port", "0"),
         *("--secret", str(machine.secret), *(("--tls", str(machine.tls)) if machine.tls else ())),
+        *("--peers", machine.state_dir.addresses_pattern),
         *("--drain-seconds", str(machine.drain_seconds), "--queue", str(machine.queue)),
         *("--shared-memory", str(machine.state_dir.segments), "--slab-mib", str(machine.slab_mib)),
     ]

@@ -7,6 +7,7 @@ replicas.
 
 from __future__ import annotations
 
+import glob
 import logging
 import shutil
 from contextlib import suppress
@@ -108,6 +109,11 @@ class StateDir:
     def segments(self) -> Path:
         """The directory in shared memory for the tensors that the replicas of this home exchange."""
         return SHARED_MEMORY / f"cornserve-{sha256(bytes(self.path)).hexdigest()[:16]}"
+
+    @property
+    def addresses_pattern(self) -> str:
+        """The glob pattern of the files to which the executors of this home write their addresses."""
+        return str(ReplicaDir(Path(glob.escape(str(self.path))) / "*").addresses)
 
     def _reap_segments(self) -> None:
         """Removes the segments of dead processes, and the directory if it is empty."""

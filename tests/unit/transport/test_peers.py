@@ -1,0 +1,78 @@
+"""A process connects only to endpoints of its own instance, whatever address a message names."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from cornserve.transport import AnnouncedPeers, LostError, TensorId
+from tests.unit.transport.conftest import REQUEST, TransportCluster
+from tests.unit.transport.test_transport import DATA, produce, publish, received
+
+
+@pytest.fixture
+def peers(tmp_path: Path) -> AnnouncedPeers:
+    return AnnouncedPeers(f"{tmp_path}/replicas/*/endpoint")
+
+
+def announce(tmp_path: Path, replica: str, endpoint: str) -> None:
+    directory = tmp_path / "replicas" / replica
+    directory.mkdir(parents=True)
+    (directory / "endpoint").write_text(f"{endpoint}\n127.0.0.1:1")
+
+
+async def test_tensors_are_consumed_at_announced_endpoints(
+    cluster: TransportCluster, peers: AnnouncedPeers, tmp_path: Path
+) -> None:
+    producer, late, consumer = (
+        await cluster.transport(),
+        await cluster.transport(),
+        await cluster.transport(peers=peers),
+    )
+    for process, replica in ((producer, "a"), (late, "b")):
+        await publish(produce(process))
+        announce(tmp_path, replica, process.endpoint)
+
+        assert await received(consumer, process) == DATA
+
+
+async def test_no_connection_is_opened_to_an_address_that_is_not_announced(
+    cluster: TransportCluster, peers: AnnouncedPeers, tmp_path: Path
+) -> None:
+    consumer, other = await cluster.transport(peers=peers), await cluster.transport()
+    announce(tmp_path, "a", other.endpoint)
+    connections: list[object] = []
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(writer)
+        writer.close()
+
+    async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
+        endpoint = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        for address in (endpoint, endpoint.replace("127.0.0.1", "localhost"), other.endpoint.replace("127", "0127")):
+            with pytest.raises(LostError, match="is not an endpoint of an executor of this instance"):
+                async with consumer.transport.consume(TensorId(address, REQUEST, 0, 0, "embeddings")):
+                    pass
+
+    assert connections == []
+
+
+@pytest.mark.parametrize("endpoint", ["", ":", "host", "127.0.0.1:", "127.0.0.1:-2", "127.0.0.1:65536", ":80", "h:٣"])
+async def test_a_tensor_at_a_malformed_endpoint_is_lost(cluster: TransportCluster, endpoint: str) -> None:
+    consumer = await cluster.transport()
+
+    with pytest.raises(LostError, match="is not an endpoint: give HOST:PORT"):
+        async with consumer.transport.consume(TensorId(endpoint, REQUEST, 0, 0, "embeddings")):
+            pass
+
+
+async def test_many_unknown_endpoints_share_the_reads_of_the_files(
+    cluster: TransportCluster, peers: AnnouncedPeers, tmp_path: Path
+) -> None:
+    announce(tmp_path, "a", "127.0.0.1:9")
+
+    found = await asyncio.gather(*(peers.contains(f"127.0.0.1:{port}") for port in range(2000)))
+
+    assert found == [port == 9 for port in range(2000)]
