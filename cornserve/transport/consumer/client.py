@@ -71,9 +71,7 @@ class TransferClient:
         if endpoint in self._local_endpoints:
             return self._local
         if connection is None:
-            connection = ProducerConnection(
-                endpoint, self._credentials, self._peers, self._lease_seconds, self._remove
-            )
+            connection = ProducerConnection(endpoint, self._credentials, self._peers, self._lease_seconds, self._remove)
             self._connections[endpoint] = connection
         return connection.subscriptions
 
