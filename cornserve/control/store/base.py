@@ -7,7 +7,7 @@ other. A write specifies the version that it is based on and fails if a newer on
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
@@ -59,10 +59,20 @@ class Change(Generic[Spec, Status]):
 
 
 @dataclass(frozen=True, slots=True)
+class UnreadableRecord:
+    """A record whose content is damaged, or was written by a newer version of Cornserve."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Listing(Generic[Spec, Status]):
     records: list[Record[Spec, Status]]
     version: int
     """A watch from this version yields all later changes."""
+    unreadable: list[UnreadableRecord] = field(default_factory=list)
+    """Records that exist and cannot be read. A repair restores or deletes them, which a watch yields as changes."""
 
 
 class StoreError(Exception):
@@ -87,12 +97,20 @@ class ExpiredError(StoreError):
     """The changes since this version are not kept any more: list the records and watch from the new version."""
 
 
+class UnreadableRecordError(StoreError):
+    """The record exists, but its content is damaged. The other records can be read."""
+
+
 class RecordTooLargeError(StoreError):
     """A record exceeds `MAX_RECORD_BYTES`."""
 
 
 class StoreUnavailableError(StoreError):
-    """The store does not work, for example because of its disk."""
+    """The store does not work, for example because of its disk. It may work again later."""
+
+
+class StoreDamagedError(StoreUnavailableError):
+    """The store needs a repair."""
 
 
 class Store(Protocol):
@@ -105,18 +123,18 @@ class Store(Protocol):
         """
 
     async def get(self, kind: RecordKind[Spec, Status], name: str) -> Record[Spec, Status]:
-        """Raises `NotFoundError` if the record does not exist."""
+        """Raises `NotFoundError` if the record does not exist, and `UnreadableRecordError`."""
 
     async def list(self, kind: RecordKind[Spec, Status]) -> Listing[Spec, Status]:
-        """Returns all records, sorted by name, and the version of this snapshot."""
+        """Returns all readable records, sorted by name, the names of the others, and the version of this snapshot."""
 
     async def update_spec(
         self, kind: RecordKind[Spec, Status], name: str, spec: Spec, version: int
     ) -> Record[Spec, Status]:
         """Writes the spec and increments the generation. An equal spec changes nothing.
 
-        Raises `NotFoundError`, `RecordTooLargeError`, and `ConflictError` if the *spec* has changed since `version`.
-        Changes of the status are not conflicts.
+        Raises `NotFoundError`, `UnreadableRecordError`, `RecordTooLargeError`, and `ConflictError` if the *spec* has
+        changed since `version`. Changes of the status are not conflicts.
         """
 
     async def update_status(
@@ -124,16 +142,18 @@ class Store(Protocol):
     ) -> Record[Spec, Status]:
         """Writes the status. An equal status changes nothing.
 
-        Raises `NotFoundError`, `RecordTooLargeError`, and `ConflictError` if the record has changed since `version`.
+        Raises `NotFoundError`, `UnreadableRecordError`, `RecordTooLargeError`, and `ConflictError` if the record has
+        changed since `version`.
         """
 
     async def delete(self, kind: RecordKind[Spec, Status], name: str) -> None:
-        """Raises `NotFoundError` if the record does not exist."""
+        """Deletes a record, even if its content is damaged. Raises `NotFoundError` if it does not exist."""
 
     def watch(self, kind: RecordKind[Spec, Status], version: int) -> AsyncIterator[Change[Spec, Status]]:
         """Yields every change after `version`, by any process, in order. Runs until closed.
 
-        Raises `ExpiredError`, even if `version` is newer than the store, which means that the store was replaced.
+        Raises `ExpiredError`, even if `version` is newer than the store, which means that the store was replaced, or if
+        a change cannot be read.
         """
 
     async def close(self) -> None:

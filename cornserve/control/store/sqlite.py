@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Self
 from uuid import uuid4
@@ -25,8 +25,12 @@ from cornserve.control.store.base import (
     RecordKind,
     Spec,
     Status,
+    StoreUnavailableError,
+    UnreadableRecord,
+    UnreadableRecordError,
 )
-from cornserve.control.store.sqlite_connection import CommitDetector, SqliteConnection, prepare_store
+from cornserve.control.store.sqlite_connection import SqliteConnection, StoreConnections
+from cornserve.control.store.sqlite_errors import repair_command
 from cornserve.control.store.sqlite_rows import (
     RecordRow,
     WriteTransaction,
@@ -35,25 +39,19 @@ from cornserve.control.store.sqlite_rows import (
     list_records,
     newest_version,
 )
+from cornserve.control.store.sqlite_schema import prepare_store
 
 POLL_SECONDS = 0.1
 """Interval at which a watch checks for commits of other processes. SQLite does not notify."""
 
 
 class SqliteStore:
-    def __init__(
-        self,
-        reader: SqliteConnection,
-        writer: SqliteConnection,
-        commits: CommitDetector,
-        keep: int,
-        resources: AsyncExitStack,
-    ) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._commits = commits
+    def __init__(self, path: Path, connections: StoreConnections, keep: int) -> None:
+        self._path = path
+        self._connections = connections
         self._keep = keep
-        self._resources = resources
+        self._connecting = asyncio.Lock()
+        self._is_closed = False
         self._own_writes = Broadcast()
 
     @classmethod
@@ -65,15 +63,11 @@ class SqliteStore:
         if keep < 1:
             raise ValueError(f"invalid number of changes to keep: {keep}: use at least one")
         await asyncio.to_thread(prepare_store, path)
-        async with AsyncExitStack() as resources:
-            reader = await resources.enter_async_context(SqliteConnection.open(path))
-            writer = await resources.enter_async_context(SqliteConnection.open(path))
-            commits = resources.enter_context(closing(await asyncio.to_thread(CommitDetector, path)))
-            return cls(reader, writer, commits, keep, resources.pop_all())
+        return cls(path, await StoreConnections.open(path), keep)
 
     async def create(self, kind: RecordKind[Spec, Status], name: str, spec: Spec) -> Record[Spec, Status]:
         async with self._write() as write:
-            if await find_record(self._writer, kind.name, name):
+            if await find_record(write.connection, kind.name, name):
                 raise AlreadyExistsError(kind.name, name)
             row = RecordRow(
                 kind=kind.name,
@@ -88,17 +82,24 @@ class SqliteStore:
             return (await write.put_record(row)).to_record(kind)
 
     async def get(self, kind: RecordKind[Spec, Status], name: str) -> Record[Spec, Status]:
-        return (await _find_existing(self._reader, kind.name, name)).to_record(kind)
+        reader = (await self._connect()).reader
+        return (await _find_existing(reader, kind.name, name)).to_record(kind)
 
     async def list(self, kind: RecordKind[Spec, Status]) -> Listing[Spec, Status]:
-        rows, version = await list_records(self._reader, kind.name)
-        return Listing([row.to_record(kind) for row in rows], version)
+        rows, version = await list_records((await self._connect()).reader, kind.name)
+        listing: Listing[Spec, Status] = Listing([], version)
+        for row in rows:
+            try:
+                listing.records.append(row.to_record(kind))
+            except UnreadableRecordError as error:
+                listing.unreadable.append(UnreadableRecord(row.name, f"{error}: run {repair_command(self._path)}"))
+        return listing
 
     async def update_spec(
         self, kind: RecordKind[Spec, Status], name: str, spec: Spec, version: int
     ) -> Record[Spec, Status]:
         async with self._write() as write:
-            row = await _find_existing(self._writer, kind.name, name)
+            row = await _find_existing(write.connection, kind.name, name)
             _check_conflict(row, version, row.spec_version)
             record = row.to_record(kind)
             if record.spec == spec:
@@ -110,7 +111,7 @@ class SqliteStore:
         self, kind: RecordKind[Spec, Status], name: str, status: Status, version: int
     ) -> Record[Spec, Status]:
         async with self._write() as write:
-            row = await _find_existing(self._writer, kind.name, name)
+            row = await _find_existing(write.connection, kind.name, name)
             _check_conflict(row, version, row.version)
             record = row.to_record(kind)
             if record.status == status:
@@ -119,24 +120,27 @@ class SqliteStore:
 
     async def delete(self, kind: RecordKind[Spec, Status], name: str) -> None:
         async with self._write() as write:
-            await write.delete_record(await _find_existing(self._writer, kind.name, name))
+            await write.delete_record(await _find_existing(write.connection, kind.name, name))
 
     async def watch(self, kind: RecordKind[Spec, Status], version: int) -> AsyncIterator[Change[Spec, Status]]:
-        newest = await newest_version(self._reader)
+        connections = await self._connect()
+        newest = await newest_version(connections.reader)
         if version > newest:
             raise ExpiredError(f"version {version} is newer than the store, which is at {newest}: list again")
         while True:
             # Taken before the read: a write between the read and the wait ends the wait immediately.
-            own_write, data_version = self._own_writes.next_change(), self._commits.data_version()
-            changes = await changes_after(self._reader, version)
+            own_write, data_version = self._own_writes.next_change(), connections.commits.data_version()
+            changes = await changes_after(connections.reader, version)
             for logged in changes:
                 version = logged.row.version
                 if logged.row.kind == kind.name:
                     yield logged.to_change(kind)
             if not changes:
-                await self._wait_for_write(own_write, data_version)
+                await self._wait_for_write(connections, own_write, data_version)
 
-    async def _wait_for_write(self, own_write: asyncio.Event, data_version: int | None) -> None:
+    async def _wait_for_write(
+        self, connections: StoreConnections, own_write: asyncio.Event, data_version: int | None
+    ) -> None:
         """Returns after a write of this process or a commit since `data_version` was read.
 
         If the data version is not readable (None), returns after `POLL_SECONDS`.
@@ -145,17 +149,39 @@ class SqliteStore:
             with suppress(TimeoutError):
                 async with asyncio.timeout(POLL_SECONDS):
                     await own_write.wait()
-            if data_version is None or data_version != self._commits.data_version():
+            connections.check_current()
+            if data_version is None or data_version != connections.commits.data_version():
                 return
 
     async def close(self) -> None:
-        await self._resources.aclose()
+        self._is_closed = True
+        await self._connections.close()
         self._own_writes.notify()  # Ends the watches with `StoreUnavailableError`.
+
+    async def _connect(self) -> StoreConnections:
+        """Returns connections to the store's present file. A repair may have replaced the file."""
+        try:
+            self._connections.check_current()
+        except StoreUnavailableError:
+            async with self._connecting:
+                await self._reconnect()
+        return self._connections
+
+    async def _reconnect(self) -> None:
+        try:
+            self._connections.check_current()  # Another task may have reconnected.
+        except StoreUnavailableError:
+            if self._is_closed:
+                return
+            connections = await StoreConnections.open(self._path)
+            replaced, self._connections = self._connections, connections
+            await replaced.close()
 
     @asynccontextmanager
     async def _write(self) -> AsyncIterator[WriteTransaction]:
-        async with self._writer.transaction():
-            yield WriteTransaction(self._writer, await newest_version(self._writer) + 1, self._keep)
+        writer = (await self._connect()).writer
+        async with writer.transaction():
+            yield WriteTransaction(writer, await newest_version(writer) + 1, self._keep)
         self._own_writes.notify()
 
 

@@ -1,108 +1,49 @@
-"""Creates the file of a SQLite store and connects to it without blocking the event loop."""
+"""Connects to the file of a SQLite store without blocking the event loop."""
 
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import aiosqlite
 
-from cornserve.control.store.base import StoreUnavailableError
-
-APPLICATION_ID = int.from_bytes(b"Corn", "big")
-SCHEMA_VERSION = 1
-BUSY_SECONDS = 10.0
-"""Timeout of a write that waits for the writes of other processes, which normally take milliseconds."""
-
-SCHEMA = f"""
-BEGIN;
-CREATE TABLE records (
-    kind TEXT, name TEXT, uid TEXT, generation INTEGER, spec_version INTEGER, version INTEGER, spec TEXT, status TEXT,
-    PRIMARY KEY (kind, name)
-);
-CREATE TABLE changes (
-    type TEXT,
-    kind TEXT, name TEXT, uid TEXT, generation INTEGER, spec_version INTEGER, version INTEGER, spec TEXT, status TEXT,
-    PRIMARY KEY (version)
-);
-PRAGMA application_id = {APPLICATION_ID};
-PRAGMA user_version = {SCHEMA_VERSION};
-COMMIT;
-"""
-
-
-def prepare_store(path: Path) -> None:
-    """Creates the store, readable by its owner only, or checks that the existing file is a store.
-
-    Raises `StoreUnavailableError`.
-    """
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _creation_lock(path):
-            # Only SQLite may open an existing store: closing another descriptor would release the process's locks.
-            if not path.exists():
-                path.touch(mode=0o600)
-            with closing(sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)) as database:
-                _prepare_schema(database, path)
-    except (OSError, sqlite3.Error) as error:
-        raise StoreUnavailableError(
-            f"cannot open the store {path}: {error}: check the permissions and the free space"
-        ) from error
-
-
-@contextmanager
-def _creation_lock(path: Path) -> Iterator[None]:
-    """Serializes the creation of a store. SQLite fails if two connections switch a new file to WAL concurrently."""
-    lock = os.open(f"{path}-lock", os.O_CREAT | os.O_RDWR, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
-
-
-def _prepare_schema(database: sqlite3.Connection, path: Path) -> None:
-    if not database.execute("SELECT 1 FROM sqlite_master").fetchone():
-        database.executescript(SCHEMA)
-    (application,) = database.execute("PRAGMA application_id").fetchone()
-    (version,) = database.execute("PRAGMA user_version").fetchone()
-    if application != APPLICATION_ID:
-        raise StoreUnavailableError(f"{path} is a database of another program: choose another path for the store")
-    if version != SCHEMA_VERSION:
-        raise StoreUnavailableError(
-            f"{path} has schema {version}, and this version of Cornserve needs schema {SCHEMA_VERSION}: "
-            "move the file away, or use the version of Cornserve that wrote it"
-        )
-    database.execute("PRAGMA journal_mode = WAL")
+from cornserve.control.store.base import StoreDamagedError, StoreUnavailableError
+from cornserve.control.store.sqlite_errors import translated
+from cornserve.control.store.sqlite_schema import BUSY_SECONDS, check_store
 
 
 class SqliteConnection:
     """A connection with its own thread, which executes statements in order."""
 
-    def __init__(self, database: aiosqlite.Connection) -> None:
+    def __init__(self, path: Path, database: aiosqlite.Connection) -> None:
+        self._path = path
         self._database = database
         self._transaction = asyncio.Lock()
+        self.is_damaged = False
+        """Whether a statement has found that the file is damaged. The file may have been repaired since then."""
 
     @classmethod
     @asynccontextmanager
     async def open(cls, path: Path) -> AsyncIterator[SqliteConnection]:
         async with aiosqlite.connect(path, timeout=BUSY_SECONDS, isolation_level=None) as database:
+            database.text_factory = _decode
             # NORMAL: a crash of the machine may lose the last writes, a crash of a process loses nothing.
             await database.execute_fetchall("PRAGMA synchronous = NORMAL")
-            yield cls(database)
+            yield cls(path, database)
 
     async def execute(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         """Executes a statement and returns all rows."""
         try:
             return [tuple(row) for row in await self._database.execute_fetchall(statement, values)]
         except (sqlite3.Error, ValueError) as error:  # ValueError: the connection is closed.
-            raise StoreUnavailableError(f"cannot access the store: {error}") from error
+            unavailable = translated(self._path, error)
+            self.is_damaged |= isinstance(unavailable, StoreDamagedError)
+            raise unavailable from error
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
@@ -113,7 +54,7 @@ class SqliteConnection:
                 yield
                 await self.execute("COMMIT")
             except BaseException:
-                with suppress(ValueError):  # The connection is closed, which has rolled back the transaction.
+                with suppress(ValueError, sqlite3.Error):  # A closed or damaged connection has no transaction.
                     await self._database.rollback()
                 raise
 
@@ -138,3 +79,55 @@ class CommitDetector:
 
     def close(self) -> None:
         self._database.close()
+
+
+class StoreConnections:
+    """The connections to one file. They stay with this file when a repair puts another file in its place."""
+
+    def __init__(
+        self,
+        path: Path,
+        reader: SqliteConnection,
+        writer: SqliteConnection,
+        commits: CommitDetector,
+        resources: AsyncExitStack,
+    ) -> None:
+        self._path = path
+        self.reader = reader
+        self.writer = writer
+        self.commits = commits
+        self._resources = resources
+        self._file = os.stat(path)
+
+    @classmethod
+    async def open(cls, path: Path) -> Self:
+        """Connects to an existing store. Raises `StoreUnavailableError`."""
+        try:
+            await asyncio.to_thread(check_store, path)
+            async with AsyncExitStack() as resources:
+                reader = await resources.enter_async_context(SqliteConnection.open(path))
+                writer = await resources.enter_async_context(SqliteConnection.open(path))
+                commits = resources.enter_context(closing(await asyncio.to_thread(CommitDetector, path)))
+                return cls(path, reader, writer, commits, resources.pop_all())
+        except (OSError, sqlite3.Error) as error:
+            raise translated(path, error) from error
+
+    def check_current(self) -> None:
+        """Raises `StoreUnavailableError` if the path now has another file, or the file is damaged."""
+        try:
+            is_same = os.path.samestat(os.stat(self._path), self._file)
+        except OSError as error:
+            raise translated(self._path, error) from error
+        if not is_same:
+            raise StoreUnavailableError(f"the store {self._path} has been replaced: read it again")
+        if self.reader.is_damaged or self.writer.is_damaged:
+            raise StoreDamagedError(f"the store {self._path} is damaged: read it again")
+
+    async def close(self) -> None:
+        with suppress(sqlite3.Error):
+            await self._resources.aclose()
+
+
+def _decode(text: bytes) -> str:
+    """Decodes damaged text as well, so that one record does not prevent the others from being read."""
+    return text.decode(errors="replace")

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pydantic import ValidationError
+
 from cornserve.control.store.base import (
     MAX_RECORD_BYTES,
     Change,
@@ -19,8 +21,10 @@ from cornserve.control.store.base import (
     RecordTooLargeError,
     Spec,
     Status,
+    UnreadableRecordError,
 )
 from cornserve.control.store.sqlite_connection import SqliteConnection
+from cornserve.validation_errors import describe_error
 
 BATCH = 100
 """Maximum number of changes per read."""
@@ -40,14 +44,19 @@ class RecordRow(NamedTuple):
     status: str
 
     def to_record(self, kind: RecordKind[Spec, Status]) -> Record[Spec, Status]:
-        return Record(
-            name=self.name,
-            uid=self.uid,
-            generation=self.generation,
-            version=self.version,
-            spec=kind.spec.model_validate_json(self.spec),
-            status=kind.status.model_validate_json(self.status),
-        )
+        """Raises `UnreadableRecordError`."""
+        try:
+            return Record(
+                name=self.name,
+                uid=self.uid,
+                generation=int(self.generation),
+                version=int(self.version),
+                spec=kind.spec.model_validate_json(self.spec),
+                status=kind.status.model_validate_json(self.status),
+            )
+        except (ValueError, TypeError) as error:  # TypeError: a column is null.
+            reason = describe_error(error.errors()[0]) if isinstance(error, ValidationError) else str(error)
+            raise UnreadableRecordError(f"the record of {kind.name} {self.name!r} is damaged: {reason}") from error
 
 
 class LoggedChange(NamedTuple):
@@ -55,7 +64,11 @@ class LoggedChange(NamedTuple):
     row: RecordRow
 
     def to_change(self, kind: RecordKind[Spec, Status]) -> Change[Spec, Status]:
-        return Change(self.type, self.row.version, self.row.to_record(kind))
+        """Raises `ExpiredError` if the change is damaged: a listing then reports the record."""
+        try:
+            return Change(self.type, self.row.version, self.row.to_record(kind))
+        except UnreadableRecordError as error:
+            raise ExpiredError(f"change {self.row.version} cannot be read: {error}: list the records again") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +125,12 @@ async def list_records(connection: SqliteConnection, kind: str) -> tuple[list[Re
 async def changes_after(connection: SqliteConnection, version: int) -> list[LoggedChange]:
     """Returns the next changes of all kinds, up to `BATCH`."""
     rows = await connection.execute("SELECT * FROM changes WHERE version > ? ORDER BY version LIMIT ?", version, BATCH)
-    changes = [LoggedChange(ChangeType(type), RecordRow(*row)) for type, *row in rows]
+    try:
+        changes = [LoggedChange(ChangeType(type), RecordRow(*row)) for type, *row in rows]
+    except ValueError as error:
+        raise ExpiredError(
+            f"a change after version {version} cannot be read: {error}: list the records again"
+        ) from error
     if changes and changes[0].row.version > version + 1:
         raise ExpiredError(f"the changes after version {version} are not kept any more: list the records again")
     return changes

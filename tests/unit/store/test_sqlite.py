@@ -250,7 +250,10 @@ async def test_many_clients_may_open_a_new_store_at_once(connect: Connect) -> No
 def test_a_file_that_is_not_a_database_is_rejected(path: Path) -> None:
     path.parent.mkdir()
     path.write_text("This is not a database. " * 100)
-    with pytest.raises(StoreUnavailableError, match=r"state\.db: file is not a database"):
+    with pytest.raises(
+        StoreUnavailableError,
+        match=r"state\.db is damaged: file is not a database: run `cornserve doctor --repair --home",
+    ):
         asyncio.run(SqliteStore.open(path))
 
 

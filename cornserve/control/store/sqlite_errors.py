@@ -1,0 +1,35 @@
+"""Errors of SQLite, with what is wrong and what to do."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from cornserve.control.store.base import StoreDamagedError, StoreUnavailableError
+
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+_REMEDIES = {
+    sqlite3.SQLITE_FULL: "free space on its disk",
+    sqlite3.SQLITE_READONLY: "make its directory writable",
+    sqlite3.SQLITE_BUSY: "another process writes to it for long: retry, or restart that process",
+}
+
+OTHER_REMEDY = "check the permissions and the free space"
+
+
+def repair_command(store: Path) -> str:
+    """Returns the command that repairs a store, for messages."""
+    return f"`cornserve doctor --repair --home {store.parent}`"
+
+
+def damaged(store: Path, reason: str) -> StoreDamagedError:
+    return StoreDamagedError(f"the store {store} is damaged: {reason}: run {repair_command(store)}")
+
+
+def translated(store: Path, error: Exception) -> StoreUnavailableError:
+    """Returns the store's error for an error of SQLite, of a closed connection or of the file system."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK) & 0xFF  # Higher bits give details.
+    if code in _DAMAGED or "no such table" in str(error):
+        return damaged(store, str(error))
+    return StoreUnavailableError(f"cannot access the store {store}: {error}: {_REMEDIES.get(code, OTHER_REMEDY)}")

@@ -1,0 +1,99 @@
+"""Creates the file of a SQLite store, and checks an existing one."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from cornserve.control.store.base import StoreUnavailableError
+from cornserve.control.store.sqlite_errors import damaged, translated
+
+APPLICATION_ID = int.from_bytes(b"Corn", "big")
+SCHEMA_VERSION = 1
+BUSY_SECONDS = 10.0
+"""Timeout of a write that waits for the writes of other processes, which normally take milliseconds."""
+
+SCHEMA = f"""
+BEGIN;
+CREATE TABLE records (
+    kind TEXT, name TEXT, uid TEXT, generation INTEGER, spec_version INTEGER, version INTEGER, spec TEXT, status TEXT,
+    PRIMARY KEY (kind, name)
+);
+CREATE TABLE changes (
+    type TEXT,
+    kind TEXT, name TEXT, uid TEXT, generation INTEGER, spec_version INTEGER, version INTEGER, spec TEXT, status TEXT,
+    PRIMARY KEY (version)
+);
+PRAGMA application_id = {APPLICATION_ID};
+PRAGMA user_version = {SCHEMA_VERSION};
+COMMIT;
+PRAGMA journal_mode = WAL;
+"""
+
+
+def prepare_store(path: Path) -> None:
+    """Creates the store, readable by its owner only, or checks that the existing file is a store.
+
+    Raises `StoreUnavailableError`.
+    """
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with creation_lock(path):
+            if not path.exists():
+                _create(path)
+            check_store(path)
+    except (OSError, sqlite3.Error) as error:
+        raise translated(path, error) from error
+
+
+def check_store(path: Path) -> None:
+    """Checks that an existing file is a store of this version. Raises `StoreUnavailableError` and SQLite's errors."""
+    if path.stat().st_size == 0:
+        raise damaged(path, "the file is empty")
+    with closing(sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)) as database:
+        _check_schema(database, path)
+
+
+@contextmanager
+def creation_lock(path: Path) -> Iterator[None]:
+    """Serializes the creation and the repair of a store."""
+    lock = os.open(f"{path}-lock", os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def create_database(path: Path) -> None:
+    """Creates an empty database. Raises SQLite's errors and `OSError`."""
+    path.touch(mode=0o600)
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.executescript(SCHEMA)
+
+
+def _create(path: Path) -> None:
+    """Creates the file under another name, so that an empty file is never a store that is being created."""
+    if Path(f"{path}-wal").exists():
+        raise damaged(path, f"the file is missing, but {path.name}-wal exists")
+    partial = path.with_name(f"{path.name}.partial")
+    partial.unlink(missing_ok=True)
+    create_database(partial)
+    partial.rename(path)
+
+
+def _check_schema(database: sqlite3.Connection, path: Path) -> None:
+    (application,) = database.execute("PRAGMA application_id").fetchone()
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if application != APPLICATION_ID:
+        raise StoreUnavailableError(f"{path} is a database of another program: choose another path for the store")
+    if version != SCHEMA_VERSION:
+        raise StoreUnavailableError(
+            f"{path} has schema {version}, and this version of Cornserve needs schema {SCHEMA_VERSION}: "
+            "move the file away, or use the version of Cornserve that wrote it"
+        )
+    database.execute("SELECT max(version) FROM changes").fetchone()
