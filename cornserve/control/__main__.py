@@ -46,7 +46,7 @@ async def run_controller(
     home: Home, slots: DeviceSlots, limits: Limits, metrics_port: int | None = None, tls: Path | None = None
 ) -> None:
     """Runs the controller until a stop signal. Executors keep running: the next controller adopts them."""
-    store = await SqliteStore.open(home.store)
+    store = SqliteStore(home.store)
     launcher = LocalLauncher(
         home, slots, tls=tls, drain_seconds=limits.request_seconds, queue=limits.queue, slab_mib=limits.slab_mib
     )

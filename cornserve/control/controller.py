@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from cornserve.app.record import AppSpec, AppStatus
 from cornserve.control.deployment import Deployment
 from cornserve.control.desired_replicas import merge_groups
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Launcher
@@ -24,9 +25,11 @@ from cornserve.control.store.base import (
     Listing,
     NotFoundError,
     Store,
+    StoreError,
 )
 from cornserve.control.store.list_watch import list_and_watch
 from cornserve.control.task_manager import TaskManager
+from cornserve.observe.error_log import ErrorLog
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +46,10 @@ class Controller:
         self._managers: dict[GroupKey, TaskManager] = {}
         self._loading: set[tuple[str, str]] = set()
         """The uid and code hash of each app that is being loaded."""
+        self._unknown: set[str] = set()
+        """Apps whose records have not been readable since the start. Their executors are not known either."""
+        self._store_errors = ErrorLog(log, "cannot read the store; the executors keep running: %s")
+        self._write_errors = ErrorLog(log, "%s; the controller retries")
         self._tasks: asyncio.TaskGroup
         self._changed = asyncio.Event()
         self._listed = asyncio.Event()
@@ -57,16 +64,32 @@ class Controller:
             self._tasks.create_task(self._reconcile())
 
     async def _watch_store(self) -> None:
-        async for event in list_and_watch(self._store, APPS):
-            match event:
-                case Listing(records):
-                    self._records = {record.name: record for record in records}
-                    self._listed.set()
-                case Change(ChangeType.DELETED, record=record):
-                    self._records.pop(record.name, None)
-                case Change(record=record):
-                    self._records[record.name] = record
-            self._changed.set()
+        """Follows the store. While it cannot be read, the apps stay as they were read last."""
+        while True:
+            try:
+                async for event in list_and_watch(self._store, APPS):
+                    self._apply_event(event)
+                    self._changed.set()
+                    self._store_errors.clear()
+            except StoreError as error:
+                self._store_errors.report(str(error))
+                self.metrics.count_error()
+            await asyncio.sleep(RETRY_SECONDS)
+
+    def _apply_event(self, event: Listing[AppSpec, AppStatus] | Change[AppSpec, AppStatus]) -> None:
+        match event:
+            case Listing(records, unreadable=unreadable):
+                damaged = {record.name for record in unreadable}
+                for record in unreadable:
+                    log.error("%s; its executors keep running", record.reason)
+                self._unknown = damaged - self._records.keys()
+                kept = {name: self._records[name] for name in damaged & self._records.keys()}
+                self._records = kept | {record.name: record for record in records}
+                self._listed.set()
+            case Change(ChangeType.DELETED, record=record):
+                self._records.pop(record.name, None)
+            case Change(record=record):
+                self._records[record.name] = record
 
     async def _watch_launcher(self) -> None:
         async for _ in self._launcher.watch():
@@ -88,6 +111,10 @@ class Controller:
         """Logs an error of the block and schedules another round."""
         try:
             yield
+        except StoreError as error:
+            self._write_errors.report(f"{operation} failed: {error}")
+            self.metrics.count_error()
+            self._retry = True
         except Exception:
             log.exception("%s failed; the next attempt starts in %s s", operation, RETRY_SECONDS)
             self.metrics.count_error()
@@ -105,6 +132,8 @@ class Controller:
         for name, deployment in self._deployments.items():
             with self._retry_on_error(f"writing the status of app {name}"):
                 await self._write_status(deployment)
+        if not self._retry:
+            self._write_errors.clear()
 
     def _apply_records(self) -> None:
         records = dict(self._records)
@@ -138,6 +167,8 @@ class Controller:
             manager = self._managers.setdefault(key, TaskManager(key, self._launcher))
             with self._retry_on_error(f"applying executor group {key}"):
                 await manager.apply(group)
+        if self._unknown:
+            return  # An executor that no known app needs may belong to them.
         retained = {key for deployment in self._deployments.values() for key in deployment.retained_groups}
         with self._retry_on_error("stopping executors that no app needs"):
             await self._launcher.prune({*groups, *retained})

@@ -22,6 +22,8 @@ from cornserve.concurrency import run_unless
 from cornserve.control.cleanup import stop_all_executors
 from cornserve.control.leftovers import end_leftover_processes
 from cornserve.control.managed_process import ManagedProcess, ManagedProcessError, ProcessSpec
+from cornserve.control.store.base import APPS, StoreError
+from cornserve.control.store.sqlite import SqliteStore
 from cornserve.home import HOME_VARIABLE, PRIVATE_UMASK, Home
 from cornserve.instance import HomeInUseError, Instance, lock_home
 from cornserve.instance_secret import InstanceSecret, InstanceSecretError
@@ -118,6 +120,7 @@ async def supervise(options: InstanceOptions, *, on_ready: Callable[[Instance], 
     os.umask(PRIVATE_UMASK)
     with _locked(home, report) as lock, _stop_signals() as signals:
         options.prepare_home()
+        await _prepare_store(home, report)
         port = _free_port(options.host, options.port)
         instance = Instance.of_current_process(_url(options.host, port))
         processes = [
@@ -133,6 +136,19 @@ async def supervise(options: InstanceOptions, *, on_ready: Callable[[Instance], 
             if not await run_unless(signals.force, stop_all_executors(home, report)):
                 await stop_all_executors(home, report, drain_seconds=0)
             home.instance.unlink(missing_ok=True)
+
+
+async def _prepare_store(home: Home, report: ReportCallback) -> None:
+    """Creates a missing store. Raises `InstanceStartError` if the store cannot be used."""
+    try:
+        store = await SqliteStore.open(home.store)
+        try:
+            for record in (await store.list(APPS)).unreadable:
+                report(f"{record.reason}; the other apps are served")
+        finally:
+            await store.close()
+    except StoreError as error:
+        raise InstanceStartError(str(error)) from error
 
 
 async def _run_processes(

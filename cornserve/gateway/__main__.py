@@ -96,7 +96,7 @@ async def serve(
     home: Home, listener: socket.socket, limits: Limits, create: Callable[[Store, ReplicaLogReader], ASGIApp]
 ) -> None:
     """Serves until a stop signal, then finishes the requests in flight."""
-    store = await SqliteStore.open(home.store)
+    store = SqliteStore(home.store)
     try:
         server = HttpServer(server_config(create(store, LocalReplicaLogs(home)), limits))
         start_heartbeats(lambda: server.is_ready)

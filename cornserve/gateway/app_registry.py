@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from cornserve.app.load import load_app
-from cornserve.app.record import GroupStatus, Route
+from cornserve.app.record import AppSpec, AppStatus, GroupStatus, Route
 from cornserve.app.source import unload_app
-from cornserve.control.store.base import APPS, AppRecord, Change, ChangeType, Listing, Store
+from cornserve.control.store.base import APPS, AppRecord, Change, ChangeType, Listing, Store, StoreError
 from cornserve.control.store.list_watch import list_and_watch
 from cornserve.daemon_thread import run_in_daemon_thread
 from cornserve.gateway.errors import ApiError
@@ -20,6 +20,7 @@ from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
 from cornserve.gateway.play.local_app import LocalApp
 from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.gateway.served_app import ServedApp
+from cornserve.observe.error_log import ErrorLog
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,9 @@ class AppRegistry:
         """Tasks that load apps, by module."""
         self._tasks: asyncio.TaskGroup
         self._groups: dict[str, list[GroupStatus]] = {}
+        self._unreadable: dict[str, str] = {}
+        """Why the records of some apps cannot be read, by name. These apps stay as they were read last."""
+        self._store_errors = ErrorLog(log, "cannot read the store; the apps stay as they were read last: %s")
         self.synced = asyncio.Event()
         """Set when the apps of the store are loaded, or after `SYNC_SECONDS`."""
 
@@ -73,6 +77,8 @@ class AppRegistry:
                 raise ApiError(
                     503, "the gateway has not read the deployed apps yet: retry after 1 s", code="not_ready"
                 ) from None
+            if name in self._unreadable:
+                raise ApiError(503, self._unreadable[name], code="not_ready") from None
             if desired is not None:
                 raise ApiError(503, f"the app {name!r} is being loaded: retry after 1 s", code="not_ready") from None
             served = f"use one of: {', '.join(sorted(self._served))}" if self._served else "see `cornserve status`"
@@ -87,7 +93,11 @@ class AppRegistry:
         return self._groups
 
     async def watch_store(self) -> None:
-        """Runs forever and retries after errors. After an error the gateway is not ready until the store is read."""
+        """Runs forever and retries after errors.
+
+        While the store cannot be read, the gateway serves the last apps that it has read. After an unexpected error, it
+        is not ready until the store is read.
+        """
         while True:
             try:
                 async with asyncio.TaskGroup() as self._tasks:
@@ -99,18 +109,28 @@ class AppRegistry:
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _watch(self) -> None:
-        async for event in list_and_watch(self._store, APPS):
-            match event:
-                case Listing(records):
-                    for name in self._groups.keys() - {record.name for record in records}:
-                        self._delete(name)
-                    for record in records:
-                        self._update(record)
-                    self._tasks.create_task(self._set_synced())
-                case Change(ChangeType.DELETED, record=record):
-                    self._delete(record.name)
-                case Change(record=record):
+        while True:
+            try:
+                async for event in list_and_watch(self._store, APPS):
+                    self._apply(event)
+                    self._store_errors.clear()
+            except StoreError as error:
+                self._store_errors.report(str(error))
+            await asyncio.sleep(RETRY_SECONDS)
+
+    def _apply(self, event: Listing[AppSpec, AppStatus] | Change[AppSpec, AppStatus]) -> None:
+        match event:
+            case Listing(records, unreadable=unreadable):
+                self._unreadable = {record.name: record.reason for record in unreadable}
+                for name in self._groups.keys() - {record.name for record in records} - self._unreadable.keys():
+                    self._delete(name)
+                for record in records:
                     self._update(record)
+                self._tasks.create_task(self._set_synced())
+            case Change(ChangeType.DELETED, record=record):
+                self._delete(record.name)
+            case Change(record=record):
+                self._update(record)
 
     async def _set_synced(self) -> None:
         if self._loading:
@@ -118,6 +138,7 @@ class AppRegistry:
         self.synced.set()
 
     def _update(self, record: AppRecord) -> None:
+        self._unreadable.pop(record.name, None)
         self._groups[record.name] = record.status.groups
         route = record.status.route
         if route is None:
@@ -175,6 +196,7 @@ class AppRegistry:
         return name in self._desired and self._desired[name].module == module
 
     def _delete(self, name: str) -> None:
+        self._unreadable.pop(name, None)
         self._groups.pop(name, None)
         self._remove(name)
 

@@ -46,7 +46,8 @@ POLL_SECONDS = 0.1
 
 
 class SqliteStore:
-    def __init__(self, path: Path, connections: StoreConnections, keep: int) -> None:
+    def __init__(self, path: Path, connections: StoreConnections | None = None, *, keep: int = 1000) -> None:
+        """Without `connections`, the store connects when it is used. Its file must exist then."""
         self._path = path
         self._connections = connections
         self._keep = keep
@@ -63,7 +64,7 @@ class SqliteStore:
         if keep < 1:
             raise ValueError(f"invalid number of changes to keep: {keep}: use at least one")
         await asyncio.to_thread(prepare_store, path)
-        return cls(path, await StoreConnections.open(path), keep)
+        return cls(path, await StoreConnections.open(path), keep=keep)
 
     async def create(self, kind: RecordKind[Spec, Status], name: str, spec: Spec) -> Record[Spec, Status]:
         async with self._write() as write:
@@ -79,20 +80,20 @@ class SqliteStore:
                 spec=spec.model_dump_json(),
                 status=kind.status().model_dump_json(),
             )
-            return (await write.put_record(row)).to_record(kind)
+            return self._to_record(kind, await write.put_record(row))
 
     async def get(self, kind: RecordKind[Spec, Status], name: str) -> Record[Spec, Status]:
         reader = (await self._connect()).reader
-        return (await _find_existing(reader, kind.name, name)).to_record(kind)
+        return self._to_record(kind, await _find_existing(reader, kind.name, name))
 
     async def list(self, kind: RecordKind[Spec, Status]) -> Listing[Spec, Status]:
         rows, version = await list_records((await self._connect()).reader, kind.name)
         listing: Listing[Spec, Status] = Listing([], version)
         for row in rows:
             try:
-                listing.records.append(row.to_record(kind))
+                listing.records.append(self._to_record(kind, row))
             except UnreadableRecordError as error:
-                listing.unreadable.append(UnreadableRecord(row.name, f"{error}: run {repair_command(self._path)}"))
+                listing.unreadable.append(UnreadableRecord(row.name, str(error)))
         return listing
 
     async def update_spec(
@@ -101,11 +102,11 @@ class SqliteStore:
         async with self._write() as write:
             row = await _find_existing(write.connection, kind.name, name)
             _check_conflict(row, version, row.spec_version)
-            record = row.to_record(kind)
+            record = self._to_record(kind, row)
             if record.spec == spec:
                 return record
             row = row._replace(generation=row.generation + 1, spec_version=write.version, spec=spec.model_dump_json())
-            return (await write.put_record(row)).to_record(kind)
+            return self._to_record(kind, await write.put_record(row))
 
     async def update_status(
         self, kind: RecordKind[Spec, Status], name: str, status: Status, version: int
@@ -113,10 +114,10 @@ class SqliteStore:
         async with self._write() as write:
             row = await _find_existing(write.connection, kind.name, name)
             _check_conflict(row, version, row.version)
-            record = row.to_record(kind)
+            record = self._to_record(kind, row)
             if record.status == status:
                 return record
-            return (await write.put_record(row._replace(status=status.model_dump_json()))).to_record(kind)
+            return self._to_record(kind, await write.put_record(row._replace(status=status.model_dump_json())))
 
     async def delete(self, kind: RecordKind[Spec, Status], name: str) -> None:
         async with self._write() as write:
@@ -149,33 +150,35 @@ class SqliteStore:
             with suppress(TimeoutError):
                 async with asyncio.timeout(POLL_SECONDS):
                     await own_write.wait()
-            connections.check_current()
+            if not (self._is_closed or connections.is_current):
+                raise StoreUnavailableError(f"the store {self._path} has been replaced or damaged: list again")
             if data_version is None or data_version != connections.commits.data_version():
                 return
 
     async def close(self) -> None:
         self._is_closed = True
-        await self._connections.close()
+        if self._connections is not None:
+            await self._connections.close()
         self._own_writes.notify()  # Ends the watches with `StoreUnavailableError`.
+
+    def _to_record(self, kind: RecordKind[Spec, Status], row: RecordRow) -> Record[Spec, Status]:
+        try:
+            return row.to_record(kind)
+        except UnreadableRecordError as error:
+            raise UnreadableRecordError(f"{error}: run {repair_command(self._path)}") from error
 
     async def _connect(self) -> StoreConnections:
         """Returns connections to the store's present file. A repair may have replaced the file."""
-        try:
-            self._connections.check_current()
-        except StoreUnavailableError:
-            async with self._connecting:
-                await self._reconnect()
-        return self._connections
-
-    async def _reconnect(self) -> None:
-        try:
-            self._connections.check_current()  # Another task may have reconnected.
-        except StoreUnavailableError:
+        async with self._connecting:
+            connections = self._connections
+            if connections is not None and (self._is_closed or connections.is_current):
+                return connections
             if self._is_closed:
-                return
-            connections = await StoreConnections.open(self._path)
-            replaced, self._connections = self._connections, connections
-            await replaced.close()
+                raise StoreUnavailableError(f"the store {self._path} is closed")
+            self._connections = current = await StoreConnections.open(self._path)
+            if connections is not None:
+                await connections.close()
+            return current
 
     @asynccontextmanager
     async def _write(self) -> AsyncIterator[WriteTransaction]:

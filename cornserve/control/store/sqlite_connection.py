@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import aiosqlite
 
-from cornserve.control.store.base import StoreDamagedError, StoreUnavailableError
+from cornserve.control.store.base import StoreDamagedError
 from cornserve.control.store.sqlite_errors import translated
 from cornserve.control.store.sqlite_schema import BUSY_SECONDS, check_store
 
@@ -112,16 +112,14 @@ class StoreConnections:
         except (OSError, sqlite3.Error) as error:
             raise translated(path, error) from error
 
-    def check_current(self) -> None:
-        """Raises `StoreUnavailableError` if the path now has another file, or the file is damaged."""
+    @property
+    def is_current(self) -> bool:
+        """Whether the path still has the same file, and no statement has found damage."""
         try:
             is_same = os.path.samestat(os.stat(self._path), self._file)
-        except OSError as error:
-            raise translated(self._path, error) from error
-        if not is_same:
-            raise StoreUnavailableError(f"the store {self._path} has been replaced: read it again")
-        if self.reader.is_damaged or self.writer.is_damaged:
-            raise StoreDamagedError(f"the store {self._path} is damaged: read it again")
+        except OSError:
+            return False
+        return is_same and not (self.reader.is_damaged or self.writer.is_damaged)
 
     async def close(self) -> None:
         with suppress(sqlite3.Error):

@@ -1,4 +1,4 @@
-"""Errors of SQLite, with what is wrong and what to do."""
+"""Translates errors of SQLite into errors of the store, with a remedy."""
 
 from __future__ import annotations
 

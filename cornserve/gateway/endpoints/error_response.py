@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cornserve.control.store.base import StoreError
+from cornserve.control.store.base import StoreDamagedError, StoreError, UnreadableRecordError
 from cornserve.gateway.context import GatewayContext
 from cornserve.gateway.errors import ApiError
 from cornserve.tracebacks import clear_traceback
@@ -42,6 +42,9 @@ def _to_api_error(error: Exception, method: str, path: str) -> ApiError:
             first = error.errors()[0]
             param = str(first["loc"][-1])
             return ApiError(400, f"{param}: {describe_error(first)}", param=param)
+        case StoreDamagedError() | UnreadableRecordError():
+            log.error("%s %s: %s", method, path, error)
+            return ApiError(503, str(error), code="store_error")
         case StoreError():
             log.error("%s %r: the store failed: %s", method, path, error)
             return ApiError(503, f"the store failed: {error}: retry after 1 s", code="store_error")

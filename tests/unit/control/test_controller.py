@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,8 @@ from cornserve.app.record import AppSpec, AppStatus, Phase, ReplicaState, Route
 from cornserve.control.controller import Controller
 from cornserve.control.deployment import AppVersion, Deployment
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Replica, ReplicaId
-from cornserve.control.store.base import APPS, AppRecord, Record, Store
+from cornserve.control.store import sqlite
+from cornserve.control.store.base import APPS, AppRecord, Record, Store, StoreUnavailableError
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.task.errors import DefinitionError
 from tests.waiting import until
@@ -367,3 +369,49 @@ async def test_a_changed_number_of_replicas_does_not_start_a_new_version(
             assert route.spec.replicas == replicas
             (group,) = launcher.groups.values()
             assert group.replicas == replicas
+
+
+async def test_while_a_record_is_damaged_no_executor_of_an_unknown_app_is_stopped(
+    client: StoreClient, tmp_path: Path
+) -> None:
+    launcher = FakeLauncher()
+    await client.deploy("damaged", echo("damaged", prefix="a"))
+    await client.deploy("echo", echo("echo", prefix="b"))
+    async with running_controller(client, launcher):
+        await client.wait_until_served("damaged")
+        await client.wait_until_served("echo")
+    groups = set(launcher.groups)
+    assert len(groups) == 2
+    with closing(sqlite3.connect(tmp_path / "state.db")) as database, database:
+        database.execute("UPDATE records SET spec = '{' WHERE name = 'damaged'")
+
+    async with running_controller(client, launcher):
+        await client.redeploy("echo", echo("echo", prefix="b", replicas=2))
+        await client.wait_until_served("echo", generation=2)
+        assert set(launcher.groups) == groups
+
+        await client.store.delete(APPS, "damaged")
+        await until(lambda: len(launcher.groups) == 1)
+
+
+async def test_a_controller_without_a_readable_store_keeps_executors_and_continues_when_it_is_readable(
+    client: StoreClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher = FakeLauncher()
+    await client.deploy("echo", echo("echo"))
+    async with running_controller(client, launcher):
+        await client.wait_until_served("echo")
+        failures = 0
+
+        def fail(*_: object) -> None:
+            nonlocal failures
+            failures += 1
+            raise StoreUnavailableError("the disk is broken")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(client.store, "list", fail)
+            patch.setattr(sqlite.StoreConnections, "is_current", False)  # ends the watch
+            await until(lambda: failures >= 3)
+            assert len(launcher.groups) == 1
+        await client.redeploy("echo", echo("echo", replicas=2))
+        await client.wait_until_served("echo", generation=2)

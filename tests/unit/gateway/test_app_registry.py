@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from cornserve.app.app import App
 from cornserve.app.load import load_app
 from cornserve.app.record import AppSpec, AppStatus, Phase, Route
+from cornserve.control.store import sqlite
 from cornserve.control.store.base import APPS, Store, StoreUnavailableError
 from cornserve.gateway import app_registry
 from cornserve.gateway.app_registry import AppRegistry
@@ -33,26 +36,79 @@ async def apps(store: Store, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[A
     await replicas.close()
 
 
-@pytest.mark.parametrize("method", ["list", "watch"])
-async def test_after_a_store_error_the_gateway_is_not_ready_until_it_has_read_the_store_again(
-    store: Store, apps: AppRegistry, monkeypatch: pytest.MonkeyPatch, method: str
+async def test_a_gateway_is_not_ready_until_it_has_read_the_store(
+    store: Store, apps: AppRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failures = 0
 
     def fail(*args: Any) -> Any:
         nonlocal failures
         failures += 1
-        assert method == "list" or apps.synced.is_set()
         raise StoreUnavailableError("the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, method, fail)
+        patch.setattr(store, "list", fail)
         watching = asyncio.create_task(apps.watch_store())
-        await until(lambda: failures >= 2 and not apps.synced.is_set())
+        await until(lambda: failures >= 2)
+        assert not apps.synced.is_set()
     await until(apps.synced.is_set)
 
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
+
+
+async def test_while_the_store_cannot_be_read_the_apps_are_served_and_the_error_is_logged_once(
+    store: Store, apps: AppRegistry, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await serve(store, "echo", 1, ECHO)
+    watching = asyncio.create_task(apps.watch_store())
+    await until(lambda: "echo" in apps.served() and apps.synced.is_set())
+    failures = 0
+
+    def fail(*args: Any) -> Any:
+        nonlocal failures
+        failures += 1
+        raise StoreUnavailableError("the disk is broken")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "list", fail)
+        patch.setattr(store, "watch", fail)
+        patch.setattr(sqlite.StoreConnections, "is_current", False)  # ends the watch
+        await until(lambda: failures >= 3)
+        assert apps.synced.is_set()
+        assert apps.get("echo").route.generation == 1
+    await serve(store, "echo", 2, ECHO)
+    await until(lambda: apps.get("echo").route.generation == 2)
+    assert [record.message for record in caplog.records if "the disk is broken" in record.message] == [
+        "cannot read the store; the apps stay as they were read last: the disk is broken"
+    ]
+
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+
+
+async def test_an_app_with_a_damaged_record_is_served_as_it_was_read_last(
+    store: Store, apps: AppRegistry, tmp_path: Path
+) -> None:
+    await serve(store, "echo", 1, ECHO)
+    await serve(store, "damaged", 1, ECHO.replace('name="echo"', 'name="damaged"'))
+    watching = asyncio.create_task(apps.watch_store())
+    await until(lambda: len(apps.served()) == 2)
+    with closing(sqlite3.connect(tmp_path / "state.db")) as database, database:
+        database.execute("UPDATE records SET status = '{' WHERE name = 'damaged'")
+        database.execute("UPDATE changes SET status = '{'")
+    restarted = AppRegistry(store, ReplicaPool(), GatewayMetrics())
+    restarting = asyncio.create_task(restarted.watch_store())
+    await until(lambda: "echo" in restarted.served() and restarted.synced.is_set())
+
+    with pytest.raises(ApiError, match=r"'damaged' is damaged: .*: run `cornserve doctor --repair") as caught:
+        restarted.get("damaged")
+    assert caught.value.status == 503
+    assert "damaged" in apps.served()
+
+    for task in (watching, restarting):
+        task.cancel()
+    await asyncio.gather(watching, restarting, return_exceptions=True)
 
 
 async def test_an_app_whose_new_generation_cannot_be_loaded_is_a_503_with_the_reason(

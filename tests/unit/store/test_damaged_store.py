@@ -192,7 +192,7 @@ async def test_an_open_store_follows_its_repair(store: SqliteStore, path: Path) 
         pending = asyncio.create_task(read_changes(watch, 1))
         await asyncio.sleep(0)
         repair_store(path)
-        with pytest.raises(StoreUnavailableError, match="has been replaced"):
+        with pytest.raises(StoreUnavailableError, match="has been replaced or damaged"):
             await pending
     listing = await store.list(APPS)
     assert [record.name for record in listing.records] == ["a", "b"]
