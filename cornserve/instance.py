@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import fcntl
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 from pydantic import ValidationError
 
 from cornserve.atomic_files import write_atomically
 from cornserve.home import Home
 from cornserve.process_id import ProcessId
+
+REWRITE_SECONDS = 1.0
+"""The interval at which a running supervisor checks its instance file."""
 
 
 class HomeInUseError(Exception):
@@ -44,6 +49,29 @@ class Instance(ProcessId):
     def write(self, home: Home) -> None:
         write_atomically(home.instance, self.model_dump_json() + "\n")
 
+    @asynccontextmanager
+    async def written(self, home: Home) -> AsyncIterator[None]:
+        """Keeps the instance file during the block: writes it again after it was damaged, and removes it at the end.
+
+        Raises `OSError` if the file cannot be written at the start.
+        """
+        self.write(home)
+        rewriting = asyncio.create_task(self._rewrite_when_damaged(home))
+        try:
+            yield
+        finally:
+            rewriting.cancel()
+            await asyncio.gather(rewriting, return_exceptions=True)
+            with suppress(OSError):
+                home.instance.unlink(missing_ok=True)
+
+    async def _rewrite_when_damaged(self, home: Home) -> None:
+        while True:
+            await asyncio.sleep(REWRITE_SECONDS)
+            with suppress(OSError):  # The disk may be full: try again.
+                if self.read(home) != self:
+                    self.write(home)
+
 
 @contextmanager
 def lock_home(home: Home, *, timeout: float = 0) -> Iterator[int]:
@@ -56,7 +84,7 @@ def lock_home(home: Home, *, timeout: float = 0) -> Iterator[int]:
         HomeInUseError: the home is still locked after `timeout` seconds.
     """
     home.path.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(home.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = _open_lock(home)
     deadline = time.monotonic() + timeout
     try:
         while True:
@@ -70,3 +98,12 @@ def lock_home(home: Home, *, timeout: float = 0) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _open_lock(home: Home) -> int:
+    try:
+        return os.open(home.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno != errno.EROFS or not home.lock.exists():
+            raise
+    return os.open(home.lock, os.O_RDONLY | os.O_CLOEXEC)  # The home became read-only after its first use.

@@ -178,3 +178,13 @@ class AppView(BaseModel):
         return self.phase is Phase.SERVING and all(
             group.ready == group.wanted == len(group.replicas) for group in groups
         )
+
+
+class UnreadableApp(BaseModel):
+    """An app whose record is damaged, in responses of the gateway."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    message: str
+    """The damage, and the command that repairs it."""

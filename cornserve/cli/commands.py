@@ -93,7 +93,7 @@ def _options(
 _COMMANDS: list[tuple[str, Callable[..., None], list[str]]] = [
     (INSTANCE, up, ["cornserve up", "cornserve up --port 8001 --home /tmp/other", "cornserve up --detach"]),
     (INSTANCE, down, ["cornserve down", "cornserve down --keep-apps"]),
-    (INSTANCE, doctor, ["cornserve doctor"]),
+    (INSTANCE, doctor, ["cornserve doctor", "cornserve doctor --repair"]),
     (
         APPS,
         deploy,

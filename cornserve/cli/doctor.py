@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cornserve.cli.console import print_json, stdout
+from cornserve.cli.console import CliError, print_json, stderr, stdout
 from cornserve.cli.options import HomePath, Json, home_directory
+
+if TYPE_CHECKING:
+    from cornserve.home import Home
 
 
 def doctor(
@@ -19,6 +22,12 @@ def doctor(
             "--port", envvar="CORNSERVE_PORT", min=1, max=65535, help="Port on which `cornserve up` would listen."
         ),
     ] = 8000,
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair", help="First repair damaged files of the home: keep what is readable, and set the rest aside."
+        ),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Check whether this machine meets the requirements of Cornserve, and suggest fixes."""
@@ -26,6 +35,8 @@ def doctor(
 
     from cornserve.cli.doctor_checks import run_checks
 
+    if repair:
+        _repair(home_directory(home))
     results = []
     for result in run_checks(home_directory(home), host, port):
         results.append(result)
@@ -41,3 +52,22 @@ def doctor(
         stdout().print(f"\nCornserve cannot run on this machine until these are fixed: {', '.join(failed)}")
     if failed:
         raise typer.Exit(1)
+
+
+def _repair(home: Home) -> None:
+    from cornserve.control import repair
+    from cornserve.control.store.base import StoreUnavailableError
+
+    done = False
+    try:
+        for line in repair.repair(home):
+            stderr().print(line, markup=False)
+            done = True
+    except StoreUnavailableError as error:
+        raise CliError(str(error)) from error
+    except OSError as error:
+        raise CliError(
+            f"cannot repair {home.path}: {error.strerror}: make it writable, and free space on its disk"
+        ) from error
+    if not done:
+        stderr().print(f"nothing in {home.path} needs a repair", markup=False)

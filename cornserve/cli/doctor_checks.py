@@ -8,33 +8,22 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from cornserve.cli.check_result import GIB, CheckResult, format_gib
+from cornserve.cli.home_checks import disk_check, home_check, instance_check, store_check
 from cornserve.home import Home
 from cornserve.instance import Instance
 from cornserve.limits import MIB, Limits
 from cornserve.memory_limit import memory_limit_bytes
 
-GIB = 1024**3
-
 RESPONSE_SECONDS = 3.0
 """The time that a gateway has to respond. It needs milliseconds."""
-
-
-class CheckResult(NamedTuple):
-    name: str
-    ok: bool
-    found: str
-    remedy: str = ""
-    is_essential: bool = False
-    """Whether Cornserve cannot run if the check fails."""
 
 
 def run_checks(home: Home, host: str, port: int) -> Iterator[CheckResult]:
@@ -45,10 +34,11 @@ def run_checks(home: Home, host: str, port: int) -> Iterator[CheckResult]:
     yield _libnuma(needed=not gpus)
     yield _memory()
     yield _shared_memory()
-    yield _home(home)
-    yield _disk(home)
+    yield home_check(home)
+    yield disk_check(home)
+    yield store_check(home)
     instance = Instance.find_running(home)
-    yield _instance(home, instance)
+    yield instance_check(home, instance)
     if instance is None:
         yield _port(host, port)
     else:
@@ -110,12 +100,12 @@ def _memory() -> CheckResult:
     import psutil
 
     memory, limit = psutil.virtual_memory(), memory_limit_bytes()
-    limited = "" if limit >= memory.total else f", limited to {_gib(limit)} by the control group"
-    bodies = _gib(Limits().bodies_mib * MIB)
+    limited = "" if limit >= memory.total else f", limited to {format_gib(limit)} by the control group"
+    bodies = format_gib(Limits().bodies_mib * MIB)
     return CheckResult(
         "memory",
         min(memory.available, limit) >= 4 * GIB,
-        f"{_gib(memory.available)} of {_gib(memory.total)} available{limited}; {bodies} for request bodies",
+        f"{format_gib(memory.available)} of {format_gib(memory.total)} available{limited}; {bodies} for request bodies",
         "even a small model needs 4 GiB: stop other programs",
     )
 
@@ -128,46 +118,9 @@ def _shared_memory() -> CheckResult:
     return CheckResult(
         "/dev/shm",
         free >= GIB,
-        f"{_gib(free)} free",
+        f"{format_gib(free)} free",
         "executors exchange tensors there: start a container with --shm-size=2g",
     )
-
-
-def _home(home: Home) -> CheckResult:
-    try:
-        home.path.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=home.path):
-            pass
-    except OSError as error:
-        return CheckResult(
-            "home",
-            False,
-            f"{home.path}: {error.strerror}",
-            "set CORNSERVE_HOME to another directory",
-            is_essential=True,
-        )
-    return CheckResult("home", True, str(home.path))
-
-
-def _disk(home: Home) -> CheckResult:
-    existing = next(path for path in (home.path, *home.path.parents) if path.exists())
-    free = shutil.disk_usage(existing).free
-    return CheckResult(
-        "disk", free >= 5 * GIB, f"{_gib(free)} free", "models need disk space: set CORNSERVE_HOME to another directory"
-    )
-
-
-def _instance(home: Home, instance: Instance | None) -> CheckResult:
-    if instance is not None:
-        return CheckResult("instance", True, f"runs at {instance.url} (process {instance.pid})")
-    if Instance.read(home) is not None:
-        return CheckResult(
-            "instance",
-            False,
-            "was killed",
-            "start it again with `cornserve up`, or clean up with `cornserve down --keep-apps`",
-        )
-    return CheckResult("instance", True, "not running: start one with `cornserve up`")
 
 
 def _gateway(home: Home, url: str) -> CheckResult:
@@ -202,7 +155,3 @@ def _port(host: str, port: int) -> CheckResult:
             is_essential=True,
         )
     return CheckResult("port", True, f"{host}:{port} is free")
-
-
-def _gib(size: int) -> str:
-    return f"{size / GIB:.1f} GiB"

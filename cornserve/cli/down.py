@@ -18,6 +18,7 @@ def down(
 ) -> None:
     """Delete all apps and stop Cornserve on this machine. Also cleans up after a killed instance."""
     from cornserve.control.shutdown import shut_down
+    from cornserve.control.store.base import StoreError
     from cornserve.instance import HomeInUseError
 
     directory = home_directory(home)
@@ -30,6 +31,13 @@ def down(
     except PermissionError as error:
         raise CliError(
             f"cannot stop the instance in {directory.path}: {error.strerror}: run the command as its user"
+        ) from error
+    except StoreError as error:
+        raise CliError(f"all processes have stopped, but the apps are not deleted: {error}") from error
+    except OSError as error:
+        raise CliError(
+            f"all processes have stopped, but the files in {directory.path} remain: {error.strerror}: make it "
+            "writable, and run `cornserve down` again"
         ) from error
     if json:
         print_json(asdict(ended))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cornserve.cli.console import print_json, stdout
+from cornserve.cli.console import print_error, print_json, stdout
 from cornserve.cli.options import Json, Url, complete_app_names
 
 if TYPE_CHECKING:
@@ -37,16 +37,18 @@ def status(
 
 
 def _show_all(client: Client, json: bool) -> None:
-    apps = client.apps()
+    apps, unreadable = client.apps(), client.unreadable_apps()
     if json:
-        print_json({"url": client.url, "apps": apps})
+        print_json({"url": client.url, "apps": apps, "unreadable": unreadable})
         return
     print_line = stdout().print
     print_line(f"Cornserve at {client.url}")
-    if not apps:
+    for damaged in unreadable:
+        print_error(damaged.message)
+    if not apps and not unreadable:
         print_line("No apps: deploy one with `cornserve deploy MODEL-DIRECTORY | FILE.py`")
-        return
-    print_line(_table(apps))
+    if apps:
+        print_line(_table(apps))
 
 
 def _table(apps: list[AppView]) -> object:

@@ -12,7 +12,7 @@ import httpx2 as httpx
 from pydantic import BaseModel
 
 from cornserve.app.app import App
-from cornserve.app.record import AppSpec, AppView, Balance, ReplicaLog
+from cornserve.app.record import AppSpec, AppView, Balance, ReplicaLog, UnreadableApp
 from cornserve.client import calls, responses, retries
 from cornserve.client.address import GatewayAddress
 from cornserve.client.app_watch import PAUSE_SECONDS, AppLoadWait, AppWatch, is_deployed_generation, require_serving
@@ -129,6 +129,9 @@ class AsyncClient:
 
     async def apps(self) -> list[AppView]:
         return await self._call(calls.apps(), responses.app_views)
+
+    async def unreadable_apps(self) -> list[UnreadableApp]:
+        return await self._call(calls.apps(), responses.unreadable_apps)
 
     async def app(self, name: str) -> AppView:
         return await self._call(calls.app(name), responses.app_view)

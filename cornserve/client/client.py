@@ -12,7 +12,7 @@ import httpx2 as httpx
 from pydantic import BaseModel
 
 from cornserve.app.app import App
-from cornserve.app.record import AppSpec, AppView, Balance, ReplicaLog
+from cornserve.app.record import AppSpec, AppView, Balance, ReplicaLog, UnreadableApp
 from cornserve.client import calls, responses, retries
 from cornserve.client.address import GatewayAddress
 from cornserve.client.app_watch import PAUSE_SECONDS, AppLoadWait, AppWatch, is_deployed_generation, require_serving
@@ -159,6 +159,10 @@ class Client:
 
     def apps(self) -> list[AppView]:
         return self._call(calls.apps(), responses.app_views)
+
+    def unreadable_apps(self) -> list[UnreadableApp]:
+        """Returns the apps whose records are damaged. `apps` does not contain them."""
+        return self._call(calls.apps(), responses.unreadable_apps)
 
     def app(self, name: str) -> AppView:
         """Returns the app's specification and status."""

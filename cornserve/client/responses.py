@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import from_json
 
-from cornserve.app.record import AppView, ReplicaLog
+from cornserve.app.record import AppView, ReplicaLog, UnreadableApp
 from cornserve.client.errors import error_from_json, unexpected_response
 from cornserve.client.sse import ServerSentEvent
 
@@ -105,6 +105,10 @@ def app_views(document: Any) -> list[AppView]:
     return _APP_VIEWS.validate_python(document["apps"])
 
 
+def unreadable_apps(document: Any) -> list[UnreadableApp]:
+    return _UNREADABLE_APPS.validate_python(document["unreadable"])
+
+
 def replica_logs(document: Any) -> list[ReplicaLog]:
     return _REPLICA_LOGS.validate_python(document["replicas"])
 
@@ -118,5 +122,6 @@ def loaded_models(document: Any) -> list[LoadedModel]:
 
 
 _APP_VIEWS = TypeAdapter(list[AppView])
+_UNREADABLE_APPS = TypeAdapter(list[UnreadableApp])
 _REPLICA_LOGS = TypeAdapter(list[ReplicaLog])
 _LOADED_MODELS = TypeAdapter(list[LoadedModel])

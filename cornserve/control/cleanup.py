@@ -30,14 +30,18 @@ async def stop_all_executors(home: Home, report: Callable[[str], None], *, drain
 
 
 async def delete_apps(home: Home) -> list[str]:
-    """Deletes the store with the records of all apps, and returns the names of the apps."""
+    """Deletes the store with the records of all apps, and returns the names of the apps.
+
+    Raises `StoreUnavailableError` if the store cannot be read: a repair may save its apps.
+    """
     if not home.store.exists():
         return []
     store = await SqliteStore.open(home.store)
     try:
-        names = [record.name for record in (await store.list(APPS)).records]
+        listing = await store.list(APPS)
+        names = [record.name for record in listing.records] + [record.name for record in listing.unreadable]
     finally:
         await store.close()
-    for file in home.path.glob(f"{home.store.name}*"):
-        file.unlink()
+    for suffix in ("", "-wal", "-shm", "-lock"):
+        home.store.with_name(f"{home.store.name}{suffix}").unlink(missing_ok=True)
     return names

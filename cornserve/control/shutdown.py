@@ -11,9 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from cornserve.control.cleanup import delete_apps, stop_all_executors
-from cornserve.control.leftovers import end_leftover_processes
+from cornserve.control.leftovers import end_leftover_processes, is_command, lock_holders
 from cornserve.home import Home
-from cornserve.instance import Instance, lock_home
+from cornserve.instance import REWRITE_SECONDS, Instance, lock_home
 
 STOP_SECONDS = 60.0
 """Timeout for an instance to finish the requests in flight and to stop its executors."""
@@ -34,13 +34,23 @@ def shut_down(home: Home, *, keep_apps: bool, report: Callable[[str], None]) -> 
     """Stops the instance of a home, or cleans up after one that was killed."""
     if not home.path.is_dir():
         return ShutdownResult(None, [])
-    instance = Instance.find_running(home)
+    instance = _find_running(home)
     if instance is not None:
         report(f"stopping the instance at {instance.url}")
         _stop(instance, report)
     end_leftover_processes(home, report)
     with lock_home(home, timeout=LOCK_SECONDS):
         return _clean_up(home, instance, keep_apps, report)
+
+
+def _find_running(home: Home) -> Instance | None:
+    """Returns the running instance. Waits until its supervisor has written a damaged instance file again."""
+    deadline = time.monotonic() + REWRITE_SECONDS + 1
+    while (instance := Instance.find_running(home)) is None and time.monotonic() < deadline:
+        if not (home.instance.exists() and Instance.read(home) is None and any(map(is_command, lock_holders(home)))):
+            break
+        time.sleep(0.05)
+    return instance
 
 
 def _clean_up(home: Home, instance: Instance | None, keep_apps: bool, report: Callable[[str], None]) -> ShutdownResult:

@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -118,7 +118,9 @@ async def supervise(options: InstanceOptions, *, on_ready: Callable[[Instance], 
     home = options.home
     options.read_access()
     os.umask(PRIVATE_UMASK)
-    with _locked(home, report) as lock, _stop_signals() as signals:
+    async with AsyncExitStack() as stack:
+        lock = stack.enter_context(_locked(home, report))
+        signals = stack.enter_context(_stop_signals())
         options.prepare_home()
         await _prepare_store(home, report)
         port = _free_port(options.host, options.port)
@@ -129,13 +131,13 @@ async def supervise(options: InstanceOptions, *, on_ready: Callable[[Instance], 
         ]
         for process in processes:
             rotate(process.spec.log)
-        instance.write(home)
+        with _explained_file_errors(home):
+            await stack.enter_async_context(instance.written(home))
         try:
             await _run_processes(instance, processes, signals, on_ready, report)
         finally:
             if not await run_unless(signals.force, stop_all_executors(home, report)):
                 await stop_all_executors(home, report, drain_seconds=0)
-            home.instance.unlink(missing_ok=True)
 
 
 async def _prepare_store(home: Home, report: ReportCallback) -> None:
@@ -225,16 +227,23 @@ def _locked(home: Home, report: ReportCallback) -> Iterator[int]:
     end_leftover_processes(home, report)
     with ExitStack() as held:
         try:
-            lock = held.enter_context(lock_home(home, timeout=LOCK_SECONDS))
+            with _explained_file_errors(home):
+                lock = held.enter_context(lock_home(home, timeout=LOCK_SECONDS))
         except HomeInUseError as error:
             raise InstanceStartError(
                 f"{error}: wait until it has ended, or run `cornserve down --keep-apps`"
             ) from error
-        except OSError as error:
-            raise InstanceStartError(
-                f"cannot use {home.path}: {error.strerror}: choose another directory with --home"
-            ) from error
         yield lock
+
+
+@contextmanager
+def _explained_file_errors(home: Home) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        full = error.errno == errno.ENOSPC
+        remedy = "free space on its disk" if full else "choose another directory with --home"
+        raise InstanceStartError(f"cannot use {home.path}: {error.strerror}: {remedy}") from error
 
 
 @contextmanager

@@ -29,7 +29,7 @@ def rotate(log: Path) -> None:
 def copy_truncate(log: Path) -> None:
     """Rotates a log that is too large while processes write to it. Lines that are written between the copy and the
     truncation are lost."""
-    with suppress(FileNotFoundError):
+    with suppress(OSError):  # The log does not exist, or its file system is read-only.
         if log.stat().st_size > MAX_LOG_BYTES:
             with suppress(OSError):  # Truncate the log even if the disk is full.
                 shutil.copyfile(log, rotated_path(log))

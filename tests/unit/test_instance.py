@@ -9,6 +9,7 @@ import pytest
 
 from cornserve.home import Home
 from cornserve.instance import HomeInUseError, Instance, lock_home
+from tests.waiting import until
 
 URL = "http://127.0.0.1:1"
 
@@ -73,3 +74,13 @@ def test_a_child_that_inherits_the_lock_holds_it(home: Home) -> None:
 def test_the_lock_is_not_inherited_by_default(home: Home) -> None:
     with lock_home(home) as lock:
         assert not os.get_inheritable(lock)
+
+
+async def test_a_damaged_instance_file_is_written_again(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cornserve.instance.REWRITE_SECONDS", 0.01)
+    instance = Instance.of_current_process(URL)
+    async with instance.written(home):
+        for damage in (lambda: home.instance.write_text("}"), home.instance.unlink):
+            damage()
+            await until(lambda: Instance.read(home) == instance)
+    assert not home.instance.exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 from pathlib import Path
 
@@ -14,6 +15,8 @@ _REMEDIES = {
     sqlite3.SQLITE_READONLY: "make its directory writable",
     sqlite3.SQLITE_BUSY: "another process writes to it for long: retry, or restart that process",
 }
+
+_FILE_REMEDIES = {errno.ENOSPC: "free space on its disk", errno.EROFS: "make its directory writable"}
 
 OTHER_REMEDY = "check the permissions and the free space"
 
@@ -32,4 +35,8 @@ def translated(store: Path, error: Exception) -> StoreUnavailableError:
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK) & 0xFF  # Higher bits give details.
     if code in _DAMAGED or "no such table" in str(error):
         return damaged(store, str(error))
-    return StoreUnavailableError(f"cannot access the store {store}: {error}: {_REMEDIES.get(code, OTHER_REMEDY)}")
+    remedy = _REMEDIES.get(code, OTHER_REMEDY)
+    if isinstance(error, OSError):
+        remedy = _FILE_REMEDIES.get(error.errno or 0, OTHER_REMEDY)
+    reason = (isinstance(error, OSError) and error.strerror) or str(error)
+    return StoreUnavailableError(f"cannot access the store {store}: {reason}: {remedy}")

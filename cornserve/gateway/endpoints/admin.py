@@ -14,7 +14,7 @@ from pydantic_core import to_json
 
 from cornserve.app.declared_name import check_declared_name
 from cornserve.app.load import load_app
-from cornserve.app.record import AppSpec, AppView, Phase, ReplicaLog, Scale
+from cornserve.app.record import AppSpec, AppView, Phase, ReplicaLog, Scale, UnreadableApp
 from cornserve.app.source import unload_app
 from cornserve.control.store.base import (
     APPS,
@@ -51,6 +51,7 @@ KEEPALIVE_SECONDS = 2.0
 
 class AppList(BaseModel):
     apps: list[AppView]
+    unreadable: list[UnreadableApp]
 
 
 class AppLogs(BaseModel):
@@ -59,7 +60,11 @@ class AppLogs(BaseModel):
 
 @router.get("/apps")
 async def list_apps(context: Context) -> AppList:
-    return AppList(apps=[_view(record) for record in (await context.store.list(APPS)).records])
+    listing = await context.store.list(APPS)
+    return AppList(
+        apps=[_view(record) for record in listing.records],
+        unreadable=[UnreadableApp(name=record.name, message=record.reason) for record in listing.unreadable],
+    )
 
 
 @router.put("/apps/{name}", openapi_extra=request_body(AppSpec))

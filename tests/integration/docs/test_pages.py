@@ -16,6 +16,7 @@ STANDALONE = [
     "docs/how-to/add-a-unit-task.md",
     "docs/how-to/limit-requests.md",
     "docs/how-to/put-it-on-a-network.md",
+    "docs/how-to/recover.md",
     "docs/how-to/send-images.md",
     "docs/planner.md",
     "docs/reference/executor-contract.md",

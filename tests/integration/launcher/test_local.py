@@ -234,6 +234,52 @@ class TestKilledLaunchers:
             await observed(launcher, lambda replicas: found.id not in ids(replicas) and ready(1)(replicas))
 
 
+class TestDamagedFiles:
+    @pytest.mark.parametrize("damage", ["{", ""])
+    async def test_a_running_replica_with_a_damaged_record_is_adopted(self, one_slot: LocalSite, damage: str) -> None:
+        async with one_slot.open() as launcher:
+            [before] = await started(launcher, ONE_SLOT)
+        record = one_slot.process(before.id)
+        write_file(one_slot.home.replicas / before.id / "process.json", damage)
+        async with one_slot.open() as launcher:
+            [found] = await started(launcher, ONE_SLOT)
+            assert found == before
+            assert one_slot.process(found.id) == record
+
+    async def test_a_damaged_record_of_a_dead_replica_is_removed(self, site: LocalSite) -> None:
+        folder = StateDir(site.home.replicas).create_replica_dir(ReplicaId("echo-found"))
+        write_file(folder.path / "process.json", "{")
+        assert StateDir(site.home.replicas).find_replicas() == []
+        assert not folder.path.exists()
+
+    @pytest.mark.parametrize("damage", ["", "garbage", "127.0.0.1:1\n" * 3])
+    async def test_a_replica_with_damaged_addresses_is_replaced(self, site: LocalSite, damage: str) -> None:
+        async with site.open() as launcher:
+            [before] = await started(launcher)
+        write_file(site.home.replicas / before.id / "endpoint", damage)
+        async with site.open() as launcher:
+            await launcher.apply(ExecutorGroup(ECHO, 1))
+            await observed(launcher, lambda replicas: before.id not in ids(replicas) and ready(1)(replicas))
+
+    async def test_replicas_start_as_soon_as_the_directory_is_writable(
+        self, site: LocalSite, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(replica_supervisor, "CHECK_SECONDS", 0.05)
+        problem = "cannot start: cannot write to replicas: No space left on device"
+        async with site.open() as launcher:
+            with monkeypatch.context() as patch:
+                patch.setattr(StateDir, "find_problem", lambda _: problem)
+                await launcher.apply(ExecutorGroup(ECHO, 1))
+                [replica] = await observed(launcher, failed)
+                assert (replica.message, replica.failures) == (problem, 0)
+            await observed(launcher, ready(1))
+
+    async def test_a_directory_that_cannot_be_written_is_a_problem(self, tmp_path: Path) -> None:
+        write_file(tmp_path / "replicas", "")
+        assert "cannot write to" in StateDir(tmp_path / "replicas").find_problem()
+        assert StateDir(tmp_path / "others").find_problem() == ""
+
+
 class TestEndOfAReplica:
     async def test_leaves_no_process_no_port_and_no_directory(self, site: LocalSite) -> None:
         async with site.open() as launcher:
@@ -401,3 +447,7 @@ def write_record(site: LocalSite, group: ProcessGroup) -> ReplicaDir:
     folder.log.touch()
     folder.write_process(ProcessRecord(spec=ECHO, slots=(), process_group=group))
     return folder
+
+
+def write_file(path: Path, text: str) -> None:
+    path.write_text(text)

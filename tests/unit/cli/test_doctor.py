@@ -1,14 +1,21 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from cornserve.app.record import AppSpec
 from cornserve.cli import doctor_checks
+from cornserve.cli.check_result import CheckResult
 from cornserve.cli.commands import app
+from cornserve.control.store.base import APPS
+from cornserve.control.store.sqlite import SqliteStore
 from cornserve.home import Home
 from cornserve.instance import Instance
 
@@ -23,7 +30,7 @@ def free_port() -> str:
         return str(listener.getsockname()[1])
 
 
-def check(home: Home, name: str) -> doctor_checks.CheckResult:
+def check(home: Home, name: str) -> CheckResult:
     results = doctor_checks.run_checks(home, "127.0.0.1", int(free_port()))
     return next(result for result in results if result.name == name)
 
@@ -32,7 +39,7 @@ def test_doctor_runs_all_checks(cli: CliRunner, tmp_path: Path) -> None:
     result = cli.invoke(app, ["doctor", "--port", free_port(), "--json"])
     names = [check["name"] for check in json.loads(result.stdout)["checks"]]
     assert names == [
-        "Python", "vLLM", "GPUs", "libnuma", "memory", "/dev/shm", "home", "disk", "instance", "port",
+        "Python", "vLLM", "GPUs", "libnuma", "memory", "/dev/shm", "home", "disk", "store", "instance", "port",
     ]  # fmt: skip
 
 
@@ -78,3 +85,92 @@ def test_a_read_only_home_is_an_essential_failure(tmp_path: Path) -> None:
     home = Home(tmp_path / "file" / "home")
     result = check(home, "home")
     assert (result.ok, result.is_essential) == (False, True)
+
+
+def create_store(home: Home, *names: str) -> None:
+    async def create() -> None:
+        store = await SqliteStore.open(home.store)
+        for name in names:
+            await store.create(APPS, name, AppSpec(model="m"))
+        await store.close()
+
+    asyncio.run(create())
+
+
+def damage_record(home: Home, name: str) -> None:
+    with closing(sqlite3.connect(home.store)) as database, database:
+        for table in ("records", "changes"):
+            database.execute(f"UPDATE {table} SET spec = '{{' WHERE name = ?", (name,))
+
+
+def test_a_damaged_record_is_reported_and_repaired(cli: CliRunner, tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    create_store(home, "good", "bad")
+    damage_record(home, "bad")
+    found = check(home, "store")
+    assert not found.ok
+    assert "the record of App 'bad' is damaged" in found.found
+    assert f"`cornserve doctor --repair --home {tmp_path}`" in found.remedy
+
+    result = cli.invoke(app, ["doctor", "--repair", "--port", free_port()])
+    assert "kept unchanged: good" in result.stderr
+    assert "lost: deploy these apps again: bad" in result.stderr
+    assert check(home, "store").ok
+    assert "needs a repair" in cli.invoke(app, ["doctor", "--repair", "--port", free_port()]).stderr
+
+
+@pytest.mark.parametrize("content", [b"garbage " * 1000, b""])
+def test_a_damaged_store_is_reported_and_set_aside(cli: CliRunner, tmp_path: Path, content: bytes) -> None:
+    home = Home(tmp_path)
+    home.store.write_bytes(content)
+    assert not check(home, "store").ok
+    result = cli.invoke(app, ["doctor", "--repair", "--port", free_port()])
+    [aside] = tmp_path.glob("state.db.damaged-*")
+    assert aside.read_bytes() == content
+    assert str(aside) in result.stderr
+    assert check(home, "store").ok
+
+
+def test_a_store_of_another_program_is_not_repaired(cli: CliRunner, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "state.db")) as database:
+        database.execute("CREATE TABLE bookmarks (url TEXT)")
+    result = cli.invoke(app, ["doctor", "--repair", "--port", free_port()])
+    assert result.exit_code == 1
+    assert "a database of another program" in result.stderr
+    assert not list(tmp_path.glob("*.damaged-*"))
+
+
+def test_a_damaged_instance_file_is_set_aside(cli: CliRunner, tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.instance.write_text("}")
+    assert "instance.json is damaged" in check(home, "instance").found
+    cli.invoke(app, ["doctor", "--repair", "--port", free_port()])
+    assert check(home, "instance").ok
+    [aside] = tmp_path.glob("instance.json.damaged-*")
+    assert aside.read_text() == "}"
+
+
+def test_down_with_a_damaged_store_keeps_the_store(cli: CliRunner, tmp_path: Path) -> None:
+    Home(tmp_path).store.write_bytes(b"garbage " * 1000)
+    result = cli.invoke(app, ["down"])
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: all processes have stopped, but the apps are not deleted: the store ")
+    assert "cornserve doctor --repair" in result.stderr
+    assert (tmp_path / "state.db").exists()
+
+
+def test_down_deletes_apps_with_damaged_records(cli: CliRunner, tmp_path: Path) -> None:
+    create_store(Home(tmp_path), "good", "bad")
+    damage_record(Home(tmp_path), "bad")
+    assert "Deleted: good, bad" in cli.invoke(app, ["down"]).stdout
+
+
+@pytest.mark.parametrize("content", [b"garbage " * 1000, b""])
+def test_up_with_a_damaged_store_names_the_command_that_repairs_it(
+    cli: CliRunner, tmp_path: Path, content: bytes
+) -> None:
+    Home(tmp_path).store.write_bytes(content)
+    result = cli.invoke(app, ["up", "--port", free_port()])
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"error: the store {tmp_path}/state.db is damaged: ")
+    assert f"run `cornserve doctor --repair --home {tmp_path}`" in result.stderr

@@ -18,9 +18,9 @@ from cornserve.app.record import AppSpec, AppStatus, Phase, ReplicaState, Route
 from cornserve.control.controller import Controller
 from cornserve.control.deployment import AppVersion, Deployment
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Replica, ReplicaId
-from cornserve.control.store import sqlite
 from cornserve.control.store.base import APPS, AppRecord, Record, Store, StoreUnavailableError
 from cornserve.control.store.sqlite import SqliteStore
+from cornserve.control.store.sqlite_connection import StoreConnections
 from cornserve.task.errors import DefinitionError
 from tests.waiting import until
 
@@ -410,7 +410,7 @@ async def test_a_controller_without_a_readable_store_keeps_executors_and_continu
 
         with monkeypatch.context() as patch:
             patch.setattr(client.store, "list", fail)
-            patch.setattr(sqlite.StoreConnections, "is_current", False)  # ends the watch
+            patch.setattr(StoreConnections, "is_current", False)  # ends the watch
             await until(lambda: failures >= 3)
             assert len(launcher.groups) == 1
         await client.redeploy("echo", echo("echo", replicas=2))

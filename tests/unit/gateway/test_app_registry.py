@@ -15,8 +15,8 @@ import pytest
 from cornserve.app.app import App
 from cornserve.app.load import load_app
 from cornserve.app.record import AppSpec, AppStatus, Phase, Route
-from cornserve.control.store import sqlite
 from cornserve.control.store.base import APPS, Store, StoreUnavailableError
+from cornserve.control.store.sqlite_connection import StoreConnections
 from cornserve.gateway import app_registry
 from cornserve.gateway.app_registry import AppRegistry
 from cornserve.gateway.errors import ApiError
@@ -73,7 +73,7 @@ async def test_while_the_store_cannot_be_read_the_apps_are_served_and_the_error_
     with monkeypatch.context() as patch:
         patch.setattr(store, "list", fail)
         patch.setattr(store, "watch", fail)
-        patch.setattr(sqlite.StoreConnections, "is_current", False)  # ends the watch
+        patch.setattr(StoreConnections, "is_current", False)  # ends the watch
         await until(lambda: failures >= 3)
         assert apps.synced.is_set()
         assert apps.get("echo").route.generation == 1

@@ -57,6 +57,8 @@ class SharedMemoryRecord:
 
     def _read(self) -> set[Path]:
         try:
-            return {Path(line) for line in self._file.read_text().splitlines()}
+            names = {Path(line) for line in self._file.read_text(errors="replace").splitlines()}
         except FileNotFoundError:
             return set()
+        # A damaged file must not lead to other files.
+        return {name for name in names if name.parent == SHARED_MEMORY and any(map(name.match, _PATTERNS))}

@@ -13,7 +13,7 @@ from cornserve.app.record import ReplicaState
 from cornserve.control.launcher.local.bounded_log import keep_bounded
 from cornserve.control.launcher.local.executor_status import ExecutorStatus, watch_executor
 from cornserve.control.launcher.local.local_machine import LocalMachine
-from cornserve.control.launcher.local.state_dir import ProcessRecord, ReplicaDir
+from cornserve.control.launcher.local.state_dir import InvalidAddressesError, ProcessRecord, ReplicaDir
 from cornserve.control.launcher.local.tail import find_error
 from cornserve.control.launcher.local.uninterrupted_thread import finish_in_thread
 
@@ -65,7 +65,9 @@ class ProcessMonitor:
         """Monitors the process until it exits and returns the reason why it exited."""
         try:
             await self._monitor()
-        except ExceptionGroup:
+        except* InvalidAddressesError as errors:
+            self._kill_reason = f"cannot be reached: {errors.exceptions[0]}"
+        except* Exception:
             log.exception("replica %s cannot be monitored and is stopped", self._replica_dir.id)
         status = self._process_group.reap_leader()
         lines = await finish_in_thread(self._machine.state_dir.logs, self._replica_dir.id, REASON_LINES)
@@ -121,11 +123,16 @@ class ProcessMonitor:
     async def _record_shared_memory(self) -> None:
         while True:
             complete = self._started.is_set()
-            self._replica_dir.shared_memory.add(await finish_in_thread(self._process_group.shared_memory_files))
+            files = await finish_in_thread(self._process_group.shared_memory_files)
+            with contextlib.suppress(OSError):  # The disk may be full: try again.
+                self._replica_dir.shared_memory.add(files)
+                if complete:
+                    return
             if complete:
-                return
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._started.wait(), SHARED_MEMORY_SECONDS)
+                await asyncio.sleep(SHARED_MEMORY_SECONDS)
+            else:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._started.wait(), SHARED_MEMORY_SECONDS)
 
     async def _drain_when_unwanted(self) -> None:
         await self._unwanted.wait()

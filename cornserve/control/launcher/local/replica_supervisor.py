@@ -23,6 +23,9 @@ from cornserve.task.spec import ExecutorSpec
 
 log = logging.getLogger(__name__)
 
+CHECK_SECONDS = 1.0
+"""The interval at which a replica that cannot start here checks whether it can start now."""
+
 
 class ReplicaSupervisor:
     """Runs one replica process after another until the replica is not wanted any more.
@@ -74,8 +77,9 @@ class ReplicaSupervisor:
             self._was_ready = True  # Its history is unknown: its exit does not count as a failed start.
             await self._log_errors(self._run_adopted(*self._adopted))
         while self.wanted and self._replaces:
-            await self._log_errors(self._run_new())
-            await self._wait_restart_delay()
+            if await self._can_start():
+                await self._log_errors(self._run_new())
+                await self._wait_restart_delay()
         self._machine.status_board.remove(self._replica.id)
 
     async def _log_errors(self, work: Coroutine[Any, Any, None]) -> None:
@@ -85,6 +89,18 @@ class ReplicaSupervisor:
         except Exception as error:
             log.exception("replica %s cannot be started or removed", self._replica.id)
             self._fail(f"cannot be started or removed: {error}")
+
+    async def _can_start(self) -> bool:
+        """Returns whether the machine can start replicas now, or waits before the next check.
+
+        A failed check does not count as a failure of the replica.
+        """
+        problem = await finish_in_thread(self._machine.state_dir.find_problem)
+        if problem:
+            self._show(state=ReplicaState.FAILED, message=problem, endpoint=None, metrics=None, restart_delay=0)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._unwanted.wait(), CHECK_SECONDS)
+        return not problem
 
     async def _wait_restart_delay(self) -> None:
         with contextlib.suppress(TimeoutError):

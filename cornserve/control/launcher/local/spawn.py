@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
+from cornserve.control.launcher.local.executor_process import EXECUTOR_MODULE, SLOTS_VARIABLE
 from cornserve.control.launcher.local.local_machine import LocalMachine
 from cornserve.control.launcher.local.process_group import ProcessGroup
 from cornserve.control.launcher.local.state_dir import ProcessRecord, ReplicaDir
@@ -39,7 +40,13 @@ def spawn_executor(
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
-            env={**os.environ, **_ENVIRONMENT, REPLICA_VARIABLE: replica_dir.id, **environment},
+            env={
+                **os.environ,
+                **_ENVIRONMENT,
+                REPLICA_VARIABLE: replica_dir.id,
+                SLOTS_VARIABLE: ",".join(slots),
+                **environment,
+            },
             start_new_session=True,
         )
     try:
@@ -64,7 +71,7 @@ def _release(waiting: subprocess.Popen[bytes]) -> None:
 def _command(replica_dir: ReplicaDir, spec: ExecutorSpec, machine: LocalMachine) -> list[str]:
     return [
         # -P: the executor does not import modules from the current directory.
-        *(sys.executable, "-P", "-m", "cornserve_executors.base"),
+        *(sys.executable, "-P", "-m", EXECUTOR_MODULE),
         *("--spec", spec.model_dump_json()),
         *("--listen", "127.0.0.1:0", "--announce", str(replica_dir.addresses), "--metrics-port", "0"),
         *("--secret", str(machine.secret), *(("--tls", str(machine.tls)) if machine.tls else ())),

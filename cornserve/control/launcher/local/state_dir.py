@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import glob
 import logging
+import re
 import shutil
+import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cornserve.atomic_files import write_atomically
 from cornserve.control.launcher.base import ReplicaId
+from cornserve.control.launcher.local.executor_process import find_executor_process
 from cornserve.control.launcher.local.leaked_shared_memory import SHARED_MEMORY, SharedMemoryRecord
 from cornserve.control.launcher.local.process_group import ProcessGroup
 from cornserve.control.launcher.local.tail import tail
@@ -29,6 +33,11 @@ from cornserve.transport import reap
 log = logging.getLogger(__name__)
 
 KEPT_LOGS = 16
+
+PROBE_BYTES = 64 * 1024
+"""A full disk accepts an empty file."""
+
+_ADDRESS = re.compile(r"[!-~]+:\d{1,5}")
 
 
 class ProcessRecord(BaseModel):
@@ -47,6 +56,18 @@ class ExecutorAddresses:
 
     endpoint: str
     metrics: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Raises `ValueError`."""
+        lines = text.splitlines()
+        if not 1 <= len(lines) <= 2 or not all(_ADDRESS.fullmatch(line) for line in lines):
+            raise ValueError("does not contain one or two addresses")
+        return cls(*lines)
+
+
+class InvalidAddressesError(Exception):
+    """The file with an executor's addresses is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +103,20 @@ class ReplicaDir:
         except FileNotFoundError:
             return None
         except ValidationError:
-            log.warning("%s is invalid, for example after a power failure: the replica is removed", self._process)
+            log.warning("%s is damaged, for example after a power failure", self._process)
             return None
 
     def write_process(self, process: ProcessRecord) -> None:
         write_atomically(self._process, process.model_dump_json())
 
     def read_addresses(self) -> ExecutorAddresses | None:
+        """Raises `InvalidAddressesError`."""
         try:
-            return ExecutorAddresses(*self.addresses.read_text().splitlines())
+            return ExecutorAddresses.parse(self.addresses.read_text())
         except FileNotFoundError:
             return None
+        except ValueError as error:
+            raise InvalidAddressesError(f"its file {self.addresses} is damaged: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +146,19 @@ class StateDir:
             with suppress(OSError):  # It contains segments of other replicas.
                 self.segments.rmdir()
 
+    def find_problem(self) -> str:
+        """Returns why no replica can start in this directory, for example because the disk is full, or an empty text.
+
+        A replica that starts nevertheless would fail at a random place.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.path) as file:
+                file.write(bytes(PROBE_BYTES))
+        except OSError as error:
+            return f"cannot start: cannot write to {self.path}: {error.strerror}"
+        return ""
+
     def create_replica_dir(self, replica: ReplicaId) -> ReplicaDir:
         replica_dir = ReplicaDir(self.path / replica)
         replica_dir.path.mkdir(parents=True)
@@ -133,26 +170,43 @@ class StateDir:
             return []
         found = []
         for replica_dir in (ReplicaDir(path) for path in self.path.iterdir() if path != self._ended):
-            process = replica_dir.read_process()
+            process = replica_dir.read_process() or self._recover_process(replica_dir)
             if process is None:
-                shutil.rmtree(replica_dir.path)
+                shutil.rmtree(replica_dir.path, ignore_errors=True)
             else:
                 found.append((replica_dir, process))
         return sorted(found, key=lambda replica: replica[1].process_group.started)
 
+    def _recover_process(self, replica_dir: ReplicaDir) -> ProcessRecord | None:
+        """Restores a missing or damaged process record, if the replica runs, from the process table."""
+        found = find_executor_process(replica_dir.id)
+        if found is None:
+            return None
+        process = ProcessRecord(spec=found.spec, slots=found.slots, process_group=found.process_group)
+        log.warning("the process record of replica %s has been restored from its process", replica_dir.id)
+        with suppress(OSError):
+            replica_dir.write_process(process)
+        return process
+
     def archive(self, replica_dir: ReplicaDir) -> None:
         """Removes the directory of a stopped replica and keeps its log, up to `KEPT_LOGS` logs.
 
-        Safe to repeat after a crash.
+        Safe to repeat after a crash. If it fails, for example on a read-only file system, the next launcher repeats it.
         """
-        replica_dir.shared_memory.unlink_all()
-        self._reap_segments()
+        try:
+            replica_dir.shared_memory.unlink_all()
+            self._reap_segments()
+            self._move_log(replica_dir)
+        except OSError as error:
+            log.warning("cannot keep the log of replica %s: %s", replica_dir.id, error)
+        shutil.rmtree(replica_dir.path, ignore_errors=True)
+
+    def _move_log(self, replica_dir: ReplicaDir) -> None:
         self._ended.mkdir(exist_ok=True)
         kept = self._ended / f"{replica_dir.id}.log"
         for source, target in ((replica_dir.log, kept), (rotated_path(replica_dir.log), rotated_path(kept))):
             with suppress(FileNotFoundError):
                 source.rename(target)
-        shutil.rmtree(replica_dir.path)
         with suppress(FileNotFoundError):  # Another thread archives a replica at the same time.
             logs = sorted(self._ended.glob("*.log"), key=lambda log: log.stat().st_mtime)
             for expired in logs[:-KEPT_LOGS]:

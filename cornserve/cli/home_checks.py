@@ -1,0 +1,78 @@
+"""Checks of `cornserve doctor` that concern the home: its directory, its disk, its store and its instance."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import tempfile
+
+from cornserve.cli.check_result import GIB, CheckResult, format_gib
+from cornserve.home import Home
+from cornserve.instance import Instance
+
+_PROBE_BYTES = 64 * 1024
+"""A full disk accepts an empty file."""
+
+
+def home_check(home: Home) -> CheckResult:
+    try:
+        home.path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=home.path) as file:
+            file.write(bytes(_PROBE_BYTES))
+    except OSError as error:
+        full = error.errno == errno.ENOSPC
+        remedy = "free space on its disk" if full else "make it writable"
+        return CheckResult(
+            "home",
+            False,
+            f"{home.path}: {error.strerror}",
+            f"{remedy}, or set CORNSERVE_HOME to another directory",
+            is_essential=True,
+        )
+    return CheckResult("home", True, str(home.path))
+
+
+def disk_check(home: Home) -> CheckResult:
+    existing = next(path for path in (home.path, *home.path.parents) if path.exists())
+    free = shutil.disk_usage(existing).free
+    return CheckResult(
+        "disk",
+        free >= 5 * GIB,
+        f"{format_gib(free)} free",
+        "models need disk space: set CORNSERVE_HOME to another directory",
+    )
+
+
+def store_check(home: Home) -> CheckResult:
+    from cornserve.control.repair import store_problems
+    from cornserve.control.store.base import StoreUnavailableError
+    from cornserve.control.store.sqlite_errors import repair_command
+
+    if not home.path.is_dir():
+        return CheckResult("store", True, "empty")
+    try:
+        problems = store_problems(home)
+    except StoreUnavailableError as error:
+        found, _, remedy = str(error).rpartition(": ")
+        return CheckResult("store", False, found, remedy, is_essential=True)
+    remedy = f"keep what is readable, and set the rest aside: {repair_command(home.store)}"
+    return CheckResult("store", not problems, "; ".join(problems) or str(home.store), remedy, is_essential=True)
+
+
+def instance_check(home: Home, instance: Instance | None) -> CheckResult:
+    from cornserve.control.repair import has_damaged_instance_file
+
+    if instance is not None:
+        return CheckResult("instance", True, f"runs at {instance.url} (process {instance.pid})")
+    if has_damaged_instance_file(home):
+        return CheckResult(
+            "instance", False, f"{home.instance} is damaged", f"run `cornserve doctor --repair --home {home.path}`"
+        )
+    if Instance.read(home) is not None:
+        return CheckResult(
+            "instance",
+            False,
+            "was killed",
+            "start it again with `cornserve up`, or clean up with `cornserve down --keep-apps`",
+        )
+    return CheckResult("instance", True, "not running: start one with `cornserve up`")
