@@ -24,13 +24,13 @@ EXECUTOR_MODULE = "cornserve_executors.base"
 
 
 @dataclass(frozen=True, slots=True)
-class ExecutorProcess:
+class RunningExecutor:
     spec: ExecutorSpec
     slots: tuple[str, ...]
     process_group: ProcessGroup
 
 
-def find_executor_process(replica: ReplicaId) -> ExecutorProcess | None:
+def find_executor_process(replica: ReplicaId) -> RunningExecutor | None:
     """Returns the running process that leads the replica's session."""
     for pid in psutil.pids():
         with suppress(psutil.Error, OSError, ValidationError, ValueError):
@@ -39,7 +39,7 @@ def find_executor_process(replica: ReplicaId) -> ExecutorProcess | None:
             if environment.get(REPLICA_VARIABLE) == replica and os.getsid(pid) == pid:
                 spec = _spec(process.cmdline())
                 slots = tuple(filter(None, environment.get(SLOTS_VARIABLE, "").split(",")))
-                return ExecutorProcess(spec, slots, ProcessGroup.from_pid(pid, replica=replica))
+                return RunningExecutor(spec, slots, ProcessGroup.from_pid(pid, replica=replica))
     return None
 
 
