@@ -97,7 +97,7 @@ async def test_an_app_with_a_damaged_record_is_served_as_it_was_read_last(
     with closing(sqlite3.connect(tmp_path / "state.db")) as database, database:
         database.execute("UPDATE records SET status = '{' WHERE name = 'damaged'")
         database.execute("UPDATE changes SET status = '{'")
-    restarted = AppRegistry(store, ReplicaPool(), GatewayMetrics())
+    restarted = AppRegistry(store, ReplicaPool(CREDENTIALS), GatewayMetrics())
     restarting = asyncio.create_task(restarted.watch_store())
     await until(lambda: "echo" in restarted.served() and restarted.synced.is_set())
 
