@@ -20,6 +20,10 @@ class Victim(StrEnum):
     ENGINE = "engine"
     GATEWAY = "gateway"
     CONTROLLER = "controller"
+    APP_HOST = "app host"
+    """A process that runs the code of an app for a gateway."""
+    FORK_SERVER = "fork server"
+    """The process from which a gateway forks its app hosts."""
 
 
 @dataclass(frozen=True, slots=True)

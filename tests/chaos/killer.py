@@ -38,6 +38,7 @@ class Killer:
         self._machine = machine
         self._random = random.Random(seed)
         self._sessions: set[int] = set()
+        self._app_hosts: set[psutil.Process] = set()
         self._endpoints: set[str] = set()
         self._shared_memory: set[Path] = set()
 
@@ -71,13 +72,25 @@ class Killer:
     def _candidates(self, victim: Victim) -> list[psutil.Process]:
         executors = self._machine.processes(MODULES[Victim.EXECUTOR])
         self._record_resources(executors)
+        fork_servers = self._fork_servers()
         match victim:
             case Victim.EXECUTOR:
                 return executors
             case Victim.ENGINE:
                 return [child for executor in executors for child in _children(executor)]
+            case Victim.FORK_SERVER:
+                return fork_servers
+            case Victim.APP_HOST:
+                return [host for fork_server in fork_servers for host in _children(fork_server)]
             case _:
                 return self._machine.processes(MODULES[victim])
+
+    def _fork_servers(self) -> list[psutil.Process]:
+        fork_servers = [
+            child for gateway in self._machine.processes(MODULES[Victim.GATEWAY]) for child in _children(gateway)
+        ]
+        self._app_hosts |= {*fork_servers, *(host for fork_server in fork_servers for host in _children(fork_server))}
+        return fork_servers
 
     def _record_resources(self, executors: list[psutil.Process]) -> None:
         self._sessions |= {executor.pid for executor in executors}
@@ -86,7 +99,7 @@ class Killer:
             self._shared_memory |= {Path(line) for line in file.read_text().splitlines()}
 
     def leaked_resources(self) -> list[str]:
-        """Returns the remaining resources of all executors that have ever run."""
+        """Returns the remaining resources of all executors and app hosts that have ever run."""
         remaining = (process for process in psutil.process_iter() if _session(process) in self._sessions)
         processes = [
             f"process {process.pid}: {process.name()}"
@@ -100,7 +113,8 @@ class Killer:
             if socket.laddr and socket.status == psutil.CONN_LISTEN
         }
         files = [f"file {file}" for file in self._shared_memory if file.exists()]
-        return [*processes, *(f"port {port}" for port in ports & listening), *files]
+        hosts = [f"app host {host.pid}" for host in self._app_hosts if host.is_running()]
+        return [*processes, *hosts, *(f"port {port}" for port in ports & listening), *files]
 
 
 def _children(process: psutil.Process) -> list[psutil.Process]:

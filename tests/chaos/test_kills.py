@@ -21,7 +21,14 @@ MEAN_SECONDS = by_form(short=0.7, full=1.8)
 REQUEST_SECONDS = 0.25
 REPLICAS = 6
 CLIENTS = 32
-WEIGHTS = {Victim.EXECUTOR: 55, Victim.ENGINE: 20, Victim.GATEWAY: 12, Victim.CONTROLLER: 13}
+WEIGHTS = {
+    Victim.EXECUTOR: 45,
+    Victim.ENGINE: 15,
+    Victim.GATEWAY: 10,
+    Victim.CONTROLLER: 10,
+    Victim.APP_HOST: 15,
+    Victim.FORK_SERVER: 5,
+}
 STOP_SHARE = 0.15
 
 MODEL_VICTIMS = by_form(
