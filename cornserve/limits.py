@@ -72,7 +72,7 @@ class Limits:
     play_seconds: int = 2
     """Time for which code of an app may run without a pause."""
     app_mib: int = 1024
-    """Memory of the process that runs an app's code, in addition to what all of these processes share."""
+    """Writable memory of the process that runs an app's code. Some 50 MiB are in use before the app is imported."""
 
     def __post_init__(self) -> None:
         for name, value in self._items():

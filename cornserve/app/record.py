@@ -39,6 +39,10 @@ class AppSpec(BaseModel):
     """The gateway increments this number when a failed app is deployed again unchanged. It is part of the spec, as in
     Kubernetes, because only a changed spec starts a new generation."""
 
+    suspended: SkipJsonSchema[str] = ""
+    """The reason for which gateways refuse requests to the app. They set it when the app's code ends its processes
+    again and again; a deployment clears it."""
+
     @model_validator(mode="after")
     def _either_source_or_model(self) -> Self:
         if (self.source is None) == (self.model is None):

@@ -6,7 +6,8 @@ import sys
 from functools import partial
 
 from cornserve.app_host.fork_server import run_fork_server
-from cornserve.app_host.host import LoadOnly, run_host
+from cornserve.app_host.host import run_host
+from cornserve.app_host.host_sessions import HostSessions
 
 if __name__ == "__main__":
-    run_fork_server(int(sys.argv[1]), partial(run_host, create_sessions=LoadOnly))
+    run_fork_server(int(sys.argv[1]), partial(run_host, create_sessions=HostSessions))

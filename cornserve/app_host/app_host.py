@@ -160,7 +160,8 @@ class AppHost:
     async def _interrupt(self, running: RunningCode) -> None:
         location = await self._process.trace(self._source)
         # The signal for the trace may have ended the code by now, if it was in a system call.
-        reason = f"ran for more than {self._limits.play_seconds} s ({self._limits.hint('play-seconds')})"
+        seconds = self._limits.play_seconds
+        reason = f"the app's code ran for more than {seconds} s ({self._limits.hint('play-seconds')})"
         self._lose(running, reason, location)
 
     @property

@@ -26,7 +26,7 @@ class ForkedProcess:
     server: int
     """The pid of the fork server."""
     memory_bytes: int
-    """The memory that the process may allocate in addition to what it shares with the fork server."""
+    """The limit of the process's private writable memory, including that which it inherits from the fork server."""
     connection: int
     activity: int
     stack_dumps: int
@@ -39,7 +39,7 @@ class ForkedProcess:
         os.setsid()
         _OOM_SCORE.write_text(str(max(_OOM_SCORE_ADJUSTMENT, int(_OOM_SCORE.read_text()))))
         _limit(resource.RLIMIT_CORE, 0)
-        _limit(resource.RLIMIT_DATA, _writable_bytes() + self.memory_bytes)
+        _limit(resource.RLIMIT_DATA, self.memory_bytes)
         self._report_stacks()
         _report_process_calls()
 
@@ -53,12 +53,6 @@ def _limit(kind: int, value: int) -> None:
     _, hard = resource.getrlimit(kind)
     value = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(kind, (value, value))
-
-
-def _writable_bytes() -> int:
-    """Returns the size of the private writable memory, which `RLIMIT_DATA` limits."""
-    pages = int(Path("/proc/self/statm").read_text().split()[5])
-    return pages * resource.getpagesize()
 
 
 def _report_process_calls() -> None:

@@ -110,12 +110,3 @@ def _without_running_loop() -> Iterator[None]:
         yield
     finally:
         asyncio._set_running_loop(loop)
-
-
-class LoadOnly:
-    """Runs no code of the app after the app is loaded."""
-
-    def __init__(self, app: App, module: str, connection: HostConnection, activity: Activity) -> None: ...
-
-    def handle(self, command: pb.HostCommand) -> None:
-        raise NotImplementedError(f"this host only loads apps, and cannot handle {command.WhichOneof('kind')}")

@@ -73,8 +73,13 @@ def _table(apps: list[AppView]) -> object:
 
 def _message(app: AppView) -> str:
     route = app.status.route
-    serving = f"generation {route.generation} serves; " if route and route.generation != app.generation else ""
-    return (serving + app.status.message).removesuffix("; ")
+    serving = f"generation {route.generation} serves" if route and route.generation != app.generation else ""
+    return "; ".join(part for part in (_suspension(app), serving, app.status.message) if part)
+
+
+def _suspension(app: AppView) -> str:
+    """Returns the reason for which the app is suspended, or an empty text."""
+    return f"suspended: {app.spec.suspended}" if app.spec.suspended else ""
 
 
 def _show_app(app: AppView, json: bool) -> None:
@@ -87,6 +92,8 @@ def _show_app(app: AppView, json: bool) -> None:
     print_line(
         Text.assemble((app.name, "bold"), "  ", (app.phase, STYLES[app.phase]), f"  generation {app.generation}")
     )
+    if app.spec.suspended:
+        print_line(Text(f"{_suspension(app)}: correct its code and deploy it again", style="red"))
     if app.status.message:
         print_line(Text(app.status.message))
     route = app.status.route

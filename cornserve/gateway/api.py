@@ -18,7 +18,9 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from cornserve.access import Access
+from cornserve.app_host.fork_client import ForkServer
 from cornserve.control.store.base import Store, StoreError
+from cornserve.gateway.app_loader import AppLoader
 from cornserve.gateway.app_registry import SYNC_SECONDS, AppRegistry
 from cornserve.gateway.context import Context, GatewayContext, ReplicaLogReader
 from cornserve.gateway.endpoints import admin, v1_router
@@ -62,8 +64,9 @@ def create_gateway(
     images = images or ImageLoader(ImageFetcher(admission.limits))
     metrics.registry.register(admission)
     metrics.registry.register(ReplicaMetrics(replicas.stats))
-    apps = AppRegistry(store, replicas, metrics)
-    context = GatewayContext(store, apps, replicas, metrics, logs, admission, images, controller_metrics)
+    fork_server = ForkServer()
+    apps = AppRegistry(store, AppLoader(fork_server, admission.limits), replicas, metrics)
+    context = GatewayContext(store, apps, replicas, metrics, logs, admission, images, fork_server, controller_metrics)
     router = v1_router.V1Router(HeadMiddleware(create_api(context)), context)
     return RequestMiddleware(router, Authenticator(access or Access(), host), admission, metrics.record_error)
 
@@ -82,6 +85,8 @@ def create_api(context: GatewayContext) -> FastAPI:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
             await context.replicas.close()
+            context.apps.close()
+            await context.fork_server.close()
 
     async def on_error(request: Request, error: Exception) -> Response:
         return error_response(error, request, context)

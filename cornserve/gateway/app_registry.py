@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
-from cornserve.app.load import load_app
 from cornserve.app.record import AppSpec, AppStatus, GroupStatus, Route
-from cornserve.app.source import unload_app
-from cornserve.control.store.base import APPS, AppRecord, Change, ChangeType, Listing, Store, StoreError
+from cornserve.control.store.base import (
+    APPS,
+    AppRecord,
+    Change,
+    ChangeType,
+    ConflictError,
+    Listing,
+    Store,
+    StoreError,
+)
 from cornserve.control.store.list_watch import list_and_watch
-from cornserve.daemon_thread import run_in_daemon_thread
+from cornserve.gateway.app_loader import AppLoader
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
-from cornserve.gateway.play.local_app import LocalApp
 from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.gateway.served_app import ServedApp
 from cornserve.observe.error_log import ErrorLog
@@ -41,13 +47,16 @@ class DesiredApp(NamedTuple):
     module: str
     """The name under which its code is imported."""
     record_version: int
+    suspended: str
+    """The reason for which the app is suspended, or an empty text."""
 
 
 class AppRegistry:
     """Loads apps as the store changes. Each request keeps the `ServedApp` that it started with."""
 
-    def __init__(self, store: Store, replicas: ReplicaPool, metrics: GatewayMetrics) -> None:
+    def __init__(self, store: Store, loader: AppLoader, replicas: ReplicaPool, metrics: GatewayMetrics) -> None:
         self._store = store
+        self._loader = loader
         self._metrics = metrics
         self._replicas = replicas
         self._desired: dict[str, DesiredApp] = {}
@@ -70,6 +79,8 @@ class AppRegistry:
         if desired is not None and desired.module in self._failures:
             reason = self._failures[desired.module]
             raise ApiError(503, f"the app {name!r} cannot be loaded: {reason}", code="not_ready")
+        if desired is not None and desired.suspended:
+            raise _suspended_error(name, desired.suspended)
         try:
             return self._served[name]
         except KeyError:
@@ -91,6 +102,11 @@ class AppRegistry:
     def executor_groups(self) -> Mapping[str, list[GroupStatus]]:
         """Returns the executor groups of each app, including apps that are not served yet."""
         return self._groups
+
+    def close(self) -> None:
+        """Ends the processes of all apps."""
+        for served in self._served.values():
+            served.code.close()
 
     async def watch_store(self) -> None:
         """Runs forever and retries after errors.
@@ -145,7 +161,7 @@ class AppRegistry:
             self._remove(record.name)
             return
         module = f"cornserve_app_{record.uid}_{route.spec.code}"
-        self._desired[record.name] = DesiredApp(route, module, record.version)
+        self._desired[record.name] = DesiredApp(route, module, record.version, record.spec.suspended)
         served = self._served.get(record.name)
         if served is not None and served.module == module:
             self._served[record.name] = replace(served, route=route)
@@ -157,7 +173,7 @@ class AppRegistry:
         """Loads in the background, so that slow imports do not delay other apps. The old version continues to serve."""
         name = record.name
         try:
-            new = await self._load_version(record, route, module)
+            new = await self._loader.load(record, route, module, partial(self._suspend, name, module))
         except Exception as error:
             log.exception("cannot load app %s, generation %d", name, route.generation)
             self._failures[module] = str(error)
@@ -171,10 +187,6 @@ class AppRegistry:
         finally:
             del self._loading[module]
 
-    async def _load_version(self, record: AppRecord, route: Route, module: str) -> ServedApp:
-        code = await run_in_daemon_thread(lambda: LocalApp(load_app(record.name, route.spec, module)))
-        return ServedApp(code, record.uid, module, route, int(time.time()))
-
     async def _load_later(self, record: AppRecord, route: Route, module: str) -> None:
         await asyncio.sleep(RELOAD_SECONDS)
         if self._is_desired(record.name, module):
@@ -182,14 +194,35 @@ class AppRegistry:
         else:
             del self._failures[module]
 
+    def _suspend(self, name: str, module: str, reason: str) -> None:
+        """Refuses further requests to the app, here and, through the store, in all gateways."""
+        if self._is_desired(name, module):
+            log.warning("suspending app %s: %s", name, reason)
+            self._desired[name] = self._desired[name]._replace(suspended=reason)
+            self._tasks.create_task(self._store_suspension(name, self._desired[name].route.spec.code, reason))
+
+    async def _store_suspension(self, name: str, code: str, reason: str) -> None:
+        while True:
+            try:
+                record = await self._store.get(APPS, name)
+                if record.spec.code == code:  # If not, another version has been deployed.
+                    suspended = record.spec.model_copy(update={"suspended": reason})
+                    await self._store.update_spec(APPS, name, suspended, record.version)
+                return
+            except ConflictError:
+                continue
+            except StoreError as error:
+                log.warning("cannot store that the app %s is suspended: %s", name, error)
+                return
+
     def _serve(self, name: str, new: ServedApp) -> None:
         if not self._is_desired(name, new.module):
-            unload_app(new.module)
+            new.code.close()
             return
         old = self._served.get(name)
         self._served[name] = replace(new, route=self._desired[name].route)
         if old is not None:
-            unload_app(old.module)
+            old.code.close()
         self._publish_routes()
 
     def _is_desired(self, name: str, module: str) -> bool:
@@ -207,7 +240,7 @@ class AppRegistry:
     def _unload(self, name: str) -> None:
         served = self._served.pop(name, None)
         if served is not None:
-            unload_app(served.module)
+            served.code.close()
         self._publish_routes()
 
     def _replica_ids(self) -> dict[str, str]:
@@ -222,3 +255,11 @@ class AppRegistry:
         endpoints = {key: group for route in (*served, *stored) for key, group in route.endpoints.items()}
         self._replicas.update_routes(endpoints, self._replica_ids())
         self._metrics.retain_apps(set(self._desired))
+
+
+def _suspended_error(name: str, reason: str) -> ApiError:
+    error = ApiError(
+        503, f"the app {name!r} is suspended: {reason}: correct its code and deploy it again", code="app_suspended"
+    )
+    error.headers = {"x-should-retry": "false"}
+    return error

@@ -7,6 +7,7 @@ from typing import Annotated, Protocol
 
 from fastapi import Depends, Request
 
+from cornserve.app_host.fork_client import ForkServer
 from cornserve.control.store.base import Store
 from cornserve.gateway.app_registry import AppRegistry
 from cornserve.gateway.http.admission import RequestAdmission
@@ -29,6 +30,7 @@ class GatewayContext:
     logs: ReplicaLogReader
     admission: RequestAdmission
     images: ImageLoader
+    fork_server: ForkServer
     controller_metrics: str | None = None
     """The `host:port` of the controller's metrics, for Prometheus."""
 

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from json import JSONDecoder
-from typing import Any
+from typing import Any, Self
 
 from pydantic import BaseModel, ValidationError
 
 from cornserve.app.unused_fields import UnusedFieldsError
-from cornserve.task.errors import InvocationError
+from cornserve.task.errors import InvocationError, TaskError
 from cornserve.validation_errors import describe_error
 
 MAX_MESSAGE_CHARACTERS = 4000
 """Longer messages, which may quote the request, are cut."""
+
+
+class AppCodeError(TaskError):
+    """The code of an app raised an exception in its host. The message contains the type of the exception.
+
+    Args:
+        traceback: the frames of the exception, without content of requests.
+    """
+
+    def __init__(self, message: str, traceback: str = "") -> None:
+        super().__init__(message)
+        self.traceback = traceback
 
 
 class ErrorDetail(BaseModel):
@@ -65,18 +77,24 @@ class ApiError(Exception):
                 # OpenAI's clients would retry, and the request may have caused the executors to die.
                 aborted.headers["x-should-retry"] = "false"
                 return aborted
+            case AppCodeError():
+                return cls(500, str(error), code="task_error")
             case InvocationError():
                 return cls(_STATUS_BY_CODE.get(error.code, 500), str(error), code=error.code.lower())
             case _:
                 return cls(500, f"{error.__class__.__name__}: {error}", code="task_error")
 
     @classmethod
-    def from_validation_error(cls, error: ValidationError) -> ApiError:
+    def from_validation_error(cls, error: ValidationError) -> Self:
         """Returns a 400 that names the first invalid field and the number of further ones."""
-        first, count = _first_problem(error), error.error_count()
+        return cls.from_problem(_first_problem(error), error.error_count() - 1)
+
+    @classmethod
+    def from_problem(cls, first: Mapping[str, Any], further: int) -> Self:
+        """Returns a 400 for the first element of `ValidationError.errors()` and the number of further ones."""
         # A tag of a union, which is not part of the body, has a colon.
         param = ".".join(part for part in map(str, first["loc"]) if ":" not in part)
-        more = f" (and {count - 1} more)" if count > 1 else ""
+        more = f" (and {further} more)" if further else ""
         code = _CODE_BY_PROBLEM.get(first["type"], "invalid_value")
         return cls(400, f"{_describe(first, param)}{more}", param=param or None, code=code)
 

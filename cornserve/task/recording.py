@@ -135,16 +135,22 @@ class Invocation:
 
 
 class Recording:
-    """The invocations of one request, in the order in which its task calls them."""
+    """The invocations of one request, in the order in which its task calls them.
+
+    Args:
+        on_record: is called with each new invocation. It may set results that are already available.
+    """
 
     def __init__(
         self,
         random: ReplayableRandom,
         *,
         open_stream: OpenStream | None = None,
+        on_record: Callable[[Invocation], None] | None = None,
         max_invocations: int = DEFAULT_MAX_INVOCATIONS,
     ) -> None:
         self.invocations: list[Invocation] = []
+        self._on_record = on_record
         self.random = random
         self._first_random_index = random.index
         self._open_stream = open_stream
@@ -233,6 +239,8 @@ class Recording:
             references[name] = self._stream(Origin(invocation.index, name))
         invocation.output = pending_output(invocation.task.output_type, references, read_value)
         self.invocations.append(invocation)
+        if self._on_record is not None:
+            self._on_record(invocation)
         return invocation.output
 
     def _stream(self, origin: Origin) -> Stream[Any]:

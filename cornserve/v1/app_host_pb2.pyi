@@ -767,7 +767,8 @@ class HostError(_message.Message):
     TRACEBACK_FIELD_NUMBER: _builtins.int
     INVOCATION_FIELD_NUMBER: _builtins.int
     UNUSED_FIELDS_FIELD_NUMBER: _builtins.int
-    PROBLEMS_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    FURTHER_PROBLEMS_FIELD_NUMBER: _builtins.int
     IS_DEFINITION_FIELD_NUMBER: _builtins.int
     IS_EXHAUSTED_FIELD_NUMBER: _builtins.int
     type: _builtins.str
@@ -776,8 +777,9 @@ class HostError(_message.Message):
     location: _builtins.str
     """Where the app's code raised it: "MyTask, app.py:12". Empty if the error is Cornserve's."""
     traceback: _builtins.str
-    problems: _builtins.bytes
-    """pydantic's errors as JSON, if the request is not valid."""
+    problem: _builtins.bytes
+    """pydantic's first error as JSON, if the request is not valid, and the number of further ones."""
+    further_problems: _builtins.int
     is_definition: _builtins.bool
     """Whether the app's definition is invalid (`DefinitionError`)."""
     is_exhausted: _builtins.bool
@@ -799,13 +801,14 @@ class HostError(_message.Message):
         traceback: _builtins.str = ...,
         invocation: Global___InvocationFailure | None = ...,
         unused_fields: _abc.Iterable[_builtins.str] | None = ...,
-        problems: _builtins.bytes = ...,
+        problem: _builtins.bytes = ...,
+        further_problems: _builtins.int = ...,
         is_definition: _builtins.bool = ...,
         is_exhausted: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["invocation", b"invocation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["invocation", b"invocation", "is_definition", b"is_definition", "is_exhausted", b"is_exhausted", "location", b"location", "message", b"message", "problems", b"problems", "traceback", b"traceback", "type", b"type", "unused_fields", b"unused_fields"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["further_problems", b"further_problems", "invocation", b"invocation", "is_definition", b"is_definition", "is_exhausted", b"is_exhausted", "location", b"location", "message", b"message", "problem", b"problem", "traceback", b"traceback", "type", b"type", "unused_fields", b"unused_fields"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

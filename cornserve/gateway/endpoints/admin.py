@@ -161,7 +161,8 @@ async def _check_loads(name: str, spec: AppSpec) -> None:
 
 
 async def _create_or_update(store: Store, name: str, spec: AppSpec) -> AppRecord:
-    """Creates or updates the app. Ignores the `tries` of `spec`, and counts them itself."""
+    """Creates or updates the app. Clears `suspended`. Ignores the `tries` of `spec`, and counts them itself."""
+    spec = spec.model_copy(update={"suspended": ""})
     while True:
         try:
             record = await store.get(APPS, name)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
+from cornserve.app.image_slots import ImageSlot, find_image_slots
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.http.request_body import (
     Content,
@@ -23,7 +24,6 @@ from cornserve.gateway.http.request_body import (
     take_body,
 )
 from cornserve.gateway.media.cut_images import cut_images, insert_images
-from cornserve.gateway.media.images import ImageSlot, find_image_slots
 from cornserve.limits import MIB
 
 Result = TypeVar("Result")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.types import Send
 
+from cornserve.app.image_slots import ImageSlot
 from cornserve.gateway.context import GatewayContext
 from cornserve.gateway.endpoints import sse
 from cornserve.gateway.endpoints.read_request import client_identity
@@ -21,7 +22,6 @@ from cornserve.gateway.errors import ApiError
 from cornserve.gateway.http.admission import MemoryReservation
 from cornserve.gateway.http.disconnect import CancelOnDisconnect
 from cornserve.gateway.http.response_body import send_chunk
-from cornserve.gateway.media.images import ImageSlot
 from cornserve.gateway.observe import access_log
 from cornserve.gateway.request.session import Session, StreamNotRequestedError
 from cornserve.limits import Limits

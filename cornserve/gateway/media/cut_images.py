@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from cornserve.app.image_slots import ImageSlot
 from cornserve.gateway.media.data_url import BodyDataUrl
-from cornserve.gateway.media.images import ImageSlot
 
 MIN_CUT_BYTES = 16 * 1024
 """Shorter images stay in the JSON."""

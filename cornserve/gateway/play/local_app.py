@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter
 
 from cornserve.app.app import App
+from cornserve.app.image_slots import ImageSlot, find_image_slots
 from cornserve.app.operations import supported_operations
 from cornserve.app.response_readers import ResponseReader
 from cornserve.app.unused_fields import invoke_rejecting_unused
-from cornserve.gateway.media.images import ImageSlot, find_image_slots
 from cornserve.gateway.play.player import PlaySettings
 from cornserve.gateway.request_invocation import RequestInvocation
 from cornserve.task.base import Task

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from cornserve.app.image_slots import ImageSlot
 from cornserve.app.operations import Operation
 from cornserve.app.response_readers import ResponseReader
-from cornserve.gateway.media.images import ImageSlot
 from cornserve.gateway.play.stream_buffer import StreamBuffer
 from cornserve.gateway.request_invocation import RequestInvocation
 from cornserve.task.errors import Suspension

@@ -12,14 +12,15 @@ from cornserve.task.errors import InvocationError
 class StreamBuffer:
     """Keeps all items, so that every reader gets them from the first."""
 
-    __slots__ = ("_closed", "_error", "_waiting", "items")
+    __slots__ = ("_closed", "_waiting", "error", "items")
 
     def __init__(self) -> None:
         self.items: list[Any] = []
         self._waiting: list[asyncio.Future[None]] = []
         """Readers that have read all items so far."""
         self._closed = False
-        self._error: InvocationError | None = None
+        self.error: InvocationError | None = None
+        """The error after the last item."""
 
     def append(self, item: Any) -> None:
         self.items.append(item)
@@ -27,7 +28,7 @@ class StreamBuffer:
 
     def close(self, error: InvocationError | None) -> None:
         self._closed = True
-        self._error = error
+        self.error = error
         self._wake_readers()
 
     async def batches(self) -> AsyncIterator[Sequence[Any]]:
@@ -36,18 +37,19 @@ class StreamBuffer:
         Raises the invocation's error after the items that came before it.
         """
         position = 0
-        while True:
-            if items := self.items[position:]:
-                position += len(items)
-                yield items
-            elif self._closed:
-                break
-            else:
-                waiter = asyncio.get_running_loop().create_future()
-                self._waiting.append(waiter)
-                await waiter
-        if self._error is not None:
-            raise self._error
+        while items := await self.next_batch(position):
+            position += len(items)
+            yield items
+        if self.error is not None:
+            raise self.error
+
+    async def next_batch(self, position: int) -> Sequence[Any]:
+        """Returns the items from `position` on as soon as there are any, or an empty sequence at the end."""
+        while len(self.items) <= position and not self._closed:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiter)
+            await waiter
+        return self.items[position:]
 
     def _wake_readers(self) -> None:
         for waiter in self._waiting:

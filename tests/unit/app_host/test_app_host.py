@@ -72,7 +72,7 @@ async def test_a_host_whose_code_runs_too_long_is_killed(start_host: StartHost, 
     for error in await calls:
         assert isinstance(error, AppHostLostError)
         assert (error.culprit_session, error.location) == (3, location)
-        assert error.reason == "ran for more than 1 s (limit play-seconds=1, see `cornserve up --limit`)"
+        assert error.reason == "the app's code ran for more than 1 s (limit play-seconds=1, see `cornserve up --limit`)"
     with pytest.raises(AppHostLostError, match="ran for more than 1 s"):
         await run(host, "x = 1")
     assert host.lost is lost

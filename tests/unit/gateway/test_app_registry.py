@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import threading
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
@@ -12,16 +11,17 @@ from typing import Any
 
 import pytest
 
-from cornserve.app.app import App
-from cornserve.app.load import load_app
 from cornserve.app.record import AppSpec, AppStatus, Phase, Route
+from cornserve.app_host.fork_client import ForkServer
 from cornserve.control.store.base import APPS, Store, StoreUnavailableError
 from cornserve.control.store.sqlite_connection import StoreConnections
 from cornserve.gateway import app_registry
+from cornserve.gateway.app_loader import AppLoader
 from cornserve.gateway.app_registry import AppRegistry
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
 from cornserve.gateway.request.replica_pool import ReplicaPool
+from cornserve.limits import Limits
 from tests.credentials import CREDENTIALS
 from tests.unit.gateway.sources import ECHO
 from tests.waiting import until
@@ -31,9 +31,11 @@ from tests.waiting import until
 async def apps(store: Store, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AppRegistry]:
     monkeypatch.setattr(app_registry, "RETRY_SECONDS", 0.05)
     replicas = ReplicaPool(CREDENTIALS)
-    apps = AppRegistry(store, replicas, GatewayMetrics())
+    fork_server = ForkServer()
+    apps = AppRegistry(store, AppLoader(fork_server, Limits()), replicas, GatewayMetrics())
     yield apps
     await replicas.close()
+    await fork_server.close()
 
 
 async def test_a_gateway_is_not_ready_until_it_has_read_the_store(
@@ -183,18 +185,11 @@ async def test_after_an_unexpected_error_the_gateway_is_not_ready_until_it_watch
 
 
 async def test_an_app_that_is_slow_to_import_delays_no_other_and_its_old_version_serves_meanwhile(
-    store: Store, apps: AppRegistry, monkeypatch: pytest.MonkeyPatch
+    store: Store, apps: AppRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    imported = threading.Event()
-
-    def load_slowly(name: str, spec: AppSpec, module: str) -> App:
-        if "# slow" in str(spec.source):
-            imported.wait()
-        return load_app(name, spec, module)
-
-    monkeypatch.setattr(app_registry, "load_app", load_slowly)
+    imported = tmp_path / "imported"
     monkeypatch.setattr(app_registry, "SYNC_SECONDS", 0.1)
-    old, slow = ECHO, ECHO + "# slow"
+    old, slow = ECHO, f"import os\nwhile not os.path.exists({str(imported)!r}): pass\n" + ECHO
     await serve(store, "echo", 1, old)
     watching = asyncio.create_task(apps.watch_store())
     await until(lambda: "echo" in apps.served())
@@ -204,19 +199,20 @@ async def test_an_app_that_is_slow_to_import_delays_no_other_and_its_old_version
     await until(lambda: "other" in apps.served())
     assert apps.get("echo").route.generation == 1
 
-    restarted = AppRegistry(store, ReplicaPool(CREDENTIALS), GatewayMetrics())
+    fork_server = ForkServer()
+    restarted = AppRegistry(store, AppLoader(fork_server, Limits()), ReplicaPool(CREDENTIALS), GatewayMetrics())
     restarting = asyncio.create_task(restarted.watch_store())
-    await until(restarted.synced.is_set)
-    assert "other" in restarted.served()
+    await until(lambda: restarted.synced.is_set() and "other" in restarted.served())
     with pytest.raises(ApiError, match="is being loaded") as caught:
         restarted.get("echo")
     assert caught.value.status == 503
 
-    imported.set()
+    imported.touch()
     await until(lambda: apps.get("echo").route.generation == 2)
     for task in (watching, restarting):
         task.cancel()
     await asyncio.gather(watching, restarting, return_exceptions=True)
+    await fork_server.close()
 
 
 async def test_a_change_of_replicas_does_not_import_the_app_again(store: Store, apps: AppRegistry) -> None:

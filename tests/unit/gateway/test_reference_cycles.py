@@ -12,6 +12,8 @@ import pytest
 
 from cornserve.gateway.endpoints.openai.chat import ChatCompletionRequest
 from cornserve.gateway.endpoints.request_handler import RequestHandler
+from cornserve.gateway.play.hosted_invocation import HostedInvocation
+from cornserve.gateway.play.hosted_player import HostedPlayer
 from cornserve.gateway.play.stream_buffer import StreamBuffer
 from cornserve.gateway.request.dispatcher import Dispatcher
 from cornserve.gateway.request.session import Session
@@ -24,7 +26,17 @@ from tests.unit.gateway.raw_http import post, raw_connection
 from tests.unit.gateway.sources import ECHO, READER, SEER
 from tests.waiting import until
 
-_REQUEST_TYPES = (RequestHandler, ChatCompletionRequest, Session, Dispatcher, Recording, Invocation, StreamBuffer)
+_REQUEST_TYPES = (
+    RequestHandler,
+    ChatCompletionRequest,
+    Session,
+    Dispatcher,
+    Recording,
+    Invocation,
+    HostedPlayer,
+    HostedInvocation,
+    StreamBuffer,
+)
 IMAGE = data_url(image_file())
 
 

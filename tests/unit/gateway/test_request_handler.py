@@ -13,7 +13,9 @@ from fastapi import Request
 from cornserve.app.load import load_app
 from cornserve.app.record import AppSpec, Route
 from cornserve.app.source import unload_app
+from cornserve.app_host.fork_client import ForkServer
 from cornserve.control.store.base import Store
+from cornserve.gateway.app_loader import AppLoader
 from cornserve.gateway.app_registry import AppRegistry
 from cornserve.gateway.context import GatewayContext
 from cornserve.gateway.endpoints.request_handler import RequestHandler
@@ -41,7 +43,7 @@ class SingleAppRegistry(AppRegistry):
     """Serves one app, without reading the store."""
 
     def __init__(self, store: Store, served: ServedApp) -> None:
-        super().__init__(store, ReplicaPool(CREDENTIALS), GatewayMetrics())
+        super().__init__(store, AppLoader(ForkServer(), Limits()), ReplicaPool(CREDENTIALS), GatewayMetrics())
         self._served = {"echo": served}
 
 
@@ -57,7 +59,9 @@ def context(store: Store) -> Iterator[GatewayContext]:
     served = ServedApp(LocalApp(app), "", "", route, 0)
     apps = SingleAppRegistry(store, served)
     images = ImageLoader(ImageFetcher(Limits()))
-    yield GatewayContext(store, apps, ReplicaPool(CREDENTIALS), GatewayMetrics(), _no_logs, RequestAdmission(), images)
+    yield GatewayContext(
+        store, apps, ReplicaPool(CREDENTIALS), GatewayMetrics(), _no_logs, RequestAdmission(), images, ForkServer()
+    )
     unload_app("echo_of_the_request_handler_test")
 
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 from typing_extensions import TypedDict
 
+from cornserve.app.image_slots import find_image_slots
 from cornserve.app.response_readers import CHUNKS, ENDING, MAPPED_CHUNKS_OR_CHAT, WHOLE_CHAT, Ending, WholeChat
 from cornserve.app.unused_fields import tracked
 from cornserve.gateway.context import Context
@@ -24,7 +25,6 @@ from cornserve.gateway.endpoints.openai.common_fields import (
 )
 from cornserve.gateway.endpoints.read_request import read_fields
 from cornserve.gateway.endpoints.request_handler import RequestHandler, SendResponse
-from cornserve.gateway.media.images import find_image_slots
 from cornserve.gateway.request.session import Session
 from cornserve.task import Stream
 from cornserve_tasklib.chat_request import ChatRequest

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
+from cornserve.app.image_slots import find_image_slots
 from cornserve.gateway.media.cut_images import MAX_CANDIDATES, MIN_CUT_BYTES, cut_images, insert_images
 from cornserve.gateway.media.data_url import decode_content, max_decoded_size
-from cornserve.gateway.media.images import find_image_slots
 from cornserve_tasklib import ChatRequest
 
 CONTENTS = [bytes([number]) * 3 * MIN_CUT_BYTES + b"\xfb\xef\xbe\xff\xff\xff" for number in range(3)]

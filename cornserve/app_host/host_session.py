@@ -1,0 +1,179 @@
+"""One request in an app host: records and replays its task, and keeps the streams that the task maps."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from cornserve.app.app import App
+from cornserve.app.image_slots import find_image_slots
+from cornserve.app.operations import REQUEST_TYPES
+from cornserve.app.response_readers import READERS, ResponseReader
+from cornserve.app.unused_fields import invoke_rejecting_unused, tracked
+from cornserve.task import Blob, Stream, UnitTask
+from cornserve.task.base import Task
+from cornserve.task.errors import InvocationError, Suspension
+from cornserve.task.recording import Invocation, Recording
+from cornserve.task.references import Origin, ReferenceDecoder
+from cornserve.task.replayable_random import ReplayableRandom
+from cornserve.v1 import app_host_pb2 as pb
+from cornserve_tasklib.chat_response import Usage
+from cornserve_tasklib.image import Image
+
+OpenSource = Callable[[Invocation, str], AsyncIterator[Sequence[Any]]]
+"""Returns the items of a stream output of an invocation."""
+
+
+class InvalidRequestError(Exception):
+    """The body of a native call does not have the app's request type."""
+
+    def __init__(self, cause: ValidationError) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+class LoadedApp:
+    """The app of a host, with the adapters of its types."""
+
+    def __init__(self, app: App, module: str) -> None:
+        self.app = app
+        self.module = module
+        self.response: TypeAdapter[Any] = TypeAdapter(app.response_type)
+        self._request: TypeAdapter[Any] = TypeAdapter(app.request_type)
+
+    def parse_native(self, body: bytes) -> Any:
+        """Returns the request of a native call. Raises `InvalidRequestError`."""
+        try:
+            return self._request.validate_json(body)
+        except ValidationError as error:
+            raise InvalidRequestError(error) from error
+
+
+class HostSession:
+    def __init__(self, loaded: LoadedApp, begin: pb.BeginSession, open_source: OpenSource) -> None:
+        self.path: Task[Any, Any] = loaded.app.paths[begin.path]
+        self.mapped: list[AsyncIterator[Sequence[Any]]] = []
+        """The mapped streams of the last results that contained streams."""
+        self._loaded = loaded
+        self._blobs = [Blob(data) for data in begin.blobs]
+        self._blob_indices = {id(blob.data): index for index, blob in enumerate(self._blobs)}
+        self._early_updates: dict[int, list[pb.Update]] = {}
+        """The updates of invocations that are not recorded yet: another host has recorded them."""
+        self._sent = 0
+        random = ReplayableRandom(begin.request_id)
+        random.index = begin.random_index
+        self._recording: Recording = Recording(
+            random,
+            open_stream=lambda origin: open_source(self._recording.invocations[origin.invocation], origin.output),
+            on_record=self._apply_early_updates,
+            max_invocations=loaded.app.max_invocations,
+        )
+        self._requests = self._parse(begin)
+
+    def play(self, command: pb.Play) -> pb.Played:
+        """Runs the task. Raises its errors."""
+        for update in command.updates:
+            self._update(update)
+        reader = READERS[command.reader]
+        outcome = self._recording.play(self.path.name, lambda: self._run(reader))
+        played = pb.Played()
+        if isinstance(outcome, Suspension):
+            played.awaited.invocation = outcome.invocation
+            played.awaited.field = outcome.field or ""
+        else:
+            self._add_results(played.results, outcome, reader)
+        played.invocations.extend(map(self._describe, self._recording.invocations[self._sent :]))
+        self._sent = len(self._recording.invocations)
+        return played
+
+    def close(self) -> None:
+        self._recording.close()
+
+    def _run(self, reader: ResponseReader[Any]) -> list[Any]:
+        responses = [invoke_rejecting_unused(self.path, request) for request in self._requests]
+        return [reader.read(response, self._loaded.response) for response in responses]
+
+    def _parse(self, begin: pb.BeginSession) -> list[Any]:
+        decoder = ReferenceDecoder(self._blobs)
+        if begin.request_type == "native":
+            (body,) = begin.requests
+            request = self._loaded.parse_native(body)
+            for slot, image in zip(find_image_slots(request), begin.images, strict=True):
+                slot.set_image(Image.model_validate_json(image, context=decoder))
+            return [request]
+        request_type = REQUEST_TYPES[begin.request_type]  # type: ignore[index]  # gateways send known types
+        return [
+            tracked(request_type, request_type.model_validate_json(body, context=decoder)) for body in begin.requests
+        ]
+
+    def _update(self, update: pb.Update) -> None:
+        if update.invocation < len(self._recording.invocations):
+            _apply(self._recording.invocations[update.invocation], update)
+        else:
+            self._early_updates.setdefault(update.invocation, []).append(update)
+
+    def _apply_early_updates(self, invocation: Invocation) -> None:
+        for update in self._early_updates.pop(invocation.index, ()):
+            _apply(invocation, update)
+
+    def _add_results(self, results: pb.Results, values: Sequence[Any], reader: ResponseReader[Any]) -> None:
+        mapped: list[AsyncIterator[Sequence[Any]]] = []
+        for value in values:
+            result = results.results.add()
+            streams = {"": value} if isinstance(value, Stream) else value
+            if isinstance(streams, dict):
+                result.has_streams = True
+                for name, stream in streams.items():
+                    _add_stream(result, name, stream, mapped)
+            else:
+                result.json = reader.dump(value)
+        if any(result.has_streams for result in results.results):
+            self.mapped = mapped
+
+    def _describe(self, invocation: Invocation) -> pb.RecordedInvocation:
+        task = invocation.task
+        usage = task.output_type.model_fields.get("usage")
+        described = pb.RecordedInvocation(
+            task=task.name,
+            key=task.key,
+            request=invocation.request,
+            tensors=sorted(task.layout.tensors),
+            streams=list(task.layout.streams),
+            reports_usage=usage is not None and usage.annotation is Usage,
+            continues=type(task).continues is not UnitTask.continues and invocation.is_continuable,
+        )
+        for value in invocation.inputs:
+            recorded = described.inputs.add()
+            if isinstance(value, Origin):
+                recorded.origin.invocation, recorded.origin.output = value
+            elif id(value.data) in self._blob_indices:
+                recorded.blob = self._blob_indices[id(value.data)]
+            else:
+                recorded.data = value.data
+        return described
+
+
+def _apply(invocation: Invocation, update: pb.Update) -> None:
+    try:
+        match update.WhichOneof("kind"):
+            case "value":
+                invocation.set_value(update.value.field, update.value.json)
+            case "values":
+                invocation.finish(update.values)
+            case _:
+                failure = update.failure
+                error = InvocationError(failure.task, failure.invocation, failure.code, failure.message)
+                invocation.fail_with(error)
+    except (KeyError, ValueError) as error:
+        invocation.fail("INTERNAL", f"the executor sent an invalid output: {error}")
+
+
+def _add_stream(result: pb.Result, name: str, stream: Stream[Any], mapped: list[AsyncIterator[Sequence[Any]]]) -> None:
+    described = result.streams.add(name=name)
+    if stream.origin is not None:
+        described.origin.invocation, described.origin.output = stream.origin
+    else:
+        described.mapped = len(mapped)
+        mapped.append(stream.batches())

@@ -1,0 +1,124 @@
+"""The requests that an app host plays."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Any
+
+from pydantic_core import to_json
+
+from cornserve.app.app import App
+from cornserve.app.image_slots import find_image_slots
+from cornserve.app_host.activity import Activity
+from cornserve.app_host.host_error import describe_error, describe_invalid_request
+from cornserve.app_host.host_session import HostSession, InvalidRequestError, LoadedApp
+from cornserve.app_host.stream_sources import StreamSources
+from cornserve.task.errors import AbortedError
+from cornserve.task.recording import Invocation
+from cornserve.tracebacks import clear_traceback
+from cornserve.v1 import app_host_pb2 as pb
+from cornserve.wire.connection import MessageConnection
+
+Connection = MessageConnection[pb.HostReply, pb.HostCommand]
+
+
+class HostSessions:
+    """Handles the commands that concern requests.
+
+    Args:
+        module: the name of the app's module.
+        activity: records when code of the app runs.
+    """
+
+    def __init__(self, app: App, module: str, connection: Connection, activity: Activity) -> None:
+        self._app = LoadedApp(app, module)
+        self._connection = connection
+        self._activity = activity
+        self._sources = StreamSources(connection, activity)
+        self._sessions: dict[int, HostSession] = {}
+        self._reads: dict[int, set[asyncio.Task[None]]] = {}
+        """The reads of mapped streams that wait for items, by session."""
+
+    def handle(self, command: pb.HostCommand) -> None:
+        match command.WhichOneof("kind"):
+            case "play":
+                session = command.play.session
+                with self._running(command.call, session) as reply:
+                    reply.played.CopyFrom(self._play(session, command.play))
+            case "find_images":
+                with self._running(command.call, 0) as reply:
+                    for slot in find_image_slots(self._app.parse_native(command.find_images.body)):
+                        reply.image_urls.images.add(path=slot.path, url=slot.url)
+                    reply.image_urls.SetInParent()
+            case "read_mapped":
+                self._start_read(command.call, command.read_mapped)
+            case "source_items":
+                self._sources.receive(command.call, command.source_items)
+            case "end_session":
+                self._end(command.end_session.session)
+
+    def _play(self, number: int, play: pb.Play) -> pb.Played:
+        if play.HasField("begin"):
+
+            def open_source(invocation: Invocation, output: str) -> AsyncIterator[Sequence[Any]]:
+                return self._sources.read(number, invocation, output)
+
+            self._sessions[number] = HostSession(self._app, play.begin, open_source)
+        return self._sessions[number].play(play)
+
+    def _start_read(self, call: int, read: pb.ReadMapped) -> None:
+        task = asyncio.create_task(self._read(call, read.session, self._sessions[read.session].mapped[read.mapped]))
+        reads = self._reads.setdefault(read.session, set())
+        reads.add(task)
+        task.add_done_callback(reads.discard)
+
+    async def _read(self, call: int, session: int, stream: AsyncIterator[Sequence[Any]]) -> None:
+        # The source of the stream records the activity: it waits for items before the app's code runs.
+        reply = pb.HostReply(call=call)
+        try:
+            items = await anext(stream)
+            reply.mapped_items.items.extend(map(to_json, items))
+            reply.mapped_items.SetInParent()
+        except StopAsyncIteration:
+            reply.mapped_items.ended = True
+        except Exception as error:
+            reply.error.CopyFrom(describe_error(error, self._app.module))
+            clear_traceback(error)
+        if (running := self._activity.read()) is not None:
+            reply.seconds = running.seconds
+        self._activity.end()
+        self._connection.send(reply)
+
+    def _end(self, number: int) -> None:
+        for read in self._reads.pop(number, ()):
+            read.cancel()
+        session = self._sessions.pop(number, None)
+        if session is not None:
+            session.close()
+
+    @contextmanager
+    def _running(self, call: int, session: int) -> Iterator[pb.HostReply]:
+        """Runs code of the app, and sends the reply, or the error that the code raised."""
+        reply = pb.HostReply(call=call)
+        started = perf_counter()
+        self._activity.begin(session)
+        try:
+            yield reply
+        except InvalidRequestError as error:
+            reply.error.CopyFrom(describe_invalid_request(error.cause))
+            clear_traceback(error)
+        except Exception as error:
+            reply.error.CopyFrom(describe_error(error, self._app.module))
+            clear_traceback(error)
+        except BaseException as error:  # it would end the process
+            aborted = AbortedError(self._app.app.name, error)
+            aborted.__cause__ = error
+            reply.error.CopyFrom(describe_error(aborted, self._app.module))
+            clear_traceback(aborted)
+        finally:
+            self._activity.end()
+        reply.seconds = perf_counter() - started
+        self._connection.send(reply)

@@ -1,0 +1,160 @@
+"""An app whose code runs in an app host."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from itertools import count
+from typing import Any, Final
+
+from cornserve.app.image_slots import ImageSlot
+from cornserve.app.operations import Operation
+from cornserve.app_host.app_host import AppHost
+from cornserve.app_host.description import AppDescription
+from cornserve.app_host.errors import AppHostLostError, AppLoadError, ForkServerError
+from cornserve.gateway.errors import ApiError
+from cornserve.gateway.play.hosted_errors import exception_of
+from cornserve.gateway.play.hosted_player import HostedPlayer
+from cornserve.gateway.play.hosted_request import NativeRequest
+from cornserve.gateway.play.player import PlaySettings
+from cornserve.task.errors import DefinitionError
+from cornserve.v1 import app_host_pb2 as pb
+from cornserve_tasklib.messages import ImageUrl, ImageUrlPart
+
+MAX_OFFENSES: Final = 5
+"""An app is suspended when its host had to be replaced this number of times within `OFFENSE_SECONDS`."""
+
+OFFENSE_SECONDS: Final = 300.0
+
+StartHost = Callable[[], Awaitable[AppHost]]
+Suspend = Callable[[str], None]
+"""Suspends the app, for the given reason."""
+
+
+class HostedApp:
+    """A version of an app. It has one host at a time, which is replaced when it ends.
+
+    Args:
+        host: a started host.
+        start: starts another host.
+        suspend: is called once when the app's code has ended its hosts too often.
+    """
+
+    def __init__(self, host: AppHost, start: StartHost, suspend: Suspend) -> None:
+        self.description: AppDescription = host.description
+        self.name = self.description.name
+        self.operations: frozenset[Operation] = self.description.operations
+        self._host = host
+        self._start_host = start
+        self._starting: asyncio.Task[AppHost] | None = None
+        self._suspend = suspend
+        self._numbers = count(1)
+        self._players: dict[int, HostedPlayer] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._offenses: deque[float] = deque(maxlen=MAX_OFFENSES)
+        self._is_closed = False
+        self._adopt(host)
+
+    async def parse(self, body: bytes | bytearray) -> tuple[NativeRequest, list[ImageSlot]]:
+        """Parses bodies that may contain image URLs. The host parses all others when it plays them."""
+        slots: list[ImageSlot] = []
+        if self.description.finds_images:
+            reply = await self._find_images(bytes(body))
+            parts = [ImageUrlPart(type="image_url", image_url=ImageUrl(url=image.url)) for image in reply.images]
+            slots = [ImageSlot(parts, index, image.path) for index, image in enumerate(reply.images)]
+        return NativeRequest(bytes(body), slots), slots
+
+    def start(self, settings: PlaySettings) -> HostedPlayer:
+        number = next(self._numbers)
+        player = self._players[number] = HostedPlayer(self, number, settings)
+        return player
+
+    async def host(self) -> AppHost:
+        """Returns the running host. Starts a host if none is running. Raises a 503 if it does not start."""
+        if self._host.lost is None:
+            return self._host
+        if self._starting is None:
+            self._starting = asyncio.create_task(self._start())
+        return await asyncio.shield(self._starting)
+
+    def replace(self, host: AppHost, error: pb.HostError) -> None:
+        """Ends a host whose memory or threads are exhausted."""
+        if host is self._host:
+            host.close()
+            self._count_offense(f"its code raised {error.type}: {error.message}", error.location)
+
+    def end_session(self, number: int, host: AppHost | None) -> None:
+        """Frees the part of the host that belongs to a request."""
+        del self._players[number]
+        if host is not None:
+            host.send(pb.HostCommand(end_session=pb.EndSession(session=number)))
+        self._close_if_unused()
+
+    def close(self) -> None:
+        """Ends the host as soon as no request uses it."""
+        self._is_closed = True
+        self._close_if_unused()
+
+    def _close_if_unused(self) -> None:
+        if self._is_closed and not self._players:
+            self._host.close()
+
+    async def _start(self) -> AppHost:
+        try:
+            host = await self._start_host()
+        except (AppLoadError, DefinitionError, ForkServerError) as error:
+            raise ApiError(503, f"the app {self.name!r} cannot be loaded: {error}", code="not_ready") from None
+        finally:
+            self._starting = None
+        self._adopt(host)
+        self._close_if_unused()
+        return host
+
+    def _adopt(self, host: AppHost) -> None:
+        self._host = host
+        host.on_source_read = partial(self._read_source, host)
+        self._start_task(self._watch(host))
+
+    async def _watch(self, host: AppHost) -> None:
+        error = await host.wait_lost()
+        host.on_source_read = None  # breaks a reference cycle
+        if error.culprit_session is not None:
+            self._count_offense(error.reason, error.location)
+
+    def _start_task(self, function: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(function)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _count_offense(self, reason: str, location: str) -> None:
+        self._offenses.append(time.monotonic())
+        if len(self._offenses) == MAX_OFFENSES and self._offenses[-1] - self._offenses[0] <= OFFENSE_SECONDS:
+            place = f" at {location}" if location else ""
+            self._suspend(
+                f"its processes were replaced {MAX_OFFENSES} times within {OFFENSE_SECONDS:g} s, most recently "
+                f"because {reason}{place}"
+            )
+            self._offenses.clear()
+
+    async def _find_images(self, body: bytes) -> pb.ImageUrls:
+        host = await self.host()
+        try:
+            reply = await host.call(pb.HostCommand(find_images=pb.FindImages(body=body)))
+        except AppHostLostError as error:
+            message = f"the app {self.name!r} cannot parse the request: {error}"
+            raise ApiError(500, message, code="task_error") from None
+        if reply.HasField("error"):
+            raise exception_of(reply.error, self.name, self.description.paths[0])
+        return reply.image_urls
+
+    def _read_source(self, host: AppHost, reply: pb.HostReply) -> None:
+        player = self._players.get(reply.source_read.session)
+        if player is not None:
+            self._start_task(self._send_source_items(host, reply, player))
+
+    async def _send_source_items(self, host: AppHost, reply: pb.HostReply, player: HostedPlayer) -> None:
+        items = await player.read_source(reply.source_read)
+        host.send(pb.HostCommand(call=reply.call, source_items=items))

@@ -1,0 +1,32 @@
+"""Errors of code that runs in app hosts."""
+
+from __future__ import annotations
+
+import json
+
+from cornserve.app.unused_fields import UnusedFieldsError
+from cornserve.gateway.errors import ApiError, AppCodeError
+from cornserve.task.errors import InvocationError
+from cornserve.v1 import app_host_pb2 as pb
+
+
+def exception_of(error: pb.HostError, app: str, task: str) -> Exception:
+    """Returns the exception for an error in the host of an app."""
+    if error.HasField("invocation"):
+        return invocation_error(error.invocation)
+    if error.unused_fields:
+        return UnusedFieldsError(error.unused_fields)
+    if error.problem:
+        return ApiError.from_problem(json.loads(error.problem), error.further_problems)
+    message = f"{error.type}: {error.message}"
+    if error.location:
+        message += f" (app {app!r}, task {task}, {error.location})"
+    return AppCodeError(message, error.traceback)
+
+
+def invocation_error(failure: pb.InvocationFailure) -> InvocationError:
+    return InvocationError(failure.task, failure.invocation, failure.code, failure.message)
+
+
+def describe_failure(error: InvocationError) -> pb.InvocationFailure:
+    return pb.InvocationFailure(invocation=error.invocation, task=error.task, code=error.code, message=error.message)

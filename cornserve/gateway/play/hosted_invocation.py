@@ -1,0 +1,96 @@
+"""An invocation of a task that plays in an app host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from pydantic_core import from_json
+
+from cornserve.gateway.play.hosted_errors import describe_failure
+from cornserve.task.errors import InvocationError
+from cornserve.task.references import Blob, Origin
+from cornserve.v1 import app_host_pb2 as pb
+from cornserve_tasklib.chat_response import Usage
+
+
+class HostedInvocation:
+    """Keeps outputs as JSON: only the host knows their types.
+
+    Args:
+        on_update: is called with each part of the output that arrives.
+    """
+
+    __slots__ = (
+        "_early_fields",
+        "_on_update",
+        "ended",
+        "error",
+        "executor_key",
+        "has_tensors",
+        "index",
+        "inputs",
+        "is_continuable",
+        "origins",
+        "reported_usage",
+        "reports_usage",
+        "request",
+        "stream_names",
+        "task_name",
+    )
+
+    def __init__(
+        self,
+        index: int,
+        recorded: pb.RecordedInvocation,
+        inputs: Sequence[Origin | Blob],
+        on_update: Callable[[pb.Update], None],
+    ) -> None:
+        self.index = index
+        self.task_name = recorded.task
+        self.executor_key = recorded.key
+        self.request = recorded.request
+        self.inputs = inputs
+        self.origins: Collection[Origin] = {value for value in inputs if isinstance(value, Origin)}
+        self.stream_names: Collection[str] = tuple(recorded.streams)
+        self.has_tensors = bool(recorded.tensors)
+        self.is_continuable = recorded.continues
+        self.reports_usage = recorded.reports_usage
+        self.reported_usage: Usage | None = None
+        self.ended = False
+        self.error: InvocationError | None = None
+        self._early_fields: set[str] = set()
+        self._on_update = on_update
+
+    @property
+    def has_early_values(self) -> bool:
+        return bool(self._early_fields)
+
+    def has_value(self, field: str | None) -> bool:
+        return self.ended or field in self._early_fields
+
+    def set_value(self, field: str, value: bytes) -> None:
+        self._early_fields.add(field)
+        self._on_update(pb.Update(invocation=self.index, value=pb.EarlyValue(field=field, json=value)))
+
+    def finish(self, values: bytes) -> None:
+        if self.reports_usage and b'"usage"' in values:
+            self.reported_usage = Usage.model_validate(from_json(values)["usage"])
+        self.ended = True
+        self._on_update(pb.Update(invocation=self.index, values=values))
+
+    def fail_with(self, error: InvocationError) -> None:
+        self.error = error
+        self.ended = True
+        self._on_update(pb.Update(invocation=self.index, failure=describe_failure(error)))
+
+    def load_item(self, stream: str, item: bytes) -> bytes:
+        if stream not in self.stream_names:
+            raise KeyError(stream)
+        return item
+
+    def dump_item(self, stream: str, item: bytes) -> bytes:
+        return item
+
+    def is_repeated_by(self, recorded: pb.RecordedInvocation, inputs: Sequence[Origin | Blob]) -> bool:
+        """Returns whether another host has recorded the same invocation."""
+        return (self.executor_key, self.request, list(self.inputs)) == (recorded.key, recorded.request, list(inputs))

@@ -1,0 +1,242 @@
+"""Plays the task of one request in an app host. When the host is lost, another one repeats the play."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final, Protocol, TypeVar
+
+from cornserve.app.response_readers import ResponseReader
+from cornserve.app_host.app_host import AppHost
+from cornserve.app_host.description import AppDescription
+from cornserve.app_host.errors import AppHostLostError
+from cornserve.gateway.errors import ApiError, AppCodeError
+from cornserve.gateway.play.hosted_errors import describe_failure, exception_of
+from cornserve.gateway.play.hosted_invocation import HostedInvocation
+from cornserve.gateway.play.hosted_request import begin_session
+from cornserve.gateway.play.player import PlaySettings
+from cornserve.task import Blob, Stream, TaskError
+from cornserve.task.errors import DivergenceError, Suspension
+from cornserve.task.references import Origin
+from cornserve.v1 import app_host_pb2 as pb
+
+Result = TypeVar("Result")
+
+MAX_LOST_HOSTS: Final = 3
+"""A request that has lost this number of hosts fails, although other requests caused the losses."""
+
+LATE_SECONDS: Final = 1.0
+"""The delay of the timeout after the deadline, at which the invocations fail with better messages."""
+
+
+class HostProvider(Protocol):
+    """Provides the hosts of an app."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def description(self) -> AppDescription: ...
+
+    async def host(self) -> AppHost:
+        """Returns the running host. Starts a host if none is running. Raises a 503 if it does not start."""
+
+    def replace(self, host: AppHost, error: pb.HostError) -> None:
+        """Ends a host whose memory or threads are exhausted."""
+
+    def end_session(self, number: int, host: AppHost | None) -> None:
+        """Frees the part of the host that belongs to a request."""
+
+
+class HostedPlayer:
+    """Plays one request.
+
+    Args:
+        number: identifies the request in the hosts of the app.
+    """
+
+    def __init__(self, app: HostProvider, number: int, settings: PlaySettings) -> None:
+        self.task_name = app.description.paths[settings.path]
+        self.invocations: list[HostedInvocation] = []
+        self.number = number
+        self._app = app
+        self._settings = settings
+        self._random_index = settings.random.index
+        self._begin: pb.BeginSession | None = None
+        self._host: AppHost | None = None
+        self._is_begun = False
+        """Whether the host has received the request."""
+        self._lost_hosts = 0
+        self._updates: list[pb.Update] = []
+        """All parts of outputs that have arrived, in this order."""
+        self._sent_updates = 0
+        """The number of updates that the host has received."""
+        self._recorded = 0
+        """The number of invocations that the host has recorded."""
+        self._streams_host: AppHost | None = None
+        """The host that has the mapped streams of the last results that contained streams."""
+        self._restoring = asyncio.Lock()
+        self._source_error: TaskError | None = None
+        """The error of the read of a stream that does not exist."""
+
+    async def play(self, requests: Sequence[Any], reader: ResponseReader[Result]) -> list[Result] | Suspension:
+        if self._begin is None:
+            self._begin = begin_session(self._settings, self._random_index, requests)
+        played = await self._play(reader)
+        if played.HasField("awaited"):
+            return Suspension(played.awaited.invocation, played.awaited.field or None)
+        results: list[Any] = [self._load(result, reader) for result in played.results.results]
+        return results
+
+    def close(self) -> None:
+        self._app.end_session(self.number, self._host)
+        self.invocations = []  # breaks the reference cycle through `_updates.append`
+
+    async def read_source(self, read: pb.SourceRead) -> pb.SourceItems:
+        """Returns the next items of a stream, for a function of the app that maps it."""
+        origin = Origin(read.origin.invocation, read.origin.output)
+        try:
+            buffer = self._settings.open_stream(origin)
+        except TaskError as error:
+            self._source_error = error.with_traceback(None)
+            failure = pb.InvocationFailure(invocation=origin.invocation, code="INTERNAL", message=str(error))
+            return pb.SourceItems(failure=failure)
+        items = await buffer.next_batch(read.position)
+        response = pb.SourceItems(items=items, ended=not items)
+        if response.ended and buffer.error is not None:
+            response.failure.CopyFrom(describe_failure(buffer.error))
+        return response
+
+    async def _play(self, reader: ResponseReader[Any]) -> pb.Played:
+        while True:
+            host = await self._connect()
+            try:
+                reply = await self._call(host, pb.HostCommand(play=self._play_command(reader)))
+            except AppHostLostError as error:
+                self._on_lost(host, error)
+            else:
+                return self._add_play(host, reply.played)
+
+    def _add_play(self, host: AppHost, played: pb.Played) -> pb.Played:
+        self._add_invocations(played.invocations)
+        if any(result.has_streams for result in played.results.results):
+            self._streams_host = host
+        return played
+
+    async def _connect(self) -> AppHost:
+        """Returns the host of the app. Another host than before starts with an empty recording."""
+        host = await self._app.host()
+        if host is not self._host:
+            self._host, self._is_begun, self._sent_updates, self._recorded = host, False, 0, 0
+        return host
+
+    def _play_command(self, reader: ResponseReader[Any]) -> pb.Play:
+        assert self._begin is not None
+        play = pb.Play(session=self.number, reader=reader.name, updates=self._updates[self._sent_updates :])
+        if not self._is_begun:
+            play.begin.CopyFrom(self._begin)
+        self._is_begun, self._sent_updates = True, len(self._updates)
+        return play
+
+    async def _call(self, host: AppHost, command: pb.HostCommand) -> pb.HostReply:
+        """Returns the reply. Raises the error of the app's code, or `AppHostLostError`."""
+        try:
+            async with asyncio.timeout_at(self._settings.deadline + LATE_SECONDS):
+                reply = await host.call(command)
+        except TimeoutError:
+            message = "the app's code has not been run by the request's deadline"
+            raise ApiError(504, message, code="deadline_exceeded") from None
+        self._settings.record_seconds(reply.seconds)
+        if self._source_error is not None:
+            raise self._take_source_error()  # a local variable would form a reference cycle with its traceback
+        if reply.HasField("error"):
+            if reply.error.is_exhausted:
+                self._app.replace(host, reply.error)
+            raise exception_of(reply.error, self._app.name, self.task_name)
+        return reply
+
+    def _take_source_error(self) -> TaskError:
+        assert self._source_error is not None
+        error, self._source_error = self._source_error, None
+        return error
+
+    def _on_lost(self, host: AppHost, error: AppHostLostError) -> None:
+        """Raises an error if this request has caused the loss, or has lost too many hosts."""
+        if error.culprit_session == self.number:
+            place = ", ".join(filter(None, (f"app {self._app.name!r}", f"task {self.task_name}", error.location)))
+            raise AppCodeError(f"{error.reason} ({place})")
+        if host is self._host:  # If not, another stream of this request has counted the loss.
+            self._host = None
+            self._lost_hosts += 1
+        if self._lost_hosts >= MAX_LOST_HOSTS:
+            raise AppCodeError(
+                f"the process of the app {self._app.name!r} has ended {self._lost_hosts} times during this request, "
+                f"because of other requests: {error.reason}"
+            )
+
+    def _add_invocations(self, recorded: Sequence[pb.RecordedInvocation]) -> None:
+        """Adds the new invocations. Raises `DivergenceError` if the host has not repeated those of an earlier host."""
+        for invocation in recorded:
+            inputs = [self._input(given) for given in invocation.inputs]
+            index = self._recorded
+            if index == len(self.invocations):
+                self.invocations.append(HostedInvocation(index, invocation, inputs, self._updates.append))
+            elif not self.invocations[index].is_repeated_by(invocation, inputs):
+                raise DivergenceError(self.task_name, index, "another process of the app recorded another invocation")
+            self._recorded += 1
+
+    def _input(self, given: pb.RecordedInput) -> Origin | Blob:
+        assert self._begin is not None
+        match given.WhichOneof("source"):
+            case "origin":
+                return Origin(given.origin.invocation, given.origin.output)
+            case "blob":
+                return Blob(self._begin.blobs[given.blob])
+            case _:
+                return Blob(given.data)
+
+    def _load(self, result: pb.Result, reader: ResponseReader[Any]) -> Any:
+        if not result.has_streams:
+            return reader.load(result.json)
+        streams = {stream.name: self._stream(stream, reader) for stream in result.streams}
+        return streams.get("", streams)
+
+    def _stream(self, stream: pb.ResultStream, reader: ResponseReader[Any]) -> Stream[Any]:
+        if stream.HasField("origin"):
+            origin = Origin(stream.origin.invocation, stream.origin.output)
+            return Stream(origin, lambda: self._batches(origin, reader))
+        return Stream(source=lambda: self._mapped_batches(stream.mapped, reader))
+
+    async def _batches(self, origin: Origin, reader: ResponseReader[Any]) -> AsyncIterator[Sequence[Any]]:
+        async for items in self._settings.open_stream(origin).batches():
+            yield [reader.load_item(item) for item in items]
+
+    async def _mapped_batches(self, mapped: int, reader: ResponseReader[Any]) -> AsyncIterator[Sequence[Any]]:
+        command = pb.HostCommand(read_mapped=pb.ReadMapped(session=self.number, mapped=mapped))
+        host: AppHost | None = None
+        received = delivered = 0
+        while True:
+            previous, host = host, await self._host_with_streams(reader)
+            if host is not previous:
+                received = 0  # The function maps the stream again from its first item.
+            try:
+                reply = (await self._call(host, command)).mapped_items
+            except AppHostLostError as error:
+                self._on_lost(host, error)
+                continue
+            if reply.ended:
+                return
+            new = reply.items[max(0, delivered - received) :]
+            received += len(reply.items)
+            delivered += len(new)
+            if new:
+                yield [reader.load_item(item) for item in new]
+
+    async def _host_with_streams(self, reader: ResponseReader[Any]) -> AppHost:
+        """Returns a host that has the mapped streams. Another host than before repeats the play for it."""
+        async with self._restoring:
+            while True:
+                host = await self._connect()
+                if host is self._streams_host:
+                    return host
+                await self._play(reader)
