@@ -26,7 +26,7 @@ OpenSource = Callable[[Invocation, str], AsyncIterator[Sequence[Any]]]
 """Returns the items of a stream output of an invocation."""
 
 
-class InvalidRequestError(Exception):
+class NativeRequestError(Exception):
     """The body of a native call does not have the app's request type."""
 
     def __init__(self, cause: ValidationError) -> None:
@@ -44,11 +44,11 @@ class LoadedApp:
         self._request: TypeAdapter[Any] = TypeAdapter(app.request_type)
 
     def parse_native(self, body: bytes) -> Any:
-        """Returns the request of a native call. Raises `InvalidRequestError`."""
+        """Returns the request of a native call. Raises `NativeRequestError`."""
         try:
             return self._request.validate_json(body)
         except ValidationError as error:
-            raise InvalidRequestError(error) from error
+            raise NativeRequestError(error) from error
 
 
 class HostSession:

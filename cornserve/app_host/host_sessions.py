@@ -14,7 +14,7 @@ from cornserve.app.app import App
 from cornserve.app.image_slots import find_image_slots
 from cornserve.app_host.activity import Activity
 from cornserve.app_host.host_error import describe_error, describe_invalid_request
-from cornserve.app_host.host_session import HostSession, InvalidRequestError, LoadedApp
+from cornserve.app_host.host_session import HostSession, LoadedApp, NativeRequestError
 from cornserve.app_host.stream_sources import StreamSources
 from cornserve.task.errors import AbortedError
 from cornserve.task.recording import Invocation
@@ -107,7 +107,7 @@ class HostSessions:
         self._activity.begin(session)
         try:
             yield reply
-        except InvalidRequestError as error:
+        except NativeRequestError as error:
             reply.error.CopyFrom(describe_invalid_request(error.cause))
             clear_traceback(error)
         except Exception as error:
