@@ -28,14 +28,20 @@ from tests.waiting import until
 
 
 @pytest.fixture
-async def apps(store: Store, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AppRegistry]:
+async def loader() -> AsyncIterator[AppLoader]:
+    fork_server = ForkServer()
+    yield AppLoader(fork_server, Limits())
+    await fork_server.close()
+
+
+@pytest.fixture
+async def apps(store: Store, loader: AppLoader, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AppRegistry]:
     monkeypatch.setattr(app_registry, "RETRY_SECONDS", 0.05)
     replicas = ReplicaPool(CREDENTIALS)
-    fork_server = ForkServer()
-    apps = AppRegistry(store, AppLoader(fork_server, Limits()), replicas, GatewayMetrics())
+    apps = AppRegistry(store, loader, replicas, GatewayMetrics())
     yield apps
+    apps.close()
     await replicas.close()
-    await fork_server.close()
 
 
 async def test_a_gateway_is_not_ready_until_it_has_read_the_store(
@@ -90,7 +96,7 @@ async def test_while_the_store_cannot_be_read_the_apps_are_served_and_the_error_
 
 
 async def test_an_app_with_a_damaged_record_is_served_as_it_was_read_last(
-    store: Store, apps: AppRegistry, tmp_path: Path
+    store: Store, loader: AppLoader, apps: AppRegistry, tmp_path: Path
 ) -> None:
     await serve(store, "echo", 1, ECHO)
     await serve(store, "damaged", 1, ECHO.replace('name="echo"', 'name="damaged"'))
@@ -99,7 +105,7 @@ async def test_an_app_with_a_damaged_record_is_served_as_it_was_read_last(
     with closing(sqlite3.connect(tmp_path / "state.db")) as database, database:
         database.execute("UPDATE records SET status = '{' WHERE name = 'damaged'")
         database.execute("UPDATE changes SET status = '{'")
-    restarted = AppRegistry(store, ReplicaPool(CREDENTIALS), GatewayMetrics())
+    restarted = AppRegistry(store, loader, ReplicaPool(CREDENTIALS), GatewayMetrics())
     restarting = asyncio.create_task(restarted.watch_store())
     await until(lambda: "echo" in restarted.served() and restarted.synced.is_set())
 
@@ -185,7 +191,7 @@ async def test_after_an_unexpected_error_the_gateway_is_not_ready_until_it_watch
 
 
 async def test_an_app_that_is_slow_to_import_delays_no_other_and_its_old_version_serves_meanwhile(
-    store: Store, apps: AppRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, loader: AppLoader, apps: AppRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     imported = tmp_path / "imported"
     monkeypatch.setattr(app_registry, "SYNC_SECONDS", 0.1)
@@ -199,8 +205,7 @@ async def test_an_app_that_is_slow_to_import_delays_no_other_and_its_old_version
     await until(lambda: "other" in apps.served())
     assert apps.get("echo").route.generation == 1
 
-    fork_server = ForkServer()
-    restarted = AppRegistry(store, AppLoader(fork_server, Limits()), ReplicaPool(CREDENTIALS), GatewayMetrics())
+    restarted = AppRegistry(store, loader, ReplicaPool(CREDENTIALS), GatewayMetrics())
     restarting = asyncio.create_task(restarted.watch_store())
     await until(lambda: restarted.synced.is_set() and "other" in restarted.served())
     with pytest.raises(ApiError, match="is being loaded") as caught:
@@ -212,7 +217,6 @@ async def test_an_app_that_is_slow_to_import_delays_no_other_and_its_old_version
     for task in (watching, restarting):
         task.cancel()
     await asyncio.gather(watching, restarting, return_exceptions=True)
-    await fork_server.close()
 
 
 async def test_a_change_of_replicas_does_not_import_the_app_again(store: Store, apps: AppRegistry) -> None:
