@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pydantic import ValidationError
 
@@ -23,6 +23,13 @@ if TYPE_CHECKING:  # They load OpenTelemetry.
     from opentelemetry.trace import Span
 
     from cornserve.gateway.observe.request_trace import RequestTrace
+
+
+MAX_OUTPUT_BYTES: Final = 256 << 20
+"""The limit for the chunks of one attempt, as long as the gateway keeps them."""
+
+_CHUNK_BYTES: Final = 64
+"""The memory of a chunk in addition to its content."""
 
 
 class ExecutionState(Enum):
@@ -55,6 +62,7 @@ class InvocationExecution:
     __slots__ = (
         "_call",
         "_handler",
+        "_output_bytes",
         "_span",
         "_state",
         "_stats",
@@ -93,6 +101,7 @@ class InvocationExecution:
         self._trace = trace
         self._span: Span | None = None
         self._call = 0
+        self._output_bytes = 0
         self._state = ExecutionState.WAITING
 
     @property
@@ -145,6 +154,7 @@ class InvocationExecution:
         self.attempt += 1
         self.replica = None
         self._state = ExecutionState.WAITING
+        self._output_bytes = 0
         self._stats.record_retry()
 
     def cancel(self, code: str = "CANCELLED") -> None:
@@ -169,17 +179,22 @@ class InvocationExecution:
         invocation = self.invocation
         if invocation.ended:  # The invocation runs again only to reproduce its tensors.
             return
+        self._output_bytes += len(item) + _CHUNK_BYTES
+        if self._output_bytes > MAX_OUTPUT_BYTES:
+            self._fail_attempt(f"the executor sent more than {MAX_OUTPUT_BYTES} bytes of output")
+            return
         stream = self.streams.get(output)
         try:
             if stream is not None:
                 self._stats.record_chunk()
                 stream.append(invocation.load_item(output, item))
+            elif invocation.has_value(output):
+                self._fail_attempt(f"the executor sent the value {output!r} twice")
             else:
                 invocation.set_value(output, item)
                 self._handler.on_value()
         except (KeyError, ValidationError) as error:
-            self.cancel("INTERNAL")
-            self._handler.on_failed(self, "INTERNAL", f"the executor sent an invalid {output!r}: {error}")
+            self._fail_attempt(f"the executor sent an invalid {output[:100]!r}: {error}")
 
     def on_end(self, code: str, message: str, values: bytes) -> None:
         self._end_span(code)
@@ -210,7 +225,18 @@ class InvocationExecution:
     def on_inputs_lost(self, inputs: Sequence[int], message: str) -> None:
         self._end_span("INPUT_LOST")
         self._state = ExecutionState.FINISHED
-        self._handler.on_inputs_lost(self, inputs, message)
+        count = len(self.inputs)
+        if all(index < count and self.inputs[index].HasField("pending") for index in inputs):
+            self._handler.on_inputs_lost(self, inputs, message)
+        else:
+            self._handler.on_failed(
+                self, "INTERNAL", "the executor reported that inputs are lost which are not tensors"
+            )
+
+    def _fail_attempt(self, message: str) -> None:
+        """Cancels the attempt, because its executor broke the contract."""
+        self.cancel("INTERNAL")
+        self._handler.on_failed(self, "INTERNAL", message)
 
     def _close_streams(self) -> None:
         for stream in self.streams.values():

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Sequence
 from contextvars import Context
-from typing import Protocol
+from typing import Final, Protocol
 
 from cornserve.gateway.observe.replica_metrics import ReplicaStats
 from cornserve.observe.redaction import redacted_traceback
@@ -24,6 +24,9 @@ from cornserve.wire.invocations import CALLER
 log = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 5.0
+
+MAX_MESSAGE_CHARACTERS: Final = 10_000
+"""The rest of an executor's error message is cut off, because logs and responses contain it."""
 
 
 class InvocationListener(Protocol):
@@ -181,12 +184,12 @@ class ReplicaConnection:
             self._end(listener, "INTERNAL", f"the gateway cannot process the executor's response: {error!r}")
 
     def _on_end(self, call: int, end: pb.End, listener: InvocationListener) -> None:
-        code = _CODES.get(end.code, "INTERNAL")
+        code, message = _CODES.get(end.code, "INTERNAL"), end.message[:MAX_MESSAGE_CHARACTERS]
         self._remove(call, code)
         if code == "INPUT_LOST":
-            listener.on_inputs_lost(end.lost_inputs, end.message)
+            listener.on_inputs_lost(end.lost_inputs, message)
         else:
-            listener.on_end(code, end.message, end.values)
+            listener.on_end(code, message, end.values)
 
     def _end(self, listener: InvocationListener, code: str, message: str) -> None:
         try:

@@ -162,3 +162,18 @@ async def test_tensors_are_released_once_all_their_consumers_have_ended(pool: Fa
 
     replica.end(2)
     assert replica.retained.isdisjoint({0, 1})
+
+
+@pytest.mark.parametrize("inputs", [[1], [2**32 - 1], [0, 0, 7]])
+async def test_the_loss_of_inputs_that_an_invocation_does_not_have_fails_it(
+    pool: FakePool, dispatch: Dispatch, inputs: list[int]
+) -> None:
+    dispatcher = dispatch([[], [0]])
+    replica = pool.replicas[0]
+
+    replica.listeners.pop(1).on_inputs_lost(inputs, "lost")
+
+    error = dispatcher.executions[1].invocation.error
+    assert error is not None
+    assert "the executor reported that inputs are lost which are not tensors" in str(error)
+    assert replica.started == [(0, 0), (1, 0)]
