@@ -9,8 +9,6 @@ import os
 import sys
 from pathlib import Path
 
-from prometheus_client import start_http_server
-
 from cornserve.concurrency import run_unless
 from cornserve.control.controller import Controller
 from cornserve.control.launcher.local import DeviceSlots, LocalLauncher
@@ -20,6 +18,7 @@ from cornserve.heartbeat import start_heartbeats
 from cornserve.home import PRIVATE_UMASK, Home
 from cornserve.limits import Limits
 from cornserve.observe import logs
+from cornserve.observe.metrics_server import start_metrics_server
 from cornserve.signals import stop_signals
 
 log = logging.getLogger("cornserve.controller")
@@ -68,7 +67,7 @@ def _serve_metrics(metrics: ControllerMetrics, port: int) -> None:
     The supervisor has chosen the port before it started this process. Another process may use it since then.
     """
     try:
-        start_http_server(port, "127.0.0.1", registry=metrics.registry)
+        start_metrics_server("127.0.0.1", port, metrics.registry)
     except OSError as error:
         log.error("metrics are not served: cannot use port %d: %s", port, error.strerror)
 

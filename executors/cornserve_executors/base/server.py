@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prometheus_client import start_http_server
-
 from cornserve.atomic_files import write_atomically
 from cornserve.concurrency import run_unless
+from cornserve.observe.metrics_server import start_metrics_server
 from cornserve.transport import Transport
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.wire.credentials import ConnectionCredentials
@@ -94,8 +93,8 @@ class ExecutorServer:
             stack.push_async_callback(self._service.disconnect)
             stack.push_async_callback(listener.close)
             if options.metrics_port is not None:
-                metrics, _ = start_http_server(options.metrics_port, options.host, registry=self._metrics.registry)
-                announcement.append(f"{options.host}:{metrics.server_port}")
+                port = start_metrics_server(options.host, options.metrics_port, self._metrics.registry)
+                announcement.append(f"{options.host}:{port}")
             if options.health_port is not None:
                 await stack.enter_async_context(serving_health(f"{options.host}:{options.health_port}", self._state))
             if options.announce is not None:

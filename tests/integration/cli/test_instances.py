@@ -55,6 +55,22 @@ async def test_down_removes_processes_files_and_apps(instance: CliInstance, tmp_
     await assert_removed(instance, port)
 
 
+async def test_only_the_owner_can_access_the_files_of_an_instance(instance: CliInstance, tmp_path: Path) -> None:
+    instance.home.path.mkdir(mode=0o755)
+    umask = os.umask(0o022)
+    try:
+        instance.up()
+        instance.do("deploy", write_app(tmp_path, "echo"))
+    finally:
+        os.umask(umask)
+
+    files = [instance.home.path, *instance.home.path.rglob("*")]
+
+    assert {file.name for file in files} >= {"secret", "state.db", "instance.json", "gateway.log", "endpoint", "log"}
+    modes = {str(file): oct(file.stat().st_mode & 0o7777) for file in files}
+    assert {path for path, mode in modes.items() if int(mode, 8) & 0o077} == set()
+
+
 async def test_down_can_keep_the_apps(instance: CliInstance, tmp_path: Path) -> None:
     instance.up()
     instance.do("deploy", write_app(tmp_path, "echo"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import socket
@@ -21,9 +20,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cornserve.task import UnitTask
 from cornserve.v1 import executor_pb2 as pb
-from cornserve.wire.connection import MessageConnection
 from cornserve.wire.invocations import OBSERVER
-from tests.credentials import CREDENTIALS, write_secret
+from tests.credentials import write_secret
+from tests.raw_connection import authenticated_socket
 
 START_SECONDS = 180
 """Sufficient for cold caches on a busy machine."""
@@ -39,17 +38,11 @@ class ExecutorProcess:
 
     def observations(self) -> Iterator[pb.Observation]:
         """Yields the state that the executor reports, until the process ends."""
-        with asyncio.Runner() as runner:
-            received: asyncio.Queue[pb.Observation | None] = asyncio.Queue()
-            runner.run(self._observe(received))
-            while (observation := runner.run(asyncio.wait_for(received.get(), START_SECONDS))) is not None:
-                yield observation
-
-    async def _observe(self, received: asyncio.Queue[pb.Observation | None]) -> None:
-        connection = MessageConnection(OBSERVER, received.put_nowait)
-        await connection.connect(self.endpoint, CREDENTIALS)
-        closing = asyncio.create_task(connection.wait_closed())
-        closing.add_done_callback(lambda _: received.put_nowait(None))
+        connection = authenticated_socket(self.endpoint, OBSERVER.preamble)
+        connection.settimeout(START_SECONDS)
+        with connection, connection.makefile("rb") as stream:
+            while header := stream.read(4):
+                yield pb.Observation.FromString(stream.read(int.from_bytes(header, "big")))
 
     def until_ready(self) -> None:
         assert any(observation.phase == pb.PHASE_READY for observation in self.observations()), self.log.read_text()
