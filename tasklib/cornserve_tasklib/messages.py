@@ -134,6 +134,13 @@ class ChatMessage(BaseModel):
         """The image parts, in order of appearance."""
         return [part for part in self.content if isinstance(part, ImagePart)] if isinstance(self.content, list) else []
 
+    @property
+    def texts(self) -> list[str]:
+        """The text parts, in order of appearance."""
+        if isinstance(self.content, list):
+            return [part.text for part in self.content if isinstance(part, TextPart)]
+        return [] if self.content is None else [self.content]
+
     def with_images(self, parts: Iterator[ImagePart]) -> ChatMessage:
         """Returns a copy in which the next element of `parts` replaces each image."""
         if not isinstance(self.content, list):

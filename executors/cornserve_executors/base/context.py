@@ -16,12 +16,14 @@ ChunkSender = Callable[[str, bytes], Awaitable[None]]
 class InvocationContext:
     """One invocation, from the perspective of the executor."""
 
-    __slots__ = ("_outputs", "_send", "_tensors", "delivered", "has_sent", "id", "request_id")
+    __slots__ = ("_outputs", "_send", "_tensors", "delivered", "has_sent", "id", "input_bytes", "request_id")
 
     def __init__(self, start: pb.Start, tensors: InvocationTensors, send: ChunkSender) -> None:
         self.request_id = start.request_id
         self.id = f"{start.request_id}/{start.invocation}/{start.attempt}"
         """Unique for this attempt of this invocation."""
+        self.input_bytes = len(start.request)
+        """The size of the invocation's input as JSON."""
         self.delivered = _items_by_output(start.delivered)
         """Items, as JSON and by output, that an earlier attempt has sent. Only for executors that `continues`."""
         self.has_sent = False

@@ -13,12 +13,14 @@ from vllm.renderers.online_renderer import OnlineRenderer
 
 from cornserve_executors.vllm import settings
 from cornserve_executors.vllm.engine import VllmEngine, translate_errors
+from cornserve_executors.vllm.large_texts import LargeTexts, text_batches
 from cornserve_tasklib.embedding import EmbeddingRequest, EmbeddingResponse, EmbeddingTask
 
 
 class EmbeddingEngine(VllmEngine):
     def __init__(self, config: EmbeddingTask) -> None:
         super().__init__(settings.engine_args(config) | {"runner": "pooling"})
+        self._large_texts = LargeTexts()
         self._renderer = OnlineRenderer(
             self._vllm.model_config,
             self._vllm.renderer,
@@ -31,7 +33,7 @@ class EmbeddingEngine(VllmEngine):
         """Embeds all inputs concurrently, each as a separate request to vLLM's engine."""
         with translate_errors():
             vllm_request = EmbeddingCompletionRequest.model_validate(request.model_dump())
-            prompts = await self._renderer.preprocess_completion(vllm_request, vllm_request.input, prompt_embeds=None)
+            prompts = await self._tokenize(request, vllm_request, id)
             params = vllm_request.to_pooling_params()
             params.verify(self._vllm.model_config)
             tasks = [
@@ -47,6 +49,20 @@ class EmbeddingEngine(VllmEngine):
             embeddings=[_encode(output) for output in outputs],
             prompt_tokens=sum(len(output.prompt_token_ids) for output in outputs),
         )
+
+    async def _tokenize(
+        self, request: EmbeddingRequest, vllm_request: EmbeddingCompletionRequest, id: str
+    ) -> list[Any]:
+        async def tokenize() -> list[Any]:
+            batches = text_batches(request.input) if isinstance(request.input[0], str) else [request.input]
+            return [
+                prompt
+                for batch in batches
+                for prompt in await self._renderer.preprocess_completion(vllm_request, batch, prompt_embeds=None)
+            ]
+
+        characters = sum(map(len, request.input))
+        return await self._large_texts.run(tokenize, characters, owner=id)
 
     async def _embed(self, prompt: Any, params: PoolingParams, id: str) -> PoolingRequestOutput:
         async with aclosing(self._vllm.encode(prompt, params, id)) as outputs:

@@ -62,15 +62,19 @@ class LLMEngine(VllmEngine):
         send: Callable[[bytes], Awaitable[None]] | None = None,
         delivered: Sequence[ChatChunk] = (),
         embeddings: Sequence[TensorView] = (),
+        input_bytes: int = 0,
     ) -> ChatResponse:
         """Generates a response, and streams its chunks to `send`. Cancelling the call stops the generation immediately.
 
         Args:
             delivered: chunks that another executor sent before it died. `send` receives the chunks that follow.
             embeddings: the embeddings of the encoded images, in order. The engine reads them until this returns.
+            input_bytes: the size of the request.
         """
         async with self._explain_schema_errors(request):
-            rendered = await self._prompt_renderer.render(request, embeddings, stream=send is not None, owner=id)
+            rendered = await self._prompt_renderer.render(
+                request, embeddings, stream=send is not None, owner=id, input_bytes=input_bytes
+            )
             if delivered:
                 rendered = rendered.continue_after(delivered)
             response = ResponseBuilder(rendered)

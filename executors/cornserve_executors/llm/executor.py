@@ -59,7 +59,7 @@ class LLMExecutor(VllmExecutor[LLMTask, LLMRequest, ChatResponse]):
         delivered = [ChatChunk.model_validate_json(chunk) for chunk in context.delivered.get("chunks", ())]
         embeddings = await context.receive_all(_embedding_tensors(request))
         stream = send if context.is_requested("chunks") else None
-        return await self._engine.generate(request, context.id, stream, delivered, embeddings)
+        return await self._engine.generate(request, context.id, stream, delivered, embeddings, context.input_bytes)
 
 
 def _chat_about(image: Image) -> ChatRequest:

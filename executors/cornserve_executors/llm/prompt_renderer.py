@@ -25,6 +25,7 @@ from cornserve_executors.llm.chat_images import ChatImages
 from cornserve_executors.llm.chat_prompt import ChatPrompt
 from cornserve_executors.llm.continuation import Continuation
 from cornserve_executors.llm.output_parser import OutputParser
+from cornserve_executors.vllm.large_texts import LargeTexts, check_length
 from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.chat_response import ChatChunk
 from cornserve_tasklib.completion import CompletionRequest
@@ -75,6 +76,7 @@ class PromptRenderer:
     def __init__(self, model_config: Any, renderer: BaseRenderer, config: LLMTask) -> None:
         self._model_config = model_config
         self._tokenizer = renderer.tokenizer
+        self._large_texts = LargeTexts()
         self.chat_images = ChatImages(model_config, renderer)
 
         def online_renderer(tool_strict_level: str) -> OnlineRenderer:
@@ -97,17 +99,29 @@ class PromptRenderer:
             raise ExecutorStartError(f"tool_parser, reasoning_parser: {error}") from error
 
     async def render(
-        self, request: LLMRequest, embeddings: Sequence[TensorView] = (), *, stream: bool, owner: str = ""
+        self,
+        request: LLMRequest,
+        embeddings: Sequence[TensorView] = (),
+        *,
+        stream: bool,
+        owner: str = "",
+        input_bytes: int = 0,
     ) -> RenderedRequest:
         """Renders a request. Templates, tokenizers and image processors run in threads.
 
         Args:
             embeddings: the embeddings of the request's encoded images, in order.
-            owner: shares the capacity for decoded images fairly with other owners.
+            owner: shares the capacity for decoded images and large texts fairly with other owners.
+            input_bytes: the size of the request. Large ones take turns.
         """
-        if isinstance(request, CompletionRequest):
-            return await self._render_completion(request, stream)
-        return await self._render_chat(request, embeddings, stream, owner)
+
+        async def render() -> RenderedRequest:
+            await check_length(_texts(request), self._tokenizer, self._model_config.max_model_len)
+            if isinstance(request, CompletionRequest):
+                return await self._render_completion(request, stream)
+            return await self._render_chat(request, embeddings, stream, owner)
+
+        return await self._large_texts.run(render, input_bytes, owner)
 
     async def _render_completion(self, request: CompletionRequest, stream: bool) -> RenderedRequest:
         fields = request.model_dump(exclude_defaults=True)
@@ -181,6 +195,12 @@ class PromptRenderer:
                 f"the prompt has {length} tokens, which leaves no space for a response in a context of {context}"
             )
         return min(available if request.token_limit is None else request.token_limit, available)
+
+
+def _texts(request: LLMRequest) -> list[str]:
+    if isinstance(request, CompletionRequest):
+        return [request.prompt] if isinstance(request.prompt, str) else []
+    return [text for message in request.messages for text in message.texts]
 
 
 def _with_parameters(tool: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,9 @@ from cornserve_tasklib.engine import EngineSettings
 CPU_KV_CACHE_BYTES = 1 << 30
 """Size of the KV cache on CPUs, allocated at start. vLLM's default is too large for a second executor."""
 
+TOKENIZER_THREADS = 2
+"""vLLM's threads for templates and tokenizers. Large texts use one of them at a time (`large_texts`)."""
+
 
 @cache
 def on_cpu() -> bool:
@@ -75,6 +78,7 @@ def engine_args(config: EngineSettings) -> dict[str, Any]:
         "kv_cache_memory_bytes": config.kv_cache_memory_bytes,
         "enforce_eager": config.enforce_eager,
         "tensor_parallel_size": config.tensor_parallel_size,
+        "renderer_num_workers": TOKENIZER_THREADS,
         # vLLM's loggers would register with the process-wide Prometheus registry. `VllmStats` reports the same metrics.
         "disable_log_stats": True,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -12,6 +13,9 @@ from cornserve_tasklib import ChatChunk, ChatRequest, ChatResponse, CompletionRe
 from tests.executor_caller import Caller, calling
 
 Chunks = ["chunks"]
+
+_requests = itertools.count()
+"""Numbers the requests: an executor refuses a second start of an attempt."""
 
 
 @dataclass
@@ -48,7 +52,7 @@ class ClientInvocation:
 
     def start(self, request: bytes, *, stream: bool, delivered: Sequence[ChatChunk] = ()) -> None:
         start = pb.Start(
-            request_id="request",
+            request_id=f"request-{next(_requests)}",
             request=request,
             outputs=Chunks if stream else [],
             delivered=[pb.OutputChunk(output="chunks", item=chunk.model_dump_json().encode()) for chunk in delivered],
