@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from cornserve.app.record import AppSpec, AppStatus, GroupStatus, Route
+from cornserve.app.record import AppSpec, AppStatus, GroupStatus, ReplicaState, Route
 from cornserve.control.store.base import (
     APPS,
     AppRecord,
@@ -248,12 +248,21 @@ class AppRegistry:
         replicas = (replica for groups in self._groups.values() for group in groups for replica in group.replicas)
         return {replica.endpoint: replica.id for replica in replicas if replica.endpoint is not None}
 
+    def _failed_groups(self) -> dict[str, str]:
+        """Returns the executor groups whose replicas have all failed, with the reason."""
+        return {
+            group.key: group.replicas[0].message
+            for groups in self._groups.values()
+            for group in groups
+            if group.replicas and all(replica.state is ReplicaState.FAILED for replica in group.replicas)
+        }
+
     def _publish_routes(self) -> None:
         """Updates the replica pool. If apps that share a group list different endpoints, the newest record wins."""
         served = (app.route for app in self._served.values())
         stored = (app.route for app in sorted(self._desired.values(), key=lambda app: app.record_version))
         endpoints = {key: group for route in (*served, *stored) for key, group in route.endpoints.items()}
-        self._replicas.update_routes(endpoints, self._replica_ids())
+        self._replicas.update_routes(endpoints, self._replica_ids(), self._failed_groups())
         self._metrics.retain_apps(set(self._desired))
 
 

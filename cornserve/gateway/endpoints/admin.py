@@ -29,12 +29,14 @@ from cornserve.control.store.base import (
     StoreUnavailableError,
 )
 from cornserve.daemon_thread import run_in_daemon_thread
-from cornserve.gateway.context import Context
+from cornserve.gateway.context import Context, GatewayContext
 from cornserve.gateway.endpoints import sse
+from cornserve.gateway.endpoints.app_view import app_view
 from cornserve.gateway.endpoints.openapi import request_body
 from cornserve.gateway.endpoints.read_request import read_validated
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.observe.scrape_targets import TargetGroup, scrape_targets
+from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.task.errors import DefinitionError
 
 router = APIRouter(prefix="/admin/v1")
@@ -62,7 +64,7 @@ class AppLogs(BaseModel):
 async def list_apps(context: Context) -> AppList:
     listing = await context.store.list(APPS)
     return AppList(
-        apps=[_view(record) for record in listing.records],
+        apps=[app_view(record, context.replicas) for record in listing.records],
         unreadable=[UnreadableApp(name=record.name, message=record.reason) for record in listing.unreadable],
     )
 
@@ -75,7 +77,7 @@ async def deploy(name: str, request: Request, context: Context) -> AppView:
     _check_name(name, spec)
     await _check_loads(name, spec)
     try:
-        return _view(await _create_or_update(context.store, name, spec))
+        return app_view(await _create_or_update(context.store, name, spec), context.replicas)
     except RecordTooLargeError as error:
         raise ApiError(413, str(error), param="source") from error
 
@@ -91,12 +93,13 @@ async def scale(name: str, request: Request, context: Context) -> AppView:
             raise ApiError(409, message, code="app_failed")
         spec = record.spec.model_copy(update={"replicas": replicas})
         with suppress(ConflictError, NotFoundError):
-            return _view(await context.store.update_spec(APPS, name, spec, record.version))
+            record = await context.store.update_spec(APPS, name, spec, record.version)
+            return app_view(record, context.replicas)
 
 
 @router.get("/apps/{name}")
 async def get_app(name: str, context: Context) -> AppView:
-    return _view(await _get(context.store, name))
+    return app_view(await _get(context.store, name), context.replicas)
 
 
 @router.delete("/apps/{name}", status_code=204)
@@ -114,7 +117,7 @@ async def watch_app(name: str, context: Context) -> StreamingResponse:
     record = next((record for record in listing.records if record.name == name), None)
     if record is None:
         raise _not_found(name)
-    events = _events(context.store, record, listing.version)
+    events = _events(context, record, listing.version)
     return StreamingResponse(_with_keepalives(events), media_type="text/event-stream")
 
 
@@ -181,17 +184,6 @@ def _has_failed(record: AppRecord) -> bool:
     return record.status.phase is Phase.FAILED and record.status.generation == record.generation
 
 
-def _view(record: AppRecord) -> AppView:
-    return AppView(
-        name=record.name,
-        uid=record.uid,
-        generation=record.generation,
-        version=record.version,
-        spec=record.spec,
-        status=record.status,
-    )
-
-
 async def _get(store: Store, name: str) -> AppRecord:
     try:
         return await store.get(APPS, name)
@@ -205,21 +197,21 @@ def _not_found(name: str) -> ApiError:
     )
 
 
-async def _events(store: Store, record: AppRecord, version: int) -> AsyncGenerator[bytes, None]:
+async def _events(context: GatewayContext, record: AppRecord, version: int) -> AsyncGenerator[bytes, None]:
     """Yields the record, which was read at `version`, and its changes since then."""
-    yield _event("put", record)
+    yield _event("put", record, context.replicas)
     try:
-        async for change in store.watch(APPS, version):
+        async for change in context.store.watch(APPS, version):
             if change.record.name == record.name:
-                yield _event(change.type, change.record)
+                yield _event(change.type, change.record, context.replicas)
                 if change.type is ChangeType.DELETED:
                     return
     except (ExpiredError, StoreUnavailableError):
         return  # clients reconnect, as with any server-sent events
 
 
-def _event(type_: str, record: AppRecord) -> bytes:
-    return sse.encode_event(_view(record).model_dump_json().encode(), type_)
+def _event(type_: str, record: AppRecord, replicas: ReplicaPool) -> bytes:
+    return sse.encode_event(app_view(record, replicas).model_dump_json().encode(), type_)
 
 
 async def _with_keepalives(events: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:

@@ -254,11 +254,17 @@ class Dispatcher:
             while execution.is_waiting:
                 await self._replicas.wait_for_change(RETRY_SECONDS)
                 execution.refused_by.clear()
-                if execution.is_waiting:
-                    self._try_start(execution)
+                self._start_or_fail(execution)
         except Exception as error:
             log.error("cannot start an invocation:\n%s", redacted_traceback(error))
             self._fail(execution, "INTERNAL", f"the gateway cannot start it: {error!r}")
+
+    def _start_or_fail(self, execution: InvocationExecution) -> None:
+        """Starts a waiting execution if a replica is available, and fails it if none will be soon."""
+        if execution.is_waiting and not self._try_start(execution):
+            outage = self._replicas.outage(execution.invocation.executor_key)
+            if outage:
+                self._fail(execution, "UNAVAILABLE", outage)
 
     def _select_replica(self, execution: InvocationExecution) -> ReplicaConnection | None:
         key = execution.invocation.executor_key

@@ -50,17 +50,22 @@ class ReplicaConnection:
     Args:
         endpoint: `HOST:PORT`.
         credentials: for the connection.
-        is_suspect: whether an earlier connection to the endpoint was lost.
+        unreachable_since: when an earlier connection to the endpoint was lost, by the event loop's clock.
     """
 
     def __init__(
-        self, endpoint: str, credentials: ConnectionCredentials, stats: ReplicaStats, *, is_suspect: bool = False
+        self,
+        endpoint: str,
+        credentials: ConnectionCredentials,
+        stats: ReplicaStats,
+        *,
+        unreachable_since: float | None = None,
     ) -> None:
         self.endpoint = endpoint
         self._credentials = credentials
         self._stats = stats
-        self.is_suspect = is_suspect
-        """Whether an earlier connection was lost and this one is not established yet."""
+        self.unreachable_since = unreachable_since
+        """Time since which no connection to the endpoint has been established, by the event loop's clock."""
         self._connection = MessageConnection(CALLER, self._on_event, self._on_write)
         self._oldest_unsent_at = 0.0
         """Time when the oldest unsent command was queued."""
@@ -79,6 +84,11 @@ class ReplicaConnection:
     @property
     def in_flight(self) -> int:
         return len(self._running)
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether an earlier connection was lost and this one is not established yet."""
+        return self.unreachable_since is not None
 
     @property
     def is_in_use(self) -> bool:
@@ -139,7 +149,7 @@ class ReplicaConnection:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 await self._connection.connect(self.endpoint, self._credentials)
-            self.is_suspect = False
+            self.unreachable_since = None
             reason = await self._connection.wait_closed()
         except OSError as error:  # a timeout has no message
             reason = f"cannot connect: {str(error) or f'no response within {CONNECT_SECONDS:g} s'}"
@@ -149,10 +159,12 @@ class ReplicaConnection:
             await self._connection.wait_closed()
 
     def _on_lost(self, reason: str) -> None:
+        was_reachable = self.unreachable_since is None
         self.lost_at = asyncio.get_running_loop().time()
+        self.unreachable_since = self.unreachable_since or self.lost_at
         unsent = {pb.Command.FromString(command).call for command, *_ in self._connection.unsent}
         lost = list(self._running)
-        if lost and not self.is_suspect:
+        if lost and was_reachable:
             log.warning("lost the executor at %s with %d invocations: %s", self.endpoint, len(lost), reason)
         for call in lost:
             code = "UNAVAILABLE" if call in unsent else "ABORTED"

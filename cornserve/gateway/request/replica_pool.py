@@ -21,6 +21,13 @@ from cornserve.wire.credentials import ConnectionCredentials
 RECONNECT_SECONDS = 1.0
 """The delay before connecting to a lost replica again."""
 
+UNREACHABLE_SECONDS = 10.0
+"""The time for which requests wait for replicas of which none can be reached. A controller that works replaces a lost
+replica in the route after a fraction of a second."""
+
+FAILED_SECONDS = 30.0
+"""The time for which requests wait for a group whose replicas have all failed and do not start again meanwhile."""
+
 
 class ReplicaPool:
     """Connections to all routed replicas, selected by executor group key."""
@@ -32,21 +39,31 @@ class ReplicaPool:
         self.stats = ReplicaStatsRegistry()
         self._routes_in_use: dict[int, tuple[Route, int]] = {}
         """Routes that running requests started with, and the number of these requests, by the route's identity."""
+        self._failures: dict[str, tuple[str, float]] = {}
+        """The groups whose replicas have all failed: the reason, and the time since then."""
         self._has_unrouted = False
         """Whether there are connections to replicas that no route contains any more."""
         self._closing: set[asyncio.Task[None]] = set()
         self._changes = Broadcast()
 
     def update_routes(
-        self, endpoints: Mapping[str, Sequence[str]], ids: Mapping[str, str] = MappingProxyType({})
+        self,
+        endpoints: Mapping[str, Sequence[str]],
+        ids: Mapping[str, str] = MappingProxyType({}),
+        failures: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Connects to new replicas, and closes unneeded connections to removed ones.
 
         Args:
             endpoints: the endpoints of all routes, by group key.
             ids: replica ids, by endpoint.
+            failures: the reasons of the groups whose replicas have all failed, by group key.
         """
         self._endpoints = endpoints
+        now = _now()
+        self._failures = {
+            key: (reason, self._failures[key][1] if key in self._failures else now) for key, reason in failures.items()
+        }
         self.stats.update_replicas(endpoints, ids)
         self._close_unrouted()
         for endpoint in self._routed:
@@ -95,6 +112,28 @@ class ReplicaPool:
             return next(iter(reachable), None)
         return min(self._reachable(endpoints, exclude), key=_preference, default=None)
 
+    def outage(self, key: str) -> str:
+        """Returns why requests to the group must not wait for a replica, or an empty text if one may come soon."""
+        now, endpoints = _now(), self._endpoints.get(key, ())
+        if endpoints and all(self._is_unreachable_for(endpoint, UNREACHABLE_SECONDS) for endpoint in endpoints):
+            return (
+                f"none of its {len(endpoints)} executors can be reached, and the controller has not replaced them: see "
+                "`cornserve status` and `cornserve doctor`"
+            )
+        reason, since = self._failures.get(key, ("", now))
+        return f"its executors have failed: {reason}" if not endpoints and now - since >= FAILED_SECONDS else ""
+
+    def is_unreachable(self, endpoint: str) -> bool:
+        """Returns whether this gateway has lost its connection to a replica, and has not established another."""
+        if endpoint in self._connections:
+            self._connection(endpoint)  # Connects again: without requests, nothing else would.
+        return self._is_unreachable_for(endpoint, 0)
+
+    def _is_unreachable_for(self, endpoint: str, seconds: float) -> bool:
+        connection = self._connections.get(endpoint)
+        since = None if connection is None else connection.unreachable_since
+        return since is not None and _now() - since >= seconds
+
     def is_unrouted(self, key: str) -> bool:
         """Whether no route contains the group any more, so that lost replicas are not replaced."""
         return key not in self._endpoints
@@ -125,7 +164,10 @@ class ReplicaPool:
         connection = self._connections.get(endpoint)
         if connection is None or (connection.lost_at is not None and _now() - connection.lost_at > RECONNECT_SECONDS):
             connection = self._connections[endpoint] = ReplicaConnection(
-                endpoint, self._credentials, self.stats.for_endpoint(endpoint), is_suspect=connection is not None
+                endpoint,
+                self._credentials,
+                self.stats.for_endpoint(endpoint),
+                unreachable_since=None if connection is None else connection.unreachable_since,
             )
         return connection
 

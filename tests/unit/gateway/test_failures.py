@@ -12,9 +12,10 @@ import pytest
 
 from cornserve.app.app import App
 from cornserve.app.load import load_app
-from cornserve.app.record import AppSpec, AppStatus, GroupStatus, Phase, ReplicaState, ReplicaStatus, Route
+from cornserve.app.record import AppSpec, AppStatus, AppView, GroupStatus, Phase, ReplicaState, ReplicaStatus, Route
 from cornserve.app.source import unload_app
 from cornserve.control.store.base import APPS, AppRecord, Store
+from cornserve.gateway.request import replica_pool
 from cornserve.task.spec import ExecutorSpec
 from cornserve.v1 import executor_pb2 as pb
 from tests.unit.echo_executors import EchoExecutors
@@ -93,6 +94,17 @@ class EchoGroup:
         status = AppStatus(phase=Phase.SERVING, generation=1, route=route, groups=groups)
         self._record = await self._store.update_status(APPS, "echo", status, self._record.version)
         await until(self._is_served)
+
+    async def publish_failed(self, message: str) -> None:
+        """Publishes that the only replica has failed."""
+        route = Route(generation=1, spec=self._record.spec, shares=[1.0], endpoints={self._key: []})
+        failed = ReplicaStatus(id="replica-failed", state=ReplicaState.FAILED, message=message)
+        groups = [GroupStatus(key=self._key, wanted=1, replicas=[failed])]
+        status = AppStatus(phase=Phase.STARTING, generation=1, route=route, groups=groups)
+        self._record = await self._store.update_status(APPS, "echo", status, self._record.version)
+
+    async def view(self) -> AppView:
+        return AppView.model_validate((await self._gateway.get("/admin/v1/apps/echo")).json())
 
     async def publish_other_version(self, *endpoints: str) -> None:
         """Replaces the version with one that has another executor group."""
@@ -210,6 +222,58 @@ async def test_a_request_waits_for_the_first_replica(group: EchoGroup) -> None:
     await group.publish(await group.add())
 
     assert (await request).json()["text"] == "a b"
+
+
+async def test_requests_fail_early_when_no_replica_can_be_reached_and_the_controller_does_not_replace_them(
+    group: EchoGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_pool, "UNREACHABLE_SECONDS", 0.3)
+    dying = await group.add()
+    await group.publish(dying)
+    assert (await group.send("a")).status_code == 200
+    await group.kill(dying)
+
+    for _ in range(2):
+        response = await group.send("a", timeout=500)
+        assert (response.status_code, error_of(response)["code"]) == (503, "unavailable")
+        assert "none of its 1 executors can be reached" in error_of(response)["message"]
+
+    await group.publish(await group.add())
+    assert (await group.send("a")).status_code == 200
+
+
+async def test_requests_fail_early_with_the_reason_when_all_replicas_have_failed(
+    group: EchoGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_pool, "FAILED_SECONDS", 0.3)
+    await group.publish(await group.add())
+    await group.publish_failed("cannot start: No space left on device")
+
+    while (response := await group.send("a", timeout=500)).status_code == 200:
+        pass  # The gateway has not read the new status yet.
+
+    assert response.status_code == 503
+    assert "its executors have failed: cannot start: No space left on device" in error_of(response)["message"]
+
+
+async def test_a_replica_that_the_gateway_cannot_reach_is_not_shown_as_ready(group: EchoGroup) -> None:
+    dying, living = await group.add(), await group.add()
+    await group.publish(dying, living)
+    assert (await group.view()).status.groups[0].ready == 2
+
+    async def is_shown_as_lost(count: int) -> bool:
+        return (await group.view()).status.groups[0].ready == 2 - count
+
+    await group.kill(dying)
+    await until(lambda: is_shown_as_lost(1))
+    view = await group.view()
+    assert view.phase is Phase.SERVING
+    assert view.status.groups[0].replicas[0].message == "the gateway cannot reach it"
+    await group.kill(living)
+    await until(lambda: is_shown_as_lost(2))
+    view = await group.view()
+    assert view.phase is Phase.STARTING
+    assert "the gateway cannot reach any executor of" in view.status.message
 
 
 async def test_a_request_that_kills_two_executors_fails_and_must_not_be_retried(group: EchoGroup) -> None:

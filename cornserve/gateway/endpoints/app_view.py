@@ -1,0 +1,46 @@
+"""The view of an app: its record, corrected by what this gateway knows about the replicas.
+
+The controller writes the record. If it cannot, for example because the disk is full, the record may still contain a
+dead replica as ready.
+"""
+
+from __future__ import annotations
+
+from cornserve.app.record import AppStatus, AppView, GroupStatus, Phase, ReplicaState, ReplicaStatus
+from cornserve.control.store.base import AppRecord
+from cornserve.gateway.request.replica_pool import ReplicaPool
+
+_MESSAGE = "the gateway cannot reach it"
+
+
+def app_view(record: AppRecord, replicas: ReplicaPool) -> AppView:
+    return AppView(
+        name=record.name,
+        uid=record.uid,
+        generation=record.generation,
+        version=record.version,
+        spec=record.spec,
+        status=_corrected(record.status, replicas),
+    )
+
+
+def _corrected(status: AppStatus, replicas: ReplicaPool) -> AppStatus:
+    groups = [_corrected_group(group, replicas) for group in status.groups]
+    if groups == status.groups:
+        return status
+    lost = [group.key for group in groups if group.wanted and not group.ready]
+    changes: dict[str, object] = {"groups": groups}
+    if lost and status.phase is Phase.SERVING:
+        changes |= {"phase": Phase.STARTING, "message": f"the gateway cannot reach any executor of {', '.join(lost)}"}
+    return status.model_copy(update=changes)
+
+
+def _corrected_group(group: GroupStatus, replicas: ReplicaPool) -> GroupStatus:
+    return group.model_copy(update={"replicas": [_corrected_replica(replica, replicas) for replica in group.replicas]})
+
+
+def _corrected_replica(replica: ReplicaStatus, replicas: ReplicaPool) -> ReplicaStatus:
+    is_lost = replica.endpoint is not None and replicas.is_unreachable(replica.endpoint)
+    if replica.state is not ReplicaState.READY or not is_lost:
+        return replica
+    return replica.model_copy(update={"state": ReplicaState.STARTING, "message": _MESSAGE})
