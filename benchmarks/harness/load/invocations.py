@@ -74,6 +74,7 @@ class _InvocationLoad:
     def _send(self) -> None:
         self._last_call += 1
         self._in_flight[self._last_call] = _InvocationProgress(time.perf_counter())
+        self._start_message.invocation = self._last_call  # each attempt of an invocation may run once
         self._connection.send(pb.Command(call=self._last_call, start=self._start_message))
 
     def _on_chunk(self, progress: _InvocationProgress) -> None:

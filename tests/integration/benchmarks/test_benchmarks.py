@@ -43,6 +43,13 @@ def test_the_gateway_is_compared_with_direct_calls_and_peers_and_sampled(tmp_pat
     assert "Runner.run" in stacks.read_text()
 
 
+def test_handshakes_are_compared_with_plain_connections() -> None:
+    report = run("handshake.py")
+
+    assert [row["kind"] for row in report["rows"]] == ["no handshake", "handshake", "handshake and TLS"]
+    assert all(row["p50_us"] > 0 and row["connecting_cpu_us"] > 0 for row in report["rows"])
+
+
 def test_transfers_of_tensors_are_compared_with_plain_copies() -> None:
     report = run("transport.py")
 
