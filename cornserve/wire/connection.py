@@ -119,6 +119,8 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
         self.closed = asyncio.Event()
         self.unsent: list[Sequence[bytes]] = []
         """The parts of encoded messages that have not been written yet."""
+        self.message_bytes = 0
+        """The encoded size of the message that `on_message` receives."""
         self.read_count = 0
         """The number of reads that returned data of the other end."""
 
@@ -236,6 +238,7 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
     def _receive(self, content: memoryview) -> None:
         try:
             if content:
+                self.message_bytes = len(content)
                 self._on_message(self._codec.received_type.FromString(content))  # type: ignore[arg-type]  # FromString accepts any buffer.
             else:
                 self._peer_has_finished = True

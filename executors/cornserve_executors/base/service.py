@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from cornserve.concurrency import run_unless
+from cornserve.memory_limit import memory_limit_bytes
 from cornserve.observe import logs
 from cornserve.transport import ProductionId, Transport
 from cornserve.v1 import executor_pb2 as pb
@@ -17,6 +18,7 @@ from cornserve_executors.base import invocation
 from cornserve_executors.base.context import ChunkSender
 from cornserve_executors.base.executor import EngineDeadError, Executor
 from cornserve_executors.base.metrics import ExecutorMetrics
+from cornserve_executors.base.running_invocations import RunningInvocations
 from cornserve_executors.base.state import ExecutorState
 from cornserve_executors.base.tensors import InvocationTensors, RetainedProductions
 from cornserve_executors.base.trace import invocation_span
@@ -26,6 +28,9 @@ ABORT_TIMEOUT_SECONDS = 1.0
 
 DISCONNECT_TIMEOUT_SECONDS = 1.0
 """The time in which callers must read the last events."""
+
+INPUTS_SHARE = 4
+"""The inputs of all invocations use one part in this many of the memory."""
 
 MAX_UNSENT_CHUNKS = 4096
 """Streams to a caller pause while this many of its events are unsent."""
@@ -51,8 +56,7 @@ class ExecutorService:
         self._state = state
         self._metrics = metrics
         self._transport = transport
-        self._queue = queue
-        self._invocations: dict[ProductionId, asyncio.Task[None]] = {}
+        self._invocations = RunningInvocations(queue, memory_limit_bytes() // INPUTS_SHARE, metrics)
         self._callers: dict[asyncio.Task[None], CallerSession] = {}
         self._abort_reason = ""
 
@@ -74,10 +78,10 @@ class ExecutorService:
     async def abort(self, reason: str) -> None:
         """Ends all running invocations with ABORTED: another executor may run them."""
         self._abort_reason = reason
-        for task in self._invocations.values():
+        for task in self._invocations.tasks:
             task.cancel()
-        if self._invocations:
-            await asyncio.wait(self._invocations.values(), timeout=ABORT_TIMEOUT_SECONDS)
+        if self._invocations.tasks:
+            await asyncio.wait(self._invocations.tasks, timeout=ABORT_TIMEOUT_SECONDS)
 
     async def disconnect(self) -> None:
         """Closes all connections once the callers have received all events."""
@@ -89,33 +93,27 @@ class ExecutorService:
             caller.cancel()
         await asyncio.gather(*self._callers, return_exceptions=True)
 
-    def start(self, call: int, start: pb.Start, caller: CallerSession) -> asyncio.Task[None] | None:
-        """Runs an invocation. Sends the refusal and returns None if the executor does not accept it."""
+    def start(self, call: int, start: pb.Start, nbytes: int, caller: CallerSession) -> asyncio.Task[None] | None:
+        """Runs an invocation. Sends the refusal and returns None if the executor does not accept it.
+
+        Args:
+            nbytes: the size of the encoded start.
+        """
         attempt = ProductionId(start.request_id, start.invocation, start.attempt)
-        refusal = self._refusal(attempt, caller)
+        refusal = self._refusal(attempt, nbytes, caller)
         if refusal is not None:
             caller.send_end(call, refusal)
             return None
         task = asyncio.create_task(self._run(call, start, caller))
-        self._invocations[attempt] = task
-        task.add_done_callback(partial(self._finish, call, attempt, caller))
+        self._invocations.add(attempt, nbytes, task)
+        task.add_done_callback(partial(self._finish, call, caller))
         return task
 
-    def _refusal(self, attempt: ProductionId, caller: CallerSession) -> pb.End | None:
+    def _refusal(self, attempt: ProductionId, nbytes: int, caller: CallerSession) -> pb.End | None:
         """Returns the end of an invocation that this executor does not accept, or None."""
         if not (caller.is_accepted and self._state.accepts_invocations):
             return pb.End(code=pb.CODE_UNAVAILABLE, message=f"the executor is {self._state.description}")
-        if attempt in self._invocations:
-            message = (
-                f"attempt {attempt.attempt} of invocation {attempt.invocation} of request {attempt.request_id} runs "
-                "already: give each attempt another number"
-            )
-            return pb.End(code=pb.CODE_INVALID_ARGUMENT, message=message)
-        if len(self._invocations) - self._metrics.waiting >= self._queue:
-            self._metrics.count_refused()
-            message = f"the executor has {self._queue} invocations (see the limit `queue`)"
-            return pb.End(code=pb.CODE_RESOURCE_EXHAUSTED, message=message)
-        return None
+        return self._invocations.refusal(attempt, nbytes)
 
     async def _run(self, call: int, start: pb.Start, caller: CallerSession) -> None:
         logs.bind(request_id=start.request_id, invocation=start.invocation, attempt=start.attempt)
@@ -142,8 +140,7 @@ class ExecutorService:
             self._state.set_engine_dead(str(error))
             return pb.End(code=pb.CODE_ABORTED, message=f"the engine died: {error}")
 
-    def _finish(self, call: int, attempt: ProductionId, caller: CallerSession, task: asyncio.Task[None]) -> None:
-        del self._invocations[attempt]
+    def _finish(self, call: int, caller: CallerSession, task: asyncio.Task[None]) -> None:
         caller.calls.pop(call, None)
         if task.cancelled():  # before it started, otherwise `_run` has sent the end
             caller.send_end(call, self._cancelled)
@@ -197,7 +194,7 @@ class CallerSession:
             case "start":
                 if call in self.calls or call in self.retained:
                     raise ProtocolError(f"call {call} is in use: give each call another number")
-                task = self._service.start(call, command.start, self)
+                task = self._service.start(call, command.start, self.connection.message_bytes, self)
                 if task is not None:
                     self.calls[call] = task
             case "cancel":

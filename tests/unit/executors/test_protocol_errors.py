@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from cornserve.v1 import executor_pb2 as pb
+from cornserve_echo import EchoTask
 from cornserve_echo.notes import NoteTask, ReadTask
 from tests.executor_caller import Caller, calling
 from tests.unit.echo_executors import EchoExecutors
@@ -100,3 +101,35 @@ async def test_a_call_number_that_is_in_use_closes_the_connection_and_frees_its_
         await writer.connection.wait_closed()
         await until(lambda: executors.running() == 0 and held(executors) == others)
         assert (await end_of(other, write(2, request_id="other", invocation=1))).code == pb.CODE_OK
+
+
+async def test_invocations_that_wait_for_tensors_are_limited(
+    executors: EchoExecutors, writers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cornserve_executors.base.running_invocations.WAITING_PER_QUEUE", 0.01)
+    note = pb.Pending(invocation=99, output="note", endpoint=writers)
+    async with calling(await executors.endpoint(ReadTask().spec)) as reader:
+        reading = [start(call, '{"notes": [{"$input": 0}]}', inputs=[pb.Input(pending=note)]) for call in range(12)]
+
+        reader.send(*reading)
+
+        ended = await ends(reader, 1)
+        assert {(call, end.code) for call, end in ended.items()} == {(11, pb.CODE_RESOURCE_EXHAUSTED)}
+        assert "11 invocations that wait for tensors" in ended[11].message
+
+
+async def test_the_inputs_of_all_invocations_are_limited(
+    executors: EchoExecutors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cornserve_executors.base.service.memory_limit_bytes", lambda: 4000)
+    endpoint = await executors.endpoint(EchoTask().spec)
+    large = '{"text": "%s", "seconds": 1000}' % ("x" * 2000)
+    async with calling(endpoint) as caller, calling(endpoint) as other:
+        caller.send(start(1, large))
+        await until(lambda: executors.running() == 1)
+
+        assert (await end_of(other, start(1, large, request_id="other"))).code == pb.CODE_RESOURCE_EXHAUSTED
+
+        caller.abort()
+        await until(lambda: executors.running() == 0)
+        assert (await end_of(other, start(2, '{"text": "a"}'))).code == pb.CODE_OK
