@@ -25,13 +25,17 @@ class HomeInUseError(Exception):
 
 
 class Instance(ProcessId):
-    """The content of a home's instance file: the supervisor's process id and the gateway's URL."""
+    """The content of a home's instance file: the supervisor's process id and the URLs of the gateways."""
 
     url: str
+    """The URL that all gateways share."""
+    gateways: list[str]
+    """A URL for each gateway, which no other gateway serves."""
 
     @classmethod
-    def of_current_process(cls, url: str) -> Instance:
-        return cls.from_pid(os.getpid(), url=url)
+    def of_current_process(cls, url: str, gateways: list[str] | None = None) -> Instance:
+        """Returns the content for an instance with one gateway at `url`, or with `gateways`, which share it."""
+        return cls.from_pid(os.getpid(), url=url, gateways=gateways or [url])
 
     @classmethod
     def read(cls, home: Home) -> Instance | None:

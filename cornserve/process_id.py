@@ -30,7 +30,7 @@ class ProcessId(BaseModel):
     """Identifies the boot and the container in which the pid is valid."""
 
     @classmethod
-    def from_pid(cls, pid: int, **fields: str) -> Self:
+    def from_pid(cls, pid: int, **fields: object) -> Self:
         """Returns the id of a running process. `fields` are the fields that a subclass adds."""
         import psutil
 

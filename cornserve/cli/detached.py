@@ -7,8 +7,9 @@ import subprocess
 import sys
 
 from cornserve.cli.console import CliError, stderr
+from cornserve.control.instance_options import InstanceOptions
 from cornserve.control.managed_process import ProcessSpec
-from cornserve.control.supervisor import InstanceOptions, check_not_running
+from cornserve.control.supervisor import check_not_running
 from cornserve.home import PRIVATE_UMASK
 from cornserve.instance import Instance
 from cornserve.observe.log_file import rotate
@@ -25,6 +26,7 @@ def start_detached(options: InstanceOptions) -> Instance:
     os.umask(PRIVATE_UMASK)
     command = [sys.executable, "-m", "cornserve.cli", "up", "--json"]
     command += ["--home", str(options.home.path), "--host", options.host, "--port", str(options.port)]
+    command += ["--gateways", str(options.gateways)]
     limits = [("--gpus", options.gpus), ("--cpu-slots", options.cpu_slots)]
     command += [part for flag, limit in limits if limit is not None for part in (flag, str(limit))]
     command += ["--log-format", options.log_format, *(["--access-log"] if options.access_log else [])]

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from cornserve.cli.check_result import GIB, CheckResult, format_gib
 from cornserve.cli.home_checks import disk_check, home_check, instance_check, store_check
+from cornserve.control.process_specs import gateway_name
 from cornserve.home import Home
 from cornserve.instance import Instance
 from cornserve.limits import MIB, Limits
@@ -42,7 +43,8 @@ def run_checks(home: Home, host: str, port: int) -> Iterator[CheckResult]:
     if instance is None:
         yield _port(host, port)
     else:
-        yield _gateway(home, instance.url)
+        for number, url in enumerate(instance.gateways, start=1):
+            yield _gateway(home, gateway_name(number), url)
 
 
 def _python() -> CheckResult:
@@ -123,8 +125,9 @@ def _shared_memory() -> CheckResult:
     )
 
 
-def _gateway(home: Home, url: str) -> CheckResult:
+def _gateway(home: Home, name: str, url: str) -> CheckResult:
     address = urlsplit(url)
+    log = home.logs / f"{name}.log"
     connection = HTTPConnection(address.hostname or "", address.port, timeout=RESPONSE_SECONDS)
     try:
         connection.request("GET", "/livez")
@@ -133,14 +136,14 @@ def _gateway(home: Home, url: str) -> CheckResult:
         problem = "does not respond: its event loop is blocked" if isinstance(error, TimeoutError) else str(error)
         remedy = (
             "wait until the supervisor has restarted it (see --limit blocked-seconds of `cornserve up`), and see "
-            f"{home.logs / 'gateway.log'}; if it stays blocked, use `cornserve down --keep-apps` and `cornserve up`"
+            f"{log}; if it stays blocked, use `cornserve down --keep-apps` and `cornserve up`"
         )
-        return CheckResult("gateway", False, f"{url} {problem}", remedy, is_essential=True)
+        return CheckResult(name, False, f"{url} {problem}", remedy, is_essential=True)
     finally:
         connection.close()
     is_alive = status == HTTPStatus.OK
-    remedy = f"another program listens there: see {home.logs / 'gateway.log'}"
-    return CheckResult("gateway", is_alive, f"{url} responds" if is_alive else f"{url} responds with {status}", remedy)
+    remedy = f"another program listens there: see {log}"
+    return CheckResult(name, is_alive, f"{url} responds" if is_alive else f"{url} responds with {status}", remedy)
 
 
 def _port(host: str, port: int) -> CheckResult:

@@ -21,7 +21,7 @@ from cornserve.observe.log_format import LogFormat
 
 if TYPE_CHECKING:
     from cornserve.access import Access
-    from cornserve.control.supervisor import InstanceOptions
+    from cornserve.control.instance_options import InstanceOptions
     from cornserve.home import Home
     from cornserve.instance import Instance
 
@@ -33,6 +33,9 @@ def up(
         int,
         typer.Option("--port", envvar="CORNSERVE_PORT", min=0, max=65535, help="Port to listen on. 0: any free port."),
     ] = 8000,
+    gateways: Annotated[
+        int, typer.Option("--gateways", min=1, max=64, help="Number of gateway processes that share the port.")
+    ] = 1,
     gpus: Annotated[int | None, typer.Option("--gpus", min=0, help="Number of GPUs to use. By default, all.")] = None,
     cpu_slots: Annotated[
         int | None, typer.Option("--cpu-slots", min=1, help="Number of executors that can run on the CPU.")
@@ -79,12 +82,13 @@ def up(
 
     The command runs in the foreground. Ctrl-C stops all processes. The next `cornserve up` starts the apps again.
     """
-    from cornserve.control.supervisor import InstanceOptions, InstanceStartError
+    from cornserve.control.instance_options import InstanceOptions, InstanceStartError
 
     options = InstanceOptions(
         home_directory(home),
         host,
         port,
+        gateways,
         gpus,
         cpu_slots,
         log_format,
@@ -141,7 +145,10 @@ def _show_ready(instance: Instance, options: InstanceOptions, json: bool, ending
         print_json(instance.model_dump() | {"home": str(home.path)}, lines=True)
         return
     print_line = stdout().print
-    print_line(f"[bold green]Cornserve[/bold green] listens on [bold]{instance.url}[/bold]   [dim]{home.path}[/dim]")
+    gateways = f" ({options.gateways} gateways)" if options.gateways > 1 else ""
+    print_line(
+        f"[bold green]Cornserve[/bold green] listens on [bold]{instance.url}[/bold]{gateways}   [dim]{home.path}[/dim]"
+    )
     apps = _apps(instance, options.read_access())
     if apps:
         print_line(f"Restarting apps: {', '.join(apps)}")

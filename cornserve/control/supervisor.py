@@ -1,4 +1,4 @@
-"""Runs a local instance: the gateway and the controller as child processes that are restarted when they die.
+"""Runs a local instance: its gateways and its controller as child processes that are restarted when they die.
 
 Executors outlive the controller so that the next controller can adopt them. The supervisor therefore stops them when
 the instance stops. Apps stay in the store: the next instance serves them again.
@@ -10,92 +10,29 @@ import asyncio
 import errno
 import os
 import signal
-import socket
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from cornserve.access import ADMIN_TOKEN, API_KEYS, Access, AccessError
 from cornserve.concurrency import run_unless
 from cornserve.control.cleanup import stop_all_executors
+from cornserve.control.instance_addresses import InstanceAddresses
+from cornserve.control.instance_options import InstanceOptions, InstanceStartError
 from cornserve.control.leftovers import end_leftover_processes
-from cornserve.control.managed_process import ManagedProcess, ManagedProcessError, ProcessSpec
+from cornserve.control.managed_process import ManagedProcess, ManagedProcessError
+from cornserve.control.process_specs import process_specs
 from cornserve.control.store.base import APPS, StoreError
 from cornserve.control.store.sqlite import SqliteStore
-from cornserve.home import HOME_VARIABLE, PRIVATE_UMASK, Home
+from cornserve.home import PRIVATE_UMASK, Home
 from cornserve.instance import HomeInUseError, Instance, lock_home
-from cornserve.instance_secret import InstanceSecret, InstanceSecretError
-from cornserve.limits import Limits
-from cornserve.media_allowlist import MediaAllowlist
 from cornserve.observe.log_file import rotate
-from cornserve.observe.log_format import LOG_FORMAT_VARIABLE, LogFormat
-from cornserve.wire.credentials import TlsContexts, TlsFilesError
 
 READY_SECONDS = 60.0
 
 LOCK_SECONDS = 5.0
 """Timeout for another command to release the home."""
 
-NO_SECRETS = {API_KEYS: "", ADMIN_TOKEN: ""}
-"""Removes the secrets from the controller's environment, which executors inherit."""
-
 ReportCallback = Callable[[str], None]
-
-
-class InstanceStartError(Exception):
-    """The instance cannot run. The message is for users."""
-
-
-@dataclass(frozen=True, slots=True)
-class InstanceOptions:
-    home: Home
-    host: str = "127.0.0.1"
-    port: int = 8000
-    """0 selects a free port."""
-    gpus: int | None = None
-    """Number of GPUs; None for all."""
-    cpu_slots: int | None = None
-    """Number of executors that may run without GPUs; None for the launcher's default."""
-    log_format: LogFormat = LogFormat.TEXT
-    access_log: bool = False
-    """Whether the gateway logs every request."""
-    api_keys: Path | None = None
-    admin_token: Path | None = None
-    internal_tls: Path | None = None
-    """The directory with the files for TLS between the instance's processes."""
-    limits: Limits = field(default_factory=Limits)
-    media_allowlist: MediaAllowlist = field(default_factory=MediaAllowlist)
-
-    def read_access(self) -> Access:
-        """Reads the secrets. Raises `InstanceStartError` if they are invalid or do not suffice for the host."""
-        try:
-            access = Access.load(self.api_keys, self.admin_token)
-            access.check_exposure(self.host)
-        except AccessError as error:
-            raise InstanceStartError(str(error)) from error
-        return access
-
-    def prepare_home(self) -> None:
-        """Makes the home private, and creates the instance's secret. Raises `InstanceStartError` if it cannot."""
-        try:
-            self.home.create_private()
-            InstanceSecret.load_or_create(self.home.secret)
-            if self.internal_tls is not None:
-                TlsContexts.load(self.internal_tls)
-        except (InstanceSecretError, TlsFilesError) as error:
-            raise InstanceStartError(str(error)) from error
-        except OSError as error:
-            raise InstanceStartError(
-                f"cannot use {self.home.path}: {error.strerror}: choose another directory with --home"
-            ) from error
-
-    @property
-    def secret_arguments(self) -> list[str]:
-        """The command line arguments that name the files with the secrets."""
-        files = [("--api-keys", self.api_keys), ("--admin-token", self.admin_token)]
-        return [part for flag, file in files if file is not None for part in (flag, str(file.absolute()))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +60,11 @@ async def supervise(options: InstanceOptions, *, on_ready: Callable[[Instance], 
         signals = stack.enter_context(_stop_signals())
         options.prepare_home()
         await _prepare_store(home, report)
-        port = _free_port(options.host, options.port)
-        instance = Instance.of_current_process(_url(options.host, port))
+        addresses = InstanceAddresses.choose(options)
+        instance = Instance.of_current_process(addresses.url, addresses.gateway_urls)
         processes = [
             ManagedProcess(spec, inherited=(lock,), force_stop=signals.force, report=report)
-            for spec in _process_specs(options, port)
+            for spec in process_specs(options, addresses)
         ]
         for process in processes:
             rotate(process.spec.log)
@@ -174,40 +111,6 @@ async def _run_processes(
         if expected is None:
             raise
         raise InstanceStartError(str(expected.exceptions[0])) from errors
-
-
-def _process_specs(options: InstanceOptions, port: int) -> list[ProcessSpec]:
-    home = options.home
-    python = [sys.executable, "-m"]
-    slots = [("--gpus", options.gpus), ("--cpu-slots", options.cpu_slots)]
-    gateway = ["cornserve.gateway", "--home", str(home.path), "--host", options.host, "--port", str(port)]
-    metrics_port = _free_port("127.0.0.1", 0)
-    gateway += ["--controller-metrics", f"127.0.0.1:{metrics_port}", *options.secret_arguments]
-    tls = [] if options.internal_tls is None else ["--tls", str(options.internal_tls.absolute())]
-    gateway += [*tls, *options.limits.cli_arguments, *options.media_allowlist.cli_arguments]
-    controller = ["cornserve.control", "--home", str(home.path), "--metrics-port", str(metrics_port)]
-    controller += [*tls, *options.limits.cli_arguments]
-    controller += [part for flag, count in slots if count is not None for part in (flag, str(count))]
-    if options.access_log:
-        gateway.append("--access-log")
-    # The source of an app may look for models in the home.
-    environment = {HOME_VARIABLE: str(home.path), LOG_FORMAT_VARIABLE: options.log_format}
-    return [
-        ProcessSpec(
-            "gateway",
-            [*python, *gateway],
-            home.logs / "gateway.log",
-            environment,
-            blocked_seconds=options.limits.blocked_seconds,
-        ),
-        ProcessSpec(
-            "controller",
-            [*python, *controller],
-            home.logs / "controller.log",
-            environment | NO_SECRETS,
-            blocked_seconds=options.limits.blocked_seconds,
-        ),
-    ]
 
 
 def check_not_running(home: Home) -> None:
@@ -265,25 +168,3 @@ async def _wait_until_ready(processes: list[ManagedProcess]) -> None:
         except TimeoutError:
             problem = f"the {process.spec.name} was not ready after {READY_SECONDS:g} seconds"
             raise InstanceStartError(f"{problem}: see {process.spec.log}") from None
-
-
-def _free_port(host: str, port: int) -> int:
-    """Returns a free port. Checking it first reports a port in use before any process starts."""
-    try:
-        with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
-            free: int = listener.getsockname()[1]
-            return free
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise InstanceStartError(
-                f"port {port} of {host} is in use: choose another with --port or CORNSERVE_PORT"
-            ) from error
-        raise InstanceStartError(
-            f"cannot listen on {host}, port {port}: {error.strerror}: choose others with --host and --port"
-        ) from error
-
-
-def _url(host: str, port: int) -> str:
-    """Returns the URL for clients on this machine."""
-    reachable = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"

@@ -37,6 +37,8 @@ from cornserve.observe import logs, tracing
 from cornserve.signals import stop_signals
 from cornserve.wire.credentials import ConnectionCredentials, TlsFilesError
 
+log = logging.getLogger(__name__)
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="cornserve-gateway", description=__doc__)
@@ -45,6 +47,8 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--secret", type=Path, metavar="FILE", help="the instance's secret (default: in the home)")
     parser.add_argument("--tls", type=Path, metavar="DIR", help="use TLS for connections to executors")
+    parser.add_argument("--own-address", metavar="HOST:PORT", help="also listen here, and share the port with others")
+    parser.add_argument("--gateway", action="append", default=[], metavar="HOST:PORT", help="own address of a gateway")
     parser.add_argument("--controller-metrics", metavar="HOST:PORT", help="the address of the controller's metrics")
     parser.add_argument("--access-log", action="store_true", help="log every request")
     parser.add_argument("--api-keys", type=Path, metavar="FILE", help=f"one key per line (default: {API_KEYS})")
@@ -64,7 +68,7 @@ def main() -> int:
         access = Access.load(options.api_keys, options.admin_token)
         access.check_exposure(options.host)
         credentials = ConnectionCredentials.load(options.secret or home.secret, options.tls)
-        listener = _listen(options.host, options.port)
+        listeners = _listen(options.host, options.port, options.own_address)
     except (LimitError, MediaAllowlistError, AccessError, InstanceSecretError, TlsFilesError) as error:
         print(error, file=sys.stderr)
         return EXIT_NO_RESTART
@@ -82,18 +86,19 @@ def main() -> int:
             access=access,
             images=ImageLoader(ImageFetcher(limits, sources)),
             host=options.host,
+            gateways=options.gateway,
             controller_metrics=options.controller_metrics,
         )
-        uvloop.run(serve(home, listener, limits, create))
+        uvloop.run(serve(home, listeners, limits, create))
     except BaseException:
-        logging.getLogger(__name__).exception("the gateway failed")
+        log.exception("the gateway failed")
         os._exit(1)  # Threads of libraries would keep the process running.
     tracing.shutdown()
     return 0
 
 
 async def serve(
-    home: Home, listener: socket.socket, limits: Limits, create: Callable[[Store, ReplicaLogReader], ASGIApp]
+    home: Home, listeners: list[socket.socket], limits: Limits, create: Callable[[Store, ReplicaLogReader], ASGIApp]
 ) -> None:
     """Serves until a stop signal, then finishes the requests in flight."""
     store = SqliteStore(home.store)
@@ -101,7 +106,7 @@ async def serve(
         server = HttpServer(server_config(create(store, LocalReplicaLogs(home)), limits))
         start_heartbeats(lambda: server.is_ready)
         reduce_garbage_collection()
-        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        serving = asyncio.create_task(server.serve(sockets=listeners))
         stopping = asyncio.create_task(stop_signals().wait())
         await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
         server.begin_shutdown()
@@ -111,9 +116,18 @@ async def serve(
         await store.close()
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, own_address: str | None) -> list[socket.socket]:
+    """Listens on the port, which gateways with own addresses share, and on the own address."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    shares_port = own_address is not None
+    listeners = [socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=shares_port)]
+    if own_address is not None:
+        own_host, _, own_port = own_address.rpartition(":")
+        try:
+            listeners.append(socket.create_server((own_host, int(own_port)), backlog=BACKLOG))
+        except OSError as error:  # The address was free when the supervisor chose it.
+            log.error("the metrics of this gateway are not available: cannot use %s: %s", own_address, error.strerror)
+    return listeners
 
 
 if __name__ == "__main__":

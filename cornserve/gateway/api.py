@@ -7,7 +7,7 @@ the OpenAPI document.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from fastapi import FastAPI, Request
@@ -52,6 +52,7 @@ def create_gateway(
     access: Access | None = None,
     images: ImageLoader | None = None,
     host: str = "127.0.0.1",
+    gateways: Sequence[str] = (),
     controller_metrics: str | None = None,
 ) -> ASGIApp:
     """Returns the application. While it runs, it follows the store.
@@ -66,7 +67,8 @@ def create_gateway(
     metrics.registry.register(ReplicaMetrics(replicas.stats))
     fork_server = ForkServer()
     apps = AppRegistry(store, AppLoader(fork_server, admission.limits), replicas, metrics)
-    context = GatewayContext(store, apps, replicas, metrics, logs, admission, images, fork_server, controller_metrics)
+    services = (store, apps, replicas, metrics, logs, admission, images, fork_server)
+    context = GatewayContext(*services, gateways, controller_metrics)
     router = v1_router.V1Router(HeadMiddleware(create_api(context)), context)
     return RequestMiddleware(router, Authenticator(access or Access(), host), admission, metrics.record_error)
 

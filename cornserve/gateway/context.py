@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Protocol
 
@@ -31,6 +32,8 @@ class GatewayContext:
     admission: RequestAdmission
     images: ImageLoader
     fork_server: ForkServer
+    gateways: Sequence[str] = ()
+    """If several gateways share a port: a `host:port` for each of them, for Prometheus."""
     controller_metrics: str | None = None
     """The `host:port` of the controller's metrics, for Prometheus."""
 

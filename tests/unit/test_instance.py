@@ -32,7 +32,7 @@ def test_an_instance_is_running_while_its_process_runs(home: Home) -> None:
 
 def test_a_killed_instance_is_not_running(home: Home) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        instance = Instance.from_pid(process.pid, url=URL)
+        instance = Instance.from_pid(process.pid, url=URL, gateways=[URL])
         instance.write(home)
         assert Instance.find_running(home) == instance
         process.kill()

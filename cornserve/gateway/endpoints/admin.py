@@ -124,7 +124,8 @@ async def watch_app(name: str, context: Context) -> StreamingResponse:
 @router.get("/metrics/targets")
 async def metrics_targets(request: Request, context: Context) -> list[TargetGroup]:
     """Returns the metrics endpoints of all processes, in the format of Prometheus's HTTP service discovery."""
-    return scrape_targets(request.url.netloc, context.controller_metrics, context.apps.executor_groups())
+    gateways = context.gateways or [request.url.netloc]
+    return scrape_targets(gateways, context.controller_metrics, context.apps.executor_groups())
 
 
 @router.get("/apps/{name}/logs")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from pydantic import BaseModel
 
@@ -16,9 +16,11 @@ class TargetGroup(BaseModel):
     labels: dict[str, str]
 
 
-def scrape_targets(gateway: str, controller: str | None, apps: Mapping[str, list[GroupStatus]]) -> list[TargetGroup]:
+def scrape_targets(
+    gateways: Sequence[str], controller: str | None, apps: Mapping[str, list[GroupStatus]]
+) -> list[TargetGroup]:
     """Returns each process once. An executor that several apps share has all their names in its `app` label."""
-    found = [TargetGroup(targets=[gateway], labels={"component": "gateway"})]
+    found = [TargetGroup(targets=[*gateways], labels={"component": "gateway"})]
     if controller is not None:
         found.append(TargetGroup(targets=[controller], labels={"component": "controller"}))
     users: dict[str, list[str]] = {}

@@ -8,9 +8,11 @@ import os
 import signal
 import socket
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import httpx2 as httpx
 import psutil
 import pytest
 
@@ -18,6 +20,7 @@ from cornserve.control.store.base import APPS
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.home import Home
 from tests.integration.cli.cli_instance import CliInstance, write_app
+from tests.unit.gateway.raw_http import post, raw_connection
 from tests.waiting import until
 
 
@@ -40,6 +43,10 @@ def port_of(instance: CliInstance) -> int:
     port = urlsplit(instance.url).port
     assert port is not None
     return port
+
+
+def peer_ports(process: psutil.Process) -> set[int]:
+    return {found.raddr.port for found in process.net_connections("tcp") if found.status == psutil.CONN_ESTABLISHED}
 
 
 async def responds(instance: CliInstance, app: str, text: str) -> bool:
@@ -212,6 +219,49 @@ def test_doctor_reports_a_blocked_gateway(instance: CliInstance) -> None:
     assert "its event loop is blocked" in instance.run("doctor").stdout
     gateway.resume()
     assert f"{instance.url} responds" in instance.run("doctor").stdout
+
+
+async def test_a_killed_gateway_breaks_only_its_own_connections(instance: CliInstance, tmp_path: Path) -> None:
+    instance.up("--gateways", "3")
+    instance.do("deploy", write_app(tmp_path, "echo"))
+    gateways = instance.processes("cornserve.gateway")
+    assert len(gateways) == 3
+    async with AsyncExitStack() as connections:
+        clients = [await connections.enter_async_context(raw_connection(port_of(instance))) for _ in range(60)]
+        invocation = b'{"text": "one two", "seconds": 10}'
+        for client in clients:
+            await client.send(post("/v1/apps/echo/invoke", f"Content-Length: {len(invocation)}") + invocation)
+        killed = gateways[0]
+        ports = {client.local_port for client in clients}
+        await until(lambda: set().union(*map(peer_ports, gateways)) >= ports)
+        broken = peer_ports(killed) & ports
+        killed.kill()
+        responses = await asyncio.gather(*(client.read_response() for client in clients), return_exceptions=True)
+
+    failed = {
+        client.local_port
+        for client, response in zip(clients, responses, strict=True)
+        if isinstance(response, BaseException)
+    }
+    assert failed == broken
+    assert 0 < len(broken) < 60
+    assert {response.status for response in responses if not isinstance(response, BaseException)} == {200}
+    await until(lambda: len(set(instance.processes("cornserve.gateway")) - {killed}) == 3)
+
+
+def test_each_gateway_is_a_target_of_prometheus_and_is_checked_by_doctor(instance: CliInstance) -> None:
+    instance.up("--gateways", "2")
+    targets = httpx.get(f"{instance.url}/admin/v1/metrics/targets", trust_env=False).json()
+    [gateways] = [target["targets"] for target in targets if target["labels"]["component"] == "gateway"]
+    assert len(gateways) == 2
+    for process in instance.processes("cornserve.gateway"):
+        listening = {found.laddr.port for found in process.net_connections("tcp") if found.status == psutil.CONN_LISTEN}
+        [own] = [gateway for gateway in gateways if int(gateway.rpartition(":")[2]) in listening]
+        assert listening == {port_of(instance), int(own.rpartition(":")[2])}
+        assert "cornserve_gateway" in httpx.get(f"http://{own}/metrics", trust_env=False).text
+    checked = instance.run("doctor").stdout
+    assert all(f"http://{gateway} responds" in checked for gateway in gateways)
+    assert (instance.home.logs / "gateway-2.log").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -74,7 +74,7 @@ def test_a_gateway_that_does_not_respond_is_an_essential_failure(
 
 def test_a_killed_instance_is_not_an_essential_failure(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    Instance(pid=1, started=-100.0, boot="another", url="http://127.0.0.1:1").write(home)
+    Instance(pid=1, started=-100.0, boot="another", url="http://127.0.0.1:1", gateways=[]).write(home)
     result = check(home, "instance")
     assert (result.ok, result.is_essential) == (False, False)
     assert "cornserve up" in result.remedy

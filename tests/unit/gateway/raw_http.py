@@ -32,6 +32,11 @@ class RawConnection:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
+    @property
+    def local_port(self) -> int:
+        port: int = self.writer.get_extra_info("sockname")[1]
+        return port
+
     async def send(self, data: bytes) -> None:
         self.writer.write(data)
         await self.writer.drain()
@@ -60,11 +65,11 @@ class RawConnection:
 
 
 @asynccontextmanager
-async def raw_connection(gateway: httpx.AsyncClient) -> AsyncIterator[RawConnection]:
-    """Opens a connection with a small receive buffer."""
+async def raw_connection(gateway: httpx.AsyncClient | int) -> AsyncIterator[RawConnection]:
+    """Opens a connection with a small receive buffer to a gateway or a port."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    client.connect(("127.0.0.1", gateway.base_url.port))
+    client.connect(("127.0.0.1", gateway if isinstance(gateway, int) else gateway.base_url.port))
     reader, writer = await asyncio.open_connection(sock=client)
     try:
         yield RawConnection(reader, writer)
