@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Self
 
 from cornserve.app.record import AppSpec
@@ -14,7 +15,8 @@ from cornserve.app_host.description import AppDescription
 from cornserve.app_host.errors import AppHostLostError, AppLoadError
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.app_host.host_process import HostProcess, ProcessExit
-from cornserve.app_host.protocol import PARENT
+from cornserve.app_host.protocol import PARENT, REPLY_MEMORY
+from cornserve.app_host.run_time import RunTimer, cpu_wait_seconds
 from cornserve.limits import MIB, Limits
 from cornserve.task.errors import DefinitionError
 from cornserve.v1 import app_host_pb2 as pb
@@ -42,10 +44,11 @@ class AppHost:
         self._source = source_path(module)
         self._limits = limits
         self._loop = asyncio.get_running_loop()
-        self._connection = MessageConnection(PARENT, self._receive)
+        self._connection = MessageConnection(PARENT, self._receive, memory=REPLY_MEMORY)
         self._calls = 0
         self._replies: dict[int, asyncio.Future[pb.HostReply]] = {}
         """Outstanding replies, by the number of their call."""
+        self._run_timer = RunTimer(partial(cpu_wait_seconds, process.pid))
         self._watch_timer: asyncio.TimerHandle | None = None
         self._interruption: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
@@ -152,7 +155,7 @@ class AppHost:
     def _check(self) -> None:
         self._watch_timer = None
         running = self._running
-        if running is not None and running.seconds > self._limits.play_seconds:
+        if running is not None and self._run_timer.seconds(running) > self._limits.play_seconds:
             self._interruption = asyncio.create_task(self._interrupt(running))
         elif running is not None or self._replies:
             self._watch()

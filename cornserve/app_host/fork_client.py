@@ -49,7 +49,8 @@ class ForkServer:
                 async with asyncio.timeout(FORK_SECONDS):
                     try:
                         return await (await self._running_server()).fork(memory_bytes)
-                    except ConnectionError:  # It has died since then.
+                    except ConnectionError:  # It has died.
+                        await self._stop()
                         return await (await self._running_server()).fork(memory_bytes)
             except TimeoutError:
                 await self._stop()

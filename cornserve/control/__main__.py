@@ -7,8 +7,11 @@ import asyncio
 import logging
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
+from cornserve.app_host.describe import describe_app
+from cornserve.app_host.fork_client import ForkServer
 from cornserve.concurrency import run_unless
 from cornserve.control.controller import Controller
 from cornserve.control.launcher.local import DeviceSlots, LocalLauncher
@@ -49,14 +52,16 @@ async def run_controller(
     launcher = LocalLauncher(
         home, slots, tls=tls, drain_seconds=limits.request_seconds, queue=limits.queue, slab_mib=limits.slab_mib
     )
+    fork_server = ForkServer()
     try:
         start_heartbeats(lambda: True)
         await launcher.start()
-        controller = Controller(store, launcher)
+        controller = Controller(store, launcher, partial(describe_app, fork_server, limits))
         if metrics_port is not None:
             _serve_metrics(controller.metrics, metrics_port)
         await run_unless(stop_signals(), controller.run())
     finally:
+        await fork_server.close()
         await launcher.close()
         await store.close()
 

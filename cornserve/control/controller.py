@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from cornserve.app.record import AppSpec, AppStatus
+from cornserve.app_host.describe import DescribeApp
 from cornserve.control.deployment import Deployment
 from cornserve.control.desired_replicas import merge_groups
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Launcher
@@ -37,9 +38,16 @@ RETRY_SECONDS = 1.0
 
 
 class Controller:
-    def __init__(self, store: Store, launcher: Launcher) -> None:
+    """Reconciles apps.
+
+    Args:
+        describe: describes an app without an import of its code into this process.
+    """
+
+    def __init__(self, store: Store, launcher: Launcher, describe: DescribeApp) -> None:
         self._store = store
         self._launcher = launcher
+        self._describe = describe
         self.metrics = ControllerMetrics(launcher)
         self._records: dict[str, AppRecord] = {}
         self._deployments: dict[str, Deployment] = {}
@@ -149,10 +157,10 @@ class Controller:
                 self._tasks.create_task(self._load(deployment, code))
 
     async def _load(self, deployment: Deployment, code: tuple[str, str]) -> None:
-        """Loads an app in its own task: an app that is slow to import does not delay the rounds."""
+        """Loads an app in its own task: an app that is slow to load does not delay the rounds."""
         failed = True
         with self._retry_on_error(f"loading app {deployment.record.name}"):
-            await deployment.load()
+            await deployment.load(self._describe)
             failed = False
         self._changed.set()
         if failed:

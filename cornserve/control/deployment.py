@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
-from cornserve.app.load import load_app
 from cornserve.app.record import AppSpec, AppStatus, GroupStatus, Phase, Route
-from cornserve.app.source import unload_app
+from cornserve.app_host.describe import DescribeApp
+from cornserve.app_host.description import AppDescription
+from cornserve.app_host.errors import AppLoadError, ForkServerError
 from cornserve.control.desired_replicas import merge_groups
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Launcher
 from cornserve.control.store.base import AppRecord
 from cornserve.control.task_manager import TaskManager
-from cornserve.daemon_thread import run_in_daemon_thread
 from cornserve.task.errors import DefinitionError
 from cornserve.task.spec import ExecutorSpec
 
@@ -39,17 +39,9 @@ class AppVersion:
         return cls(route.generation, route.spec, route.shares, route.specs)
 
     @classmethod
-    def load(cls, record: AppRecord) -> Self:
-        """Imports the app. Slow: do not call it from an event loop.
-
-        Raises `DefinitionError` if the app cannot be loaded, and any exception of the app's own code.
-        """
-        module = f"cornserve_plan_{record.uid}_{record.generation}"
-        try:
-            app = load_app(record.name, record.spec, module)
-            return cls(record.generation, record.spec, list(app.shares), app.executor_specs())
-        finally:
-            unload_app(module)
+    def from_description(cls, record: AppRecord, description: AppDescription) -> Self:
+        """Returns the newest version of the record."""
+        return cls(record.generation, record.spec, description.shares, description.executor_specs)
 
     def with_record(self, record: AppRecord) -> Self:
         """Returns the same version for a later generation with a different number of replicas."""
@@ -105,14 +97,18 @@ class Deployment:
     def needs_loading(self) -> bool:
         return self._newest is None and self._definition_error is None and not self._has_failed
 
-    async def load(self) -> None:
-        """Imports the newest generation. Raises an error if another attempt may succeed."""
-        code = self.record.spec.code
+    async def load(self, describe: DescribeApp) -> None:
+        """Loads the newest generation. Raises an error if another attempt may succeed."""
+        record = self.record
+        code = record.spec.code
         newest, definition_error, load_error = None, None, ""
         try:
-            newest = await run_in_daemon_thread(AppVersion.load, self.record)
+            newest = AppVersion.from_description(record, await describe(record.name, record.spec))
         except DefinitionError as error:
             definition_error = str(error)
+        except (AppLoadError, ForkServerError) as error:
+            load_error = str(error)
+            raise
         except Exception as error:
             load_error = f"{type(error).__name__}: {error}"
             raise

@@ -51,6 +51,7 @@ def create_gateway(
     limits: Limits | None = None,
     access: Access | None = None,
     images: ImageLoader | None = None,
+    fork_server: ForkServer | None = None,
     host: str = "127.0.0.1",
     gateways: Sequence[str] = (),
     controller_metrics: str | None = None,
@@ -65,7 +66,7 @@ def create_gateway(
     images = images or ImageLoader(ImageFetcher(admission.limits))
     metrics.registry.register(admission)
     metrics.registry.register(ReplicaMetrics(replicas.stats))
-    fork_server = ForkServer()
+    fork_server = fork_server or ForkServer()
     apps = AppRegistry(store, AppLoader(fork_server, admission.limits), replicas, metrics)
     services = (store, apps, replicas, metrics, logs, admission, images, fork_server)
     context = GatewayContext(*services, gateways, controller_metrics)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 
@@ -13,9 +12,9 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 
 from cornserve.app.declared_name import check_declared_name
-from cornserve.app.load import load_app
 from cornserve.app.record import AppSpec, AppView, Phase, ReplicaLog, Scale, UnreadableApp
-from cornserve.app.source import unload_app
+from cornserve.app_host.describe import describe_app
+from cornserve.app_host.errors import AppLoadError, ForkServerError
 from cornserve.control.store.base import (
     APPS,
     AlreadyExistsError,
@@ -28,7 +27,6 @@ from cornserve.control.store.base import (
     Store,
     StoreUnavailableError,
 )
-from cornserve.daemon_thread import run_in_daemon_thread
 from cornserve.gateway.context import Context, GatewayContext
 from cornserve.gateway.endpoints import sse
 from cornserve.gateway.endpoints.app_view import app_view
@@ -43,9 +41,6 @@ router = APIRouter(prefix="/admin/v1")
 
 MAX_SOURCE_BYTES = 200_000
 """The maximum size of an app's source as JSON. Its record contains the source twice, in the spec and in the route."""
-
-LOAD_SECONDS = 50.0
-"""The timeout for importing an app. The timeout of clients is a little longer."""
 
 KEEPALIVE_SECONDS = 2.0
 """The longest pause in an event stream. Clients regard a longer one as a lost connection."""
@@ -75,7 +70,7 @@ async def deploy(name: str, request: Request, context: Context) -> AppView:
     spec = read_validated(request, AppSpec.model_validate_json)
     _check_size(spec)
     _check_name(name, spec)
-    await _check_loads(name, spec)
+    await _check_loads(name, spec, context)
     try:
         return app_view(await _create_or_update(context.store, name, spec), context.replicas)
     except RecordTooLargeError as error:
@@ -150,18 +145,13 @@ def _check_name(name: str, spec: AppSpec) -> None:
         raise ApiError(400, str(error), param="name", code="invalid_app") from error
 
 
-async def _check_loads(name: str, spec: AppSpec) -> None:
-    module = f"cornserve_check_{uuid.uuid4().hex}"
+async def _check_loads(name: str, spec: AppSpec, context: GatewayContext) -> None:
     try:
-        async with asyncio.timeout(LOAD_SECONDS):
-            await run_in_daemon_thread(load_app, name, spec, module)
-    except TimeoutError:
-        message = f"importing the app takes longer than {LOAD_SECONDS:g} s: load large data in executors"
-        raise ApiError(400, message, code="invalid_app") from None
-    except DefinitionError as error:
+        await describe_app(context.fork_server, context.admission.limits, name, spec)
+    except (DefinitionError, AppLoadError) as error:
         raise ApiError(400, str(error), code="invalid_app") from error
-    finally:
-        unload_app(module)
+    except ForkServerError as error:
+        raise ApiError(503, f"the app cannot be checked: {error}", code="not_ready") from error
 
 
 async def _create_or_update(store: Store, name: str, spec: AppSpec) -> AppRecord:

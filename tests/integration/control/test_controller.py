@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 
 from cornserve.app.record import AppSpec, AppStatus, Phase, ReplicaState
+from cornserve.app_host.describe import describe_app
+from cornserve.app_host.fork_client import ForkServer
 from cornserve.control.controller import Controller
 from cornserve.control.launcher.local.device_slots import DeviceSlots
 from cornserve.control.launcher.local.launcher import LocalLauncher
 from cornserve.control.store.base import APPS, AppRecord, Store
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.home import Home
+from cornserve.limits import Limits
 from tests.waiting import until
 
 
@@ -82,11 +86,14 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 @asynccontextmanager
 async def running(control_plane: ControlPlane) -> AsyncIterator[ControlPlane]:
     await control_plane.launcher.start()
-    controller_task = asyncio.create_task(Controller(control_plane.store, control_plane.launcher).run())
+    fork_server = ForkServer()
+    describe = partial(describe_app, fork_server, Limits())
+    controller_task = asyncio.create_task(Controller(control_plane.store, control_plane.launcher, describe).run())
     yield control_plane
     assert not controller_task.done()
     controller_task.cancel()
     await asyncio.gather(controller_task, return_exceptions=True)
+    await fork_server.close()
     await control_plane.launcher.close()
 
 

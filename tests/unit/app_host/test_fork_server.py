@@ -18,6 +18,7 @@ from cornserve.app_host.app_host import AppHost
 from cornserve.app_host.errors import ForkServerError
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.limits import Limits
+from cornserve.process_id import is_zombie
 from tests.unit.app_host.apps import ECHO, ENDLESS_LOOP
 from tests.waiting import until
 
@@ -127,6 +128,8 @@ async def test_a_fork_server_that_died_is_replaced_and_its_hosts_end(own_server:
     server = fork_server_of(host)
 
     server.kill()
+    while not is_zombie(server):  # The event loop has no turn, in which it would notice the end.
+        pass
 
     replacement = await start(own_server)
     assert fork_server_of(replacement).pid != server.pid
@@ -156,6 +159,7 @@ from cornserve.app.record import AppSpec
 from cornserve.app_host.app_host import AppHost
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.limits import Limits
+from cornserve.process_id import is_zombie
 
 async def main():
     server = ForkServer()

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
-from cornserve.app.app import App
 from cornserve.app.load import load_app
 from cornserve.app.record import AppSpec, AppStatus, Phase, ReplicaState, Route
+from cornserve.app.source import unload_app
+from cornserve.app_host.describe import DescribeApp
+from cornserve.app_host.description import AppDescription
+from cornserve.app_host.errors import AppLoadError
 from cornserve.control.controller import Controller
-from cornserve.control.deployment import AppVersion, Deployment
+from cornserve.control.deployment import Deployment
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Replica, ReplicaId
 from cornserve.control.store.base import APPS, AppRecord, Record, Store, StoreUnavailableError
 from cornserve.control.store.sqlite import SqliteStore
@@ -129,9 +132,24 @@ async def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     await store.close()
 
 
+async def describe(name: str, spec: AppSpec) -> AppDescription:
+    """Describes an app of these tests, whose code is harmless, in this process."""
+    module = f"app_of_the_controller_test_{uuid4().hex}"
+    try:
+        return AppDescription.of_app(load_app(name, spec, module))
+    finally:
+        unload_app(module)
+
+
+async def refuse(name: str, spec: AppSpec) -> AppDescription:
+    raise DefinitionError("a package is missing")
+
+
 @asynccontextmanager
-async def running_controller(client: StoreClient, launcher: FakeLauncher) -> AsyncIterator[None]:
-    running = asyncio.create_task(Controller(client.store, launcher).run())
+async def running_controller(
+    client: StoreClient, launcher: FakeLauncher, describe: DescribeApp = describe
+) -> AsyncIterator[None]:
+    running = asyncio.create_task(Controller(client.store, launcher, describe).run())
     yield
     assert not running.done()
     running.cancel()
@@ -146,37 +164,33 @@ async def test_an_app_with_a_too_large_status_does_not_delay_other_apps(client: 
         await client.wait_until_served("small")
 
 
-@pytest.mark.parametrize("error", [RuntimeError("no network"), SystemExit(3), DefinitionError("no app")])
-async def test_an_app_that_fails_to_load_does_not_delay_other_apps(
-    client: StoreClient, monkeypatch: pytest.MonkeyPatch, error: BaseException
-) -> None:
-    def load_others(name: str, spec: AppSpec, module: str) -> App:
+@pytest.mark.parametrize("error", [RuntimeError("bug"), AppLoadError("no network"), DefinitionError("no app")])
+async def test_an_app_that_fails_to_load_does_not_delay_other_apps(client: StoreClient, error: Exception) -> None:
+    async def describe_others(name: str, spec: AppSpec) -> AppDescription:
         if name == "bad":
             raise error
-        return load_app(name, spec, module)
+        return await describe(name, spec)
 
-    monkeypatch.setattr("cornserve.control.deployment.load_app", load_others)
     await client.deploy("bad", echo("bad"))
     await client.deploy("good", echo("good"))
 
-    async with running_controller(client, FakeLauncher()):
+    async with running_controller(client, FakeLauncher(), describe_others):
         await client.wait_until_served("good")
         await client.wait_for_status("bad", lambda status: str(error) in status.message)
 
 
-async def test_an_app_that_fails_to_load_is_loaded_again(client: StoreClient, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_app_that_fails_to_load_is_loaded_again(client: StoreClient) -> None:
     tries: list[str] = []
 
-    def load_later(name: str, spec: AppSpec, module: str) -> App:
-        tries.append(module)
+    async def describe_later(name: str, spec: AppSpec) -> AppDescription:
+        tries.append(name)
         if len(tries) < 3:
-            raise OSError("the network is down")
-        return load_app(name, spec, module)
+            raise AppLoadError("OSError: the network is down")
+        return await describe(name, spec)
 
-    monkeypatch.setattr("cornserve.control.deployment.load_app", load_later)
     await client.deploy("echo", echo("echo"))
 
-    async with running_controller(client, FakeLauncher()):
+    async with running_controller(client, FakeLauncher(), describe_later):
         await client.wait_until_served("echo")
 
 
@@ -189,12 +203,7 @@ async def test_a_group_that_failed_to_apply_is_applied_again(client: StoreClient
         await client.wait_until_served("echo")
 
 
-async def test_a_new_controller_does_not_import_served_apps_again(
-    client: StoreClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(name: str, spec: AppSpec, module: str) -> App:
-        raise DefinitionError("a package is missing")
-
+async def test_a_new_controller_does_not_load_served_apps_again(client: StoreClient) -> None:
     launcher = FakeLauncher()
     await client.deploy("echo", echo("echo"))
     await client.deploy("rolling", echo("rolling", "old"))
@@ -204,8 +213,7 @@ async def test_a_new_controller_does_not_import_served_apps_again(
     await client.redeploy("rolling", echo("rolling", "new"))
     running = dict(launcher.groups)
 
-    monkeypatch.setattr("cornserve.control.deployment.load_app", refuse)
-    async with running_controller(client, launcher):
+    async with running_controller(client, launcher, refuse):
         failed = await client.wait_for_status("rolling", lambda status: status.phase is Phase.FAILED)
         assert failed.route is not None
         for key in running:
@@ -271,76 +279,66 @@ async def test_the_status_contains_the_reason_why_executors_wait(client: StoreCl
 
 async def test_a_new_version_with_fewer_replicas_leaves_the_served_one_unchanged() -> None:
     record: AppRecord = Record("echo", "uid", 2, 2, echo("echo", replicas=1, padding=1), AppStatus())
-    specs = AppVersion.load(record).executor_specs
+    specs = (await describe(record.name, record.spec)).executor_specs
     served = echo("echo", replicas=3)
     route = Route(generation=1, spec=served, shares=[1.0], specs=specs, endpoints={key: [] for key in specs})
     record = replace(record, status=AppStatus(phase=Phase.SERVING, generation=1, route=route))
     deployment = Deployment(record)
 
     deployment.apply_record(record)
-    await deployment.load()
+    await deployment.load(describe)
 
     assert [group.replicas for group in deployment.groups().values()] == [3]
 
 
-async def test_an_app_that_is_slow_to_import_does_not_delay_other_apps(
-    client: StoreClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    imported = threading.Event()
+async def test_an_app_that_is_slow_to_load_does_not_delay_other_apps(client: StoreClient) -> None:
+    imported = asyncio.Event()
 
-    def load_slowly(name: str, spec: AppSpec, module: str) -> App:
+    async def describe_slowly(name: str, spec: AppSpec) -> AppDescription:
         if name == "slow":
-            imported.wait()
-        return load_app(name, spec, module)
+            await imported.wait()
+        return await describe(name, spec)
 
-    monkeypatch.setattr("cornserve.control.deployment.load_app", load_slowly)
     await client.deploy("slow", echo("slow"))
     await client.deploy("other", echo("other"))
 
-    async with running_controller(client, FakeLauncher()):
+    async with running_controller(client, FakeLauncher(), describe_slowly):
         await client.wait_until_served("other")
         await client.wait_for_status("slow", lambda status: status.message == "is being loaded")
         imported.set()
         await client.wait_until_served("slow")
 
 
-async def test_an_app_with_an_endless_import_can_be_redeployed(
-    client: StoreClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    never = threading.Event()
+async def test_an_app_with_an_endless_import_can_be_redeployed(client: StoreClient) -> None:
+    never = asyncio.Event()
 
-    def load_or_hang(name: str, spec: AppSpec, module: str) -> App:
+    async def describe_or_hang(name: str, spec: AppSpec) -> AppDescription:
         if "# hangs" in str(spec.source):
-            never.wait()
-        return load_app(name, spec, module)
+            await never.wait()
+        return await describe(name, spec)
 
-    monkeypatch.setattr("cornserve.control.deployment.load_app", load_or_hang)
-    async with running_controller(client, FakeLauncher()):
+    async with running_controller(client, FakeLauncher(), describe_or_hang):
         await client.deploy("echo", AppSpec(source="# hangs"))
         await client.wait_for_status("echo", lambda status: status.message == "is being loaded")
         await client.redeploy("echo", echo("echo"))
         await client.wait_until_served("echo", 2)
-    never.set()
 
 
-async def test_a_new_controller_keeps_the_executors_of_an_app_that_it_has_not_loaded_yet(
-    client: StoreClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_new_controller_keeps_the_executors_of_an_app_that_it_has_not_loaded_yet(client: StoreClient) -> None:
     launcher = FakeLauncher(ready=False)
     await client.deploy("starting", echo("starting"))
     async with running_controller(client, launcher):
         await client.wait_for_status("starting", lambda status: len(status.groups) == 1)
     running = dict(launcher.groups)
-    imported = threading.Event()
+    imported = asyncio.Event()
 
-    def load_slowly(name: str, spec: AppSpec, module: str) -> App:
+    async def describe_slowly(name: str, spec: AppSpec) -> AppDescription:
         if name == "starting":
-            imported.wait()
-        return load_app(name, spec, module)
+            await imported.wait()
+        return await describe(name, spec)
 
-    monkeypatch.setattr("cornserve.control.deployment.load_app", load_slowly)
     await client.deploy("other", echo("other", "other"))
-    async with running_controller(client, launcher):
+    async with running_controller(client, launcher, describe_slowly):
         await until(lambda: len(launcher.groups) == 2)
         assert running.items() < launcher.groups.items()
         imported.set()
@@ -351,18 +349,18 @@ async def test_a_new_controller_keeps_the_executors_of_an_app_that_it_has_not_lo
     assert running.items() < launcher.groups.items()
 
 
-async def test_a_changed_number_of_replicas_does_not_start_a_new_version(
-    client: StoreClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_changed_number_of_replicas_does_not_start_a_new_version(client: StoreClient) -> None:
+    described: list[str] = []
+
+    async def describe_once(name: str, spec: AppSpec) -> AppDescription:
+        described.append(name)
+        return await (describe if len(described) == 1 else refuse)(name, spec)
+
     launcher = FakeLauncher()
-    async with running_controller(client, launcher):
+    async with running_controller(client, launcher, describe_once):
         await client.deploy("echo", echo("echo"))
         await client.wait_until_served("echo")
 
-        def refuse(name: str, spec: AppSpec, module: str) -> App:
-            raise DefinitionError("is not imported again")
-
-        monkeypatch.setattr("cornserve.control.deployment.load_app", refuse)
         for generation, replicas in ((2, 3), (3, 1)):
             await client.redeploy("echo", echo("echo", replicas=replicas))
             route = await client.wait_until_served("echo", generation)

@@ -18,6 +18,7 @@ from cornserve.app.app import App
 from cornserve.app.load import load_app
 from cornserve.app.record import AppSpec, AppStatus, Phase, Route
 from cornserve.app.source import unload_app
+from cornserve.app_host.fork_client import ForkServer
 from cornserve.control.store.base import APPS, Store
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.gateway.api import create_gateway
@@ -56,13 +57,23 @@ def media_from() -> list[str]:
 
 
 @pytest.fixture
-async def server(store: Store, limits: Limits, access: Access, media_from: list[str]) -> AsyncIterator[HttpServer]:
+async def server(
+    store: Store, limits: Limits, access: Access, media_from: list[str], fork_server: ForkServer
+) -> AsyncIterator[HttpServer]:
     async def no_logs(replica: str, lines: int) -> list[str]:
         return [f"{replica} wrote this"][:lines]
 
     listener = socket.create_server(("127.0.0.1", 0))
     images = ImageLoader(ImageFetcher(limits, MediaAllowlist.parse(media_from)))
-    app = create_gateway(store, no_logs, credentials=CREDENTIALS, limits=limits, access=access, images=images)
+    app = create_gateway(
+        store,
+        no_logs,
+        credentials=CREDENTIALS,
+        limits=limits,
+        access=access,
+        images=images,
+        fork_server=fork_server,
+    )
     server = HttpServer(server_config(app, limits))
     server.config.port = listener.getsockname()[1]
     serving = asyncio.create_task(server.serve(sockets=[listener]))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import threading
 from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
@@ -14,6 +13,9 @@ import httpx2 as httpx
 import pytest
 
 from cornserve.app.record import AppSpec, AppStatus, Phase
+from cornserve.app_host import app_host
+from cornserve.app_host.errors import ForkServerError
+from cornserve.app_host.fork_client import ForkServer
 from cornserve.control.store.base import APPS, Store, StoreUnavailableError
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.gateway.endpoints import admin
@@ -130,20 +132,28 @@ async def test_a_failed_app_cannot_be_scaled(gateway: httpx.AsyncClient, store: 
 async def test_an_import_that_hangs_times_out_without_blocking_others(
     gateway: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    imported = threading.Event()
+    monkeypatch.setattr(app_host, "LOAD_SECONDS", 2.0)
+    source = "while True: pass\n" + ECHO
+    hanging = asyncio.create_task(gateway.put("/admin/v1/apps/echo", json={"source": source}))
 
-    def hang(name: str, spec: AppSpec, module: str) -> None:
-        imported.wait()
-
-    with monkeypatch.context() as patch:
-        patch.setattr(admin, "LOAD_SECONDS", 0.2)
-        patch.setattr(admin, "load_app", hang)
-        for _ in range(10):  # more than the size of a thread pool
-            response = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
-            assert response.status_code == 400
-            assert "takes longer than 0.2 s" in response.json()["error"]["message"]
     assert (await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})).status_code == 200
-    imported.set()
+
+    error = (await hanging).json()["error"]
+    assert (error["code"], error["message"]) == (
+        "invalid_app",
+        "app.py:1 in <module>: importing the app takes longer than 2 s: load large data in executors",
+    )
+
+
+async def test_an_app_that_cannot_be_checked_can_be_deployed_later(
+    gateway: httpx.AsyncClient, fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fork_server, "fork", AsyncMock(side_effect=ForkServerError("no more processes")))
+
+    response = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+
+    assert response.status_code == 503
+    assert response.json()["error"]["message"] == "the app cannot be checked: no more processes"
 
 
 @pytest.mark.parametrize(
@@ -156,6 +166,8 @@ async def test_an_import_that_hangs_times_out_without_blocking_others(
         ({"source": ECHO, "replicas": 0}, "replicas"),
         ({"source": ECHO, "replicas": 100_000}, "replicas: must be less than or equal to 64, not 100000"),
         ({"source": "x = ("}, "app.py:1: SyntaxError"),
+        ({"source": "import ctypes\nctypes.string_at(0)"}, "app.py:2 in <module>: the app's process was killed by SIG"),
+        ({"source": "import os\nos.kill(os.getpid(), 9)"}, "the app's process was killed by SIGKILL"),
         ({"source": STEPS}, "defines the app 'steps', but is deployed as 'echo': change the name"),
         ({"model": "/no/such/directory"}, "is not a model directory"),
         ({"model": "../relative"}, "neither an absolute path nor a Hugging Face id"),

@@ -28,10 +28,8 @@ from tests.waiting import until
 
 
 @pytest.fixture
-async def loader() -> AsyncIterator[AppLoader]:
-    fork_server = ForkServer()
-    yield AppLoader(fork_server, Limits())
-    await fork_server.close()
+def loader(fork_server: ForkServer) -> AppLoader:
+    return AppLoader(fork_server, Limits())
 
 
 @pytest.fixture

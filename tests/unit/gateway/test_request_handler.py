@@ -52,16 +52,15 @@ async def _no_logs(replica: str, lines: int) -> list[str]:
 
 
 @pytest.fixture
-def context(store: Store) -> Iterator[GatewayContext]:
+def context(store: Store, fork_server: ForkServer) -> Iterator[GatewayContext]:
     spec = AppSpec(source=ECHO)
     app = load_app("echo", spec, "echo_of_the_request_handler_test")
     route = Route(generation=1, spec=spec, shares=[1.0], endpoints={})
     served = ServedApp(LocalApp(app), "", "", route, 0)
     apps = SingleAppRegistry(store, served)
     images = ImageLoader(ImageFetcher(Limits()))
-    yield GatewayContext(
-        store, apps, ReplicaPool(CREDENTIALS), GatewayMetrics(), _no_logs, RequestAdmission(), images, ForkServer()
-    )
+    replicas, metrics, admission = ReplicaPool(CREDENTIALS), GatewayMetrics(), RequestAdmission()
+    yield GatewayContext(store, apps, replicas, metrics, _no_logs, admission, images, fork_server)
     unload_app("echo_of_the_request_handler_test")
 
 

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from cornserve.app.record import AppSpec
+from cornserve.app_host import app_host, describe
+from cornserve.app_host.describe import describe_app
+from cornserve.app_host.fork_client import ForkServer
+from cornserve.limits import Limits
+from cornserve.task.errors import DefinitionError
+from tests.unit.app_host.apps import ECHO
+
+
+async def test_the_code_of_a_described_app_does_not_run_in_this_process(fork_server: ForkServer) -> None:
+    source = f"import sys\nsys.modules['imported_by_the_describe_test'] = sys\n{ECHO}"
+
+    assert (await describe_app(fork_server, Limits(), "echo", AppSpec(source=source))).paths == ["Echo"]
+    assert "imported_by_the_describe_test" not in sys.modules
+
+
+async def test_a_model_needs_no_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLM"]}))
+    fork_server = ForkServer()
+
+    description = await describe_app(fork_server, Limits(), "llama", AppSpec(model=str(tmp_path)))
+
+    assert (description.paths, description.library_paths is None) == (["Chat"], False)
+    await fork_server.close()
+
+
+async def test_a_model_directory_that_hangs_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    never = threading.Event()
+    monkeypatch.setattr(describe, "load_app", lambda *_: never.wait())
+    monkeypatch.setattr(app_host, "LOAD_SECONDS", 0.1)
+
+    with pytest.raises(DefinitionError, match=r"reading the files of /models/far takes longer than 0\.1 s"):
+        await describe_app(ForkServer(), Limits(), "far", AppSpec(model="/models/far"))
+    never.set()
