@@ -17,15 +17,19 @@ MAX_MESSAGE_CHARACTERS = 4000
 
 
 class AppCodeError(TaskError):
-    """The code of an app raised an exception in its host. The message contains the type of the exception.
+    """The code of an app raised an exception in its host, or ended the host.
 
     Args:
+        reason: the exception with its type, or how the host ended.
+        app, task: their names.
+        location: the line of the app's source, or an empty text if it is unknown.
         traceback: the frames of the exception, without content of requests.
     """
 
-    def __init__(self, message: str, traceback: str = "") -> None:
-        super().__init__(message)
+    def __init__(self, reason: str, app: str, task: str, location: str = "", traceback: str = "") -> None:
+        self.place = ", ".join(filter(None, (f"app {app!r}", f"task {task}", location)))
         self.traceback = traceback
+        super().__init__(f"{reason} ({self.place})")
 
 
 class ErrorDetail(BaseModel):

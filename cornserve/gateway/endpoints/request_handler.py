@@ -18,7 +18,7 @@ from cornserve.app.image_slots import ImageSlot
 from cornserve.gateway.context import GatewayContext
 from cornserve.gateway.endpoints import sse
 from cornserve.gateway.endpoints.read_request import client_identity
-from cornserve.gateway.errors import ApiError
+from cornserve.gateway.errors import ApiError, AppCodeError
 from cornserve.gateway.http.admission import MemoryReservation
 from cornserve.gateway.http.disconnect import CancelOnDisconnect
 from cornserve.gateway.http.response_body import send_chunk
@@ -149,7 +149,9 @@ class RequestHandler:
 
     def _to_api_error(self, error: Exception) -> ApiError:
         """Clears the traceback of `error`, which would keep the request in memory."""
-        if not isinstance(error, ApiError | TaskError):
+        if isinstance(error, AppCodeError):
+            log.error("the request failed: %s\n%s", error.place, error.traceback)
+        elif not isinstance(error, ApiError | TaskError):
             log.error("the request failed:\n%s", redacted_traceback(error))
         api_error = ApiError.from_exception(error)
         api_error.headers["x-request-id"] = self.id

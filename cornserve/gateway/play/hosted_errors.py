@@ -18,10 +18,7 @@ def exception_of(error: pb.HostError, app: str, task: str) -> Exception:
         return UnusedFieldsError(error.unused_fields)
     if error.problem:
         return ApiError.from_problem(json.loads(error.problem), error.further_problems)
-    message = f"{error.type}: {error.message}"
-    if error.location:
-        message += f" (app {app!r}, task {task}, {error.location})"
-    return AppCodeError(message, error.traceback)
+    return AppCodeError(f"{error.type}: {error.message}", app, task, error.location, error.traceback)
 
 
 def invocation_error(failure: pb.InvocationFailure) -> InvocationError:

@@ -163,16 +163,13 @@ class HostedPlayer:
     def _on_lost(self, host: AppHost, error: AppHostLostError) -> None:
         """Raises an error if this request has caused the loss, or has lost too many hosts."""
         if error.culprit_session == self.number:
-            place = ", ".join(filter(None, (f"app {self._app.name!r}", f"task {self.task_name}", error.location)))
-            raise AppCodeError(f"{error.reason} ({place})")
+            raise AppCodeError(error.reason, self._app.name, self.task_name, error.location)
         if host is self._host:  # If not, another stream of this request has counted the loss.
             self._host = None
             self._lost_hosts += 1
         if self._lost_hosts >= MAX_LOST_HOSTS:
-            raise AppCodeError(
-                f"the process of the app {self._app.name!r} has ended {self._lost_hosts} times during this request, "
-                f"because of other requests: {error.reason}"
-            )
+            reason = f"other requests have ended the app's process {self._lost_hosts} times: {error.reason}"
+            raise AppCodeError(reason, self._app.name, self.task_name)
 
     def _add_invocations(self, recorded: Sequence[pb.RecordedInvocation]) -> None:
         """Adds the new invocations. Raises `DivergenceError` if the host has not repeated those of an earlier host."""

@@ -1,0 +1,185 @@
+"""The code of one app cannot disturb other apps, nor other requests to the same app."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from textwrap import indent
+
+import httpx2 as httpx
+import psutil
+import pytest
+
+from cornserve.control.store.base import APPS, Store
+from cornserve.gateway.play.hosted_app import MAX_OFFENSES
+from cornserve.limits import Limits
+from tests.unit.echo_executors import EchoExecutors
+from tests.unit.gateway.conftest import Deploy
+from tests.unit.gateway.sources import ECHO
+from tests.waiting import until
+
+FRAGILE = """
+import os
+import time
+
+from pydantic import BaseModel, field_validator
+
+from cornserve import App, Stream, Task
+from cornserve_echo import EchoRequest, EchoTask
+
+class Order(BaseModel):
+    text: str
+    seconds: float = 0
+
+    @field_validator("text")
+    @classmethod
+    def check(cls, text):
+        if text == "fail when parsed":
+            offend()
+        return text
+
+class Words(BaseModel):
+    words: Stream[str]
+
+def offend():
+{code}
+
+class Fragile(Task[Order, Words]):
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, order: Order) -> Words:
+        if order.text == "fail":
+            offend()
+        return Words(words=self.echo.invoke(EchoRequest(**order.model_dump())).words.map(self.mapped))
+
+    def mapped(self, word):
+        if word == "bad":
+            offend()
+        return word.upper()
+
+app = App(name="fragile", paths=[Fragile()])
+"""
+
+SSE = {"accept": "text/event-stream"}
+
+
+@pytest.fixture
+def limits() -> Limits:
+    return Limits(play_seconds=1, app_mib=256)
+
+
+def fragile(code: str) -> str:
+    return FRAGILE.replace("{code}", indent(code, "    "))
+
+
+async def call(gateway: httpx.AsyncClient, text: str, seconds: float = 0) -> httpx.Response:
+    return await gateway.post("/v1/apps/fragile/invoke", json={"text": text, "seconds": seconds}, headers=SSE)
+
+
+def events(*words: str) -> str:
+    """Returns the response to a request whose words are mapped."""
+    items = "".join(f'event: item\ndata: {{"stream":"words","item":"{word}"}}\n\n' for word in words)
+    return f'{items}event: result\ndata: {{"words":null}}\n\n'
+
+
+@pytest.mark.parametrize("text", ["fail", "fail when parsed", "bad"])
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("while True: pass", "the app's code ran for more than 1 s (limit play-seconds=1"),
+        ("time.sleep(60)", "the app's code ran for more than 1 s (limit play-seconds=1"),
+        ("os._exit(3)", "SystemExit"),
+        ("bytearray(1 << 30)", "MemoryError"),
+        ("offend()", "RecursionError: maximum recursion depth exceeded"),
+        ("os.abort()", "the app's process was killed by SIGABRT"),
+        ("os.kill(os.getpid(), 9)", "the app's process was killed by SIGKILL"),
+    ],
+)
+async def test_code_that_misbehaves_fails_its_request_only_and_the_error_names_its_line(
+    gateway: httpx.AsyncClient, deploy: Deploy, code: str, reason: str, text: str
+) -> None:
+    source = fragile(code)
+    await deploy(source)
+    line = source.splitlines().index(f"    {code}") + 1
+
+    response = await call(gateway, text)
+
+    assert reason in response.text
+    assert "app 'fragile', task Fragile" in response.text
+    assert f"app.py:{line} in offend" in response.text or "SIGKILL" in reason
+    assert (await call(gateway, "a b")).text == events("A", "B")
+
+
+async def test_other_requests_to_the_app_go_on_in_a_new_process(
+    gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors
+) -> None:
+    await deploy(fragile("while True: pass"))
+    words = [f"word{index}" for index in range(30)]
+    slow = asyncio.create_task(call(gateway, " ".join(words), seconds=3))
+    await until(lambda: executors.running() == 1)
+
+    response = await call(gateway, "fail")
+
+    assert "ran for more than 1 s" in response.text
+    assert not slow.done()
+    assert (await slow).text == events(*map(str.upper, words))
+    assert executors.total("cornserve_executor_invocations_total", {"code": "OK"}) == 1
+
+
+async def test_a_killed_process_of_an_app_is_replaced(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
+    await deploy(fragile("pass"))
+    words = [f"word{index}" for index in range(20)]
+    slow = asyncio.create_task(call(gateway, " ".join(words), seconds=2))
+    (fork_server,) = psutil.Process().children()
+    (host,) = fork_server.children()
+
+    host.kill()
+
+    assert (await slow).text == events(*map(str.upper, words))
+    assert [process.pid for process in fork_server.children()] != [host.pid]
+
+
+async def test_an_app_that_ends_its_processes_repeatedly_is_suspended_until_it_is_deployed_again(
+    gateway: httpx.AsyncClient, store: Store, deploy: Deploy
+) -> None:
+    source = fragile("os.abort()")
+    await deploy(source)
+    await deploy(ECHO)
+    for _ in range(MAX_OFFENSES):
+        assert "SIGABRT" in (await call(gateway, "fail")).text
+
+    suspended = await call(gateway, "a b")
+
+    assert suspended.status_code == 503
+    error = suspended.json()["error"]
+    assert error["code"] == "app_suspended"
+    assert "'fragile' is suspended: its processes were replaced 5 times within 300 s" in error["message"]
+    assert "killed by SIGABRT at app.py" in error["message"]
+    assert suspended.headers["x-should-retry"] == "false"
+    assert (await gateway.post("/v1/apps/echo/invoke", json={"text": "a"})).status_code == 200
+    await until(lambda: _is_suspended(store))
+    shown = (await gateway.get("/admin/v1/apps/fragile")).json()
+    assert "killed by SIGABRT" in shown["spec"]["suspended"]
+
+    deployed = await gateway.put("/admin/v1/apps/fragile", json={"source": source})
+
+    assert deployed.json()["spec"]["suspended"] == ""
+    await until(lambda: _serves(gateway))
+
+
+async def test_the_time_of_an_apps_code_is_a_metric(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
+    await deploy(fragile("time.sleep(0.5)"))
+    await call(gateway, "fail")
+
+    metrics = (await gateway.get("/metrics")).text
+    (seconds,) = re.findall(r'^cornserve_gateway_play_seconds_total\{app="fragile"\} (.*)$', metrics, re.MULTILINE)
+    assert float(seconds) > 0.5
+
+
+async def _is_suspended(store: Store) -> bool:
+    return bool((await store.get(APPS, "fragile")).spec.suspended)
+
+
+async def _serves(gateway: httpx.AsyncClient) -> bool:
+    return (await call(gateway, "a b")).status_code == 200
