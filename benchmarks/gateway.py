@@ -72,7 +72,7 @@ def main() -> None:
     with ExitStack() as cleanup:
         logs = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="cornserve-benchmark-")))
         peer_processes = cleanup.enter_context(peers.peers(options.peers, cores, logs))
-        instance = cleanup.enter_context(running_instance(apps, cores, _gateway(options.profile)))
+        instance = cleanup.enter_context(running_instance(apps, cores, _gateway(options)))
         if options.profile:
             os.kill(instance.gateway, START_SIGNAL)
         report = _measure(instance, peer_processes, machine, cores, options)
@@ -84,8 +84,10 @@ def main() -> None:
         print(options.profile.with_name(options.profile.name + ".top").read_text(), file=sys.stderr)
 
 
-def _gateway(profile: Path | None) -> tuple[str, ...]:
-    return ("-m", "cornserve.gateway") if profile is None else ("-m", "benchmarks.harness.sampler", str(profile))
+def _gateway(options: argparse.Namespace) -> tuple[str, ...]:
+    module = ("benchmarks.harness.local_gateway" if options.play_in_gateway else "cornserve.gateway.__main__",)
+    sampler = () if options.profile is None else ("benchmarks.harness.sampler", str(options.profile))
+    return ("-m", *sampler, *module)
 
 
 def _options() -> argparse.Namespace:
@@ -104,6 +106,9 @@ def _options() -> argparse.Namespace:
         type=float,
         default=50.0,
         help="time for repeating disturbed measurements (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--play-in-gateway", action="store_true", help="play the apps in the gateway, like tasks of cornserve_tasklib"
     )
     parser.add_argument("--unpinned", action="store_true", help="do not reserve a core for the gateway")
     parser.add_argument("--profile", type=Path, metavar="FILE", help="sample the gateway and write its stacks to FILE")
@@ -155,7 +160,8 @@ def _jobs(
     concurrency: int,
     seconds: float,
 ) -> Iterator[tuple[str, LoadJob]]:
-    processes = (("gateway", instance.gateway), ("executor", instance.executor))
+    hosts = tuple((f"app host {number}", pid) for number, pid in enumerate(instance.app_hosts))
+    processes = (("gateway", instance.gateway), ("executor", instance.executor), *hosts)
     yield "executor", LoadJob("invocation", instance.endpoint, mode, concurrency, seconds, processes, instance.secret)
     yield "gateway", LoadJob("chat", f"127.0.0.1:{instance.port}", mode, concurrency, seconds, processes)
     for name, peer in peer_processes.items():

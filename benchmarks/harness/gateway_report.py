@@ -59,7 +59,7 @@ class GatewayReport:
 
     def _gateway_table(self) -> Table:
         numbers = ("requests/s", "direct", "p50 ms", "p99 ms", "+p50 ms", "+p99 ms")
-        cpu = ("µs gateway", "executor", "direct", "load", "busy", "others")
+        cpu = ("µs gateway", "app host", "executor", "direct", "load", "busy", "others")
         table = create_table(("", "in flight"), numbers + cpu)
         for row in self.rows:
             table.add_row(*_cells(row))
@@ -87,7 +87,9 @@ def _cells(row: GatewayRow) -> list[str]:
         row.mode,
         *(str(row.concurrency), f"{gateway.rate:.0f}", f"{direct.rate:.0f}"),
         *(f"{gateway.p50_ms:.2f}", f"{gateway.p99_ms:.2f}", f"{row.added_p50_ms:.2f}", f"{row.added_p99_ms:.2f}"),
-        *(f"{gateway.cpu_us[name]:.0f}" for name in ("gateway", "executor")),
+        f"{gateway.cpu_us['gateway']:.0f}",
+        f"{sum(us for name, us in gateway.cpu_us.items() if name.startswith('app host')):.0f}",
+        f"{gateway.cpu_us['executor']:.0f}",
         f"{direct.cpu_us['executor']:.0f}",
         f"{gateway.cpu_us['load']:.0f}",
         f"{gateway.busy('gateway'):.0%}",

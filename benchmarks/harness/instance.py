@@ -34,6 +34,8 @@ class BenchmarkInstance:
     """Process id."""
     endpoint: str
     """The executor's endpoint."""
+    app_hosts: tuple[int, ...]
+    """Process ids of the processes that run the apps' code."""
     secret: Path
     """The file of the instance's secret."""
 
@@ -68,7 +70,8 @@ def running_instance(
         except (ClientError, TimeoutError) as error:
             logs = "".join(path.read_text(errors="replace")[-2000:] for path in sorted(home.path.glob("*.log")))
             raise RuntimeError(f"the instance did not start: {error}\n{logs}") from error
-        yield BenchmarkInstance(port, gateway_process.pid, _executor_under(controller.pid), endpoint, home.secret)
+        executor, hosts = _executor_under(controller.pid), _app_hosts_under(gateway_process.pid)
+        yield BenchmarkInstance(port, gateway_process.pid, executor, endpoint, hosts, home.secret)
 
 
 def _deploy(client: Client, apps: Mapping[str, str]) -> str:
@@ -101,8 +104,17 @@ def _wait_for_gateway(client: Client) -> None:
 
 
 def _executor_under(controller: int) -> int:
-    (executor,) = psutil.Process(controller).children()
+    (executor,) = (child for child in psutil.Process(controller).children() if not _is_fork_server(child))
     return executor.pid
+
+
+def _app_hosts_under(gateway: int) -> tuple[int, ...]:
+    servers = filter(_is_fork_server, psutil.Process(gateway).children())
+    return tuple(host.pid for server in servers for host in server.children())
+
+
+def _is_fork_server(process: psutil.Process) -> bool:
+    return "cornserve.app_host" in process.cmdline()
 
 
 def free_port() -> int:

@@ -1,4 +1,4 @@
-"""Runs a gateway and samples where its event loop spends CPU time: `python -m benchmarks.harness.sampler FILE …`.
+"""Runs a gateway and samples where its event loop spends CPU time: `python -m benchmarks.harness.sampler FILE MODULE …`.
 
 Sampling starts with `START_SIGNAL`, so that it does not cover imports, and ends with the gateway. A timer of CPU time
 interrupts at ticks of the kernel's clock (every 4 ms on most machines), and the sampler counts the stack of the main
@@ -69,11 +69,11 @@ def _name(code: CodeType) -> str:
 
 
 def main() -> None:
-    file = Path(sys.argv.pop(1))
+    file, module = Path(sys.argv.pop(1)), sys.argv.pop(1)
     sampler = Sampler()
     sampler.install()
     try:
-        runpy.run_module("cornserve.gateway", run_name="__main__", alter_sys=True)
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
     finally:
         sampler.stop()
         sampler.write(file)

@@ -1,0 +1,30 @@
+"""Runs a gateway that plays all apps in its own process: `python -m benchmarks.harness.local_gateway …`.
+
+The tasks of `cornserve_tasklib` always play there. This program measures the cost of such plays with an executor that
+does not need an engine.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from cornserve.app.load import load_app
+from cornserve.app.record import Route
+from cornserve.daemon_thread import run_in_daemon_thread
+from cornserve.gateway.__main__ import main
+from cornserve.gateway.app_loader import AppLoader
+from cornserve.gateway.play.local_app import LocalApp
+from cornserve.gateway.play.player import PlayableApp
+
+
+class LocalAppLoader(AppLoader):
+    """Loads all apps into this process."""
+
+    async def _load_code(self, name: str, route: Route, module: str, suspend: Callable[[str], None]) -> PlayableApp:
+        return LocalApp(await run_in_daemon_thread(load_app, name, route.spec, module))
+
+
+if __name__ == "__main__":
+    AppLoader._load_code = LocalAppLoader._load_code  # type: ignore[method-assign]
+    sys.exit(main())
