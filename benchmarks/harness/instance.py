@@ -18,6 +18,7 @@ from benchmarks.harness.processes import CoreAssignment, running_process
 from cornserve.app.record import AppSpec, Phase
 from cornserve.client import Client, ClientError
 from cornserve.control.cleanup import stop_all_executors
+from cornserve.control.store.sqlite import SqliteStore
 from cornserve.home import Home
 from cornserve.instance_secret import InstanceSecret
 
@@ -53,6 +54,7 @@ def running_instance(
     with ExitStack() as cleanup:
         home = Home(Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="cornserve-benchmark-"))))
         InstanceSecret.load_or_create(home.secret)
+        asyncio.run(_create_store(home))
         cleanup.callback(_stop_executors, home)
         port = free_port()
         home_option = ("--home", str(home.path))
@@ -121,6 +123,11 @@ def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
         return port
+
+
+async def _create_store(home: Home) -> None:
+    store = await SqliteStore.open(home.store)
+    await store.close()
 
 
 def _stop_executors(home: Home) -> None:

@@ -26,5 +26,5 @@ class LocalAppLoader(AppLoader):
 
 
 if __name__ == "__main__":
-    AppLoader._load_code = LocalAppLoader._load_code  # type: ignore[method-assign]
+    AppLoader._load_code = LocalAppLoader._load_code  # type: ignore[assignment,method-assign]
     sys.exit(main())

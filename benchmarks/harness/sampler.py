@@ -1,4 +1,4 @@
-"""Runs a gateway and samples where its event loop spends CPU time: `python -m benchmarks.harness.sampler FILE MODULE …`.
+"""Runs a gateway and samples the CPU time of its event loop: `python -m benchmarks.harness.sampler FILE MODULE …`.
 
 Sampling starts with `START_SIGNAL`, so that it does not cover imports, and ends with the gateway. A timer of CPU time
 interrupts at ticks of the kernel's clock (every 4 ms on most machines), and the sampler counts the stack of the main
