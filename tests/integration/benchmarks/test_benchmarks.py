@@ -43,6 +43,14 @@ def test_the_gateway_is_compared_with_direct_calls_and_peers_and_sampled(tmp_pat
     assert "Runner.run" in stacks.read_text()
 
 
+def test_plays_in_app_hosts_are_compared_with_plays_in_the_gateway() -> None:
+    report = run("app_host.py")
+
+    assert all(figure > 0 for figure in report["start"].values())
+    assert [row["process"] for row in report["plays"]] == ["gateway", "app host"]
+    assert all(row["p50_us"] > 0 and row["gateway_cpu_us"] > 0 for row in report["plays"])
+
+
 def test_handshakes_are_compared_with_plain_connections() -> None:
     report = run("handshake.py")
 

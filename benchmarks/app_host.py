@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Measures the cost of running the code of an app in an app host: its start, its memory, and one play of a task.
+
+A play runs `invoke` once, from the request to its first suspension: most requests need two, to record and to replay.
+The other row is the same play in the gateway's process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from dataclasses import asdict, dataclass
+from functools import partial
+
+import psutil
+import uvloop
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.harness.machine import MachineInfo
+from cornserve.app.load import load_app
+from cornserve.app.record import AppSpec
+from cornserve.app.response_readers import JSON
+from cornserve.app_host.app_host import AppHost
+from cornserve.app_host.fork_client import ForkServer
+from cornserve.gateway.play.hosted_app import HostedApp
+from cornserve.gateway.play.local_app import LocalApp
+from cornserve.gateway.play.player import PlayableApp, PlaySettings
+from cornserve.gateway.play.stream_buffer import StreamBuffer
+from cornserve.limits import MIB, Limits
+from cornserve.task.errors import Suspension
+from cornserve.task.references import Origin
+from cornserve.task.replayable_random import ReplayableRandom
+
+SPEC = AppSpec(
+    source="""
+from cornserve import App, Task
+from cornserve_echo import EchoRequest, EchoResponse, EchoTask
+
+class Repeat(Task[EchoRequest, EchoResponse]):
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, request: EchoRequest) -> EchoResponse:
+        return self.echo.invoke(request)
+
+app = App(name="repeat", paths=[Repeat()])
+"""
+)
+BODY = json.dumps({"text": " ".join(["word"] * 100)}).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class StartRow:
+    first_ms: float
+    """The first host, including the start of the fork server."""
+    next_ms: float
+    fork_server_mib: float
+    """Memory that is not shared with hosts, and the server's part of the shared memory."""
+    host_mib: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlayRow:
+    process: str
+    p50_us: float
+    p99_us: float
+    gateway_cpu_us: float
+
+
+def open_stream(origin: Origin) -> StreamBuffer:
+    raise NotImplementedError("the task of the benchmark returns no streams")
+
+
+async def play(app: PlayableApp) -> float:
+    """Returns the seconds of one play."""
+    random = ReplayableRandom("benchmark")
+    started = time.perf_counter()
+    request, _ = await app.parse(BODY)
+    player = app.start(PlaySettings("benchmark", 0, random, time.monotonic() + 600, open_stream, lambda seconds: None))
+    result = await player.play([request], JSON)
+    elapsed = time.perf_counter() - started
+    assert isinstance(result, Suspension)
+    player.close()
+    return elapsed
+
+
+async def measure_plays(process: str, app: PlayableApp, count: int) -> PlayRow:
+    for _ in range(count // 10):
+        await play(app)
+    cpu = time.process_time()
+    seconds = [await play(app) for _ in range(count)]
+    cpu = time.process_time() - cpu
+    p50, p99 = statistics.median(seconds), statistics.quantiles(seconds, n=100)[98]
+    return PlayRow(process, p50 * 1e6, p99 * 1e6, cpu / count * 1e6)
+
+
+async def measure(starts: int, plays: int) -> tuple[StartRow, list[PlayRow]]:
+    fork_server = ForkServer()
+    start = partial(AppHost.start, fork_server, "repeat", SPEC, "benchmark_host", Limits())
+    seconds, hosts = [], []
+    for _ in range(starts):
+        started = time.perf_counter()
+        hosts.append(await start())
+        seconds.append(time.perf_counter() - started)
+    memory = [psutil.Process(host.pid).memory_full_info().pss / MIB for host in hosts]
+    server = psutil.Process(hosts[0].pid).parent()
+    assert server is not None
+    server_memory = server.memory_full_info().pss / MIB
+    row = StartRow(seconds[0] * 1e3, statistics.median(seconds[1:]) * 1e3, server_memory, statistics.median(memory))
+    for host in hosts[1:]:
+        host.close()
+    hosted, local = HostedApp(hosts[0], start, print), LocalApp(load_app("repeat", SPEC, "benchmark_local"))
+    rows = [
+        await measure_plays("gateway", local, plays),
+        await measure_plays("app host", hosted, plays),
+    ]
+    hosted.close()
+    await fork_server.close()
+    return row, rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--plays", type=int, default=5000, metavar="N")
+    parser.add_argument("--hosts", type=int, default=20, metavar="N")
+    parser.add_argument("--quick", action="store_true", help="run a minimal measurement")
+    parser.add_argument("--json", action="store_true", help="print all figures as JSON")
+    options = parser.parse_args()
+    machine = MachineInfo.current()
+    hosts, plays = (3, 100) if options.quick else (options.hosts, options.plays)
+    start, rows = uvloop.run(measure(hosts, plays))
+    if options.json:
+        report = {"machine": asdict(machine), "start": asdict(start), "plays": [asdict(row) for row in rows]}
+        print(json.dumps(report))
+        return
+    console = Console()
+    console.print(
+        f"start: {start.first_ms:.0f} ms for the first host, {start.next_ms:.0f} ms for each further host; "
+        f"memory: {start.host_mib:.0f} MiB for each of {hosts} hosts, {start.fork_server_mib:.0f} MiB for their server"
+    )
+    table = Table("play in", "p50, µs", "p99, µs", "µs CPU of the gateway")
+    for row in rows:
+        table.add_row(row.process, *(f"{figure:.0f}" for figure in (row.p50_us, row.p99_us, row.gateway_cpu_us)))
+    console.print(table)
+    console.print(str(machine))
+
+
+if __name__ == "__main__":
+    main()
