@@ -1,8 +1,8 @@
 """The memory that unfinished frames occupy, over all connections of a process.
 
 A connection buffers a frame until the whole frame has arrived. When the buffered frames exceed the limit together, only
-the oldest one is received further, and the others wait. The oldest frame therefore makes space for the next, or its
-connection is closed because it does not arrive. So the frames occupy at most the limit and one more frame.
+the frame with the fewest missing bytes is received further, and the others wait. Connections whose frames arrive too
+slowly are closed then. So the frames occupy little more than the limit and one frame.
 """
 
 from __future__ import annotations
@@ -20,9 +20,16 @@ FRAME_SECONDS: Final = 120.0
 """The time in which a counted frame must arrive."""
 
 CONTENTION_SECONDS: Final = 2.0
-"""The time in which the oldest frame must arrive while others wait, in addition to that for its missing bytes."""
+"""The time over which the rate of a frame is measured while others wait."""
 
-CONTENTION_BYTES_PER_SECOND: Final = 100 * MIB
+CONTENTION_BYTES_PER_SECOND: Final = 10 * MIB
+"""The rate at which a frame must arrive while others wait."""
+
+CHECK_SECONDS: Final = 0.25
+"""The interval at which slow frames are closed while others wait."""
+
+PREEMPTION_BYTES: Final = 64 * MIB
+"""A frame with fewer missing bytes goes first until the limit is exceeded by this much."""
 
 
 class FrameReceiver(Protocol):
@@ -40,9 +47,24 @@ class FrameReceiver(Protocol):
 
 @dataclass(slots=True)
 class _Frame:
-    buffered_bytes: int
-    missing_bytes: int
-    timer: asyncio.TimerHandle
+    timeout: asyncio.TimerHandle
+    measured_since: float
+    """The start of the measurement of the rate, by the event loop's clock."""
+    measured_bytes: int = 0
+    """The buffered bytes at that time."""
+    buffered_bytes: int = 0
+    missing_bytes: int = 0
+    is_waiting: bool = False
+
+    def measure(self, now: float) -> bool:
+        """Returns whether the frame arrives fast enough, or waits. Begins another measurement after
+        `CONTENTION_SECONDS`."""
+        seconds = now - self.measured_since
+        if self.is_waiting or seconds <= CONTENTION_SECONDS:
+            return True
+        is_fast = self.buffered_bytes - self.measured_bytes >= seconds * CONTENTION_BYTES_PER_SECOND
+        self.measured_since, self.measured_bytes = now, self.buffered_bytes
+        return is_fast
 
 
 class FrameMemory:
@@ -53,10 +75,9 @@ class FrameMemory:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._frames: dict[FrameReceiver, _Frame] = {}
-        """Oldest first."""
-        self._waiting: set[FrameReceiver] = set()
-        self._contention: asyncio.TimerHandle | None = None
-        """Closes the oldest receiver, for which others wait."""
+        self._preferred: FrameReceiver | None = None
+        """The only receiver that continues while the memory is full."""
+        self._check: asyncio.TimerHandle | None = None
         self.buffered_bytes = 0
 
     def hold(self, receiver: FrameReceiver, buffered_bytes: int, frame_bytes: int) -> None:
@@ -68,55 +89,74 @@ class FrameMemory:
         """
         frame = self._frames.get(receiver)
         if frame is None:
+            loop = asyncio.get_running_loop()
             reason = f"a frame of {frame_bytes} bytes did not arrive within {FRAME_SECONDS:g} s"
-            timer = asyncio.get_running_loop().call_later(FRAME_SECONDS, receiver.refuse, reason)
-            frame = self._frames[receiver] = _Frame(0, 0, timer)
+            frame = _Frame(loop.call_later(FRAME_SECONDS, receiver.refuse, reason), loop.time())
+            self._frames[receiver] = frame
         self.buffered_bytes += buffered_bytes - frame.buffered_bytes
         frame.buffered_bytes, frame.missing_bytes = buffered_bytes, max(0, frame_bytes - buffered_bytes)
-        if self._is_full and receiver is not self._oldest:
-            receiver.pause_frame()
-            self._waiting.add(receiver)
-            self._limit_oldest()
+        if self._is_full:
+            self._wait_unless_preferred(receiver, frame)
 
     def free(self, receiver: FrameReceiver) -> None:
         """Stops counting the receiver, whose frame is complete or lost. Does nothing if it is not counted."""
-        if receiver not in self._frames:
+        frame = self._frames.pop(receiver, None)
+        if frame is None:
             return
-        is_oldest = receiver is self._oldest
-        frame = self._frames.pop(receiver)
-        frame.timer.cancel()
+        frame.timeout.cancel()
         self.buffered_bytes -= frame.buffered_bytes
-        self._waiting.discard(receiver)
-        if is_oldest or not self._is_full or not self._waiting:
-            self._resume()
-
-    def _resume(self) -> None:
-        """Resumes all receivers if there is space, otherwise the oldest."""
-        if self._contention is not None:
-            self._contention.cancel()
-            self._contention = None
-        resumed = self._waiting & {self._oldest} if self._is_full else self._waiting
-        self._waiting = self._waiting - resumed
-        for receiver in resumed:
-            receiver.resume_frame()
-        if self._waiting:
-            self._limit_oldest()
+        if receiver is self._preferred:
+            self._preferred = None
+        if not self._is_full:
+            for waiting in [receiver for receiver, frame in self._frames.items() if frame.is_waiting]:
+                self._resume(waiting)
+            self._preferred = None
+        elif self._preferred is None and self._frames:
+            self._prefer(min(self._frames, key=lambda receiver: self._frames[receiver].missing_bytes))
 
     @property
     def _is_full(self) -> bool:
         return self.buffered_bytes > self._limit
 
-    @property
-    def _oldest(self) -> FrameReceiver | None:
-        return next(iter(self._frames), None)
+    def _wait_unless_preferred(self, receiver: FrameReceiver, frame: _Frame) -> None:
+        preferred = None if self._preferred is None else self._frames[self._preferred]
+        may_preempt = self.buffered_bytes <= self._limit + PREEMPTION_BYTES
+        if preferred is None or (may_preempt and frame.missing_bytes < preferred.missing_bytes):
+            self._prefer(receiver)
+        elif receiver is not self._preferred and not frame.is_waiting:
+            frame.is_waiting = True
+            receiver.pause_frame()
+            self._check_later()
 
-    def _limit_oldest(self) -> None:
-        """Closes the oldest receiver after a while, because others wait for its frame."""
-        oldest = self._oldest
-        if self._contention is None and oldest is not None:
-            seconds = CONTENTION_SECONDS + self._frames[oldest].missing_bytes / CONTENTION_BYTES_PER_SECOND
-            reason = f"a frame did not arrive within {seconds:.1f} s while frames of other connections waited"
-            self._contention = asyncio.get_running_loop().call_later(seconds, oldest.refuse, reason)
+    def _prefer(self, receiver: FrameReceiver) -> None:
+        """Continues with this receiver. The one before waits as soon as more of its frame arrives."""
+        self._preferred = receiver
+        self._resume(receiver)
+        self._check_later()
+
+    def _resume(self, receiver: FrameReceiver) -> None:
+        frame = self._frames[receiver]
+        if frame.is_waiting:
+            frame.is_waiting = False
+            frame.measured_since, frame.measured_bytes = asyncio.get_running_loop().time(), frame.buffered_bytes
+            receiver.resume_frame()
+
+    def _check_later(self) -> None:
+        if self._check is None:
+            self._check = asyncio.get_running_loop().call_later(CHECK_SECONDS, self._close_slow)
+
+    def _close_slow(self) -> None:
+        self._check = None
+        if not self._is_full:
+            return
+        now = asyncio.get_running_loop().time()
+        for receiver in [receiver for receiver, frame in self._frames.items() if not frame.measure(now)]:
+            self._refuse_if_full(receiver)
+        self._check_later()
+
+    def _refuse_if_full(self, receiver: FrameReceiver) -> None:
+        if self._is_full and len(self._frames) > 1:
+            receiver.refuse("a frame arrived too slowly while frames of other connections waited")
 
 
 FRAME_MEMORY: Final = FrameMemory(512 * MIB)

@@ -86,6 +86,7 @@ async def test_unfinished_frames_of_all_connections_stay_within_the_limit(
 ) -> None:
     monkeypatch.setattr("cornserve.wire.frame_memory.CONTENTION_SECONDS", 0.02)
     monkeypatch.setattr("cornserve.wire.frame_memory.CONTENTION_BYTES_PER_SECOND", 1 << 40)
+    monkeypatch.setattr("cornserve.wire.frame_memory.CHECK_SECONDS", 0.01)
     for _ in range(12):
         await server.connect(stalled(2 * MIB))
     await until(lambda: server.memory.buffered_bytes > LIMIT)
@@ -108,6 +109,17 @@ async def test_honest_frames_that_exceed_the_memory_together_all_arrive(server: 
     await until(lambda: len(server.received) == 8)
 
     assert server.memory.buffered_bytes == 0
+
+
+async def test_a_frame_that_is_nearly_complete_goes_first(server: CommandServer) -> None:
+    for _ in range(3):
+        await server.connect(stalled(LIMIT))
+    await until(lambda: server.memory.buffered_bytes > LIMIT)
+
+    await server.connect(command(LIMIT // 2))
+
+    await until(lambda: server.received == [LIMIT // 2], seconds=1.5)  # no stalled connection has been closed yet
+    assert len(server.connections) == 4
 
 
 async def test_small_frames_do_not_wait_for_memory(server: CommandServer) -> None:
