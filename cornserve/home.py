@@ -46,6 +46,11 @@ class Home:
         return self.path / "logs"
 
     @property
+    def blocking_apps(self) -> Path:
+        """The names of apps that have blocked a gateway."""
+        return self.path / "blocking-apps"
+
+    @property
     def models(self) -> Path:
         return self.path / "models"
 

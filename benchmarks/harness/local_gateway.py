@@ -22,7 +22,7 @@ class LocalAppLoader(AppLoader):
     """Loads all apps into this process."""
 
     async def _load_code(self, name: str, route: Route, module: str, suspend: Callable[[str], None]) -> PlayableApp:
-        return LocalApp(await run_in_daemon_thread(load_app, name, route.spec, module))
+        return LocalApp(await run_in_daemon_thread(load_app, name, route.spec, module), self._current_app)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import asyncio
 import os
 from contextlib import suppress
 
+from cornserve.blocking_apps import CurrentApp
 from cornserve.heartbeat import BEAT_SECONDS, READY_BEAT
 
 READ_BYTES = 65536
@@ -27,6 +28,9 @@ class HeartbeatMonitor:
         self._has_begun = False
         self._silent_seconds = 0
         self._read_end, self.write_end = os.pipe()
+        self.current_app_file = CurrentApp.create_file()
+        self.current_app = CurrentApp(self.current_app_file)
+        """The app whose task the process runs."""
         os.set_blocking(self._read_end, False)
         asyncio.get_running_loop().add_reader(self._read_end, self._receive)
 
@@ -50,3 +54,5 @@ class HeartbeatMonitor:
         asyncio.get_running_loop().remove_reader(self._read_end)
         os.close(self._read_end)
         os.close(self.write_end)
+        os.close(self.current_app_file)
+        self.current_app.close()

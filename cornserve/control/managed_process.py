@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from cornserve.backoff import backoff_seconds
+from cornserve.blocking_apps import CURRENT_APP_VARIABLE
 from cornserve.control.heartbeat_monitor import HeartbeatMonitor
 from cornserve.control.launcher.local.bounded_log import keep_bounded
 from cornserve.heartbeat import DUMP_SIGNAL, HEARTBEAT_VARIABLE
@@ -70,15 +71,23 @@ class ManagedProcess:
         inherited: file descriptors that the process inherits.
         force_stop: once set, the process is killed instead of awaited.
         report: is called with a message at each restart.
+        on_blocked: is called with the app that has blocked the event loop, if it is known.
     """
 
     def __init__(
-        self, spec: ProcessSpec, *, inherited: tuple[int, ...], force_stop: asyncio.Event, report: Callable[[str], None]
+        self,
+        spec: ProcessSpec,
+        *,
+        inherited: tuple[int, ...],
+        force_stop: asyncio.Event,
+        report: Callable[[str], None],
+        on_blocked: Callable[[str], None],
     ) -> None:
         self.spec = spec
         self._inherited = inherited
         self._force_stop = force_stop
         self._report = report
+        self._on_blocked = on_blocked
         self.ready = asyncio.Event()
         """Set while the process reports that it is ready."""
 
@@ -111,7 +120,7 @@ class ManagedProcess:
 
     async def _run_once(self) -> int:
         monitor = HeartbeatMonitor(self.spec.blocked_seconds, self.ready)
-        starting = asyncio.ensure_future(self._start(monitor.write_end))
+        starting = asyncio.ensure_future(self._start(monitor))
         try:
             # Shielded: a start that is cancelled halfway would kill the process without SIGTERM.
             return await self._wait(await asyncio.shield(starting), monitor)
@@ -121,7 +130,8 @@ class ManagedProcess:
                 await self._stop(process)
             monitor.close()
 
-    async def _start(self, heartbeats: int) -> asyncio.subprocess.Process:
+    async def _start(self, monitor: HeartbeatMonitor) -> asyncio.subprocess.Process:
+        descriptors = {HEARTBEAT_VARIABLE: monitor.write_end, CURRENT_APP_VARIABLE: monitor.current_app_file}
         with _open_log(self.spec.log) as log:
             return await asyncio.create_subprocess_exec(
                 *self.spec.command,
@@ -129,8 +139,8 @@ class ManagedProcess:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env={**os.environ, **self.spec.environment, HEARTBEAT_VARIABLE: str(heartbeats)},
-                pass_fds=(*self._inherited, heartbeats),
+                env=os.environ | self.spec.environment | {name: str(number) for name, number in descriptors.items()},
+                pass_fds=(*self._inherited, *descriptors.values()),
             )
 
     async def _wait(self, process: asyncio.subprocess.Process, monitor: HeartbeatMonitor) -> int:
@@ -140,10 +150,14 @@ class ManagedProcess:
         try:
             await asyncio.wait((exited, blocked), return_when=asyncio.FIRST_COMPLETED)
             if not exited.done():
-                seconds = f"its event loop has not run for {self.spec.blocked_seconds} s"
+                app = monitor.current_app.read()
+                cause = "" if app is None else f", because of a task of the app {app!r}"
+                seconds = f"its event loop has not run for {self.spec.blocked_seconds} s{cause}"
                 self._report(
                     f"killing the {self.spec.name}: {seconds} (see the stacks of its threads in {self.spec.log})"
                 )
+                if app is not None:
+                    self._on_blocked(app)
                 await self._kill_blocked(process, exited)
             return await exited
         finally:

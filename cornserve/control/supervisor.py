@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass, field
 
+from cornserve.blocking_apps import BlockingApps
 from cornserve.concurrency import run_unless
 from cornserve.control.cleanup import stop_all_executors
 from cornserve.control.instance_addresses import InstanceAddresses
@@ -63,7 +64,13 @@ async def supervise(options: InstanceOptions, *, on_ready: Callable[[Instance], 
         addresses = InstanceAddresses.choose(options)
         instance = Instance.of_current_process(addresses.url, addresses.gateway_urls)
         processes = [
-            ManagedProcess(spec, inherited=(lock,), force_stop=signals.force, report=report)
+            ManagedProcess(
+                spec,
+                inherited=(lock,),
+                force_stop=signals.force,
+                report=report,
+                on_blocked=BlockingApps(home.blocking_apps).add,
+            )
             for spec in process_specs(options, addresses)
         ]
         for process in processes:

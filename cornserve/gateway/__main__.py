@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 
 from cornserve import file_limit
 from cornserve.access import ADMIN_TOKEN, API_KEYS, Access, AccessError
+from cornserve.blocking_apps import BlockingApps
 from cornserve.control.launcher.local.logs import LocalReplicaLogs
 from cornserve.control.managed_process import EXIT_NO_RESTART
 from cornserve.control.store.base import Store
@@ -84,6 +85,7 @@ def main() -> int:
             credentials=credentials,
             limits=limits,
             access=access,
+            blocking_apps=BlockingApps(home.blocking_apps),
             images=ImageLoader(ImageFetcher(limits, sources)),
             host=options.host,
             gateways=options.gateway,

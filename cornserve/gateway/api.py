@@ -7,7 +7,7 @@ the OpenAPI document.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Container, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from fastapi import FastAPI, Request
@@ -52,6 +52,7 @@ def create_gateway(
     access: Access | None = None,
     images: ImageLoader | None = None,
     fork_server: ForkServer | None = None,
+    blocking_apps: Container[str] = (),
     host: str = "127.0.0.1",
     gateways: Sequence[str] = (),
     controller_metrics: str | None = None,
@@ -60,6 +61,7 @@ def create_gateway(
 
     Args:
         credentials: for the connections to executors.
+        blocking_apps: the apps that have blocked a gateway.
         host: the address that the gateway listens on.
     """
     admission, metrics, replicas = RequestAdmission(limits), GatewayMetrics(), ReplicaPool(credentials)
@@ -67,7 +69,7 @@ def create_gateway(
     metrics.registry.register(admission)
     metrics.registry.register(ReplicaMetrics(replicas.stats))
     fork_server = fork_server or ForkServer()
-    apps = AppRegistry(store, AppLoader(fork_server, admission.limits), replicas, metrics)
+    apps = AppRegistry(store, AppLoader(fork_server, admission.limits, blocking_apps), replicas, metrics)
     services = (store, apps, replicas, metrics, logs, admission, images, fork_server)
     context = GatewayContext(*services, gateways, controller_metrics)
     router = v1_router.V1Router(HeadMiddleware(create_api(context)), context)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import partial
 
 from cornserve.app.load import load_app
 from cornserve.app.record import Route
 from cornserve.app_host.app_host import AppHost
 from cornserve.app_host.fork_client import ForkServer
+from cornserve.blocking_apps import CurrentApp
 from cornserve.control.store.base import AppRecord
 from cornserve.daemon_thread import run_in_daemon_thread
 from cornserve.gateway.play.hosted_app import HostedApp
@@ -21,9 +22,17 @@ from cornserve.limits import Limits
 
 
 class AppLoader:
-    def __init__(self, fork_server: ForkServer, limits: Limits) -> None:
+    """Loads apps.
+
+    Args:
+        blocking_apps: the apps of which even library tasks play in app hosts, because they have blocked a gateway.
+    """
+
+    def __init__(self, fork_server: ForkServer, limits: Limits, blocking_apps: Container[str] = ()) -> None:
         self._fork_server = fork_server
         self._limits = limits
+        self._blocking_apps = blocking_apps
+        self._current_app = CurrentApp.of_process()
 
     async def load(self, record: AppRecord, route: Route, module: str, suspend: Callable[[str], None]) -> ServedApp:
         """Loads the code of the route's version.
@@ -36,11 +45,13 @@ class AppLoader:
         return ServedApp(code, record.uid, module, route, int(time.time()))
 
     async def _load_code(self, name: str, route: Route, module: str, suspend: Callable[[str], None]) -> PlayableApp:
-        if route.spec.model is not None:
-            return LocalApp(await run_in_daemon_thread(load_app, name, route.spec, module))
+        is_blocking = await asyncio.to_thread(self._blocking_apps.__contains__, name)
+        if route.spec.model is not None and not is_blocking:
+            return LocalApp(await run_in_daemon_thread(load_app, name, route.spec, module), self._current_app)
         start = partial(AppHost.start, self._fork_server, name, route.spec, module, self._limits)
         host = await start()
-        if host.description.library_paths is None:
+        if host.description.library_paths is None or is_blocking:
             return HostedApp(host, start, suspend)
         host.close()
-        return await asyncio.to_thread(lambda: LocalApp(host.description.build_library_app()))
+        app = await asyncio.to_thread(host.description.build_library_app)
+        return LocalApp(app, self._current_app)

@@ -14,6 +14,7 @@ from cornserve.app.image_slots import ImageSlot, find_image_slots
 from cornserve.app.operations import supported_operations
 from cornserve.app.response_readers import ResponseReader
 from cornserve.app.unused_fields import invoke_rejecting_unused
+from cornserve.blocking_apps import CurrentApp
 from cornserve.gateway.play.player import PlaySettings
 from cornserve.gateway.request_invocation import RequestInvocation
 from cornserve.task.base import Task
@@ -24,10 +25,16 @@ Result = TypeVar("Result")
 
 
 class LocalApp:
-    """An app that plays in the gateway's process. Creating one is slow."""
+    """An app that plays in the gateway's process. Creating one is slow.
 
-    def __init__(self, app: App) -> None:
+    Args:
+        current: records when the app plays.
+    """
+
+    def __init__(self, app: App, current: CurrentApp) -> None:
         self.app = app
+        self.current = current
+        self.entry = current.encode(app.name)
         self.operations = supported_operations(app)
         self.response: TypeAdapter[Any] = TypeAdapter(app.response_type)
         self._request: TypeAdapter[Any] = TypeAdapter(app.request_type)
@@ -48,7 +55,7 @@ class LocalPlayer:
         path: Task[Any, Any] = local_app.app.paths[settings.path]
         self.task_name = path.name
         self._path = path
-        self._response = local_app.response
+        self._local_app = local_app
         self._record_seconds = settings.record_seconds
         open_stream = settings.open_stream
         self._recording = Recording(
@@ -63,14 +70,16 @@ class LocalPlayer:
 
     async def play(self, requests: Sequence[Any], reader: ResponseReader[Result]) -> list[Result] | Suspension:
         started = perf_counter()
+        self._local_app.current.begin(self._local_app.entry)
         try:
             return self._recording.play(self.task_name, partial(self._run, requests, reader))
         finally:
+            self._local_app.current.end()
             self._record_seconds(perf_counter() - started)
 
     def _run(self, requests: Sequence[Any], reader: ResponseReader[Result]) -> list[Result]:
         responses = [invoke_rejecting_unused(self._path, request) for request in requests]
-        return [reader.read(response, self._response) for response in responses]
+        return [reader.read(response, self._local_app.response) for response in responses]
 
     def close(self) -> None:
         self._recording.close()

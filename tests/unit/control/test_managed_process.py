@@ -3,11 +3,13 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
+from cornserve.blocking_apps import BlockingApps
 from cornserve.control.managed_process import MAX_FAILURES, ManagedProcess, ManagedProcessError, ProcessSpec
 from tests.waiting import until
 
@@ -28,6 +30,12 @@ async def main():
 
 asyncio.run(main())
 """
+BLOCKS_IN_AN_APP = BLOCKS_ITS_EVENT_LOOP.replace(
+    "    block_forever()",
+    "    from cornserve.blocking_apps import CurrentApp\n"
+    "    CurrentApp.of_process().begin(CurrentApp.encode('llama'))\n"
+    "    block_forever()",
+)
 READY_AND_IDLE = """
 import asyncio
 from cornserve.heartbeat import start_heartbeats
@@ -51,8 +59,19 @@ def process_spec(tmp_path: Path, code: str, *, stop_seconds: float = 20, blocked
     )
 
 
-def managed(spec: ProcessSpec, reports: list[str], force_stop: asyncio.Event | None = None) -> ManagedProcess:
-    return ManagedProcess(spec, inherited=(), force_stop=force_stop or asyncio.Event(), report=reports.append)
+def managed(
+    spec: ProcessSpec,
+    reports: list[str],
+    force_stop: asyncio.Event | None = None,
+    on_blocked: Callable[[str], None] = lambda app: None,
+) -> ManagedProcess:
+    return ManagedProcess(
+        spec,
+        inherited=(),
+        force_stop=force_stop or asyncio.Event(),
+        report=reports.append,
+        on_blocked=on_blocked,
+    )
 
 
 async def test_a_process_that_exits_is_restarted(tmp_path: Path) -> None:
@@ -128,6 +147,22 @@ async def test_a_process_whose_event_loop_is_blocked_is_restarted_and_its_stacks
         f"the thing was killed by SIGKILL (see {log}); starts again",
     ]
     assert "in block_forever" in log.read_text()
+
+
+async def test_the_app_that_blocks_an_event_loop_is_recorded(tmp_path: Path) -> None:
+    reports: list[str] = []
+    blocking = BlockingApps(tmp_path / "blocking-apps")
+    spec = process_spec(tmp_path, BLOCKS_IN_AN_APP, blocked_seconds=2)
+    running = asyncio.create_task(managed(spec, reports, on_blocked=blocking.add).run())
+    assert "llama" not in blocking
+
+    await until(lambda: "llama" in blocking)
+
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert reports[0].startswith(
+        "killing the thing: its event loop has not run for 2 s, because of a task of the app 'llama' (see"
+    )
 
 
 async def test_a_ready_process_that_is_killed_or_stopped_starts_again_at_once(

@@ -14,6 +14,7 @@ from cornserve.app.load import load_app
 from cornserve.app.record import AppSpec, Route
 from cornserve.app.source import unload_app
 from cornserve.app_host.fork_client import ForkServer
+from cornserve.blocking_apps import CurrentApp
 from cornserve.control.store.base import Store
 from cornserve.gateway.app_loader import AppLoader
 from cornserve.gateway.app_registry import AppRegistry
@@ -56,7 +57,7 @@ def context(store: Store, fork_server: ForkServer) -> Iterator[GatewayContext]:
     spec = AppSpec(source=ECHO)
     app = load_app("echo", spec, "echo_of_the_request_handler_test")
     route = Route(generation=1, spec=spec, shares=[1.0], endpoints={})
-    served = ServedApp(LocalApp(app), "", "", route, 0)
+    served = ServedApp(LocalApp(app, CurrentApp.of_process()), "", "", route, 0)
     apps = SingleAppRegistry(store, served)
     images = ImageLoader(ImageFetcher(Limits()))
     replicas, metrics, admission = ReplicaPool(CREDENTIALS), GatewayMetrics(), RequestAdmission()

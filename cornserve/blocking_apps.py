@@ -1,0 +1,80 @@
+"""Finds the app that blocks the event loop of a gateway.
+
+The supervisor shares a page of memory with the gateway. The gateway writes to it which app plays in its process. When
+the event loop is blocked, the supervisor adds this app to a file, and gateways play the apps in this file in app hosts.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+from typing import Self
+
+CURRENT_APP_VARIABLE = "CORNSERVE_CURRENT_APP"
+"""The number of the page's file descriptor, in the environment of a process that has a supervisor."""
+
+_BYTES = 256
+
+
+class CurrentApp:
+    """The app that plays at present in a process.
+
+    Args:
+        descriptor: a file from `create_file`. It can be closed after this.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._page = mmap.mmap(descriptor, _BYTES)
+
+    @classmethod
+    def of_process(cls) -> Self:
+        """Returns the page that the supervisor has passed to this process, or a private one."""
+        passed = os.environ.pop(CURRENT_APP_VARIABLE, None)
+        descriptor = cls.create_file() if passed is None else int(passed)
+        try:
+            return cls(descriptor)
+        finally:
+            os.close(descriptor)
+
+    @staticmethod
+    def create_file() -> int:
+        """Returns the descriptor of a new page, which processes share by passing the descriptor."""
+        descriptor = os.memfd_create("cornserve-current-app")
+        os.ftruncate(descriptor, _BYTES)
+        return descriptor
+
+    def begin(self, entry: bytes) -> None:
+        """Records that an app plays. `entry` is from `encode`."""
+        self._page[:_BYTES] = entry
+
+    def end(self) -> None:
+        self._page[0] = 0
+
+    def read(self) -> str | None:
+        """Returns the name of the app, or None if no app plays."""
+        return bytes(self._page).partition(b"\0")[0].decode() or None
+
+    def close(self) -> None:
+        self._page.close()
+
+    @staticmethod
+    def encode(app: str) -> bytes:
+        return app.encode().ljust(_BYTES, b"\0")
+
+
+class BlockingApps:
+    """The names of the apps that have blocked a gateway."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def add(self, app: str) -> None:
+        with self._file.open("a") as file:
+            file.write(f"{app}\n")
+
+    def __contains__(self, app: object) -> bool:
+        try:
+            return app in self._file.read_text().splitlines()
+        except FileNotFoundError:
+            return False
