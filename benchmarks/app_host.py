@@ -25,6 +25,7 @@ from cornserve.app.record import AppSpec
 from cornserve.app.response_readers import JSON
 from cornserve.app_host.app_host import AppHost
 from cornserve.app_host.fork_client import ForkServer
+from cornserve.blocking_apps import CurrentApp
 from cornserve.gateway.play.hosted_app import HostedApp
 from cornserve.gateway.play.local_app import LocalApp
 from cornserve.gateway.play.player import PlayableApp, PlaySettings
@@ -112,7 +113,10 @@ async def measure(starts: int, plays: int) -> tuple[StartRow, list[PlayRow]]:
     row = StartRow(seconds[0] * 1e3, statistics.median(seconds[1:]) * 1e3, server_memory, statistics.median(memory))
     for host in hosts[1:]:
         host.close()
-    hosted, local = HostedApp(hosts[0], start, print), LocalApp(load_app("repeat", SPEC, "benchmark_local"))
+    hosted, local = (
+        HostedApp(hosts[0], start, print),
+        LocalApp(load_app("repeat", SPEC, "benchmark_local"), CurrentApp.of_process()),
+    )
     rows = [
         await measure_plays("gateway", local, plays),
         await measure_plays("app host", hosted, plays),

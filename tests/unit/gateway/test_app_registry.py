@@ -20,11 +20,21 @@ from cornserve.gateway.app_loader import AppLoader
 from cornserve.gateway.app_registry import AppRegistry
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
+from cornserve.gateway.play.hosted_app import HostedApp
+from cornserve.gateway.play.local_app import LocalApp
+from cornserve.gateway.play.player import PlayableApp
 from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.limits import Limits
 from tests.credentials import CREDENTIALS
 from tests.unit.gateway.sources import ECHO
 from tests.waiting import until
+
+LIBRARY = """
+from cornserve import App
+from cornserve_tasklib import Chat
+
+app = App(name="library", paths=[Chat(model_id="a/b")])
+"""
 
 
 @pytest.fixture
@@ -229,6 +239,21 @@ async def test_a_change_of_replicas_does_not_import_the_app_again(store: Store, 
     assert apps.get("echo").code is before.code
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
+
+
+@pytest.mark.parametrize(("blocking", "expected"), [((), LocalApp), (("library",), HostedApp)])
+async def test_tasks_of_the_library_play_in_the_gateway_unless_their_app_has_blocked_one(
+    store: Store, fork_server: ForkServer, blocking: tuple[str, ...], expected: type[PlayableApp]
+) -> None:
+    spec = AppSpec(source=LIBRARY)
+    record = await store.create(APPS, "library", spec)
+    route = Route(generation=1, spec=spec, shares=[1.0], endpoints={})
+
+    served = await AppLoader(fork_server, Limits(), blocking).load(record, route, "module_of_the_test", print)
+
+    assert isinstance(served.code, expected)
+    assert served.code.operations == {"chat", "completion"}
+    served.code.close()
 
 
 async def serve(store: Store, name: str, generation: int, source: str, *, replicas: int = 1) -> None:
