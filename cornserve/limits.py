@@ -71,6 +71,9 @@ class Limits:
     """Time for which the event loop of the gateway or the controller may be blocked before its process is restarted."""
     play_seconds: int = 2
     """Time for which code of an app may run without a pause."""
+    import_seconds: int = 50
+    """Time in which the code of an app is imported when it is deployed. Clients wait a little longer for the
+    deployment."""
     app_mib: int = 1024
     """Writable memory of the process that runs an app's code. Some 50 MiB are in use before the app is imported."""
 

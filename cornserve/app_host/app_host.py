@@ -24,9 +24,6 @@ from cornserve.wire.connection import MessageConnection
 
 log = logging.getLogger(__name__)
 
-LOAD_SECONDS = 50.0
-"""The timeout for importing an app. The timeout of clients is a little longer."""
-
 EXIT_SECONDS: Final = 1.0
 """The time after which a process is killed if it has closed its connection and does not exit."""
 
@@ -83,11 +80,12 @@ class AppHost:
     async def _load(self, spec: AppSpec) -> AppDescription:
         load = pb.LoadApp(name=self._name, spec=spec.model_dump_json().encode(), module=self._module)
         try:
-            async with asyncio.timeout(LOAD_SECONDS):
+            async with asyncio.timeout(self._limits.import_seconds):
                 reply = await self.call(pb.HostCommand(load=load))
         except TimeoutError:
             location = await self._process.trace(self._source)
-            reason = f"importing the app takes longer than {LOAD_SECONDS:g} s: load large data in executors"
+            limit = f"{self._limits.import_seconds} s ({self._limits.hint('import-seconds')})"
+            reason = f"importing the app takes longer than {limit}: load large data in executors"
             raise DefinitionError(f"{location}: {reason}" if location else reason) from None
         except AppHostLostError as error:
             message = f"{error.location}: {error.reason}" if error.location else error.reason

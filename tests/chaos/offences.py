@@ -98,13 +98,14 @@ class Offence:
 BASELINE = Offence("none", "pass")
 """An app that does not misbehave."""
 
-LOOP = "while True:\n    pass"
+LOOP = "while True: pass"
+"""A loop on one line, because errors name the line."""
 
 OFFENCES = [
     Offence("endless loop", LOOP),
     Offence(
         "endless loop that catches `BaseException`",
-        "while True:\n    try:\n        while True:\n            pass\n    except BaseException:\n        pass",
+        f"while True:\n    try:\n        {LOOP}\n    except BaseException:\n        pass",
     ),
     Offence("endless loop in a mapped function", LOOP, Place.MAP),
     Offence("endless recursion", "offend()"),
@@ -120,4 +121,6 @@ OFFENCES = [
     Offence("catastrophic regex", 're.match(r"(a+)+$", "a" * 40 + "b")'),
     Offence("C call that holds the GIL", "sum(itertools.repeat(1))"),
     Offence("segmentation fault", "ctypes.string_at(0)"),
+    Offence("endless loop in `post_init`", LOOP, Place.POST_INIT),
+    Offence("`time.sleep(600)` at import", "time.sleep(600)", Place.TOP_LEVEL),
 ]

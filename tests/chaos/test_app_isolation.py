@@ -19,6 +19,9 @@ MAX_P99_MS = 250
 RETRIES = 2
 """The number of further measurements if one exceeds the limit: a busy machine also delays requests."""
 
+IMPORT_SECONDS = 3
+"""The limit for imports, lower than its default, so that the test is fast."""
+
 REPEATED = {offence.name for offence in OFFENCES if FULL and not offence.at_import} | {"segmentation fault"}
 """Offences that are repeated until the app is suspended."""
 
@@ -30,7 +33,8 @@ Measured = dict[str, OffenceRow]
 
 @pytest.fixture(scope="module")
 def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OffenceRunner]:
-    with running_instance(tmp_path_factory.mktemp("isolation") / "home") as machine:
+    home = tmp_path_factory.mktemp("isolation") / "home"
+    with running_instance(home, "--limit", f"import-seconds={IMPORT_SECONDS}") as machine:
         yield OffenceRunner(machine)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cornserve.app.record import AppSpec
-from cornserve.app_host import app_host, describe
+from cornserve.app_host import describe
 from cornserve.app_host.describe import describe_app
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.limits import Limits
@@ -36,8 +36,7 @@ async def test_a_model_needs_no_host(tmp_path: Path, monkeypatch: pytest.MonkeyP
 async def test_a_model_directory_that_hangs_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     never = threading.Event()
     monkeypatch.setattr(describe, "load_app", lambda *_: never.wait())
-    monkeypatch.setattr(app_host, "LOAD_SECONDS", 0.1)
 
-    with pytest.raises(DefinitionError, match=r"reading the files of /models/far takes longer than 0\.1 s"):
-        await describe_app(ForkServer(), Limits(), "far", AppSpec(model="/models/far"))
+    with pytest.raises(DefinitionError, match=r"reading the files of /models/far takes longer than 1 s"):
+        await describe_app(ForkServer(), Limits(import_seconds=1), "far", AppSpec(model="/models/far"))
     never.set()

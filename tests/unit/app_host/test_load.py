@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from cornserve.app.record import AppSpec
-from cornserve.app_host import app_host
 from cornserve.app_host.app_host import AppHost
 from cornserve.app_host.description import AppDescription
 from cornserve.app_host.errors import AppLoadError
@@ -81,12 +80,12 @@ async def test_an_app_that_cannot_be_imported_is_rejected_with_the_reason(
     ],
 )
 async def test_an_import_that_hangs_is_rejected_with_its_line(
-    fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch, source: str, location: str
+    fork_server: ForkServer, source: str, location: str
 ) -> None:
-    monkeypatch.setattr(app_host, "LOAD_SECONDS", 0.5)
-
-    with pytest.raises(DefinitionError, match=f"{location}: importing the app takes longer than 0.5 s"):
-        await load(fork_server, source)
+    with pytest.raises(
+        DefinitionError, match=rf"{location}: importing the app takes longer than 1 s \(limit import-seconds=1,"
+    ):
+        await load(fork_server, source, Limits(import_seconds=1))
 
 
 async def test_an_import_that_hangs_does_not_delay_other_apps(
