@@ -114,7 +114,7 @@ class Stream(Generic[Item]):
         self._source = source
 
     def map(self, fn: Callable[[Item], Mapped]) -> Stream[Mapped]:
-        """Returns the stream of `fn(item)`. `fn` runs in the gateway, as items arrive."""
+        """Returns the stream of `fn(item)`. `fn` runs where the task runs, as items arrive."""
         source = self._source
         if source is None:
             return Stream()
