@@ -90,7 +90,7 @@ def events(*words: str) -> str:
         ("while True: pass", "the app's code ran for more than 1 s (limit play-seconds=1"),
         ("time.sleep(60)", "the app's code ran for more than 1 s (limit play-seconds=1"),
         ("os._exit(3)", "SystemExit"),
-        ("bytearray(1 << 30)", "MemoryError"),
+        ("bytearray(1 << 30)", "MemoryError (limit app-mib, see `cornserve up --limit`)"),
         ("offend()", "RecursionError: maximum recursion depth exceeded"),
         ("os.abort()", "the app's process was killed by SIGABRT"),
         ("os.kill(os.getpid(), 9)", "the app's process was killed by SIGKILL"),
