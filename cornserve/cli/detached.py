@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
+from pathlib import Path
+from typing import IO
 
 from cornserve.cli.console import CliError, stderr
 from cornserve.control.instance_options import InstanceOptions
@@ -34,14 +37,7 @@ def start_detached(options: InstanceOptions) -> Instance:
     if options.internal_tls is not None:
         command += ["--internal-tls", str(options.internal_tls.absolute())]
     program = ProcessSpec("supervisor", command, options.home.logs / "supervisor.log")
-    try:
-        program.log.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CliError(
-            f"cannot write to {program.log.parent}: {error.strerror}: choose another directory with --home"
-        ) from error
-    rotate(program.log)
-    with program.log.open("ab") as log:
+    with _open_log(program.log) as log:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, start_new_session=True
         )
@@ -49,6 +45,18 @@ def start_detached(options: InstanceOptions) -> Instance:
     for line in program.log.read_text(errors="replace").splitlines():
         stderr().print(parse_messages(line)[0], markup=False, style="dim")
     return instance
+
+
+def _open_log(log: Path) -> IO[bytes]:
+    """Opens a new log. Raises `CliError`."""
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        rotate(log)
+        return log.open("ab")
+    except OSError as error:
+        full = error.errno == errno.ENOSPC
+        remedy = "free space on its disk" if full else "choose another directory with --home"
+        raise CliError(f"cannot write to {log.parent}: {error.strerror}: {remedy}") from error
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], program: ProcessSpec) -> Instance:

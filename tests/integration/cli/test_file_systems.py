@@ -1,0 +1,140 @@
+"""Full disks, read-only homes and damaged files of a running instance."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cornserve.home import Home
+from tests.integration.cli.cli_instance import CliInstance, write_app
+from tests.waiting import until
+
+INVOCATION = ("invoke", "echo", '{"text": "hello"}')
+
+
+@contextmanager
+def mounted(directory: Path, *arguments: str) -> Iterator[None]:
+    directory.mkdir(exist_ok=True)
+    mounting = subprocess.run(["mount", *arguments, str(directory)], capture_output=True, text=True, check=False)
+    if mounting.returncode:
+        pytest.skip(f"file systems cannot be mounted here: {mounting.stderr}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(directory)], check=True)
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[CliInstance]:
+    """An instance with its home on a small file system."""
+    directory = tmp_path / "disk"
+    with mounted(directory, "-t", "tmpfs", "-o", "size=8m", "none"):
+        instance = CliInstance(Home(directory / "home"))
+        try:
+            yield instance
+        finally:
+            instance.run("down")
+            instance.kill_everything()
+
+
+def fill(directory: Path) -> Path:
+    """Writes a file until the disk is full."""
+    filler = directory / "filler"
+    with filler.open("wb", buffering=0) as file:
+        for size in (1 << 20, 4096, 1):
+            with suppress(OSError):
+                while True:
+                    file.write(bytes(size))
+    return filler
+
+
+async def test_with_a_full_disk_dead_replicas_are_reported_and_service_resumes_when_space_is_freed(
+    instance: CliInstance, tmp_path: Path
+) -> None:
+    def app() -> dict[str, Any]:
+        found: dict[str, Any] = instance.json("status", "echo")
+        return found
+
+    def ready() -> int:
+        return sum(replica["state"] == "ready" for group in app()["status"]["groups"] for replica in group["replicas"])
+
+    def refused() -> subprocess.CompletedProcess[str]:
+        refused = instance.run(*INVOCATION)
+        assert refused.returncode == 1
+        assert "Traceback" not in refused.stderr
+        return refused
+
+    instance.up()
+    instance.do("deploy", write_app(tmp_path, "echo"))
+    filler = fill(instance.home.path)
+    assert instance.json(*INVOCATION)["text"] == "hello"
+    doctor = instance.run("doctor", "--port", "1")
+    assert doctor.returncode == 1
+    assert f"home       {instance.home.path}: No space left on device" in doctor.stdout
+
+    for executor in instance.processes("cornserve_executors.base"):
+        executor.kill()
+    await until(lambda: ready() == 0)
+    assert app()["status"]["phase"] == "starting"
+    assert "executors" in refused().stderr  # after 10 or 30 s, instead of the default deadline of 600 s
+
+    filler.unlink()
+    await until(lambda: instance.run(*INVOCATION).returncode == 0, seconds=20)
+    await until(lambda: ready() == 1)
+
+
+def test_up_on_a_full_disk_names_the_remedy(instance: CliInstance) -> None:
+    instance.home.path.mkdir()
+    fill(instance.home.path)
+    for arguments in (["up", "--port", "0"], ["up", "--port", "0", "--detach"], ["doctor", "--repair"]):
+        refused = instance.run(*arguments)
+        assert refused.returncode == 1
+        assert "Traceback" not in refused.stderr
+        assert "No space left on device" in refused.stdout + refused.stderr, arguments
+
+
+@pytest.mark.parametrize("has_store", [True, False])
+def test_commands_on_a_read_only_home_say_so(tmp_path: Path, has_store: bool) -> None:
+    home = Home(tmp_path / "home")
+    instance = CliInstance(home)
+    home.path.mkdir()
+    if has_store:
+        instance.up()
+        instance.do("down", "--keep-apps")
+    with mounted(home.path, "--bind", "-o", "ro", str(home.path)):
+        for arguments in (["up", "--port", "0"], ["up", "--port", "0", "--detach"], ["down"], ["doctor"]):
+            refused = instance.run(*arguments)
+            assert refused.returncode == 1, arguments
+            assert "Read-only file system" in refused.stdout + refused.stderr, arguments
+            assert "Traceback" not in refused.stderr
+        assert "Traceback" not in instance.run("status").stderr
+
+
+@pytest.mark.parametrize("content", [b"garbage " * 4000, b""])
+async def test_a_store_that_is_damaged_while_the_instance_runs_is_repaired_without_a_restart(
+    new_instance: Callable[[], CliInstance], tmp_path: Path, content: bytes
+) -> None:
+    instance = new_instance()
+    instance.up()
+    instance.do("deploy", write_app(tmp_path, "echo"))
+    services = instance.processes("cornserve.gateway") + instance.processes("cornserve.control")
+
+    def replace_store() -> None:
+        for suffix in ("-wal", "-shm"):
+            Path(f"{instance.home.store}{suffix}").unlink()
+        damaged = tmp_path / "damaged"
+        damaged.write_bytes(content)
+        damaged.rename(instance.home.store)
+
+    replace_store()
+    await until(lambda: "doctor --repair" in instance.run("status").stderr)
+    assert instance.json(*INVOCATION)["text"] == "hello"
+    instance.run("doctor", "--repair", "--port", "1")
+    await until(lambda: "No apps" in instance.run("status").stdout)
+    assert all(process.is_running() for process in services)
+    instance.do("deploy", write_app(tmp_path, "again"))
