@@ -26,6 +26,8 @@ class ExecutorSpec(BaseModel):
     """Settings of the executor, which validates them when it starts."""
     gpus: int = Field(default=0, ge=0)
     """Number of GPUs of one replica. With 0, the replica runs on the CPU."""
+    has_tensors: bool = False
+    """Whether its outputs contain tensors, for which each replica allocates shared memory."""
 
     @cached_property
     def key(self) -> str:

@@ -69,7 +69,7 @@ class UnitTask(Task[Input, OutputT]):
 
     @cached_property
     def spec(self) -> ExecutorSpec:
-        return self.executor_spec()
+        return self.executor_spec().model_copy(update={"has_tensors": bool(self.layout.tensors)})
 
     @cached_property
     def key(self) -> str:

@@ -8,8 +8,10 @@ from pathlib import Path
 
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Replica, ReplicaId
 from cornserve.control.launcher.local.device_slots import DeviceSlots
+from cornserve.control.launcher.local.leaked_shared_memory import SHARED_MEMORY
 from cornserve.control.launcher.local.local_machine import LocalMachine
 from cornserve.control.launcher.local.replica_supervisor import ReplicaSupervisor
+from cornserve.control.launcher.local.slab_budget import SlabBudget
 from cornserve.control.launcher.local.state_dir import ProcessRecord, ReplicaDir, StateDir
 from cornserve.control.launcher.local.status_board import StatusBoard
 from cornserve.control.launcher.local.uninterrupted_thread import finish_in_thread
@@ -37,8 +39,9 @@ class LocalLauncher:
         first_delay: float = 1,
         longest_delay: float = 60,
     ) -> None:
+        state_dir = StateDir(home.replicas)
         self._machine = LocalMachine(
-            StateDir(home.replicas),
+            state_dir,
             slots,
             StatusBoard(),
             secret=home.secret,
@@ -46,6 +49,7 @@ class LocalLauncher:
             drain_seconds=drain_seconds,
             queue=queue,
             slab_mib=slab_mib,
+            slab_budget=SlabBudget(SHARED_MEMORY, state_dir.segments, slab_mib),
             first_delay=first_delay,
             longest_delay=longest_delay,
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cornserve.backoff import backoff_seconds
 from cornserve.control.launcher.local.device_slots import DeviceSlots
+from cornserve.control.launcher.local.slab_budget import SlabBudget
 from cornserve.control.launcher.local.state_dir import StateDir
 from cornserve.control.launcher.local.status_board import StatusBoard
 from cornserve.wire.credentials import ConnectionCredentials
@@ -33,6 +34,7 @@ class LocalMachine:
     """Maximum number of running and queued invocations of a replica."""
     slab_mib: int
     """Size of a replica's slab in shared memory."""
+    slab_budget: SlabBudget
     first_delay: float
     longest_delay: float
 

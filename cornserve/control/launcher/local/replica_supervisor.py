@@ -73,7 +73,15 @@ class ReplicaSupervisor:
         self._unwanted.set()
 
     async def run(self) -> None:
+        try:
+            await self._run_all()
+        finally:
+            self._machine.slab_budget.release(self)
+
+    async def _run_all(self) -> None:
         if self._adopted is not None:
+            if self._spec.has_tensors:
+                self._machine.slab_budget.grant(self)
             self._was_ready = True  # Its history is unknown: its exit does not count as a failed start.
             await self._log_errors(self._run_adopted(*self._adopted))
         while self.wanted and self._replaces:
@@ -95,9 +103,19 @@ class ReplicaSupervisor:
 
         A failed check does not count as a failure of the replica.
         """
-        problem = await finish_in_thread(self._machine.state_dir.find_problem)
+        problem, shortage = await finish_in_thread(self._machine.state_dir.find_problem), ""
+        if self._spec.has_tensors:
+            shortage = await finish_in_thread(self._machine.slab_budget.reserve, self)
+        problem = problem or shortage
         if problem:
-            self._show(state=ReplicaState.FAILED, message=problem, endpoint=None, metrics=None, restart_delay=0)
+            self._show(
+                state=ReplicaState.FAILED,
+                message=problem,
+                endpoint=None,
+                metrics=None,
+                restart_delay=0,
+                unschedulable=bool(shortage),
+            )
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._unwanted.wait(), CHECK_SECONDS)
         return not problem
