@@ -217,6 +217,7 @@ async def test_unauthenticated_connections_cannot_occupy_all_places(
     endpoint: str, executors: EchoExecutors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cornserve.wire.listener.MAX_PENDING", 8)
+    monkeypatch.setattr("cornserve.wire.listener.HANDSHAKE_SECONDS", 1000.0)
     idle = [await asyncio.open_connection(*sockets.split_endpoint(endpoint)) for _ in range(20)]
 
     async with calling(endpoint) as caller:
