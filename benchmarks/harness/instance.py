@@ -23,7 +23,7 @@ from cornserve.home import Home
 from cornserve.instance_secret import InstanceSecret
 
 START_TIMEOUT_SECONDS = 60.0
-DEPLOY_TIMEOUT_SECONDS = 60.0
+DEPLOY_TIMEOUT_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Self
 
@@ -109,8 +109,11 @@ class AppHost:
         """Waits until the host has ended."""
         return await asyncio.shield(self._lost)
 
-    async def call(self, command: pb.HostCommand) -> pb.HostReply:
+    async def call(self, command: pb.HostCommand, rest: Sequence[bytes] = ()) -> pb.HostReply:
         """Numbers and sends the command. Returns the reply, which may be an error.
+
+        Args:
+            rest: the encoding of further fields of the command, which is not copied.
 
         Raises:
             AppHostLostError: the host has ended.
@@ -120,7 +123,7 @@ class AppHost:
             raise self.lost.copy()
         self._calls += 1
         command.call = self._calls
-        self.send(command)
+        self.send(command, rest)
         reply: asyncio.Future[pb.HostReply] = self._loop.create_future()
         self._replies[command.call] = reply
         try:
@@ -128,10 +131,10 @@ class AppHost:
         finally:
             del self._replies[command.call]
 
-    def send(self, command: pb.HostCommand) -> None:
+    def send(self, command: pb.HostCommand, rest: Sequence[bytes] = ()) -> None:
         """Sends a command that has no reply. Does nothing when the host has ended. Raises `MessageSizeError`."""
         if not self._lost.done():
-            self._connection.send(command)
+            self._connection.send(command, rest)
             self._watch()
 
     def _receive(self, reply: pb.HostReply | None) -> None:

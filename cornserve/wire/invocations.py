@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from cornserve.v1 import executor_pb2 as pb
+from cornserve.wire.bytes_fields import encode_bytes_field, field_path
 from cornserve.wire.connection import Codec
 
 _PREAMBLE = b"cornserve.v1.Executor/3\n"
@@ -25,8 +26,7 @@ OBSERVED: Final[Codec[pb.Observation, pb.ObserveRequest]] = Codec(
 MIN_BLOB_BYTES = 64 * 1024
 """Smaller blobs are a part of the command. Copying them takes less time than sending them separately."""
 
-_LENGTH_DELIMITED = 2
-"""The wire type of strings, bytes and messages (https://protobuf.dev/programming-guides/encoding/)."""
+_INLINE: Final = field_path(pb.Command, "start", "inputs", "inline")
 
 
 class StartCommand:
@@ -54,33 +54,12 @@ class StartCommand:
         return self.inputs[-1].pending
 
     def encode_inputs(self) -> list[bytes]:
-        """Returns the inputs as the encoding of a command, in parts.
-
-        A parser merges concatenated encodings of one message, and appends the elements of a repeated field.
-        """
+        """Returns the inputs as the encoding of a command, in parts, to follow the encoding of `message`."""
         parts: list[bytes] = []
         for index, given in enumerate(self.inputs):
             blob = self._blobs.get(index)
             if blob is None:
                 parts.append(pb.Command(start=pb.Start(inputs=[given])).SerializeToString())
             else:
-                parts += (_blob_head(len(blob)), blob)
+                parts += encode_bytes_field(_INLINE, blob)
         return parts
-
-
-def _blob_head(size: int) -> bytes:
-    """Returns the encoding of a command, up to the content of a blob of `size` bytes, which is all that it contains."""
-    head = b""
-    for message, field in ((pb.Input, "inline"), (pb.Start, "inputs"), (pb.Command, "start")):
-        number = message.DESCRIPTOR.fields_by_name[field].number
-        head = _varint(number << 3 | _LENGTH_DELIMITED) + _varint(len(head) + size) + head
-    return head
-
-
-def _varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value >= 1 << 7:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)

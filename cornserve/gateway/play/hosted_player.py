@@ -13,7 +13,7 @@ from cornserve.app_host.errors import AppHostLostError
 from cornserve.gateway.errors import ApiError, AppCodeError
 from cornserve.gateway.play.hosted_errors import describe_failure, exception_of
 from cornserve.gateway.play.hosted_invocation import HostedInvocation
-from cornserve.gateway.play.hosted_request import begin_session
+from cornserve.gateway.play.hosted_request import BeginCommand
 from cornserve.gateway.play.player import PlaySettings
 from cornserve.task import Blob, Stream, TaskError
 from cornserve.task.errors import DivergenceError, Suspension
@@ -62,7 +62,7 @@ class HostedPlayer:
         self._app = app
         self._settings = settings
         self._random_index = settings.random.index
-        self._begin: pb.BeginSession | None = None
+        self._begin: BeginCommand | None = None
         self._host: AppHost | None = None
         self._is_begun = False
         """Whether the host has received the request."""
@@ -81,7 +81,7 @@ class HostedPlayer:
 
     async def play(self, requests: Sequence[Any], reader: ResponseReader[Result]) -> list[Result] | Suspension:
         if self._begin is None:
-            self._begin = begin_session(self._settings, self._random_index, requests)
+            self._begin = BeginCommand(self._settings, self._random_index, requests)
         played = await self._play(reader)
         if played.HasField("awaited"):
             return Suspension(played.awaited.invocation, played.awaited.field or None)
@@ -111,7 +111,8 @@ class HostedPlayer:
         while True:
             host = await self._connect()
             try:
-                reply = await self._call(host, pb.HostCommand(play=self._play_command(reader)))
+                contents = [] if self._is_begun or self._begin is None else self._begin.encode_contents()
+                reply = await self._call(host, pb.HostCommand(play=self._play_command(reader)), contents)
             except AppHostLostError as error:
                 self._on_lost(host, error)
             else:
@@ -134,15 +135,15 @@ class HostedPlayer:
         assert self._begin is not None
         play = pb.Play(session=self.number, reader=reader.name, updates=self._updates[self._sent_updates :])
         if not self._is_begun:
-            play.begin.CopyFrom(self._begin)
+            play.begin.CopyFrom(self._begin.message)
         self._is_begun, self._sent_updates = True, len(self._updates)
         return play
 
-    async def _call(self, host: AppHost, command: pb.HostCommand) -> pb.HostReply:
+    async def _call(self, host: AppHost, command: pb.HostCommand, rest: Sequence[bytes] = ()) -> pb.HostReply:
         """Returns the reply. Raises the error of the app's code, or `AppHostLostError`."""
         try:
             async with asyncio.timeout_at(self._settings.deadline + LATE_SECONDS):
-                reply = await host.call(command)
+                reply = await host.call(command, rest)
         except TimeoutError:
             message = "the app's code has not been run by the request's deadline"
             raise ApiError(504, message, code="deadline_exceeded") from None

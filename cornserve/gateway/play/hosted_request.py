@@ -14,6 +14,10 @@ from cornserve.gateway.play.player import PlaySettings
 from cornserve.task import Blob
 from cornserve.task.references import ReferenceEncoder
 from cornserve.v1 import app_host_pb2 as pb
+from cornserve.wire.bytes_fields import encode_bytes_field, field_path
+
+_REQUESTS = field_path(pb.HostCommand, "play", "begin", "requests")
+_BLOBS = field_path(pb.HostCommand, "play", "begin", "blobs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,20 +28,34 @@ class NativeRequest:
     images: Sequence[ImageSlot]
 
 
-def begin_session(settings: PlaySettings, random_index: int, requests: Sequence[Any]) -> pb.BeginSession:
-    """Returns the first message about a request. `requests` are one `NativeRequest` or requests of OpenAI's API."""
-    encoder = ReferenceEncoder()
-    begin = pb.BeginSession(request_id=settings.request_id, path=settings.path, random_index=random_index)
-    for request in requests:
-        if isinstance(request, NativeRequest):
-            begin.request_type = "native"
-            begin.requests.append(request.body)
-            begin.images.extend(_encode(slot.image, encoder) for slot in request.images)
-        else:
-            begin.request_type = next(name for name, kind in REQUEST_TYPES.items() if isinstance(request, kind))
-            begin.requests.append(_encode(request, encoder))
-    begin.blobs.extend(value.data for value in encoder.inputs if isinstance(value, Blob))
-    return begin
+class BeginCommand:
+    """The first message about a request. Its JSON and its blobs are encoded without copying them.
+
+    Args:
+        requests: one `NativeRequest`, or requests of OpenAI's API.
+    """
+
+    __slots__ = ("_requests", "blobs", "message")
+
+    def __init__(self, settings: PlaySettings, random_index: int, requests: Sequence[Any]) -> None:
+        encoder = ReferenceEncoder()
+        begin = pb.BeginSession(request_id=settings.request_id, path=settings.path, random_index=random_index)
+        self._requests: list[bytes] = []
+        for request in requests:
+            if isinstance(request, NativeRequest):
+                begin.request_type = "native"
+                self._requests.append(request.body)
+                begin.images.extend(_encode(slot.image, encoder) for slot in request.images)
+            else:
+                begin.request_type = next(name for name, kind in REQUEST_TYPES.items() if isinstance(request, kind))
+                self._requests.append(_encode(request, encoder))
+        self.message = begin
+        self.blobs = [value.data for value in encoder.inputs if isinstance(value, Blob)]
+
+    def encode_contents(self) -> list[bytes]:
+        """Returns the encoding of a command with the fields that `message` lacks, in parts."""
+        fields = [(_REQUESTS, request) for request in self._requests] + [(_BLOBS, blob) for blob in self.blobs]
+        return [part for path, content in fields for part in encode_bytes_field(path, content)]
 
 
 def _encode(value: BaseModel, encoder: ReferenceEncoder) -> bytes:
