@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
+
+PROBE_BYTES = 64 * 1024
+"""A full disk accepts an empty file."""
 
 
 def write_atomically(file: Path, text: str) -> None:
@@ -10,3 +14,13 @@ def write_atomically(file: Path, text: str) -> None:
     partial = file.with_suffix(".partial")
     partial.write_text(text)
     partial.rename(file)
+
+
+def check_writable(directory: Path) -> None:
+    """Creates the directory if it is missing. Raises `OSError` if files cannot be written there.
+
+    A process on a full disk would otherwise fail at a random place.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=directory) as file:
+        file.write(bytes(PROBE_BYTES))

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import IO
 
+from cornserve.atomic_files import check_writable
 from cornserve.cli.console import CliError, stderr
 from cornserve.control.instance_options import InstanceOptions
 from cornserve.control.managed_process import ProcessSpec
@@ -50,7 +51,7 @@ def start_detached(options: InstanceOptions) -> Instance:
 def _open_log(log: Path) -> IO[bytes]:
     """Opens a new log. Raises `CliError`."""
     try:
-        log.parent.mkdir(parents=True, exist_ok=True)
+        check_writable(log.parent)  # Errors of the supervisor would not reach the log.
         rotate(log)
         return log.open("ab")
     except OSError as error:

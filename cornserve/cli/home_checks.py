@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import errno
 import shutil
-import tempfile
 
+from cornserve.atomic_files import check_writable
 from cornserve.cli.check_result import GIB, CheckResult, format_gib
 from cornserve.home import Home
 from cornserve.instance import Instance
 
-_PROBE_BYTES = 64 * 1024
-"""A full disk accepts an empty file."""
-
 
 def home_check(home: Home) -> CheckResult:
     try:
-        home.path.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=home.path) as file:
-            file.write(bytes(_PROBE_BYTES))
+        check_writable(home.path)
     except OSError as error:
         full = error.errno == errno.ENOSPC
         remedy = "free space on its disk" if full else "make it writable"

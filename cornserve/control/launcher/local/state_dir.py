@@ -11,7 +11,6 @@ import glob
 import logging
 import re
 import shutil
-import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -20,7 +19,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from cornserve.atomic_files import write_atomically
+from cornserve.atomic_files import check_writable, write_atomically
 from cornserve.control.launcher.base import ReplicaId
 from cornserve.control.launcher.local.executor_process import find_executor_process
 from cornserve.control.launcher.local.leaked_shared_memory import SHARED_MEMORY, SharedMemoryRecord
@@ -33,9 +32,6 @@ from cornserve.transport import reap
 log = logging.getLogger(__name__)
 
 KEPT_LOGS = 16
-
-PROBE_BYTES = 64 * 1024
-"""A full disk accepts an empty file."""
 
 _ADDRESS = re.compile(r"[!-~]+:\d{1,5}")
 
@@ -147,14 +143,9 @@ class StateDir:
                 self.segments.rmdir()
 
     def find_problem(self) -> str:
-        """Returns why no replica can start in this directory, for example because the disk is full, or an empty text.
-
-        A replica that starts nevertheless would fail at a random place.
-        """
+        """Returns why no replica can start, for example because the disk is full, or an empty text."""
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=self.path) as file:
-                file.write(bytes(PROBE_BYTES))
+            check_writable(self.path)
         except OSError as error:
             return f"cannot start: cannot write to {self.path}: {error.strerror}"
         return ""
