@@ -15,10 +15,9 @@ from cornserve.app.load import load_app
 from cornserve.app.record import AppSpec
 from cornserve.app_host.activity import Activity
 from cornserve.app_host.description import AppDescription
-from cornserve.app_host.exhaustion import is_exhausted
 from cornserve.app_host.forked_process import ForkedProcess
+from cornserve.app_host.host_error import describe_load_error
 from cornserve.app_host.protocol import HOST
-from cornserve.task.errors import DefinitionError
 from cornserve.v1 import app_host_pb2 as pb
 from cornserve.wire.connection import MessageConnection
 
@@ -82,23 +81,12 @@ class Host:
                 app = self._import_app(command.load)
                 self._sessions = self._create_sessions(app, command.load.module, self._connection, self._activity)
                 reply.loaded.description = AppDescription.of_app(app).model_dump_json().encode()
-        except DefinitionError as error:
-            reply.error.CopyFrom(_error(error, str(error), is_definition=True))
-        except Exception as error:
-            reply.error.CopyFrom(_error(error, f"{type(error).__name__}: {error}", is_definition=False))
-        except BaseException as error:
-            message = f"the app exits when it is loaded: {error!r}"
-            reply.error.CopyFrom(_error(error, message, is_definition=True))
+        except BaseException as error:  # Some would end the process.
+            reply.error.CopyFrom(describe_load_error(error))
         return reply
 
     def _import_app(self, load: pb.LoadApp) -> App:
         return load_app(load.name, AppSpec.model_validate_json(load.spec), load.module)
-
-
-def _error(error: BaseException, message: str, *, is_definition: bool) -> pb.HostError:
-    return pb.HostError(
-        type=type(error).__name__, message=message, is_definition=is_definition, is_exhausted=is_exhausted(error)
-    )
 
 
 @contextmanager

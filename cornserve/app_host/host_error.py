@@ -9,28 +9,34 @@ from collections.abc import Iterator
 from pydantic import ValidationError
 
 from cornserve.app.unused_fields import UnusedFieldsError
-from cornserve.app_host.exhaustion import is_exhausted
+from cornserve.app_host.invocation_failure import describe_failure
 from cornserve.observe.redaction import redacted_traceback
 from cornserve.task.errors import DefinitionError, InvocationError, TaskError
 from cornserve.v1 import app_host_pb2 as pb
 
+MAX_MESSAGE_CHARACTERS = 2000
+"""Longer messages are cut: a host that has little memory left must be able to send its errors."""
+
 MAX_QUOTED_CHARACTERS = 200
 """Longer inputs are cut in the errors of an invalid request."""
+
+_NO_THREAD = "can't start new thread"
+"""The message of the interpreter's `RuntimeError`."""
 
 
 def describe_error(error: BaseException, module: str) -> pb.HostError:
     """Returns the description of an exception that the app's code raised. `module` is the name of its module."""
     described = pb.HostError(
         type=type(error).__name__,
-        message=str(error).encode(errors="replace").decode(),
-        location=error_location(error, module),
+        message=_message(error),
+        location=_location(error, module),
         traceback=redacted_traceback(error),
         is_definition=isinstance(error, DefinitionError),
-        is_exhausted=is_exhausted(error),
+        is_exhausted=_is_exhausted(error),
     )
     match error:
         case InvocationError():
-            described.invocation.CopyFrom(invocation_failure(error))
+            described.invocation.CopyFrom(describe_failure(error))
         case UnusedFieldsError():
             described.unused_fields.extend(error.fields)
     if isinstance(error, TaskError) and not described.is_exhausted and error.__cause__ is None:
@@ -45,11 +51,42 @@ def describe_invalid_request(error: ValidationError) -> pb.HostError:
     return pb.HostError(type="ValidationError", problem=problem.encode(), further_problems=len(further))
 
 
-def invocation_failure(error: InvocationError) -> pb.InvocationFailure:
-    return pb.InvocationFailure(invocation=error.invocation, task=error.task, code=error.code, message=error.message)
+def describe_load_error(error: BaseException) -> pb.HostError:
+    """Returns the description of an exception that ended the import of the app."""
+    is_exit = not isinstance(error, Exception)
+    if isinstance(error, DefinitionError):
+        message = _message(error)
+    elif is_exit:
+        message = f"the app exits when it is loaded: {type(error).__name__}({_message(error)})"
+    else:
+        message = f"{type(error).__name__}: {_message(error)}"
+    return pb.HostError(
+        type=type(error).__name__,
+        message=message,
+        is_definition=is_exit or isinstance(error, DefinitionError),
+        is_exhausted=_is_exhausted(error),
+    )
 
 
-def error_location(error: BaseException, module: str) -> str:
+def _message(error: BaseException) -> str:
+    try:
+        message = str(error)
+    except Exception as failure:  # The app may define the error's class.
+        message = f"(its text raises {type(failure).__name__})"
+    cut = message if len(message) <= MAX_MESSAGE_CHARACTERS else f"{message[:MAX_MESSAGE_CHARACTERS]}…"
+    return cut.encode(errors="replace").decode()
+
+
+def _is_exhausted(error: BaseException | None) -> bool:
+    """Returns whether the error, or one of its causes, is due to a lack of memory or of memory for threads."""
+    while error is not None:
+        if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and error.args == (_NO_THREAD,)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _location(error: BaseException, module: str) -> str:
     """Returns the innermost line of the app's own source through which the error passed: "app.py:12 in invoke"."""
     prefix = f"<{module}>/"
     found = ""

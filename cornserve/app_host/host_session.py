@@ -12,9 +12,10 @@ from cornserve.app.image_slots import find_image_slots
 from cornserve.app.operations import REQUEST_TYPES
 from cornserve.app.response_readers import READERS, ResponseReader
 from cornserve.app.unused_fields import invoke_rejecting_unused, tracked
+from cornserve.app_host.invocation_failure import invocation_error
 from cornserve.task import Blob, Stream, UnitTask
 from cornserve.task.base import Task
-from cornserve.task.errors import InvocationError, Suspension
+from cornserve.task.errors import Suspension
 from cornserve.task.recording import Invocation, Recording
 from cornserve.task.references import Origin, ReferenceDecoder
 from cornserve.task.replayable_random import ReplayableRandom
@@ -30,7 +31,7 @@ class NativeRequestError(Exception):
     """The body of a native call does not have the app's request type."""
 
     def __init__(self, cause: ValidationError) -> None:
-        super().__init__(str(cause))
+        super().__init__("the body of a native call is not valid")
         self.cause = cause
 
 
@@ -163,9 +164,7 @@ def _apply(invocation: Invocation, update: pb.Update) -> None:
             case "values":
                 invocation.finish(update.values)
             case _:
-                failure = update.failure
-                error = InvocationError(failure.task, failure.invocation, failure.code, failure.message)
-                invocation.fail_with(error)
+                invocation.fail_with(invocation_error(update.failure))
     except (KeyError, ValueError) as error:
         invocation.fail("INTERNAL", f"the executor sent an invalid output: {error}")
 

@@ -20,7 +20,7 @@ from cornserve.task.errors import AbortedError
 from cornserve.task.recording import Invocation
 from cornserve.tracebacks import clear_traceback
 from cornserve.v1 import app_host_pb2 as pb
-from cornserve.wire.connection import MessageConnection
+from cornserve.wire.connection import MessageConnection, MessageSizeError
 
 Connection = MessageConnection[pb.HostReply, pb.HostCommand]
 
@@ -85,12 +85,11 @@ class HostSessions:
         except StopAsyncIteration:
             reply.mapped_items.ended = True
         except Exception as error:
-            reply.error.CopyFrom(describe_error(error, self._app.module))
-            clear_traceback(error)
+            reply.error.CopyFrom(self._describe(error))
         if (running := self._activity.read()) is not None:
             reply.seconds = running.seconds
         self._activity.end()
-        self._connection.send(reply)
+        self._send(reply)
 
     def _end(self, number: int) -> None:
         for read in self._reads.pop(number, ()):
@@ -107,18 +106,29 @@ class HostSessions:
         self._activity.begin(session)
         try:
             yield reply
-        except NativeRequestError as error:
-            reply.error.CopyFrom(describe_invalid_request(error.cause))
-            clear_traceback(error)
-        except Exception as error:
-            reply.error.CopyFrom(describe_error(error, self._app.module))
-            clear_traceback(error)
-        except BaseException as error:  # it would end the process
-            aborted = AbortedError(self._app.app.name, error)
-            aborted.__cause__ = error
-            reply.error.CopyFrom(describe_error(aborted, self._app.module))
-            clear_traceback(aborted)
+        except BaseException as error:  # Some would end the process.
+            reply.error.CopyFrom(self._describe(error))
         finally:
             self._activity.end()
         reply.seconds = perf_counter() - started
-        self._connection.send(reply)
+        self._send(reply)
+
+    def _describe(self, error: BaseException) -> pb.HostError:
+        """Describes an exception of the app's code. Clears its traceback, which would keep the request in memory."""
+        if isinstance(error, NativeRequestError):
+            described = describe_invalid_request(error.cause)
+        elif isinstance(error, Exception):
+            described = describe_error(error, self._app.module)
+        else:
+            aborted = AbortedError(self._app.app.name, error)
+            aborted.__cause__ = error
+            described = describe_error(aborted, self._app.module)
+        clear_traceback(error)
+        return described
+
+    def _send(self, reply: pb.HostReply) -> None:
+        try:
+            self._connection.send(reply)
+        except MessageSizeError as error:
+            described = describe_error(error, self._app.module)
+            self._connection.send(pb.HostReply(call=reply.call, seconds=reply.seconds, error=described))

@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any
 
 from cornserve.app_host.activity import Activity
+from cornserve.app_host.invocation_failure import invocation_error
 from cornserve.task.errors import InvocationError
 from cornserve.task.recording import Invocation
 from cornserve.v1 import app_host_pb2 as pb
@@ -43,8 +44,7 @@ class StreamSources:
                 self._activity.begin(session)
                 yield [_load(invocation, output, item) for item in source.items]
             if source.HasField("failure"):
-                failure = source.failure
-                raise InvocationError(failure.task, failure.invocation, failure.code, failure.message)
+                raise invocation_error(source.failure)
             if source.ended:
                 return
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from cornserve.app.unused_fields import UnusedFieldsError
+from cornserve.app_host.invocation_failure import invocation_error
 from cornserve.gateway.errors import ApiError, AppCodeError
-from cornserve.task.errors import InvocationError
 from cornserve.v1 import app_host_pb2 as pb
 
 
@@ -21,11 +21,3 @@ def exception_of(error: pb.HostError, app: str, task: str) -> Exception:
     reason = f"{error.type}: {error.message}" if error.message else error.type
     hint = " (limit app-mib, see `cornserve up --limit`)" if error.is_exhausted else ""
     return AppCodeError(f"{reason}{hint}", app, task, error.location, error.traceback)
-
-
-def invocation_error(failure: pb.InvocationFailure) -> InvocationError:
-    return InvocationError(failure.task, failure.invocation, failure.code, failure.message)
-
-
-def describe_failure(error: InvocationError) -> pb.InvocationFailure:
-    return pb.InvocationFailure(invocation=error.invocation, task=error.task, code=error.code, message=error.message)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from pydantic_core import from_json
 
-from cornserve.gateway.play.hosted_errors import describe_failure
+from cornserve.app_host.invocation_failure import describe_failure
 from cornserve.task.errors import InvocationError
 from cornserve.task.references import Blob, Origin
 from cornserve.v1 import app_host_pb2 as pb

@@ -10,8 +10,9 @@ from cornserve.app.response_readers import ResponseReader
 from cornserve.app_host.app_host import AppHost
 from cornserve.app_host.description import AppDescription
 from cornserve.app_host.errors import AppHostLostError
+from cornserve.app_host.invocation_failure import describe_failure
 from cornserve.gateway.errors import ApiError, AppCodeError
-from cornserve.gateway.play.hosted_errors import describe_failure, exception_of
+from cornserve.gateway.play.hosted_errors import exception_of
 from cornserve.gateway.play.hosted_invocation import HostedInvocation
 from cornserve.gateway.play.hosted_request import BeginCommand
 from cornserve.gateway.play.player import PlaySettings

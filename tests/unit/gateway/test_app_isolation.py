@@ -10,6 +10,7 @@ import httpx2 as httpx
 import psutil
 import pytest
 
+from cornserve.app_host.protocol import MAX_REPLY_BYTES
 from cornserve.control.store.base import APPS, Store
 from cornserve.gateway.play.hosted_app import MAX_OFFENSES
 from cornserve.limits import Limits
@@ -61,6 +62,28 @@ class Fragile(Task[Order, Words]):
 app = App(name="fragile", paths=[Fragile()])
 """
 
+LARGE_REPLY = """
+from pydantic import BaseModel
+
+from cornserve import App, Task
+from cornserve_echo import EchoTask
+
+class Size(BaseModel):
+    characters: int
+
+class Text(BaseModel):
+    text: str
+
+class Large(Task[Size, Text]):
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, size: Size) -> Text:
+        return Text(text=size.characters * "x")
+
+app = App(name="large", paths=[Large()])
+"""
+
 SSE = {"accept": "text/event-stream"}
 
 
@@ -94,6 +117,11 @@ def events(*words: str) -> str:
         ("offend()", "RecursionError: maximum recursion depth exceeded"),
         ("os.abort()", "the app's process was killed by SIGABRT"),
         ("os.kill(os.getpid(), 9)", "the app's process was killed by SIGKILL"),
+        (
+            "raise type('Mute', (Exception,), {'__str__': lambda self: 1 / 0})()",
+            "Mute: (its text raises ZeroDivisionError)",
+        ),
+        ("raise RuntimeError(100_000_000 * 'x')", "RuntimeError: xxx"),
     ],
 )
 async def test_code_that_misbehaves_fails_its_request_only_and_the_error_names_its_line(
@@ -125,6 +153,22 @@ async def test_other_requests_to_the_app_go_on_in_a_new_process(
     assert not slow.done()
     assert (await slow).text == events(*map(str.upper, words))
     assert executors.total("cornserve_executor_invocations_total", {"code": "OK"}) == 1
+
+
+@pytest.mark.parametrize("limits", [Limits(app_mib=2048)])
+async def test_a_reply_of_an_app_that_is_too_large_fails_its_request_only(
+    gateway: httpx.AsyncClient, deploy: Deploy
+) -> None:
+    await deploy(LARGE_REPLY)
+    (fork_server,) = psutil.Process().children()
+    (host,) = fork_server.children()
+
+    response = await gateway.post("/v1/apps/large/invoke", json={"characters": MAX_REPLY_BYTES})
+
+    assert response.status_code == 500
+    assert "MessageSizeError: the message has" in response.json()["error"]["message"]
+    assert (await gateway.post("/v1/apps/large/invoke", json={"characters": 1})).json() == {"text": "x"}
+    assert fork_server.children() == [host]
 
 
 async def test_a_killed_process_of_an_app_is_replaced(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
