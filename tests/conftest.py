@@ -9,7 +9,7 @@ from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from tests.chaos.form import FULL, FULL_TIMEOUT_SECONDS, seed
-from tests.chaos.report import FaultRecorder, table
+from tests.chaos.report import FaultRecorder, FaultResult, table
 
 
 class DirectoryScheduling(LoadScopeScheduling):  # type: ignore[misc]
@@ -31,6 +31,9 @@ def pytest_report_header() -> str:
 def pytest_itemcollected(item: pytest.Item) -> None:
     if item.nodeid.startswith("tests/chaos/"):
         item.add_marker("chaos")
+    for marker in item.iter_markers("chaos"):
+        if marker.kwargs:
+            FaultRecorder(item.user_properties)(FaultResult(**marker.kwargs))
     if FULL and item.get_closest_marker("chaos") is not None:
         item.add_marker(pytest.mark.timeout(FULL_TIMEOUT_SECONDS), append=False)
 

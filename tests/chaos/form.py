@@ -1,7 +1,7 @@
 """The two forms of the chaos tests: the short form runs in `make test`, the full form (CHAOS_FULL=1) in `make chaos`.
 
 A test with the marker `chaos` belongs to both. All tests of tests/chaos have this marker; other tests that have a full
-form are marked with `@pytest.mark.chaos`.
+form are marked with `@pytest.mark.chaos`. The marker's arguments, if any, are those of the test's `FaultResult`.
 """
 
 from __future__ import annotations

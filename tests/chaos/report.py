@@ -21,7 +21,7 @@ class FaultResult:
     count: int
     """The number of times that the fault occurred."""
     requests: int | None = None
-    outcome: str = ""
+    outcome: str = "as required"
     """The responses and errors of the requests, or what happened instead."""
     p99_ms: float | None = None
     leaks: int | None = None

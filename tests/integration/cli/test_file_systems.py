@@ -14,6 +14,8 @@ from cornserve.home import Home
 from tests.integration.cli.cli_instance import CliInstance, write_app
 from tests.waiting import until
 
+pytestmark = pytest.mark.chaos
+
 INVOCATION = ("invoke", "echo", '{"text": "hello"}')
 
 

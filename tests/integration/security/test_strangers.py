@@ -25,6 +25,8 @@ from cornserve_echo.notes import NoteTask
 from tests.executor_caller import Caller, calling
 from tests.integration.llm.process import ExecutorProcess, running_executor
 
+pytestmark = pytest.mark.chaos
+
 ROOT = Path(__file__).parents[3]
 NOBODY = 65534
 FLOOD_SECONDS = 3.0

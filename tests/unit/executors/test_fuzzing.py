@@ -19,6 +19,7 @@ from tests.unit.echo_executors import EchoExecutors
 from tests.unit.executors.test_service import end_of, start
 from tests.waiting import until
 
+SEQUENCES = form.by_form(short=30, full=3000)
 ENDPOINTS = {"writers": NoteTask().spec, "readers": ReadTask().spec}
 TEXTS = ["", "r", "words", "x" * 10_000, "\0", "\ud7ff\U0010ffff"]
 UINT32 = [0, 1, 2, 2**31, 2**32 - 1]
@@ -86,10 +87,10 @@ command = st.one_of(
 commands = st.lists(st.tuples(st.sampled_from([*ENDPOINTS]), command), min_size=1, max_size=30)
 
 
-@pytest.mark.chaos
+@pytest.mark.chaos(fault="sequences of random commands to executors", count=SEQUENCES)
 @seed(form.seed())
 @settings(
-    max_examples=form.by_form(short=30, full=3000),
+    max_examples=SEQUENCES,
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

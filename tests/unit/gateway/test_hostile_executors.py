@@ -29,6 +29,7 @@ from tests.chaos import form
 from tests.credentials import CREDENTIALS
 from tests.waiting import until
 
+SEQUENCES = form.by_form(short=20, full=1500)
 DEADLINE_SECONDS = 0.3
 
 
@@ -110,10 +111,10 @@ other_call = st.builds(
 event = st.one_of(chunk, end, other_call, st.sampled_from([pb.Event(), pb.Event.FromString(b"\xfa\x3f\x04junk")]))
 
 
-@pytest.mark.chaos
+@pytest.mark.chaos(fault="sequences of events that no executor sends", count=SEQUENCES)
 @seed(form.seed())
 @settings(
-    max_examples=form.by_form(short=20, full=1500),
+    max_examples=SEQUENCES,
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.too_slow],

@@ -25,8 +25,9 @@ from tests.waiting import until
 TEXTS = ["", REQUEST, "embeddings", "x" * 1000]
 UINT32 = [0, 1, 2, 2**32 - 1]
 UINT64 = [0, 1, 4096, 16384, 2**63, 2**64 - 1]
+SEQUENCES = form.by_form(short=25, full=2000)
 FUZZED = settings(
-    max_examples=form.by_form(short=25, full=2000),
+    max_examples=SEQUENCES,
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.too_slow],
@@ -79,7 +80,7 @@ event = st.one_of(
 )
 
 
-@pytest.mark.chaos
+@pytest.mark.chaos(fault="sequences of random commands of a tensor's consumer", count=SEQUENCES)
 @seed(form.seed())
 @FUZZED
 @given(st.lists(command, min_size=1, max_size=30))
@@ -100,7 +101,7 @@ def test_any_commands_of_a_consumer_leave_nothing_behind(commands: Sequence[pb.T
     asyncio.run(_run(check))
 
 
-@pytest.mark.chaos
+@pytest.mark.chaos(fault="sequences of random events of a tensor's producer", count=SEQUENCES)
 @seed(form.seed())
 @FUZZED
 @given(st.sampled_from([None, PRODUCER]), st.lists(event, max_size=20))
