@@ -17,7 +17,7 @@ from cornserve.app_host.description import AppDescription
 from cornserve.app_host.errors import AppHostLostError, AppLoadError, ForkServerError
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.play.hosted_errors import exception_of
-from cornserve.gateway.play.hosted_player import HostedPlayer
+from cornserve.gateway.play.hosted_player import MAX_LOST_HOSTS, HostedPlayer
 from cornserve.gateway.play.hosted_request import NativeRequest
 from cornserve.gateway.play.player import PlaySettings
 from cornserve.task.errors import DefinitionError
@@ -140,15 +140,20 @@ class HostedApp:
             self._offenses.clear()
 
     async def _find_images(self, body: bytes) -> pb.ImageUrls:
-        host = await self.host()
-        try:
-            reply = await host.call(pb.HostCommand(find_images=pb.FindImages(body=body)))
-        except AppHostLostError as error:
-            message = f"the app {self.name!r} cannot parse the request: {error}"
-            raise ApiError(500, message, code="task_error") from None
-        if reply.HasField("error"):
-            raise exception_of(reply.error, self.name, self.description.paths[0])
-        return reply.image_urls
+        losses = 0
+        while True:
+            host = await self.host()
+            try:
+                reply = await host.call(pb.HostCommand(find_images=pb.FindImages(body=body)))
+            except AppHostLostError as error:
+                losses += 1
+                if error.culprit_session and losses < MAX_LOST_HOSTS:  # Another request has ended the host.
+                    continue
+                message = f"the app {self.name!r} cannot parse the request: {error}"
+                raise ApiError(500, message, code="task_error") from None
+            if reply.HasField("error"):
+                raise exception_of(reply.error, self.name, self.description.paths[0])
+            return reply.image_urls
 
     def _read_source(self, host: AppHost, reply: pb.HostReply) -> None:
         player = self._players.get(reply.source_read.session)

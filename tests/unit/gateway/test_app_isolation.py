@@ -84,6 +84,24 @@ class Large(Task[Size, Text]):
 app = App(name="large", paths=[Large()])
 """
 
+LOOPING_CHAT = """
+from cornserve import App, Task
+from cornserve_echo import EchoRequest, EchoTask
+from cornserve_tasklib import ChatChunk, ChatRequest, ChatResponse
+
+class Looping(Task[ChatRequest, ChatResponse]):
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, request: ChatRequest) -> ChatResponse:
+        text = request.messages[0].content
+        while text == "loop": pass
+        output = self.echo.invoke(EchoRequest(text=text))
+        return ChatResponse(chunks=output.words.map(lambda word: ChatChunk(text=word)))
+
+app = App(name="looping", paths=[Looping()])
+"""
+
 SSE = {"accept": "text/event-stream"}
 
 
@@ -169,6 +187,26 @@ async def test_a_reply_of_an_app_that_is_too_large_fails_its_request_only(
     assert "MessageSizeError: the message has" in response.json()["error"]["message"]
     assert (await gateway.post("/v1/apps/large/invoke", json={"characters": 1})).json() == {"text": "x"}
     assert fork_server.children() == [host]
+
+
+async def test_a_request_is_parsed_in_a_new_process_after_another_request_has_ended_the_first(
+    gateway: httpx.AsyncClient, deploy: Deploy
+) -> None:
+    await deploy(LOOPING_CHAT)
+
+    async def chat(text: str) -> httpx.Response:
+        body = {"messages": [{"role": "user", "content": text}]}
+        return await gateway.post("/v1/apps/looping/invoke", json=body, headers=SSE)
+
+    looping = asyncio.create_task(chat("loop"))
+    (fork_server,) = psutil.Process().children()
+    (host,) = fork_server.children()
+    await until(lambda: host.cpu_times().user > 0.3)
+
+    response = await chat("hello")
+
+    assert '"text":"hello"' in response.text
+    assert "ran for more than 1 s" in (await looping).text
 
 
 async def test_a_killed_process_of_an_app_is_replaced(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
