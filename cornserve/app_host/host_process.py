@@ -11,6 +11,7 @@ from typing import Final
 
 from cornserve.app_host.host_channel import HostChannel
 from cornserve.app_host.stack_dump import find_location
+from cornserve.exit_reason import exit_reason
 
 TRACE_SECONDS: Final = 0.2
 """The time in which a process writes its stack, unless the machine is very busy."""
@@ -26,12 +27,7 @@ class ProcessExit:
     """The exit status, or the negative number of the signal that killed the process."""
 
     def __str__(self) -> str:
-        if self.status >= 0:
-            return f"exited with status {self.status}"
-        try:
-            return f"was killed by {signal.Signals(-self.status).name}"
-        except ValueError:
-            return f"was killed by signal {-self.status}"
+        return exit_reason(self.status)
 
     @property
     def is_kill(self) -> bool:

@@ -16,6 +16,7 @@ from cornserve.backoff import backoff_seconds
 from cornserve.blocking_apps import CURRENT_APP_VARIABLE
 from cornserve.control.heartbeat_monitor import HeartbeatMonitor
 from cornserve.control.launcher.local.bounded_log import keep_bounded
+from cornserve.exit_reason import exit_reason
 from cornserve.heartbeat import DUMP_SIGNAL, HEARTBEAT_VARIABLE
 from cornserve.observe.logs import parse_messages
 
@@ -71,7 +72,7 @@ class ManagedProcess:
         inherited: file descriptors that the process inherits.
         force_stop: once set, the process is killed instead of awaited.
         report: is called with a message at each restart.
-        on_blocked: is called with the app that has blocked the event loop, if it is known.
+        on_blocked: is called with the app that has blocked the event loop, if it is known. May raise `OSError`.
     """
 
     def __init__(
@@ -112,10 +113,10 @@ class ManagedProcess:
             was_killed = status == -signal.SIGKILL
             failures = int(not was_ready) if is_stable or was_killed else failures + 1
             if status == EXIT_NO_RESTART or (failures >= MAX_FAILURES and not was_stable):
-                raise ManagedProcessError(self.spec.last_log_line() or f"the {self.spec.name} {_describe(status)}")
+                raise ManagedProcessError(self.spec.last_log_line() or f"the {self.spec.name} {exit_reason(status)}")
             delay = backoff_seconds(failures, first=FIRST_DELAY, longest=LONGEST_DELAY)
             start = f"starts again in {delay:g} s" if delay else "starts again"
-            self._report(f"the {self.spec.name} {_describe(status)} (see {self.spec.log}); {start}")
+            self._report(f"the {self.spec.name} {exit_reason(status)} (see {self.spec.log}); {start}")
             await asyncio.sleep(delay)
 
     async def _run_once(self) -> int:
@@ -150,19 +151,22 @@ class ManagedProcess:
         try:
             await asyncio.wait((exited, blocked), return_when=asyncio.FIRST_COMPLETED)
             if not exited.done():
-                app = monitor.current_app.read()
-                cause = "" if app is None else f", because of a task of the app {app!r}"
-                seconds = f"its event loop has not run for {self.spec.blocked_seconds} s{cause}"
-                self._report(
-                    f"killing the {self.spec.name}: {seconds} (see the stacks of its threads in {self.spec.log})"
-                )
-                if app is not None:
-                    self._on_blocked(app)
+                self._report_blocked(monitor.current_app.read())
                 await self._kill_blocked(process, exited)
             return await exited
         finally:
             exited.cancel()
             blocked.cancel()
+
+    def _report_blocked(self, app: str | None) -> None:
+        cause = "" if app is None else f", because of a task of the app {app!r}"
+        seconds = f"its event loop has not run for {self.spec.blocked_seconds} s{cause}"
+        self._report(f"killing the {self.spec.name}: {seconds} (see the stacks of its threads in {self.spec.log})")
+        if app is not None:
+            try:
+                self._on_blocked(app)
+            except OSError as error:  # The disk may be full: the process is killed nevertheless.
+                self._report(f"cannot store that the app {app!r} blocks the {self.spec.name}: {error}")
 
     async def _kill_blocked(self, process: asyncio.subprocess.Process, exited: asyncio.Future[int]) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -186,11 +190,3 @@ class ManagedProcess:
 def _open_log(path: Path) -> IO[bytes]:
     path.parent.mkdir(parents=True, exist_ok=True)
     return path.open("ab")
-
-
-def _describe(status: int) -> str:
-    if status >= 0:
-        return f"exited with status {status}"
-    with contextlib.suppress(ValueError):
-        return f"was killed by {signal.Signals(-status).name}"
-    return f"was killed by signal {-status}"

@@ -165,6 +165,20 @@ async def test_the_app_that_blocks_an_event_loop_is_recorded(tmp_path: Path) -> 
     )
 
 
+async def test_a_blocked_process_is_restarted_although_its_app_cannot_be_recorded(tmp_path: Path) -> None:
+    reports: list[str] = []
+    blocking = BlockingApps(tmp_path)
+    spec = process_spec(tmp_path, BLOCKS_IN_AN_APP, blocked_seconds=2)
+    running = asyncio.create_task(managed(spec, reports, on_blocked=blocking.add).run())
+
+    await until(lambda: len(reports) >= 3 or running.done())
+
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert "cannot store that the app 'llama' blocks the thing" in reports[1]
+    assert "the thing was killed by SIGKILL" in reports[2]
+
+
 async def test_a_ready_process_that_is_killed_or_stopped_starts_again_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
