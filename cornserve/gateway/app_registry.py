@@ -10,22 +10,14 @@ from functools import partial
 from typing import NamedTuple
 
 from cornserve.app.record import AppSpec, AppStatus, GroupStatus, ReplicaState, Route
-from cornserve.control.store.base import (
-    APPS,
-    AppRecord,
-    Change,
-    ChangeType,
-    ConflictError,
-    Listing,
-    Store,
-    StoreError,
-)
+from cornserve.control.store.base import APPS, AppRecord, Change, ChangeType, Listing, Store, StoreError
 from cornserve.control.store.list_watch import list_and_watch
 from cornserve.gateway.app_loader import AppLoader
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
 from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.gateway.served_app import ServedApp
+from cornserve.gateway.suspension import store_suspension, suspended_error
 from cornserve.observe.error_log import ErrorLog
 
 log = logging.getLogger(__name__)
@@ -80,7 +72,7 @@ class AppRegistry:
             reason = self._failures[desired.module]
             raise ApiError(503, f"the app {name!r} cannot be loaded: {reason}", code="not_ready")
         if desired is not None and desired.suspended:
-            raise _suspended_error(name, desired.suspended)
+            raise suspended_error(name, desired.suspended)
         try:
             return self._served[name]
         except KeyError:
@@ -199,21 +191,8 @@ class AppRegistry:
         if self._is_desired(name, module):
             log.warning("suspending app %s: %s", name, reason)
             self._desired[name] = self._desired[name]._replace(suspended=reason)
-            self._tasks.create_task(self._store_suspension(name, self._desired[name].route.spec.code, reason))
-
-    async def _store_suspension(self, name: str, code: str, reason: str) -> None:
-        while True:
-            try:
-                record = await self._store.get(APPS, name)
-                if record.spec.code == code:  # If not, another version has been deployed.
-                    suspended = record.spec.model_copy(update={"suspended": reason})
-                    await self._store.update_spec(APPS, name, suspended, record.version)
-                return
-            except ConflictError:
-                continue
-            except StoreError as error:
-                log.warning("cannot store that the app %s is suspended: %s", name, error)
-                return
+            code = self._desired[name].route.spec.code
+            self._tasks.create_task(store_suspension(self._store, name, code, reason))
 
     def _serve(self, name: str, new: ServedApp) -> None:
         if not self._is_desired(name, new.module):
@@ -264,11 +243,3 @@ class AppRegistry:
         endpoints = {key: group for route in (*served, *stored) for key, group in route.endpoints.items()}
         self._replicas.update_routes(endpoints, self._replica_ids(), self._failed_groups())
         self._metrics.retain_apps(set(self._desired))
-
-
-def _suspended_error(name: str, reason: str) -> ApiError:
-    error = ApiError(
-        503, f"the app {name!r} is suspended: {reason}: correct its code and deploy it again", code="app_suspended"
-    )
-    error.headers = {"x-should-retry": "false"}
-    return error
