@@ -20,7 +20,8 @@ from cornserve.task.errors import AbortedError
 from cornserve.task.recording import Invocation
 from cornserve.tracebacks import clear_traceback
 from cornserve.v1 import app_host_pb2 as pb
-from cornserve.wire.connection import MessageConnection, MessageSizeError
+from cornserve.wire.codec import MessageSizeError
+from cornserve.wire.connection import MessageConnection
 
 Connection = MessageConnection[pb.HostReply, pb.HostCommand]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from cornserve.v1 import app_host_pb2 as pb
-from cornserve.wire.connection import Codec
+from cornserve.wire.codec import Codec
 from cornserve.wire.frame_memory import FrameMemory
 
 _PREAMBLE: Final = b"cornserve.v1.AppHost/1\n"

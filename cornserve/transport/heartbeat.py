@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Final
 
 from cornserve.concurrency import run_unless
-from cornserve.wire.connection import Codec, MessageConnection, Received, Sent
+from cornserve.wire.codec import Codec, Received, Sent
+from cornserve.wire.connection import MessageConnection
 
 HEARTBEATS_PER_LEASE: Final = 4
 

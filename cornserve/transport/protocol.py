@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from cornserve.v1 import transfer_pb2 as pb
-from cornserve.wire.connection import Codec
+from cornserve.wire.codec import Codec
 
 _PREAMBLE = b"cornserve.v1.Transfer/3\n"
 

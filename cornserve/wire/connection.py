@@ -7,7 +7,8 @@ be set. The connection is closed once both ends have sent an empty frame; a conn
 Between processes that do not trust everyone who can reach their ports, a handshake precedes the frames
 (`cornserve.wire.handshake`). The two ends of a socket pair need none.
 
-Messages that are sent within one event-loop iteration leave in one write, or in several if they exceed `WRITE_BYTES`.
+Messages that are sent within one event-loop iteration leave in one write, or in several if they are large
+(`cornserve.wire.unsent_messages`).
 """
 
 from __future__ import annotations
@@ -15,70 +16,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from enum import Enum, auto
-from typing import Final, Generic, TypeVar, cast
+from typing import Final, Generic, cast
 
-from google.protobuf.message import DecodeError, EncodeError, Message
+from google.protobuf.message import DecodeError
 
 from cornserve.observe.redaction import redacted_traceback
 from cornserve.wire import handshake
+from cornserve.wire.codec import MAX_UNSENT_BYTES, Codec, ProtocolError, Received, Sent
 from cornserve.wire.credentials import ConnectionCredentials
 from cornserve.wire.frame_memory import FRAME_MEMORY, UNCOUNTED_BYTES, FrameMemory
 from cornserve.wire.frame_reader import LENGTH, FrameReader, FrameTooLargeError
+from cornserve.wire.read_pauses import PauseReason, ReadPauses
+from cornserve.wire.unsent_messages import UnsentMessages
 
 log = logging.getLogger(__name__)
 
-Sent = TypeVar("Sent", bound=Message)
-Received = TypeVar("Received", bound=Message)
-
-MAX_FRAME_BYTES: Final = 512 << 20
-
-WRITE_BYTES: Final = 1 << 16
-"""A write takes messages until it has this many bytes, which is asyncio's high-water mark: the rest stays in `unsent`
-while the other end reads too slowly."""
-
-MAX_UNSENT_BYTES: Final = 64 << 20
-"""An end that limits its unsent messages stops reading when they have this many bytes."""
-
 _END: Final = bytes(LENGTH.size)
-
-
-@dataclass(frozen=True, slots=True)
-class Codec(Generic[Sent, Received]):
-    """The protocol from the perspective of one end."""
-
-    preamble: bytes
-    """Identifies the protocol and its version in the handshake."""
-    received_type: type[Received]
-    """The type of the messages that this end receives."""
-    max_sent_bytes: int = MAX_FRAME_BYTES
-    """Limit for the size of a message that this end sends."""
-    max_received_bytes: int = MAX_FRAME_BYTES
-    """Limit for the size of a message that this end receives."""
-    max_unsent: int | None = None
-    """The number of unsent messages at which this end stops reading. Only one end of a protocol may have this limit:
-    the other end must always read."""
-
-
-class _Pause(Enum):
-    """A reason not to read."""
-
-    MEMORY = auto()
-    """The unfinished frames of all connections occupy too much memory."""
-    BACKLOG = auto()
-    """Received frames have not been handled."""
-    UNSENT = auto()
-    """The other end does not read."""
-
-
-class MessageSizeError(Exception):
-    """A message cannot be sent, because it is empty or too large for a frame."""
-
-
-class ProtocolError(Exception):
-    """The other end sent a message that the protocol does not allow in this place. Raise it in `on_message`: it aborts
-    the connection and nothing else."""
 
 
 class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
@@ -109,16 +62,14 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
         self._is_limited = False
         """Whether a backlog is postponed, or the memory of an unfinished frame is counted."""
         self._is_read_scheduled = False
-        self._pauses: set[_Pause] = set()
+        self._pauses = ReadPauses()
         self._is_paused = False
         """Whether the transport's write buffer is full."""
-        self._unsent_bytes = 0
+        self._unsent = UnsentMessages()
         self._is_finishing = self._has_finished = self._peer_has_finished = False
         self._close_reason: str | None = None
         self._capacity = asyncio.Event()
         self.closed = asyncio.Event()
-        self.unsent: list[Sequence[bytes]] = []
-        """The parts of encoded messages that have not been written yet."""
         self.message_bytes = 0
         """The encoded size of the message that `on_message` receives."""
         self.read_count = 0
@@ -132,6 +83,11 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
             OSError: no process accepts connections there.
         """
         await handshake.open_connection(endpoint, self._codec.preamble, self, credentials)
+
+    @property
+    def unsent(self) -> Sequence[Sequence[bytes]]:
+        """The parts of encoded messages that have not been written yet."""
+        return self._unsent.messages
 
     async def wait_closed(self) -> str:
         """Waits until the connection is closed; returns the reason."""
@@ -154,18 +110,10 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
         Raises:
             MessageSizeError: the encoded message is empty or has more than the codec's `max_sent_bytes`.
         """
-        try:
-            content = message.SerializeToString()
-        except (EncodeError, ValueError) as error:  # the message is larger than protobuf can encode
-            raise MessageSizeError(f"the message cannot be encoded: {error}") from error
-        parts = (content, *rest)
-        size, limit = sum(map(len, parts)), self._codec.max_sent_bytes
-        if not 0 < size <= limit:
-            raise MessageSizeError(f"the message has {size} bytes: it must have 1 to {limit}")
+        parts = self._codec.encode(message, rest)
         if not self.unsent:
             self._loop.call_soon(self._flush)
-        self.unsent.append(parts)
-        self._unsent_bytes += size
+        self._unsent.append(parts)
         self._limit_unsent()
 
     def finish(self) -> None:
@@ -210,7 +158,7 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
         has_backlog, buffered = self._reader.has_backlog, self._reader.buffered_bytes
         is_large = buffered > UNCOUNTED_BYTES and not has_backlog
         self._is_limited = has_backlog or is_large
-        self._set_paused(_Pause.BACKLOG, has_backlog)
+        self._set_paused(PauseReason.BACKLOG, has_backlog)
         self._schedule_backlog()
         if is_large:
             self._memory.hold(self, buffered, self._reader.unfinished_bytes)
@@ -219,13 +167,13 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
 
     def _schedule_backlog(self) -> None:
         """Handles the backlog in the next event-loop iteration, unless there is another reason not to read."""
-        if self._pauses == {_Pause.BACKLOG} and not self._is_read_scheduled:
+        if self._pauses.is_only(PauseReason.BACKLOG) and not self._is_read_scheduled:
             self._is_read_scheduled = True
             self._loop.call_soon(self._read_backlog)
 
     def _read_backlog(self) -> None:
         self._is_read_scheduled = False
-        if self._pauses == {_Pause.BACKLOG}:
+        if self._pauses.is_only(PauseReason.BACKLOG):
             self._read()
 
     def _on_frame(self, content: memoryview) -> bool:
@@ -254,29 +202,20 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
 
     def pause_frame(self) -> None:
         """Stops reading, because unfinished frames occupy too much memory."""
-        self._set_paused(_Pause.MEMORY, True)
+        self._set_paused(PauseReason.MEMORY, True)
 
     def resume_frame(self) -> None:
-        self._set_paused(_Pause.MEMORY, False)
+        self._set_paused(PauseReason.MEMORY, False)
 
-    def _set_paused(self, reason: _Pause, is_paused: bool) -> None:
-        if is_paused == (reason in self._pauses):
-            return
-        was_reading = not self._pauses
-        self._pauses ^= {reason}
-        self._schedule_backlog()
-        if self._transport is None or self._transport.is_closing():
-            return
-        if was_reading:
-            self._transport.pause_reading()
-        elif not self._pauses:
-            self._transport.resume_reading()
+    def _set_paused(self, reason: PauseReason, is_paused: bool) -> None:
+        if self._pauses.update(reason, is_paused, self._transport):
+            self._schedule_backlog()
 
     def _limit_unsent(self) -> None:
         limit = self._codec.max_unsent
         if limit is not None:
-            is_full = len(self.unsent) >= limit or self._unsent_bytes >= MAX_UNSENT_BYTES
-            self._set_paused(_Pause.UNSENT, is_full)
+            is_full = len(self.unsent) >= limit or self._unsent.nbytes >= MAX_UNSENT_BYTES
+            self._set_paused(PauseReason.UNSENT, is_full)
 
     def refuse(self, reason: str) -> None:
         """Aborts the connection because the other end broke a rule. Logs the reason, which is not sent."""
@@ -309,10 +248,7 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
         if self._transport is None or self._close_reason is not None:
             return
         while self.unsent and not self._is_paused:
-            frames, count, size = self._next_frames()
-            self._transport.writelines(frames)
-            del self.unsent[:count]
-            self._unsent_bytes -= size
+            self._transport.writelines(self._unsent.take_frames())
             self._limit_unsent()
             self._capacity.set()
             if self._on_write is not None:
@@ -322,16 +258,3 @@ class MessageConnection(asyncio.Protocol, Generic[Sent, Received]):
             self._transport.write(_END)
         if self._has_finished and self._peer_has_finished:
             self._transport.close()
-
-    def _next_frames(self) -> tuple[list[bytes], int, int]:
-        """Returns the parts of the frames for the next write, the number of their messages, and the messages' size."""
-        parts: list[bytes] = []
-        total = count = 0
-        for message in self.unsent:
-            size = sum(map(len, message))
-            parts += (LENGTH.pack(size), *message)
-            count += 1
-            total += size
-            if total >= WRITE_BYTES:
-                break
-        return parts, count, total

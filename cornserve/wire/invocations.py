@@ -6,7 +6,7 @@ from typing import Final
 
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.wire.bytes_fields import encode_bytes_field, field_path
-from cornserve.wire.connection import Codec
+from cornserve.wire.codec import Codec
 
 _PREAMBLE = b"cornserve.v1.Executor/3\n"
 _STATE_PREAMBLE = b"cornserve.v1.ExecutorState/1\n"

@@ -17,7 +17,8 @@ from typing import Final, Protocol
 from cornserve.gateway.observe.replica_metrics import ReplicaStats
 from cornserve.observe.redaction import redacted_traceback
 from cornserve.v1 import executor_pb2 as pb
-from cornserve.wire.connection import MessageConnection, MessageSizeError
+from cornserve.wire.codec import MessageSizeError
+from cornserve.wire.connection import MessageConnection
 from cornserve.wire.credentials import ConnectionCredentials
 from cornserve.wire.invocations import CALLER
 

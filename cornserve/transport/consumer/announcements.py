@@ -7,7 +7,7 @@ from cornserve.transport.memory.refcounted_blocks import CAPABILITY_BYTES
 from cornserve.transport.memory.segment import TOKEN_BYTES
 from cornserve.transport.tensor import tensor_bytes
 from cornserve.v1 import transfer_pb2 as pb
-from cornserve.wire.connection import ProtocolError
+from cornserve.wire.codec import ProtocolError
 
 
 def check_producer(producer: pb.Producer) -> None:

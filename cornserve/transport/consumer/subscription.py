@@ -13,7 +13,7 @@ from cornserve.transport.consumer.announcements import check_producer, check_ten
 from cornserve.transport.errors import LostError
 from cornserve.transport.tensor import TensorId
 from cornserve.v1 import transfer_pb2 as pb
-from cornserve.wire.connection import ProtocolError
+from cornserve.wire.codec import ProtocolError
 
 MAX_ANNOUNCEMENTS: Final = 1 << 17
 """The limit for unread tensors of one subscription, which is the number of pages in a slab of 512 MiB."""

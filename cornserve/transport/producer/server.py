@@ -15,7 +15,7 @@ from cornserve.transport.producer.publication import Subscriber
 from cornserve.transport.protocol import PRODUCER_CODEC
 from cornserve.transport.tensor import ProductionId
 from cornserve.v1 import transfer_pb2 as pb
-from cornserve.wire.connection import ProtocolError
+from cornserve.wire.codec import ProtocolError
 
 MAX_SUBSCRIPTIONS: Final = 65_536
 """Subscriptions of one consuming process. Further ones are lost immediately."""

@@ -11,7 +11,8 @@ from cornserve.memory_limit import memory_limit_bytes
 from cornserve.observe import logs
 from cornserve.transport import ProductionId, Transport
 from cornserve.v1 import executor_pb2 as pb
-from cornserve.wire.connection import MessageConnection, MessageSizeError, ProtocolError
+from cornserve.wire.codec import MessageSizeError, ProtocolError
+from cornserve.wire.connection import MessageConnection
 from cornserve.wire.invocations import EXECUTOR
 from cornserve.wire.listener import ConnectionFactories
 from cornserve_executors.base import invocation

@@ -10,13 +10,10 @@ from dataclasses import replace
 import pytest
 
 from cornserve.v1 import executor_pb2 as pb
-from cornserve.wire.connection import (
-    MAX_FRAME_BYTES,
-    WRITE_BYTES,
-    MessageConnection,
-    MessageSizeError,
-)
+from cornserve.wire.codec import MAX_FRAME_BYTES, MessageSizeError
+from cornserve.wire.connection import MessageConnection
 from cornserve.wire.invocations import EXECUTOR
+from cornserve.wire.unsent_messages import WRITE_BYTES
 from cornserve_echo import EchoTask
 from tests.executor_caller import Caller, calling
 from tests.raw_connection import authenticated
