@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import count
-from typing import Any, Final
+from typing import Final
 
 from cornserve.app.image_slots import ImageSlot
 from cornserve.app.operations import Operation
@@ -53,7 +53,7 @@ class HostedApp:
         self._suspend = suspend
         self._numbers = count(1)
         self._players: dict[int, HostedPlayer] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._watches: set[asyncio.Task[None]] = set()
         self._offenses: deque[float] = deque(maxlen=MAX_OFFENSES)
         self._is_closed = False
         self._adopt(host)
@@ -116,18 +116,15 @@ class HostedApp:
     def _adopt(self, host: AppHost) -> None:
         self._host = host
         host.on_source_read = partial(self._read_source, host)
-        self._start_task(self._watch(host))
+        watch = asyncio.create_task(self._watch(host))
+        self._watches.add(watch)
+        watch.add_done_callback(self._watches.discard)
 
     async def _watch(self, host: AppHost) -> None:
         error = await host.wait_lost()
         host.on_source_read = None  # breaks a reference cycle
         if error.culprit_session is not None:
             self._count_offense(error.reason, error.location)
-
-    def _start_task(self, function: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(function)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     def _count_offense(self, reason: str, location: str) -> None:
         self._offenses.append(time.monotonic())
@@ -158,8 +155,4 @@ class HostedApp:
     def _read_source(self, host: AppHost, reply: pb.HostReply) -> None:
         player = self._players.get(reply.source_read.session)
         if player is not None:
-            self._start_task(self._send_source_items(host, reply, player))
-
-    async def _send_source_items(self, host: AppHost, reply: pb.HostReply, player: HostedPlayer) -> None:
-        items = await player.read_source(reply.source_read)
-        host.send(pb.HostCommand(call=reply.call, source_items=items))
+            player.send_source_items(host, reply)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from cornserve.app.response_readers import ResponseReader
 from cornserve.app_host.app_host import AppHost
-from cornserve.app_host.description import AppDescription
 from cornserve.app_host.errors import AppHostLostError
 from cornserve.app_host.invocation_failure import describe_failure
 from cornserve.gateway.errors import ApiError, AppCodeError
+from cornserve.gateway.play.host_provider import HostProvider
 from cornserve.gateway.play.hosted_errors import exception_of
 from cornserve.gateway.play.hosted_invocation import HostedInvocation
 from cornserve.gateway.play.hosted_request import BeginCommand
@@ -28,25 +28,6 @@ MAX_LOST_HOSTS: Final = 3
 
 LATE_SECONDS: Final = 1.0
 """The delay of the timeout after the deadline, at which the invocations fail with better messages."""
-
-
-class HostProvider(Protocol):
-    """Provides the hosts of an app."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def description(self) -> AppDescription: ...
-
-    async def host(self) -> AppHost:
-        """Returns the running host. Starts a host if none is running. Raises a 503 if it does not start."""
-
-    def replace(self, host: AppHost, error: pb.HostError) -> None:
-        """Ends a host whose memory or threads are exhausted."""
-
-    def end_session(self, number: int, host: AppHost | None) -> None:
-        """Frees the part of the host that belongs to a request."""
 
 
 class HostedPlayer:
@@ -77,6 +58,7 @@ class HostedPlayer:
         self._streams_host: AppHost | None = None
         """The host that has the mapped streams of the last results that contained streams."""
         self._restoring = asyncio.Lock()
+        self._source_reads: set[asyncio.Task[None]] = set()
         self._source_error: TaskError | None = None
         """The error of the read of a stream that does not exist."""
 
@@ -91,10 +73,21 @@ class HostedPlayer:
 
     def close(self) -> None:
         self._app.end_session(self.number, self._host)
+        for read in self._source_reads:
+            read.cancel()
         self.invocations = []  # breaks the reference cycle through `_updates.append`
 
-    async def read_source(self, read: pb.SourceRead) -> pb.SourceItems:
-        """Returns the next items of a stream, for a function of the app that maps it."""
+    def send_source_items(self, host: AppHost, reply: pb.HostReply) -> None:
+        """Sends the next items of a stream as soon as there are any, for a function of the app that maps it."""
+        read = asyncio.create_task(self._send_source_items(host, reply))
+        self._source_reads.add(read)
+        read.add_done_callback(self._source_reads.discard)
+
+    async def _send_source_items(self, host: AppHost, reply: pb.HostReply) -> None:
+        items = await self._read_source(reply.source_read)
+        host.send(pb.HostCommand(call=reply.call, source_items=items))
+
+    async def _read_source(self, read: pb.SourceRead) -> pb.SourceItems:
         origin = Origin(read.origin.invocation, read.origin.output)
         try:
             buffer = self._settings.open_stream(origin)

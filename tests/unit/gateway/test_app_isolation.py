@@ -209,6 +209,20 @@ async def test_a_request_is_parsed_in_a_new_process_after_another_request_has_en
     assert "ran for more than 1 s" in (await looping).text
 
 
+async def test_a_cancelled_request_whose_stream_is_mapped_leaves_no_tasks(
+    gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors
+) -> None:
+    await deploy(fragile("pass"))
+    await call(gateway, "a")
+    before = len(asyncio.all_tasks())
+    slow = asyncio.create_task(call(gateway, "a b c", seconds=30))
+    await until(lambda: executors.running() == 1 and len(asyncio.all_tasks()) > before + 2)
+
+    slow.cancel()
+
+    await until(lambda: len(asyncio.all_tasks()) <= before, seconds=15)
+
+
 async def test_a_killed_process_of_an_app_is_replaced(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
     await deploy(fragile("pass"))
     words = [f"word{index}" for index in range(20)]
