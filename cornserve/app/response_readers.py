@@ -35,6 +35,10 @@ class ResponseReader(Generic[Result]):
     load_item: Callable[[bytes], Any]
 
 
+class RawJson(bytes):
+    """A value as JSON."""
+
+
 class WholeChat(NamedTuple):
     """A complete response of a language model. All values of the choices are available."""
 
@@ -134,10 +138,8 @@ VECTORS = _reader("vectors", _read_vectors, Vectors)
 JSON: ResponseReader[bytes] = ResponseReader("json", _read_json, bytes, bytes, from_json)
 """The response as JSON, in which streams are null."""
 
-STREAMS: ResponseReader[dict[str, Stream[Any]]] = ResponseReader(
-    "streams", _read_streams, to_json, from_json, from_json
-)
-"""The open streams of the response by field."""
+STREAMS: ResponseReader[dict[str, Stream[Any]]] = ResponseReader("streams", _read_streams, to_json, from_json, RawJson)
+"""The open streams of the response by field. Items from another process are `RawJson`."""
 
 READERS: dict[str, ResponseReader[Any]] = {
     reader.name: reader for reader in (WHOLE_CHAT, MAPPED_CHUNKS_OR_CHAT, CHUNKS, ENDING, VECTORS, JSON, STREAMS)

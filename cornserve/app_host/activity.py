@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 from dataclasses import dataclass
 from time import monotonic_ns
 
 _BYTES = mmap.PAGESIZE
-_SESSION, _START = 0, 1
+_SESSION, _START, _HANDLED = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +41,10 @@ class Activity:
     @staticmethod
     def create_file() -> int:
         """Returns the descriptor of a new page in memory, which processes share by passing the descriptor."""
-        descriptor = os.memfd_create("cornserve-activity")
+        descriptor = os.memfd_create("cornserve-activity", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(descriptor, _BYTES)
+        # A host that cut the file would end its parent by SIGBUS.
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         return descriptor
 
     def begin(self, session: int = 0) -> None:
@@ -51,6 +54,15 @@ class Activity:
 
     def end(self) -> None:
         self._words[_START] = 0
+
+    def count_command(self) -> None:
+        """Records that the host has begun to handle another command of its parent."""
+        self._words[_HANDLED] += 1
+
+    @property
+    def handled_commands(self) -> int:
+        """The number of commands that the host has begun to handle."""
+        return self._words[_HANDLED]
 
     def read(self) -> RunningCode | None:
         """Returns the running code, or None if the host runs no code of the app."""

@@ -43,6 +43,7 @@ class AppHost:
         self._loop = asyncio.get_running_loop()
         self._connection = MessageConnection(PARENT, self._receive, memory=REPLY_MEMORY)
         self._calls = 0
+        self._sent_commands = 0
         self._replies: dict[int, asyncio.Future[pb.HostReply]] = {}
         """Outstanding replies, by the number of their call."""
         self._run_timer = RunTimer(partial(cpu_wait_seconds, process.pid))
@@ -135,6 +136,7 @@ class AppHost:
         """Sends a command that has no reply. Does nothing when the host has ended. Raises `MessageSizeError`."""
         if not self._lost.done():
             self._connection.send(command, rest)
+            self._sent_commands += 1
             self._watch()
 
     def _receive(self, reply: pb.HostReply | None) -> None:
@@ -155,17 +157,25 @@ class AppHost:
 
     def _check(self) -> None:
         self._watch_timer = None
-        running = self._running
-        if running is not None and self._run_timer.seconds(running) > self._limits.play_seconds:
-            self._interruption = asyncio.create_task(self._interrupt(running))
-        elif running is not None or self._replies:
+        running, blocked = self._running, self._blocked
+        awaited = running or blocked
+        if awaited is not None and self._run_timer.seconds(awaited) > self._limits.play_seconds:
+            verb = "did not respond" if running is None else "ran"
+            self._interruption = asyncio.create_task(self._interrupt(awaited, verb))
+        elif awaited is not None or self._replies:
             self._watch()
 
-    async def _interrupt(self, running: RunningCode) -> None:
+    @property
+    def _blocked(self) -> RunningCode | None:
+        """Code that was not called for a command, and that keeps the host from handling the next command."""
+        handled = self._process.channel.activity.handled_commands
+        return RunningCode(session=0, start_ns=-handled) if handled < self._sent_commands else None
+
+    async def _interrupt(self, running: RunningCode, verb: str) -> None:
         location = await self._process.trace(self._source)
         # The signal for the trace may have ended the code by now, if it was in a system call.
         seconds = self._limits.play_seconds
-        reason = f"the app's code ran for more than {seconds} s ({self._limits.hint('play-seconds')})"
+        reason = f"the app's code {verb} for more than {seconds} s ({self._limits.hint('play-seconds')})"
         self._lose(running, reason, location)
 
     @property
@@ -188,7 +198,8 @@ class AppHost:
     def _lose(self, running: RunningCode | None, reason: str, location: str) -> None:
         if self._lost.done():
             return
-        error = AppHostLostError(None if running is None else running.session, reason, location)
+        culprit, seconds = (None, 0.0) if running is None else (running.session, running.seconds)
+        error = AppHostLostError(culprit, reason, location, seconds)
         log.warning("app %s: the host %d has ended: %s", self._name, self._process.pid, error)
         self._end(error)
 

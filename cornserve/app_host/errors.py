@@ -18,14 +18,16 @@ class AppHostLostError(Exception):
         culprit_session: the session whose code ran at that time, 0 for code of no session, None if no code ran.
         reason: how the host ended, as a sentence without a subject.
         location: where the code was: `app.py:12 in invoke`, or empty if unknown.
+        seconds: the time for which the code had run.
     """
 
-    def __init__(self, culprit_session: int | None, reason: str, location: str) -> None:
+    def __init__(self, culprit_session: int | None, reason: str, location: str, seconds: float = 0.0) -> None:
         self.culprit_session = culprit_session
         self.reason = reason
         self.location = location
+        self.seconds = seconds
         super().__init__(f"{reason}, at {location}" if location else reason)
 
     def copy(self) -> AppHostLostError:
         """Returns an equal error without a traceback, to raise it in another task."""
-        return AppHostLostError(self.culprit_session, self.reason, self.location)
+        return AppHostLostError(self.culprit_session, self.reason, self.location, self.seconds)

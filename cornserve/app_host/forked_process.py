@@ -16,6 +16,12 @@ _OOM_SCORE = Path("/proc/self/oom_score_adj")
 _OOM_SCORE_ADJUSTMENT: Final = 500
 """When memory is short, the system kills app hosts before executors and gateways."""
 
+MAX_FILE_BYTES: Final = 64 << 20
+"""Limit for the size of files that the app's code writes, including the log and shared memory."""
+
+NICENESS: Final = 5
+"""On a busy machine, gateways and executors come first."""
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -40,6 +46,8 @@ class ForkedProcess:
         _OOM_SCORE.write_text(str(max(_OOM_SCORE_ADJUSTMENT, int(_OOM_SCORE.read_text()))))
         _limit(resource.RLIMIT_CORE, 0)
         _limit(resource.RLIMIT_DATA, self.memory_bytes)
+        _limit(resource.RLIMIT_FSIZE, MAX_FILE_BYTES)
+        os.nice(NICENESS)
         self._report_stacks()
         _report_process_calls()
 

@@ -67,6 +67,7 @@ class Host:
         await self._connection.wait_closed()
 
     def _handle(self, command: pb.HostCommand | None) -> None:
+        self._activity.count_command()
         if command is None:
             self._connection.finish()
         elif command.WhichOneof("kind") == "load":

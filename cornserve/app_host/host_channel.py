@@ -6,9 +6,12 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Self
+from typing import Final, Self
 
 from cornserve.app_host.activity import Activity
+
+MAX_DUMP_BYTES: Final = 64 << 10
+"""The part of the stack file that is read, from its end. The app's code can write to the file."""
 
 
 class HostChannel:
@@ -53,7 +56,9 @@ class HostChannel:
 
     def read_dumps(self, start: int = 0) -> str:
         """Returns the content of the stack file from the byte `start`."""
-        content = b"" if self._is_closed else os.pread(self._stack_dumps, self.dumped_bytes - start, start)
+        end = self.dumped_bytes
+        start = max(start, end - MAX_DUMP_BYTES)
+        content = b"" if self._is_closed else os.pread(self._stack_dumps, end - start, start)
         return content.decode(errors="replace")
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ from cornserve.app.image_slots import find_image_slots
 from cornserve.app_host.activity import Activity
 from cornserve.app_host.host_error import describe_error, describe_invalid_request
 from cornserve.app_host.host_session import HostSession, LoadedApp, NativeRequestError
+from cornserve.app_host.protocol import MAX_REPLY_BYTES
 from cornserve.app_host.stream_sources import StreamSources
 from cornserve.task.errors import AbortedError
 from cornserve.task.recording import Invocation
@@ -130,6 +131,10 @@ class HostSessions:
     def _send(self, reply: pb.HostReply) -> None:
         try:
             self._connection.send(reply)
-        except MessageSizeError as error:
-            described = describe_error(error, self._app.module)
-            self._connection.send(pb.HostReply(call=reply.call, seconds=reply.seconds, error=described))
+        except MessageSizeError:
+            message = (
+                f"a response, and the inputs of unit tasks, can have at most {MAX_REPLY_BYTES} bytes in total, not "
+                f"{reply.ByteSize()}: return less"
+            )
+            error = pb.HostError(type="ValueError", message=message)
+            self._connection.send(pb.HostReply(call=reply.call, seconds=reply.seconds, error=error))

@@ -10,11 +10,11 @@ from cornserve.wire.frame_memory import FrameMemory
 
 _PREAMBLE: Final = b"cornserve.v1.AppHost/1\n"
 
-MAX_REPLY_BYTES: Final = 128 << 20
-"""Limit for the size of a reply. A host must not fill the memory of its parent."""
+MAX_REPLY_BYTES: Final = 16 << 20
+"""Limit for the size of a reply. A host must neither fill the memory of its parent nor block its event loop."""
 
 PARENT: Final[Codec[pb.HostCommand, pb.HostReply]] = Codec(_PREAMBLE, pb.HostReply, max_received_bytes=MAX_REPLY_BYTES)
 HOST: Final[Codec[pb.HostReply, pb.HostCommand]] = Codec(_PREAMBLE, pb.HostCommand, max_sent_bytes=MAX_REPLY_BYTES)
 
-REPLY_MEMORY: Final = FrameMemory(2 * MAX_REPLY_BYTES)
+REPLY_MEMORY: Final = FrameMemory(8 * MAX_REPLY_BYTES)
 """Counts the unfinished replies of all hosts of this process, separately from the frames of other connections."""

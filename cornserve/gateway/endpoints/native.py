@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import Request
 from pydantic_core import to_json
 
-from cornserve.app.response_readers import JSON, STREAMS
+from cornserve.app.response_readers import JSON, STREAMS, RawJson
 from cornserve.gateway.context import Context
 from cornserve.gateway.endpoints import sse
 from cornserve.gateway.endpoints.read_request import read_native
@@ -46,5 +46,10 @@ class NativeHandler:
         streams = await session.run(self._request, STREAMS)
         async with aclosing(merge_streams(streams)) as batches:
             async for name, batch in batches:
-                yield b"".join([sse.encode_event(to_json({"stream": name, "item": item}), "item") for item in batch])
+                head = b'{"stream":' + to_json(name) + b',"item":'
+                yield b"".join([sse.encode_event(head + _to_json(item) + b"}", "item") for item in batch])
         yield sse.encode_event(await self.respond(session), "result")
+
+
+def _to_json(item: Any) -> bytes:
+    return item if isinstance(item, RawJson) else to_json(item)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
+
+from pydantic import ValidationError
 
 from cornserve.app.response_readers import ResponseReader
 from cornserve.app_host.app_host import AppHost
@@ -20,13 +23,14 @@ from cornserve.task import Blob, Stream, TaskError
 from cornserve.task.errors import DivergenceError, Suspension
 from cornserve.task.references import Origin
 from cornserve.v1 import app_host_pb2 as pb
+from cornserve.validation_errors import describe_all
 
 Result = TypeVar("Result")
 
 MAX_LOST_HOSTS: Final = 3
 """A request that has lost this number of hosts fails, although other requests caused the losses."""
 
-LATE_SECONDS: Final = 1.0
+LATE_SECONDS: Final = 0.2
 """The delay of the timeout after the deadline, at which the invocations fail with better messages."""
 
 
@@ -120,7 +124,8 @@ class HostedPlayer:
 
     async def _connect(self) -> AppHost:
         """Returns the host of the app. Another host than before starts with an empty recording."""
-        host = await self._app.host()
+        async with self._until_deadline():
+            host = await self._app.host()
         if host is not self._host:
             self._host, self._is_begun, self._sent_updates, self._recorded = host, False, 0, 0
         return host
@@ -135,12 +140,8 @@ class HostedPlayer:
 
     async def _call(self, host: AppHost, command: pb.HostCommand, rest: Sequence[bytes] = ()) -> pb.HostReply:
         """Returns the reply. Raises the error of the app's code, or `AppHostLostError`."""
-        try:
-            async with asyncio.timeout_at(self._settings.deadline + LATE_SECONDS):
-                reply = await host.call(command, rest)
-        except TimeoutError:
-            message = "the app's code has not been run by the request's deadline"
-            raise ApiError(504, message, code="deadline_exceeded") from None
+        async with self._until_deadline():
+            reply = await host.call(command, rest)
         self._settings.record_seconds(reply.seconds)
         if self._source_error is not None:
             raise self._take_source_error()  # a local variable would form a reference cycle with its traceback
@@ -150,6 +151,16 @@ class HostedPlayer:
             raise exception_of(reply.error, self._app.name, self.task_name)
         return reply
 
+    @asynccontextmanager
+    async def _until_deadline(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout_at(self._settings.deadline + LATE_SECONDS):
+                yield
+        except TimeoutError:
+            place = f"app {self._app.name!r}, task {self.task_name}"
+            message = f"the app's code has not been run by the request's deadline ({place})"
+            raise ApiError(504, message, code="deadline_exceeded") from None
+
     def _take_source_error(self) -> TaskError:
         assert self._source_error is not None
         error, self._source_error = self._source_error, None
@@ -158,6 +169,7 @@ class HostedPlayer:
     def _on_lost(self, host: AppHost, error: AppHostLostError) -> None:
         """Raises an error if this request has caused the loss, or has lost too many hosts."""
         if error.culprit_session == self.number:
+            self._settings.record_seconds(error.seconds)
             raise AppCodeError(error.reason, self._app.name, self.task_name, error.location)
         if host is self._host:  # If not, another stream of this request has counted the loss.
             self._host = None
@@ -189,7 +201,7 @@ class HostedPlayer:
 
     def _load(self, result: pb.Result, reader: ResponseReader[Any]) -> Any:
         if not result.has_streams:
-            return reader.load(result.json)
+            return self._checked(reader.load, result.json)
         streams = {stream.name: self._stream(stream, reader) for stream in result.streams}
         return streams.get("", streams)
 
@@ -201,7 +213,7 @@ class HostedPlayer:
 
     async def _batches(self, origin: Origin, reader: ResponseReader[Any]) -> AsyncIterator[Sequence[Any]]:
         async for items in self._settings.open_stream(origin).batches():
-            yield [reader.load_item(item) for item in items]
+            yield [self._checked(reader.load_item, item) for item in items]
 
     async def _mapped_batches(self, mapped: int, reader: ResponseReader[Any]) -> AsyncIterator[Sequence[Any]]:
         command = pb.HostCommand(read_mapped=pb.ReadMapped(session=self.number, mapped=mapped))
@@ -222,7 +234,15 @@ class HostedPlayer:
             received += len(reply.items)
             delivered += len(new)
             if new:
-                yield [reader.load_item(item) for item in new]
+                yield [self._checked(reader.load_item, item) for item in new]
+
+    def _checked(self, load: Callable[[bytes], Result], json: bytes) -> Result:
+        """Returns the value. Raises the app's error if its code has returned a value of another type."""
+        try:
+            return load(json)
+        except ValidationError as error:
+            reason = f"the app's code returned an invalid value: {describe_all(error.errors())}"
+            raise AppCodeError(reason, self._app.name, self.task_name) from None
 
     async def _host_with_streams(self, reader: ResponseReader[Any]) -> AppHost:
         """Returns a host that has the mapped streams. Another host than before repeats the play for it."""

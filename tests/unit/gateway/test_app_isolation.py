@@ -22,6 +22,7 @@ from tests.waiting import until
 FRAGILE = """
 import os
 import time
+from itertools import repeat
 
 from pydantic import BaseModel, field_validator
 
@@ -157,6 +158,35 @@ async def test_code_that_misbehaves_fails_its_request_only_and_the_error_names_i
     assert (await call(gateway, "a b")).text == events("A", "B")
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import asyncio; asyncio.get_running_loop().call_later(0.05, time.sleep, 1000)",
+        "import threading; threading.Thread(target=lambda: (time.sleep(0.05), sum(repeat(1))), daemon=True).start()",
+    ],
+    ids=["callback", "thread"],
+)
+async def test_code_that_blocks_the_process_after_its_request_is_ended(
+    gateway: httpx.AsyncClient, deploy: Deploy, code: str
+) -> None:
+    await deploy(fragile(code))
+    await call(gateway, "fail")
+    await until(lambda: _does_not_respond(gateway))
+
+    assert (await call(gateway, "a b")).text == events("A", "B")
+
+
+async def test_a_process_that_cuts_its_shared_memory_does_not_end_the_gateway(
+    gateway: httpx.AsyncClient, deploy: Deploy
+) -> None:
+    code = "for fd in range(3, 40):\n    try: os.ftruncate(fd, 0)\n    except OSError: pass"
+    await deploy(fragile(code))
+
+    await call(gateway, "fail")
+
+    assert (await call(gateway, "a b")).text == events("A", "B")
+
+
 async def test_other_requests_to_the_app_go_on_in_a_new_process(
     gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors
 ) -> None:
@@ -184,7 +214,7 @@ async def test_a_reply_of_an_app_that_is_too_large_fails_its_request_only(
     response = await gateway.post("/v1/apps/large/invoke", json={"characters": MAX_REPLY_BYTES})
 
     assert response.status_code == 500
-    assert "MessageSizeError: the message has" in response.json()["error"]["message"]
+    assert "can have at most 16777216 bytes in total" in response.json()["error"]["message"]
     assert (await gateway.post("/v1/apps/large/invoke", json={"characters": 1})).json() == {"text": "x"}
     assert fork_server.children() == [host]
 
@@ -268,9 +298,28 @@ async def test_the_time_of_an_apps_code_is_a_metric(gateway: httpx.AsyncClient, 
     await deploy(fragile("time.sleep(0.5)"))
     await call(gateway, "fail")
 
+    assert await _play_seconds(gateway) > 0.5
+
+
+async def test_the_time_of_code_that_is_ended_is_part_of_the_metric(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
+    await deploy(fragile("while True: pass"))
+    await call(gateway, "fail")
+
+    assert await _play_seconds(gateway) > 1
+
+
+async def _play_seconds(gateway: httpx.AsyncClient) -> float:
     metrics = (await gateway.get("/metrics")).text
     (seconds,) = re.findall(r'^cornserve_gateway_play_seconds_total\{app="fragile"\} (.*)$', metrics, re.MULTILINE)
-    assert float(seconds) > 0.5
+    return float(seconds)
+
+
+async def _does_not_respond(gateway: httpx.AsyncClient) -> bool:
+    try:
+        await gateway.post("/v1/apps/fragile/invoke", json={"text": "a"}, headers=SSE, timeout=0.2)
+    except httpx.TimeoutException:
+        return True
+    return False
 
 
 async def _is_suspended(store: Store) -> bool:
