@@ -62,7 +62,11 @@ class AbortedError(TaskError):
     """Code of a composite task raised an exception that ends a process, such as `SystemExit`."""
 
     def __init__(self, task: str, error: BaseException) -> None:
-        super().__init__(f"{task} raised {type(error).__name__} {error}".rstrip() + ", which ends the request only")
+        try:
+            message = str(error)
+        except Exception:  # from `__str__` of a class that the app defines
+            message = ""
+        super().__init__(f"{task} raised {type(error).__name__} {message}".rstrip() + ", which ends the request only")
 
 
 class InvocationError(TaskError):
