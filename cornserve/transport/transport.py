@@ -131,7 +131,7 @@ class Transport:
         Raises:
             LostError: the tensor is lost.
         """
-        with self._client.subscribe(tensor_id, on_recall) as subscription:
+        async with self._client.subscribe(tensor_id, on_recall) as subscription:
             announcement = await subscription.next()
             if announcement is None:
                 raise LostError(f"{tensor_id} is lost: the stream ended without a tensor")
@@ -146,7 +146,7 @@ class Transport:
         Raises:
             LostError: the rest of the stream is lost.
         """
-        with self._client.subscribe(tensor_id, _ignore_recall) as subscription:
+        async with self._client.subscribe(tensor_id, _ignore_recall) as subscription:
             while (announcement := await subscription.next()) is not None:
                 async with self._fetcher.fetch(subscription, announcement) as view:
                     yield view

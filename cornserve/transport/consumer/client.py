@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from contextvars import Context
 from typing import Final
 
 from cornserve.transport.consumer.peers import PeerDirectory
 from cornserve.transport.consumer.subscription import ProducerSubscriptions, Subscription
+from cornserve.transport.errors import LostError
 from cornserve.transport.heartbeat import HEARTBEATS_PER_LEASE, HeartbeatConnection
 from cornserve.transport.metrics import TransportMetrics
 from cornserve.transport.protocol import CONSUMER_CODEC
@@ -50,8 +51,13 @@ class TransferClient:
         self._local_endpoints: set[str] = set()
         """Endpoints of this process, which it learns from the first connection to itself."""
 
-    @contextmanager
-    def subscribe(self, tensor_id: TensorId, on_recall: Callable[[], None]) -> Iterator[Subscription]:
+    @asynccontextmanager
+    async def subscribe(self, tensor_id: TensorId, on_recall: Callable[[], None]) -> AsyncIterator[Subscription]:
+        """Raises `LostError` if this process may not connect to the endpoint. No connection object exists then."""
+        if not await self._is_permitted(tensor_id.endpoint):
+            self._metrics.lost += 1
+            reason = f"{tensor_id.endpoint!r} is not an endpoint of an executor of this instance"
+            raise LostError(f"{tensor_id} is lost: {reason}")
         subscription = self._subscriptions_at(tensor_id.endpoint).subscribe(tensor_id, on_recall)
         try:
             yield subscription
@@ -62,6 +68,11 @@ class TransferClient:
     async def close(self) -> None:
         await asyncio.gather(*(connection.close() for connection in list(self._connections.values())))
 
+    async def _is_permitted(self, endpoint: str) -> bool:
+        if self._peers is None or endpoint in self._connections or endpoint in self._local_endpoints:
+            return True
+        return await self._peers.contains(endpoint)
+
     def _subscriptions_at(self, endpoint: str) -> ProducerSubscriptions:
         connection = self._connections.get(endpoint)
         if connection is not None and connection.subscriptions.producer is not None:
@@ -71,7 +82,7 @@ class TransferClient:
         if endpoint in self._local_endpoints:
             return self._local
         if connection is None:
-            connection = ProducerConnection(endpoint, self._credentials, self._peers, self._lease_seconds, self._remove)
+            connection = ProducerConnection(endpoint, self._credentials, self._lease_seconds, self._remove)
             self._connections[endpoint] = connection
         return connection.subscriptions
 
@@ -87,13 +98,11 @@ class ProducerConnection:
         self,
         endpoint: str,
         credentials: ConnectionCredentials,
-        peers: PeerDirectory | None,
         lease_seconds: float,
         on_closed: Callable[[ProducerConnection], None],
     ) -> None:
         self.endpoint = endpoint
         self._credentials = credentials
-        self._peers = peers
         heartbeat = pb.TransferCommand(heartbeat=True)
         self._connection = HeartbeatConnection(CONSUMER_CODEC, self._apply_event, heartbeat)
         self.subscriptions = ProducerSubscriptions(self._connection.send)
@@ -114,7 +123,7 @@ class ProducerConnection:
         heartbeats = max(2, round(PRODUCER_TIMEOUT_SECONDS / self._heartbeat_seconds))
         try:
             async with asyncio.timeout(PRODUCER_TIMEOUT_SECONDS):
-                await self._connect()
+                await self._connection.connect(self.endpoint, self._credentials)
             if await self._connection.exchange_heartbeats(self._heartbeat_seconds, heartbeats):
                 reason = f"its process hangs: it was silent for {heartbeats * self._heartbeat_seconds:g} s"
             else:
@@ -128,8 +137,3 @@ class ProducerConnection:
             self._on_closed(self)
             self.subscriptions.lose_all(reason)
             await self._connection.wait_closed()
-
-    async def _connect(self) -> None:
-        if self._peers is not None and not await self._peers.contains(self.endpoint):
-            raise PermissionError(f"{self.endpoint!r} is not an endpoint of an executor of this instance")
-        await self._connection.connect(self.endpoint, self._credentials)

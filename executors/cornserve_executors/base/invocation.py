@@ -24,6 +24,9 @@ log = logging.getLogger(__name__)
 MAX_INPUTS: Final = 16_384
 """The limit for the tensors and blobs of one invocation."""
 
+MAX_PRODUCERS: Final = 256
+"""The limit for the endpoints that the inputs of one invocation name. Each may need a connection."""
+
 
 def timeout_seconds(start: pb.Start) -> float | None:
     """Returns the invocation's timeout, or None without one."""
@@ -76,8 +79,7 @@ async def _invoke(
         tensors.begin_production()
     if start.delivered and not executor.continues:
         raise InvalidRequestError("this executor cannot continue the output of an earlier attempt")
-    if len(start.inputs) > MAX_INPUTS:
-        raise InvalidRequestError(f"the invocation has {len(start.inputs)} inputs: give at most {MAX_INPUTS}")
+    _check_inputs(start)
     inputs = ReferenceDecoder([_decode_input(encoded) for encoded in start.inputs])
     request = executor.request_adapter.validate_json(start.request, context=inputs)
     context = InvocationContext(start, tensors, send)
@@ -90,6 +92,16 @@ async def _invoke(
             error if isinstance(error, InputLostError) else InputLostError(tensors.stale_inputs(), str(error))
         ) from error
     return result.values_json()
+
+
+def _check_inputs(start: pb.Start) -> None:
+    if len(start.inputs) > MAX_INPUTS:
+        raise InvalidRequestError(f"the invocation has {len(start.inputs)} inputs: give at most {MAX_INPUTS}")
+    producers = {given.pending.endpoint for given in start.inputs if given.HasField("pending")}
+    if len(producers) > MAX_PRODUCERS:
+        raise InvalidRequestError(
+            f"the inputs of the invocation name {len(producers)} endpoints: give at most {MAX_PRODUCERS}"
+        )
 
 
 def _decode_input(encoded: pb.Input) -> Blob | Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from functools import partial
+from functools import cached_property, partial
 
 from cornserve.concurrency import run_unless
 from cornserve.task import Tensor
@@ -133,10 +133,19 @@ class InvocationTensors:
             self._metrics.waiting -= not self._waits
 
     def _find_input(self, tensor: Tensor) -> tuple[int, pb.Pending]:
-        for index, value in enumerate(self._start.inputs):
-            if value.HasField("pending") and Origin(value.pending.invocation, value.pending.output) == tensor.origin:
-                return index, value.pending
-        raise ValueError(f"{tensor!r} is not an input of this invocation")
+        index = self._index_by_origin.get(tensor.origin)
+        if index is None:
+            raise ValueError(f"{tensor!r} is not an input of this invocation")
+        return index, self._start.inputs[index].pending
+
+    @cached_property
+    def _index_by_origin(self) -> dict[Origin | None, int]:
+        """The first input of each origin."""
+        indices: dict[Origin | None, int] = {}
+        for index, given in enumerate(self._start.inputs):
+            if given.HasField("pending"):
+                indices.setdefault(Origin(given.pending.invocation, given.pending.output), index)
+        return indices
 
 
 def _is_stale(view: TensorView) -> bool:

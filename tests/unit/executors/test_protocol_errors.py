@@ -133,3 +133,13 @@ async def test_the_inputs_of_all_invocations_are_limited(
         caller.abort()
         await until(lambda: executors.running() == 0)
         assert (await end_of(other, start(2, '{"text": "a"}'))).code == pb.CODE_OK
+
+
+async def test_the_endpoints_that_an_invocation_names_are_limited(executors: EchoExecutors) -> None:
+    notes = [pb.Input(pending=pb.Pending(output="note", endpoint=f"127.0.0.1:{port}")) for port in range(1, 300)]
+    request = json.dumps({"notes": [{"$input": index} for index in range(len(notes))]})
+    async with calling(await executors.endpoint(ReadTask().spec)) as reader:
+        end = await end_of(reader, start(1, request, inputs=notes))
+
+    assert end.code == pb.CODE_INVALID_ARGUMENT
+    assert "name 299 endpoints: give at most 256" in end.message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 from collections.abc import AsyncIterator
@@ -220,3 +221,15 @@ async def test_consumers_of_an_invocation_that_fails_lose_its_tensors_at_once(
     await end_of(writer, start(1, '{"text": "news", "fail": "out of ink"}'))
 
     assert (await ends(reader, 1))[1].code == pb.CODE_INPUT_LOST
+
+
+async def test_many_different_inputs_are_found_without_a_search_for_each(reader: Caller, writers: str) -> None:
+    """The time would be quadratic if each input were compared with all others: 20 seconds instead of one."""
+    inputs = [pb.Input(pending=pb.Pending(invocation=n, output="note", endpoint=writers)) for n in range(5000)]
+    notes = [{"$input": index} for index in range(len(inputs))]
+
+    async with asyncio.timeout(10):
+        reading = start(1, json.dumps({"notes": notes}), invocation=9999, inputs=inputs, timeout_ms=1)
+        ended = await end_of(reader, reading)
+
+    assert ended.code == pb.CODE_DEADLINE_EXCEEDED

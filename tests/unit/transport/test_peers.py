@@ -59,6 +59,25 @@ async def test_no_connection_is_opened_to_an_address_that_is_not_announced(
     assert connections == []
 
 
+async def test_the_permission_is_checked_before_a_task_for_the_connection_is_created(
+    cluster: TransportCluster, peers: AnnouncedPeers
+) -> None:
+    consumer = await cluster.transport(peers=peers)
+    tasks: set[str] = set()
+
+    async def consume(port: int) -> None:
+        try:
+            async with consumer.transport.consume(TensorId(f"127.0.0.1:{port}", REQUEST, 0, 0, "embeddings")):
+                pass
+        finally:
+            tasks.update(task.get_name() for task in asyncio.all_tasks())
+
+    lost = await asyncio.gather(*(consume(port) for port in range(1, 50)), return_exceptions=True)
+
+    assert {type(error) for error in lost} == {LostError}
+    assert [name for name in tasks if name.startswith("transfer ")] == []
+
+
 @pytest.mark.parametrize("endpoint", ["", ":", "host", "127.0.0.1:", "127.0.0.1:-2", "127.0.0.1:65536", ":80", "h:٣"])
 async def test_a_tensor_at_a_malformed_endpoint_is_lost(cluster: TransportCluster, endpoint: str) -> None:
     consumer = await cluster.transport()
