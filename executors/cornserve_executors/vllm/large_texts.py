@@ -53,7 +53,8 @@ async def check_length(texts: Sequence[str], tokenizer: Any, context: int) -> No
         lambda: len(tokenizer(_start(texts, limit), add_special_tokens=False)["input_ids"])
     )
     if tokens > context + MARGIN_TOKENS:
-        raise InvalidRequestError(f"the prompt has more than {context} tokens, the model's context length: shorten it")
+        message = f"the prompt is too long: this model's maximum context length is {context} tokens: shorten it"
+        raise InvalidRequestError(message)
 
 
 def _start(texts: Iterable[str], characters: int) -> str:

@@ -68,7 +68,7 @@ async def test_a_text_whose_start_exceeds_the_context_is_refused(texts: list[str
         counted.append(len(text))
         return words(text, add_special_tokens)
 
-    with pytest.raises(InvalidRequestError, match="more than 1000 tokens, the model's context length"):
+    with pytest.raises(InvalidRequestError, match="maximum context length is 1000 tokens"):
         await check_length(texts, count, context=1000)
 
     assert counted == [8000]
