@@ -14,7 +14,7 @@ from typing import Final
 
 from cornserve.transport.errors import LostError
 from cornserve.transport.pull.puller import FindSource
-from cornserve.transport.pull.tcp_protocols import PullReceiver, PullSender
+from cornserve.transport.pull.tcp_protocols import PullReceiver, PullSender, SendingLimit
 from cornserve.wire import handshake
 from cornserve.wire.credentials import ConnectionCredentials
 from cornserve.wire.listener import ConnectionFactories
@@ -31,11 +31,12 @@ class TcpPuller:
     def __init__(self, credentials: ConnectionCredentials) -> None:
         self._credentials = credentials
         self._senders: set[PullSender] = set()
+        self._limit = SendingLimit()
         self._pools: dict[str, _ConnectionPool] = {}
 
     def serve(self, find: FindSource) -> ConnectionFactories:
         def create() -> PullSender:
-            sender = PullSender(find, self._senders.discard)
+            sender = PullSender(find, self._limit, self._senders.discard)
             self._senders.add(sender)
             return sender
 

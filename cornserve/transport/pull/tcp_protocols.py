@@ -14,18 +14,43 @@ from cornserve.transport.pull.puller import FindSource
 WRITE_BYTES: Final = 1 << 20
 """The producer passes this many bytes to the system at once. TLS copies them."""
 
+MAX_SENDING: Final = 256
+"""Connections over which a process sends tensors at once. Each may have `WRITE_BYTES` that wait for the consumer."""
+
 _VALID, _FREED = b"\1", b"\0"
+
+
+class SendingLimit:
+    """Closes the connection that has waited longest for its consumer, if more than `MAX_SENDING` send at once."""
+
+    def __init__(self) -> None:
+        self._senders: dict[PullSender, None] = {}
+        """The senders that send a tensor; the one whose last write is the oldest is the first."""
+
+    def record_write(self, sender: PullSender) -> None:
+        self._senders.pop(sender, None)
+        self._senders[sender] = None
+        if len(self._senders) > MAX_SENDING:
+            oldest = next(iter(self._senders))
+            del self._senders[oldest]
+            oldest.abort()
+
+    def remove(self, sender: PullSender) -> None:
+        """Records that the sender has sent its tensor, or cannot send it."""
+        self._senders.pop(sender, None)
 
 
 class PullSender(asyncio.Protocol):
     """Sends the tensors that a consumer requests, one after the other.
 
     Args:
+        limit: for the connections over which this process sends.
         on_closed: called when the connection is closed.
     """
 
-    def __init__(self, find: FindSource, on_closed: Callable[[PullSender], None]) -> None:
+    def __init__(self, find: FindSource, limit: SendingLimit, on_closed: Callable[[PullSender], None]) -> None:
         self._find = find
+        self._limit = limit
         self._on_closed = on_closed
         self._transport: asyncio.Transport | None = None
         self._request = b""
@@ -69,9 +94,13 @@ class PullSender(asyncio.Protocol):
         if source is None:
             self._transport.close()
             return
-        for start in range(0, len(source.view), WRITE_BYTES):
-            self._transport.write(source.view[start : start + WRITE_BYTES])
-            await self._is_writable.wait()
+        try:
+            for start in range(0, len(source.view), WRITE_BYTES):
+                self._limit.record_write(self)
+                self._transport.write(source.view[start : start + WRITE_BYTES])
+                await self._is_writable.wait()
+        finally:
+            self._limit.remove(self)
         self._transport.write(_VALID if source.is_current() else _FREED)
 
 

@@ -7,7 +7,7 @@ import errno
 import os
 import socket
 from collections.abc import AsyncIterator
-from contextlib import aclosing, suppress
+from contextlib import AsyncExitStack, aclosing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -241,6 +241,34 @@ async def test_a_consumer_that_sends_more_than_a_request_is_disconnected(pair: P
         with suppress(ConnectionResetError):
             assert await reader.read() == b""
     writer.close()
+
+
+async def test_a_consumer_that_does_not_read_is_disconnected_if_too_many_pull(
+    pair: PullPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cornserve.transport.pull.tcp_protocols.MAX_SENDING", 2)
+    large = bytes(32 * MIB)
+    endpoint = await pair.listen(PullSource(memoryview(large), lambda: True))
+    async with AsyncExitStack() as stack:
+        stalled = [await sockets.connect(endpoint) for _ in range(2)]
+        for connection in stalled:
+            stack.callback(connection.close)
+            await handshake.connect(connection, PREAMBLE, CREDENTIALS)
+            await asyncio.get_running_loop().sock_sendall(connection, CAPABILITY)
+            assert await asyncio.get_running_loop().sock_recv(connection, 1) == large[:1]
+
+        await pair.puller.pull(endpoint, CAPABILITY, memoryview(bytearray(len(large))))
+
+        complete = [await receives(connection, len(large)) for connection in stalled]
+        assert sorted(complete) == [False, True]
+
+
+async def receives(connection: socket.socket, nbytes: int) -> bool:
+    """Returns whether this many bytes arrive before the other end closes the connection."""
+    with suppress(ConnectionResetError):
+        while nbytes > 0 and (data := await asyncio.get_running_loop().sock_recv(connection, MIB)):
+            nbytes -= len(data)
+    return nbytes <= 0
 
 
 def connections(endpoint: str) -> list[int]:
