@@ -13,7 +13,7 @@ from typing import Any, Self
 import aiosqlite
 
 from cornserve.control.store.base import StoreDamagedError
-from cornserve.control.store.sqlite_errors import translated
+from cornserve.control.store.sqlite_errors import DATABASE_ERRORS, translated
 from cornserve.control.store.sqlite_schema import BUSY_SECONDS, check_store
 
 
@@ -109,7 +109,7 @@ class StoreConnections:
                 writer = await resources.enter_async_context(SqliteConnection.open(path))
                 commits = resources.enter_context(closing(await asyncio.to_thread(CommitDetector, path)))
                 return cls(path, reader, writer, commits, resources.pop_all())
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, *DATABASE_ERRORS) as error:
             raise translated(path, error) from error
 
     @property

@@ -8,7 +8,11 @@ from pathlib import Path
 
 from cornserve.control.store.base import StoreDamagedError, StoreUnavailableError
 
+DATABASE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
+"""Errors of statements. The text of an error is not decodable if it contains damaged text of the schema."""
+
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_DAMAGED_SCHEMA = ("no such table", "no such column", "unsupported file format")
 
 _REMEDIES = {
     sqlite3.SQLITE_FULL: "free space on its disk",
@@ -32,8 +36,10 @@ def damaged(store: Path, reason: str) -> StoreDamagedError:
 
 def translated(store: Path, error: Exception) -> StoreUnavailableError:
     """Returns the store's error for an error of SQLite, of a closed connection or of the file system."""
+    if isinstance(error, UnicodeDecodeError):
+        return damaged(store, "its schema is not valid text")
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK) & 0xFF  # Higher bits give details.
-    if code in _DAMAGED or "no such table" in str(error):
+    if code in _DAMAGED or str(error).startswith(_DAMAGED_SCHEMA):
         return damaged(store, str(error))
     remedy = _REMEDIES.get(code, OTHER_REMEDY)
     if isinstance(error, OSError):

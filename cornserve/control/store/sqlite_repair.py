@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from cornserve.control.store.base import ChangeType, StoreDamagedError
-from cornserve.control.store.sqlite_errors import translated
+from cornserve.control.store.sqlite_errors import DATABASE_ERRORS, translated
 from cornserve.control.store.sqlite_salvage import Salvage, salvage
 from cornserve.control.store.sqlite_schema import check_store, create_database, creation_lock
 
@@ -41,10 +41,10 @@ def find_damage(store: Path) -> str:
             problem: str = database.execute("PRAGMA quick_check(1)").fetchone()[0]
     except StoreDamagedError as error:
         return str(error)
-    except (OSError, sqlite3.Error) as error:
+    except (OSError, *DATABASE_ERRORS) as error:
         unavailable = translated(store, error)
         if isinstance(unavailable, StoreDamagedError):
-            return str(error)
+            return str(unavailable)
         raise unavailable from error
     return "" if problem == "ok" else problem
 
@@ -62,7 +62,7 @@ def repair_store(store: Path) -> RepairReport:
             create_database(repaired)
             _write(repaired, salvaged)
             return _replace(store, repaired, salvaged)
-    except (OSError, sqlite3.Error) as error:
+    except (OSError, *DATABASE_ERRORS) as error:
         raise translated(store, error) from error
 
 

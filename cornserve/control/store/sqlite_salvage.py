@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from pydantic import BaseModel
 
 from cornserve.control.store.base import APPS, ChangeType
+from cornserve.control.store.sqlite_errors import DATABASE_ERRORS
 from cornserve.control.store.sqlite_rows import LoggedChange, RecordRow
 from cornserve.control.store.sqlite_schema import create_database
 
@@ -32,13 +34,18 @@ class Salvage:
     newest: int = 0
     """The newest version of the store."""
 
+    @property
+    def names(self) -> int:
+        """The number of records that were found, readable or not."""
+        return len(self.records) + len(self.lost)
+
 
 def salvage(store: Path) -> Salvage:
     """Reads a copy of the store, which stays unchanged. Raises `OSError`."""
     with tempfile.TemporaryDirectory(prefix="cornserve-") as directory:
         copy = Path(directory) / store.name
         attempts = [_read(_copied(store, copy)), _read(_with_new_first_page(_copied(store, copy)))]
-    return max(attempts, key=lambda attempt: len(attempt.records) + len(attempt.lost))
+    return max(attempts, key=lambda attempt: (attempt.names, len(attempt.records), attempt.newest))
 
 
 def _copied(store: Path, copy: Path) -> Path:
@@ -73,17 +80,20 @@ def _read(database: Path) -> Salvage:
         return Salvage()
     with closing(sqlite3.connect(database, isolation_level=None)) as connection:
         connection.text_factory = _decode
-        records = [RecordRow._make(row) for row in _rows(connection, "records")]
+        records = [RecordRow(*row) for row in _rows(connection, "records", len(RecordRow._fields))]
         return _restore(records, list(_changes(connection)))
 
 
-def _rows(connection: sqlite3.Connection, table: str) -> Iterator[tuple[object, ...]]:
-    """Yields the rows before the first damaged page, and those after the last one."""
+def _rows(connection: sqlite3.Connection, table: str, columns: int) -> Iterator[tuple[Any, ...]]:
+    """Yields the rows before the first damaged page, and those after the last one.
+
+    A damaged schema may give the rows another number of columns, of which none is reliable.
+    """
     seen: set[int] = set()
     for order in ("ASC", "DESC"):
-        with suppress(sqlite3.Error):
+        with suppress(*DATABASE_ERRORS):
             for rowid, *row in connection.execute(f"SELECT rowid, * FROM {table} ORDER BY rowid {order}"):
-                if rowid not in seen:
+                if rowid not in seen and len(row) == columns:
                     seen.add(rowid)
                     yield tuple(row)
 
@@ -146,9 +156,9 @@ def _is_text(column: object) -> bool:
 
 
 def _changes(connection: sqlite3.Connection) -> Iterator[LoggedChange]:
-    for type, *row in _rows(connection, "changes"):
+    for type, *row in _rows(connection, "changes", len(RecordRow._fields) + 1):
         with suppress(ValueError):
-            yield LoggedChange(ChangeType(str(type)), RecordRow._make(row))
+            yield LoggedChange(ChangeType(str(type)), RecordRow(*row))
 
 
 def _decode(text: bytes) -> str:

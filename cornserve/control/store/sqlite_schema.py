@@ -7,10 +7,11 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 
 from cornserve.control.store.base import StoreUnavailableError
-from cornserve.control.store.sqlite_errors import damaged, translated
+from cornserve.control.store.sqlite_errors import DATABASE_ERRORS, damaged, translated
 
 APPLICATION_ID = int.from_bytes(b"Corn", "big")
 SCHEMA_VERSION = 1
@@ -46,12 +47,12 @@ def prepare_store(path: Path) -> None:
             if not path.exists():
                 _create(path)
             check_store(path)
-    except (OSError, sqlite3.Error) as error:
+    except (OSError, *DATABASE_ERRORS) as error:
         raise translated(path, error) from error
 
 
 def check_store(path: Path) -> None:
-    """Checks that an existing file is a store of this version. Raises `StoreUnavailableError` and SQLite's errors."""
+    """Checks that an existing file is a store of this version. Raises `StoreUnavailableError`, `DATABASE_ERRORS`."""
     if path.stat().st_size == 0:
         raise damaged(path, "the file is empty")
     with closing(sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)) as database:
@@ -89,11 +90,30 @@ def _create(path: Path) -> None:
 def _check_schema(database: sqlite3.Connection, path: Path) -> None:
     (application,) = database.execute("PRAGMA application_id").fetchone()
     (version,) = database.execute("PRAGMA user_version").fetchone()
-    if application != APPLICATION_ID:
+    is_intact = _columns(database) == _expected_columns()
+    if application != APPLICATION_ID and not is_intact:
         raise StoreUnavailableError(f"{path} is a database of another program: choose another path for the store")
     if version != SCHEMA_VERSION:
         raise StoreUnavailableError(
             f"{path} has schema {version}, and this version of Cornserve needs schema {SCHEMA_VERSION}: "
             "move the file away, or use the version of Cornserve that wrote it"
         )
+    if application != APPLICATION_ID or not is_intact:
+        raise damaged(path, "its schema is not that of a store")
     database.execute("SELECT max(version) FROM changes").fetchone()
+
+
+def _columns(database: sqlite3.Connection) -> list[tuple[object, ...]]:
+    """Returns the name, type and position in the primary key of each column of both tables."""
+    database.text_factory = bytes  # Damaged text may not be decodable.
+    return database.execute(
+        "SELECT tables.name, columns.name, columns.type, columns.pk"
+        " FROM (SELECT 'records' AS name UNION SELECT 'changes') AS tables, pragma_table_info(tables.name) AS columns"
+    ).fetchall()
+
+
+@cache
+def _expected_columns() -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.executescript(SCHEMA)
+        return _columns(database)
