@@ -8,9 +8,9 @@ reads the response immediately.
 from __future__ import annotations
 
 import asyncio
-import re
 from typing import Any
 
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
@@ -18,13 +18,8 @@ from uvicorn.server import ServerState
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.http.disconnect import CANCELLATION, RequestCancellation
 from cornserve.gateway.http.lingering import has_unread_data
-from cornserve.gateway.http.request_size import (
-    CHUNK_FRAMING_BYTES,
-    MAX_FRAMING_BYTES,
-    MAX_HEAD_BYTES,
-    MAX_HEADERS,
-    RequestSize,
-)
+from cornserve.gateway.http.request_head import check_head, without_upgrade
+from cornserve.gateway.http.request_size import CHUNK_FRAMING_BYTES, MAX_FRAMING_BYTES, MAX_HEAD_BYTES, RequestSize
 from cornserve.gateway.http.write_coalescing import CoalescingTransport
 from cornserve.limits import Limits
 
@@ -36,8 +31,6 @@ STOP_IDLE_SECONDS = 0.5
 
 MAX_REJECTED = 1024
 """Connections above the limit that get an error. Further ones are closed immediately."""
-
-_HOST = re.compile(rb"[!$-.0-;=A-\[\]_a-z~]*")
 
 
 class HttpConnection(HttpToolsProtocol):
@@ -79,7 +72,7 @@ class HttpConnection(HttpToolsProtocol):
         if self._size.add_received(data):
             self._reject(ApiError(431, f"the request's headers have more than {MAX_HEAD_BYTES} bytes"))
             return
-        super().data_received(data)
+        self._parse(data)
         if self._size.is_framing_too_long:
             message = f"the request's chunk extensions and trailers have more than {MAX_FRAMING_BYTES} bytes"
             self._reject(ApiError(431, message))
@@ -90,30 +83,43 @@ class HttpConnection(HttpToolsProtocol):
         if STOPPING in self.app_state:
             self._close_after_responses()
 
+    def _parse(self, data: bytes) -> None:
+        """Parses received data. A request to upgrade to another protocol is processed as if it did not ask for that.
+
+        The parser stops after the head of such a request, and continues after the head without the `Upgrade` header.
+        """
+        self._unset_keepalive_if_required()
+        rest = memoryview(data)
+        try:
+            while True:
+                try:
+                    self.parser.feed_data(rest)
+                    return
+                except HttpParserUpgrade as upgrade:
+                    rest = rest[upgrade.args[0] :]
+                head = without_upgrade(self.parser.get_method(), self.url, self.parser.get_http_version(), self.headers)
+                self.parser = HttpRequestParser(self)  # The other one may be in a state in which it ignores all data.
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+                self.parser.feed_data(head)
+        except HttpParserError:
+            self._reject(self._error or ApiError(400, "not a valid HTTP/1.1 request"))
+
     def on_message_begin(self) -> None:
         self._is_complete = False
         super().on_message_begin()
         self.scope["state"][CANCELLATION] = self._cancellation
 
     def on_headers_complete(self) -> None:
-        self._check_headers()
-        self._size.begin_body()
+        try:
+            check_head(self.parser.get_method(), self.parser.get_http_version(), self.headers)
+        except ApiError as error:
+            self._error = error
+            raise
+        if self.parser.should_upgrade():
+            return
         super().on_headers_complete()
+        self._size.begin_body()
         self.headers = []  # Trailers, which are appended to it, are dropped.
-
-    def _check_headers(self) -> None:
-        """Raises an `ApiError` if the request is not acceptable. The parser then calls `send_400_response`."""
-        if len(self.headers) > MAX_HEADERS:
-            self._error = ApiError(
-                431, f"the request has {len(self.headers)} headers: at most {MAX_HEADERS} are allowed"
-            )
-        hosts = [value for name, value in self.headers if name == b"host"]
-        if len(hosts) != 1 and (hosts or self.parser.get_http_version() == "1.1"):
-            self._error = ApiError(400, f"the request has {len(hosts)} Host headers: HTTP/1.1 requires one")
-        elif hosts and not _HOST.fullmatch(hosts[0]):
-            self._error = ApiError(400, "the Host header is not a host name with an optional port")
-        if self._error is not None:
-            raise self._error
 
     def on_chunk_header(self) -> None:
         self._size.add_content(CHUNK_FRAMING_BYTES)
@@ -123,6 +129,8 @@ class HttpConnection(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
         self._size.begin_head()
         self._is_complete = True
         super().on_message_complete()
@@ -200,10 +208,6 @@ class HttpConnection(HttpToolsProtocol):
         self._cancellation.cancel(error)
         if not self._is_complete:
             self._reject(error)
-
-    def send_400_response(self, msg: str) -> None:
-        """Called by uvicorn for a request that it cannot parse."""
-        self._reject(self._error or ApiError(400, "not a valid HTTP/1.1 request"))
 
     def _set_receive_timer(self, seconds: float | None) -> None:
         """Sets the time in which the rest of a request must arrive, or clears it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import httpx2 as httpx
 import pytest
 
@@ -84,3 +86,49 @@ async def test_trailers_are_dropped(gateway: httpx.AsyncClient, deploy: Deploy) 
     response = await respond(gateway, post(INVOKE, "Transfer-Encoding: chunked") + BODY + trailers)
 
     assert response.status == 200
+
+
+@pytest.mark.parametrize("step", [1, 7, 100_000])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA"),
+        ("Connection: keep-alive, Upgrade", "Upgrade: websocket", "Sec-WebSocket-Key: x3JJHMbDL1EzLkh9GBhXDw=="),
+    ],
+)
+async def test_upgrades_are_ignored(
+    gateway: httpx.AsyncClient, deploy: Deploy, headers: tuple[str, ...], step: int
+) -> None:
+    await deploy(ECHO)
+    body = b'{"text": "a b"}'
+    requests = post(INVOKE, f"Content-Length: {len(body)}", *headers) + body
+    requests += post(INVOKE, "Transfer-Encoding: chunked", *headers) + BODY + b"0\r\n\r\n"
+    requests += get("/healthz", *headers) + get("/healthz", "Upgrade: h2c", "Connection: close, Upgrade")
+    async with raw_connection(gateway) as connection:
+        for start in range(0, len(requests), step):
+            await connection.send(requests[start : start + step])
+            await asyncio.sleep(0)
+
+        responses = [await connection.read_response() for _ in range(4)]
+
+        assert [response.status for response in responses] == [200] * 4
+        assert all(b'"words_sent":2' in response.body for response in responses[:2])
+        assert await connection.ends()
+
+
+async def test_an_upgrade_of_an_invalid_target_is_rejected(gateway: httpx.AsyncClient) -> None:
+    request = b"GET http://localhost HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+
+    assert (await respond(gateway, request, ends=True)).status == 400
+
+
+@pytest.mark.parametrize("before", [b"", get("/healthz")])
+async def test_connect_is_rejected(gateway: httpx.AsyncClient, before: bytes) -> None:
+    async with raw_connection(gateway) as connection:
+        await connection.send(before + b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost:80\r\n\r\n\x16\x03")
+        if before:
+            assert (await connection.read_response()).status == 200
+        response = await connection.read_response()
+
+        assert (response.status, response.message) == (400, "the gateway does not support CONNECT: it is not a proxy")
+        assert await connection.ends()
