@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import tempfile
 from pathlib import Path
 
 PROBE_BYTES = 64 * 1024
 """A full disk accepts an empty file."""
+
+
+class IrregularFileError(OSError):
+    """The path is that of a directory, a pipe or another object without a content."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__(errno.EINVAL, "not a regular file", str(file))
+
+
+def read_regular_file(file: Path) -> bytes:
+    """Returns the content. Raises `IrregularFileError`, where the read of a pipe would wait, and `OSError`."""
+    if file.exists() and not file.is_file():
+        raise IrregularFileError(file)
+    return file.read_bytes()
 
 
 def write_atomically(file: Path, text: str) -> None:

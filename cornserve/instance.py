@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 
 from pydantic import ValidationError
 
-from cornserve.atomic_files import write_atomically
+from cornserve.atomic_files import IrregularFileError, read_regular_file, write_atomically
 from cornserve.home import Home
 from cornserve.process_id import ProcessId
 
@@ -39,14 +39,18 @@ class Instance(ProcessId):
 
     @classmethod
     def read(cls, home: Home) -> Instance | None:
-        """Returns the content of the instance file, even if that instance was killed."""
+        """Returns the content of the instance file, even if that instance was killed, or None without a valid file.
+
+        Raises `OSError` if the file cannot be read, for example because of its permissions.
+        """
         try:
-            return cls.model_validate_json(home.instance.read_bytes())
-        except (FileNotFoundError, ValidationError):
+            return cls.model_validate_json(read_regular_file(home.instance))
+        except (FileNotFoundError, IrregularFileError, ValidationError):
             return None
 
     @classmethod
     def find_running(cls, home: Home) -> Instance | None:
+        """Raises `OSError` if the instance file cannot be read."""
         instance = cls.read(home)
         return instance if instance is not None and instance.alive() else None
 

@@ -67,7 +67,8 @@ def _repair(home: Home) -> None:
         raise CliError(str(error)) from error
     except OSError as error:
         raise CliError(
-            f"cannot repair {home.path}: {error.strerror}: make it writable, and free space on its disk"
+            f"cannot repair {error.filename or home.path}: {error.strerror}: make it readable and "
+            "writable, and free space on its disk"
         ) from error
     if not done:
         stderr().print(f"nothing in {home.path} needs a repair", markup=False)

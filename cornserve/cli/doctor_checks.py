@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from cornserve.cli.check_result import GIB, CheckResult, format_gib
-from cornserve.cli.home_checks import disk_check, home_check, instance_check, store_check
+from cornserve.cli.home_checks import disk_check, home_check, instance_check, store_check, unreadable_instance
 from cornserve.control.process_specs import gateway_name
 from cornserve.home import Home
 from cornserve.instance import Instance
@@ -38,7 +38,11 @@ def run_checks(home: Home, host: str, port: int) -> Iterator[CheckResult]:
     yield home_check(home)
     yield disk_check(home)
     yield store_check(home)
-    instance = Instance.find_running(home)
+    try:
+        instance = Instance.find_running(home)
+    except OSError as error:
+        yield unreadable_instance(home, error)
+        return
     yield instance_check(home, instance)
     if instance is None:
         yield _port(host, port)

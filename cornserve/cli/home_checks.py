@@ -54,6 +54,16 @@ def store_check(home: Home) -> CheckResult:
     return CheckResult("store", not problems, "; ".join(problems) or str(home.store), remedy, is_essential=True)
 
 
+def unreadable_instance(home: Home, error: OSError) -> CheckResult:
+    return CheckResult(
+        "instance",
+        False,
+        f"cannot read {home.instance}: {error.strerror}",
+        "make it readable, or run the command as its user",
+        is_essential=True,
+    )
+
+
 def instance_check(home: Home, instance: Instance | None) -> CheckResult:
     from cornserve.control.repair import has_damaged_instance_file
 

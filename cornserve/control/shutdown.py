@@ -56,7 +56,8 @@ def _find_running(home: Home) -> Instance | None:
 def _clean_up(home: Home, instance: Instance | None, keep_apps: bool, report: Callable[[str], None]) -> ShutdownResult:
     asyncio.run(stop_all_executors(home, report))
     apps = [] if keep_apps else asyncio.run(delete_apps(home))
-    home.instance.unlink(missing_ok=True)
+    if not home.instance.is_dir():
+        home.instance.unlink(missing_ok=True)
     return ShutdownResult(instance, apps)
 
 

@@ -121,8 +121,16 @@ async def _run_processes(
 
 
 def check_not_running(home: Home) -> None:
-    """Raises `InstanceStartError` if an instance runs for the home."""
-    running = Instance.find_running(home)
+    """Raises `InstanceStartError` if an instance runs for the home, or if its file cannot be read."""
+    repair = f"run `cornserve doctor --repair --home {home.path}`"
+    if home.instance.is_dir():
+        raise InstanceStartError(f"{home.instance} is a directory: {repair}")
+    try:
+        running = Instance.find_running(home)
+    except OSError as error:
+        raise InstanceStartError(
+            f"cannot read {home.instance}: {error.strerror}: make it readable, or run the command as its user"
+        ) from error
     if running is not None:
         raise InstanceStartError(
             f"Cornserve already runs for {home.path}, at {running.url} (process {running.pid}): "

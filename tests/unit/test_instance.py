@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,12 @@ def test_a_process_that_reuses_the_pid_is_not_the_instance(home: Home) -> None:
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}'])
 def test_an_invalid_instance_file_is_ignored(home: Home, text: str) -> None:
     home.instance.write_text(text)
+    assert Instance.read(home) is None
+
+
+@pytest.mark.parametrize("create", [os.mkdir, os.mkfifo])
+def test_an_instance_file_that_is_not_a_file_is_ignored(home: Home, create: Callable[[Path], None]) -> None:
+    create(home.instance)
     assert Instance.read(home) is None
 
 

@@ -19,7 +19,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from cornserve.atomic_files import check_writable, write_atomically
+from cornserve.atomic_files import IrregularFileError, check_writable, read_regular_file, write_atomically
 from cornserve.control.launcher.base import ReplicaId
 from cornserve.control.launcher.local.executor_process import find_executor_process
 from cornserve.control.launcher.local.leaked_shared_memory import SHARED_MEMORY, SharedMemoryRecord
@@ -95,10 +95,10 @@ class ReplicaDir:
 
     def read_process(self) -> ProcessRecord | None:
         try:
-            return ProcessRecord.model_validate_json(self._process.read_bytes())
+            return ProcessRecord.model_validate_json(read_regular_file(self._process))
         except FileNotFoundError:
             return None
-        except ValidationError:
+        except (IrregularFileError, ValidationError):
             log.warning("%s is damaged, for example after a power failure", self._process)
             return None
 
@@ -108,10 +108,10 @@ class ReplicaDir:
     def read_addresses(self) -> ExecutorAddresses | None:
         """Raises `InvalidAddressesError`."""
         try:
-            return ExecutorAddresses.parse(self.addresses.read_text())
+            return ExecutorAddresses.parse(read_regular_file(self.addresses).decode())
         except FileNotFoundError:
             return None
-        except ValueError as error:
+        except (IrregularFileError, ValueError) as error:
             raise InvalidAddressesError(f"its file {self.addresses} is damaged: {error}") from error
 
 
