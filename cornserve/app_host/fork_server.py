@@ -20,6 +20,7 @@ from cornserve.app_host.fork_messages import (
     ProcessEnded,
 )
 from cornserve.app_host.forked_process import ForkedProcess
+from cornserve.app_host.parent_death import signal_on_parent_death
 from cornserve.observe import logs
 
 log = logging.getLogger(__name__)
@@ -34,6 +35,7 @@ def run_fork_server(descriptor: int, run_forked: Callable[[ForkedProcess], None]
     # A service manager or a terminal signals all processes at once, and the parent then finishes its requests.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    signal_on_parent_death(signal.SIGCONT)  # A stopped fork server would not notice the end of its parent.
     logs.configure()
     gc.collect()
     gc.freeze()  # The garbage collector would write to the memory that the processes share.

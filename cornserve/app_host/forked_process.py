@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import os
 import resource
@@ -11,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Never
 
-_PR_SET_PDEATHSIG: Final = 1
+from cornserve.app_host.parent_death import signal_on_parent_death
+
 _OOM_SCORE = Path("/proc/self/oom_score_adj")
 _OOM_SCORE_ADJUSTMENT: Final = 500
 """When memory is short, the system kills app hosts before executors and gateways."""
@@ -21,8 +21,6 @@ MAX_FILE_BYTES: Final = 64 << 20
 
 NICENESS: Final = 5
 """On a busy machine, gateways and executors come first."""
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +37,7 @@ class ForkedProcess:
 
     def isolate(self) -> None:
         """Sets the limits of this process. It dies together with the fork server."""
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        signal_on_parent_death(signal.SIGKILL)
         if os.getppid() != self.server:
             os.kill(os.getpid(), signal.SIGKILL)
         os.setsid()

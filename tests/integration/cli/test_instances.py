@@ -163,13 +163,16 @@ async def test_up_takes_over_from_a_killed_supervisor_although_a_process_hangs(
     instance.do("deploy", write_app(tmp_path, "echo"))
     executors = instance.processes("cornserve_executors.base")
     [hanging] = instance.processes(module)
-    hanging.suspend()
+    app_hosts = [child for child in hanging.children(recursive=True) if "cornserve.app_host" in child.cmdline()]
+    for process in (hanging, *app_hosts):
+        process.suspend()
     os.kill(instance.pid, signal.SIGKILL)
 
     restarted = instance.run("up", "--detach", "--port", str(port), "--cpu-slots", "4")
 
     assert restarted.returncode == 0, restarted.stderr
     assert instance.processes("cornserve_executors.base") == executors
+    await until(lambda: not any(process.is_running() for process in app_hosts))
     if hanging in executors:
         hanging.resume()
     else:

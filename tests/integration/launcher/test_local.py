@@ -347,6 +347,22 @@ class TestUnresponsiveReplicas:
             replicas = await observed(launcher, lambda replicas: hanging.id not in ids(replicas) and ready(2)(replicas))
             assert other in replicas
 
+    async def test_an_adopted_replica_that_hangs_is_replaced(
+        self, site: LocalSite, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with site.open() as launcher:
+            [hanging] = await started(launcher)
+            await until(lambda: ReplicaDir(site.home.replicas / hanging.id).has_started)
+        os.kill(site.process(hanging.id).process_group.pid, signal.SIGSTOP)
+        monkeypatch.setattr(process_monitor, "HEARTBEAT_SECONDS", 1.2)
+        monkeypatch.setattr(process_monitor, "MAX_MISSED_HEARTBEATS", 2)
+        async with site.open() as launcher:
+            await launcher.apply(ExecutorGroup(ECHO, 1))
+            [dead] = await observed(launcher, failed)
+            assert dead.id == hanging.id
+            assert dead.message.startswith("did not respond for 2.4 s and was killed")
+            await observed(launcher, lambda replicas: hanging.id not in ids(replicas) and ready(1)(replicas))
+
     async def test_a_replica_that_responds_again_is_ready_again(
         self, site: LocalSite, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -171,16 +171,20 @@ asyncio.run(main())
 """
 
 
-async def test_no_process_survives_the_parent_even_if_it_loops() -> None:
+@pytest.mark.parametrize("stopped", [False, True])
+async def test_no_process_survives_the_parent_even_if_it_loops_or_is_stopped(stopped: bool) -> None:
     parent = await asyncio.create_subprocess_exec(sys.executable, "-c", PARENT, stdout=asyncio.subprocess.PIPE)
     assert parent.stdout is not None
     host = psutil.Process(int(await parent.stdout.readline()))
     server = host.parent()
     assert server is not None
     await until(lambda: len(server.children()) == 2)
-    pids = [server.pid, *(child.pid for child in server.children())]
+    processes = [server, *server.children()]
+    if stopped:
+        for process in processes:
+            process.suspend()
 
     parent.kill()
 
     await parent.wait()
-    await until(lambda: all(map(has_ended, pids)))
+    await until(lambda: all(has_ended(process.pid) for process in processes))

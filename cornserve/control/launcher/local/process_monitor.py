@@ -57,6 +57,8 @@ class ProcessMonitor:
         self._unwanted = unwanted
         self._show = show
         self._started = asyncio.Event()
+        if replica_dir.has_started:
+            self._started.set()
         self._heartbeat = asyncio.Event()
         self._status = ExecutorStatus(ReplicaState.STARTING, "")
         self._kill_reason = ""
@@ -82,7 +84,7 @@ class ProcessMonitor:
         async with asyncio.TaskGroup() as tasks:
             monitors = [
                 tasks.create_task(self._watch_status()),
-                tasks.create_task(self._record_shared_memory()),
+                tasks.create_task(self._record_start()),
                 tasks.create_task(keep_bounded(self._replica_dir.log)),
                 tasks.create_task(self._drain_when_unwanted()),
                 tasks.create_task(self._kill_when_unresponsive()),
@@ -120,13 +122,15 @@ class ProcessMonitor:
         log.warning("replica %s %s", self._replica_dir.id, self._kill_reason)
         await self._process_group.kill_all()
 
-    async def _record_shared_memory(self) -> None:
+    async def _record_start(self) -> None:
+        """Records the shared memory files of a starting replica, and finally that it has started."""
         while True:
             complete = self._started.is_set()
             files = await finish_in_thread(self._process_group.shared_memory_files)
             with contextlib.suppress(OSError):  # The disk may be full: try again.
                 self._replica_dir.shared_memory.add(files)
                 if complete:
+                    self._replica_dir.record_start()
                     return
             if complete:
                 await asyncio.sleep(SHARED_MEMORY_SECONDS)

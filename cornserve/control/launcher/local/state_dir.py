@@ -1,8 +1,8 @@
 """The directories of replicas, from which a new launcher restores its state after a crash.
 
-`<home>/replicas/<id>/` contains the process record, the addresses and the log of a replica. A directory without a
-process record belongs to a replica that never ran. `<home>/replicas/ended/` contains the logs of recently stopped
-replicas.
+`<home>/replicas/<id>/` contains the process record, the addresses and the log of a replica, and whether it has started.
+A directory without a process record belongs to a replica that never ran. `<home>/replicas/ended/` contains the logs of
+recently stopped replicas.
 """
 
 from __future__ import annotations
@@ -88,6 +88,19 @@ class ReplicaDir:
     @property
     def shared_memory(self) -> SharedMemoryRecord:
         return SharedMemoryRecord(self.path / "shared-memory")
+
+    @property
+    def has_started(self) -> bool:
+        """Whether a launcher has recorded that the replica was ready."""
+        return self._started.exists()
+
+    def record_start(self) -> None:
+        """Records that the replica was ready: a later launcher does not wait for it as for a loading replica."""
+        self._started.touch()
+
+    @property
+    def _started(self) -> Path:
+        return self.path / "started"
 
     @property
     def _process(self) -> Path:

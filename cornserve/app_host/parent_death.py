@@ -1,0 +1,19 @@
+"""Lets the system signal a process when its parent ends."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+from typing import Final
+
+_PR_SET_PDEATHSIG: Final = 1
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def signal_on_parent_death(number: signal.Signals) -> None:
+    """Lets the system send this process a signal when the thread that started it ends.
+
+    A stopped process gets the signal as well. A process that this process forks does not inherit the setting.
+    """
+    _libc.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
