@@ -101,20 +101,21 @@ class ExecutorService:
             nbytes: the size of the encoded start.
         """
         attempt = ProductionId(start.request_id, start.invocation, start.attempt)
-        refusal = self._refusal(attempt, nbytes, caller)
+        inputs = len(start.inputs)
+        refusal = self._refusal(attempt, nbytes, inputs, caller)
         if refusal is not None:
             caller.send_end(call, refusal)
             return None
         task = asyncio.create_task(self._run(call, start, caller))
-        self._invocations.add(attempt, nbytes, task)
+        self._invocations.add(attempt, nbytes, inputs, task)
         task.add_done_callback(partial(self._finish, call, caller))
         return task
 
-    def _refusal(self, attempt: ProductionId, nbytes: int, caller: CallerSession) -> pb.End | None:
+    def _refusal(self, attempt: ProductionId, nbytes: int, inputs: int, caller: CallerSession) -> pb.End | None:
         """Returns the end of an invocation that this executor does not accept, or None."""
         if not (caller.is_accepted and self._state.accepts_invocations):
             return pb.End(code=pb.CODE_UNAVAILABLE, message=f"the executor is {self._state.description}")
-        return self._invocations.refusal(attempt, nbytes)
+        return self._invocations.refusal(attempt, nbytes, inputs)
 
     async def _run(self, call: int, start: pb.Start, caller: CallerSession) -> None:
         logs.bind(request_id=start.request_id, invocation=start.invocation, attempt=start.attempt)

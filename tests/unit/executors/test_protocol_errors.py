@@ -143,3 +143,22 @@ async def test_the_endpoints_that_an_invocation_names_are_limited(executors: Ech
 
     assert end.code == pb.CODE_INVALID_ARGUMENT
     assert "name 299 endpoints: give at most 256" in end.message
+
+
+async def test_the_number_of_inputs_of_all_invocations_is_limited(
+    executors: EchoExecutors, writers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cornserve_executors.base.running_invocations.MAX_TOTAL_INPUTS", 3)
+    notes = [pb.Input(pending=pb.Pending(invocation=index, output="note", endpoint=writers)) for index in range(2)]
+    request = '{"notes": [{"$input": 0}, {"$input": 1}]}'
+    async with calling(await executors.endpoint(ReadTask().spec)) as reader:
+        reader.send(start(1, request, inputs=notes))
+
+        refused = await end_of(reader, start(2, request, inputs=notes))
+        assert refused.code == pb.CODE_RESOURCE_EXHAUSTED
+        assert "invocations with 2 inputs, of at most 3" in refused.message
+
+        reader.send(pb.Command(call=1, cancel=pb.Cancel()))
+        await ends(reader, 1)
+        reader.send(start(3, request, inputs=notes))
+        await until(lambda: executors.total("cornserve_executor_invocations_waiting") == 1)
