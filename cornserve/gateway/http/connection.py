@@ -149,12 +149,15 @@ class HttpConnection(HttpToolsProtocol):
         The client has disconnected, or it has ended only its own side and still reads.
         """
         cycle: Any = self.cycle  # The attribute starts as None, despite its type.
-        has_response = self._is_complete and cycle is not None and not cycle.response_started
-        if has_response and not self.transport.is_closing():
+        if cycle is None or cycle.response_started:
+            self.transport.flush()
+            return False
+        self._cancellation.cancel(ApiError(499, "the client disconnected"))
+        if self._is_complete:
             cycle.keep_alive = False
-            self._cancellation.cancel(ApiError(499, "the client disconnected"))
-            return True
-        return False
+        elif self._error is None:
+            self._reject(ApiError(400, "the client ended the connection before the end of the request"))
+        return not self.transport.is_closing()
 
     def pause_writing(self) -> None:
         super().pause_writing()

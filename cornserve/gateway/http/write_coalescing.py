@@ -31,10 +31,10 @@ class CoalescingTransport(asyncio.Transport):
 
     def write(self, data: bytes) -> None:  # type: ignore[override]
         if not self._pending:
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
         self._pending.append(data)
         if len(data) > LARGE_WRITE_BYTES:  # Pauses the writer immediately if the client does not read.
-            self._flush()
+            self.flush()
 
     def is_closing(self) -> bool:
         return self._lingering is not None or self._transport.is_closing()
@@ -42,7 +42,7 @@ class CoalescingTransport(asyncio.Transport):
     def close(self) -> None:
         """Sends what was written. Data that the client sends from now on is dropped."""
         if not self.is_closing():
-            self._flush()
+            self.flush()
             self._lingering = LingeringClose(self._transport, self._loop)
 
     def on_lost(self) -> None:
@@ -65,7 +65,8 @@ class CoalescingTransport(asyncio.Transport):
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._transport.get_extra_info(name, default)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Sends what was written, unless the transport is closing."""
         if self._pending and not self.is_closing():
             pending, self._pending = self._pending, []
             self._transport.writelines(pending)

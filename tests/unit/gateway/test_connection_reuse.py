@@ -79,6 +79,33 @@ async def test_a_client_that_ends_its_side_gets_its_responses(gateway: httpx.Asy
         assert await connection.ends()
 
 
+@pytest.mark.parametrize(
+    "request_line", ["GET /healthz", "HEAD /readyz", "GET /v1/models", "GET /metrics", "GET /none"]
+)
+@pytest.mark.parametrize("partial", [b"", b"GET /he"])
+async def test_a_complete_request_is_answered_after_the_client_ended_its_side(
+    gateway: httpx.AsyncClient, request_line: str, partial: bytes
+) -> None:
+    async with raw_connection(gateway) as connection:
+        sent = f"{request_line} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() + partial
+        os.write(connection.writer.get_extra_info("socket").fileno(), sent)
+        connection.writer.write_eof()
+
+        async with asyncio.timeout(60):
+            assert (await connection.reader.read()).startswith(b"HTTP/1.1 ")
+
+
+async def test_the_end_of_a_client_within_a_body_is_an_error_after_earlier_responses(
+    gateway: httpx.AsyncClient,
+) -> None:
+    async with raw_connection(gateway) as connection:
+        await connection.send(get("/healthz") + post(INVOKE, "Content-Length: 9") + b"{")
+        connection.writer.write_eof()
+
+        assert [(await connection.read_response()).status for _ in range(2)] == [200, 400]
+        assert await connection.ends()
+
+
 async def test_the_end_of_a_client_cancels_its_request(
     gateway: httpx.AsyncClient, deploy: Deploy, executors: EchoExecutors
 ) -> None:
