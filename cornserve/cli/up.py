@@ -45,7 +45,7 @@ def up(
         typer.Option("--log-format", envvar="CORNSERVE_LOG_FORMAT", help="Log format of all processes."),
     ] = LogFormat.TEXT,
     access_log: Annotated[
-        bool, typer.Option("--access-log", envvar="CORNSERVE_ACCESS_LOG", help="Log each request.")
+        bool, typer.Option("--access-log", envvar="CORNSERVE_ACCESS_LOG", help="Log each request to an app.")
     ] = False,
     api_keys: Annotated[
         Path | None, typer.Option("--api-keys", help="File with the API keys for /v1, one per line.")

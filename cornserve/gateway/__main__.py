@@ -51,7 +51,7 @@ def main() -> int:
     parser.add_argument("--own-address", metavar="HOST:PORT", help="also listen here, and share the port with others")
     parser.add_argument("--gateway", action="append", default=[], metavar="HOST:PORT", help="own address of a gateway")
     parser.add_argument("--controller-metrics", metavar="HOST:PORT", help="the address of the controller's metrics")
-    parser.add_argument("--access-log", action="store_true", help="log every request")
+    parser.add_argument("--access-log", action="store_true", help="log each request to an app")
     parser.add_argument("--api-keys", type=Path, metavar="FILE", help=f"one key per line (default: {API_KEYS})")
     parser.add_argument(
         "--admin-token", type=Path, metavar="FILE", help=f"a file with one line (default: {ADMIN_TOKEN})"

@@ -16,6 +16,8 @@ _HOST = re.compile(rb"[!$-.0-;=A-\[\]_a-z~]*")
 
 def check_head(method: bytes, version: str, headers: Headers) -> None:
     """Raises an `ApiError` if a request is not acceptable."""
+    if version not in ("1.0", "1.1"):
+        raise ApiError(400, f"the request has HTTP version {version}: use HTTP/1.1")
     if len(headers) > MAX_HEADERS:
         raise ApiError(431, f"the request has {len(headers)} headers: at most {MAX_HEADERS} are allowed")
     hosts = [value for name, value in headers if name == b"host"]
@@ -23,6 +25,9 @@ def check_head(method: bytes, version: str, headers: Headers) -> None:
         raise ApiError(400, f"the request has {len(hosts)} Host headers: HTTP/1.1 requires one")
     if hosts and not _HOST.fullmatch(hosts[0]):
         raise ApiError(400, "the Host header is not a host name with an optional port")
+    encodings = [value.lower() for name, value in headers if name == b"transfer-encoding"]
+    if encodings not in ([], [b"chunked"]):
+        raise ApiError(400, "the request has a Transfer-Encoding other than chunked")
     if method == b"CONNECT":
         raise ApiError(400, "the gateway does not support CONNECT: it is not a proxy")
 

@@ -132,3 +132,17 @@ async def test_connect_is_rejected(gateway: httpx.AsyncClient, before: bytes) ->
 
         assert (response.status, response.message) == (400, "the gateway does not support CONNECT: it is not a proxy")
         assert await connection.ends()
+
+
+@pytest.mark.parametrize("encoding", ["gzip, chunked", "gzip\r\nTransfer-Encoding: chunked", "chunked, chunked"])
+async def test_other_transfer_encodings_than_chunked_are_rejected(gateway: httpx.AsyncClient, encoding: str) -> None:
+    request = post(INVOKE, f"Transfer-Encoding: {encoding}") + BODY + b"0\r\n\r\n"
+
+    assert (await respond(gateway, request, ends=True)).status == 400
+
+
+@pytest.mark.parametrize("version", [" HTTP/2.0", " HTTP/0.9", ""])
+async def test_other_versions_of_http_are_rejected(gateway: httpx.AsyncClient, version: str) -> None:
+    request = f"GET /healthz{version}\r\nHost: localhost\r\n\r\n".encode()
+
+    assert (await respond(gateway, request, ends=True)).status == 400
