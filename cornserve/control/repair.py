@@ -44,6 +44,8 @@ def repair(home: Home) -> Iterator[str]:
                 yield f"{outcome}: {', '.join(names)}"
         if not (report.kept or report.restored or report.lost):
             yield "no app was readable: deploy the apps again"
+        elif not report.is_complete:
+            yield "a part of the store was not readable: apps that are not named above are lost: deploy them again"
     if has_damaged_instance_file(home) and not lock_holders(home):
         aside = home.instance.with_name(f"{home.instance.name}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
         home.instance.rename(aside)

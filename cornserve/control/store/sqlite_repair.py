@@ -11,7 +11,7 @@ from pathlib import Path
 from cornserve.control.store.base import ChangeType, StoreDamagedError
 from cornserve.control.store.sqlite_errors import DATABASE_ERRORS, translated
 from cornserve.control.store.sqlite_salvage import Salvage, salvage
-from cornserve.control.store.sqlite_schema import check_store, create_database, creation_lock
+from cornserve.control.store.sqlite_schema import check_store, create_database, creation_lock, is_missing
 
 _FILES = ("", "-wal", "-shm")
 
@@ -26,6 +26,8 @@ class RepairReport:
     """The names of the records whose spec or status comes from an earlier version of the record."""
     lost: list[str]
     """The names of the records that could not be restored."""
+    is_complete: bool
+    """Whether these are all records. Otherwise, a part of the store was not readable."""
 
 
 def find_damage(store: Path) -> str:
@@ -33,7 +35,7 @@ def find_damage(store: Path) -> str:
 
     Raises `StoreUnavailableError` if the store cannot be accessed, for example because of its permissions.
     """
-    if not store.exists():
+    if is_missing(store):
         return f"{store.name} is missing, but {store.name}-wal exists" if Path(f"{store}-wal").exists() else ""
     try:
         check_store(store)
@@ -83,4 +85,4 @@ def _replace(store: Path, repaired: Path, salvaged: Salvage) -> RepairReport:
             Path(f"{store}{suffix}").rename(f"{aside}{suffix}")
     repaired.rename(store)
     kept = [row.name for row in salvaged.records if row.name not in salvaged.restored]
-    return RepairReport(aside, kept, salvaged.restored, salvaged.lost)
+    return RepairReport(aside, kept, salvaged.restored, salvaged.lost, salvaged.is_complete)

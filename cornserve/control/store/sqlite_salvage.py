@@ -19,6 +19,11 @@ from cornserve.control.store.sqlite_errors import DATABASE_ERRORS
 from cornserve.control.store.sqlite_rows import LoggedChange, RecordRow
 from cornserve.control.store.sqlite_schema import create_database
 
+_RECORDS = "SELECT rowid, * FROM records"
+_CHANGES = "SELECT rowid, * FROM changes"
+_INDEXED_NAMES = f"SELECT rowid, name FROM records INDEXED BY sqlite_autoindex_records_1 WHERE kind = '{APPS.name}'"
+"""Reads only the pages of the index: a record may be indexed whose own page is damaged."""
+
 _HEADER_FILE_SIZE = slice(28, 32)
 """The bytes of the database's header with its number of pages."""
 
@@ -33,6 +38,8 @@ class Salvage:
     lost: list[str] = field(default_factory=list)
     newest: int = 0
     """The newest version of the store."""
+    is_complete: bool = False
+    """Whether all pages with records were read. Otherwise, further records may be lost, whose names are unknown."""
 
     @property
     def names(self) -> int:
@@ -45,19 +52,22 @@ def salvage(store: Path) -> Salvage:
     with tempfile.TemporaryDirectory(prefix="cornserve-") as directory:
         copy = Path(directory) / store.name
         attempts = [_read(_copied(store, copy)), _read(_with_new_first_page(_copied(store, copy)))]
-    return max(attempts, key=lambda attempt: (attempt.names, len(attempt.records), attempt.newest))
+    return max(attempts, key=lambda attempt: (attempt.names, len(attempt.records), attempt.newest, attempt.is_complete))
 
 
 def _copied(store: Path, copy: Path) -> Path:
     for suffix in ("", "-wal"):
-        with suppress(FileNotFoundError):
+        if Path(f"{store}{suffix}").is_file():
             shutil.copyfile(f"{store}{suffix}", f"{copy}{suffix}")
     Path(f"{copy}-shm").unlink(missing_ok=True)
     return copy
 
 
 def _with_new_first_page(copy: Path) -> Path:
-    """Replaces the first page, which contains only the schema and is the same in every store."""
+    """Replaces the first page, which contains only the schema and is the same in every store.
+
+    Without other pages, the result is an empty store, whose records may be in its write-ahead log.
+    """
     content = bytearray(copy.read_bytes()) if copy.exists() else bytearray()
     fresh = copy.with_name("fresh")
     create_database(fresh)
@@ -66,6 +76,8 @@ def _with_new_first_page(copy: Path) -> Path:
         content[: len(page)] = page
         content[_HEADER_FILE_SIZE] = (len(content) // len(page)).to_bytes(4)
         copy.write_bytes(content)
+    else:
+        shutil.copyfile(fresh, copy)
     return copy
 
 
@@ -80,11 +92,20 @@ def _read(database: Path) -> Salvage:
         return Salvage()
     with closing(sqlite3.connect(database, isolation_level=None)) as connection:
         connection.text_factory = _decode
-        records = [RecordRow(*row) for row in _rows(connection, "records", len(RecordRow._fields))]
-        return _restore(records, list(_changes(connection)))
+        records = [RecordRow(*row) for row in _rows(connection, _RECORDS, len(RecordRow._fields))]
+        indexed = {str(name) for (name,) in _rows(connection, _INDEXED_NAMES, 1)}
+        return _restore(records, list(_changes(connection)), indexed, is_complete=_is_complete(connection))
 
 
-def _rows(connection: sqlite3.Connection, table: str, columns: int) -> Iterator[tuple[Any, ...]]:
+def _is_complete(connection: sqlite3.Connection) -> bool:
+    try:
+        connection.execute("SELECT * FROM records").fetchall()
+    except DATABASE_ERRORS:
+        return False
+    return True
+
+
+def _rows(connection: sqlite3.Connection, query: str, columns: int) -> Iterator[tuple[Any, ...]]:
     """Yields the rows before the first damaged page, and those after the last one.
 
     A damaged schema may give the rows another number of columns, of which none is reliable.
@@ -92,25 +113,31 @@ def _rows(connection: sqlite3.Connection, table: str, columns: int) -> Iterator[
     seen: set[int] = set()
     for order in ("ASC", "DESC"):
         with suppress(*DATABASE_ERRORS):
-            for rowid, *row in connection.execute(f"SELECT rowid, * FROM {table} ORDER BY rowid {order}"):
+            for rowid, *row in connection.execute(f"{query} ORDER BY rowid {order}"):
                 if rowid not in seen and len(row) == columns:
                     seen.add(rowid)
                     yield tuple(row)
 
 
-def _restore(records: list[RecordRow], changes: list[LoggedChange]) -> Salvage:
-    """Returns each record with its newest readable spec and status, from the log of changes if necessary."""
+def _restore(records: list[RecordRow], changes: list[LoggedChange], indexed: set[str], *, is_complete: bool) -> Salvage:
+    """Returns each record with its newest readable spec and status, from the log of changes if necessary.
+
+    Args:
+        indexed: the names of records that exist, if their index is readable.
+    """
     versions = (row.version for row in (*records, *(change.row for change in changes)))
-    salvaged = Salvage(newest=max(filter(_is_number, versions), default=0))
+    salvaged = Salvage(newest=max(filter(_is_number, versions), default=0), is_complete=is_complete)
     stored = {row.name: row for row in records if row.kind == APPS.name}
     history: dict[str, list[LoggedChange]] = {}
     for change in sorted(changes, key=lambda change: str(change.row.version).zfill(20), reverse=True):
         if change.row.kind == APPS.name:
             history.setdefault(change.row.name, []).append(change)
-    for name in sorted({*stored, *history}, key=str):
+    for name in sorted({*stored, *history, *indexed}, key=str):
         earlier = history.get(name, [])
-        if name in stored or earlier[0].type is ChangeType.PUT:
+        if name in stored or (earlier and earlier[0].type is ChangeType.PUT):
             _restore_record(name, stored.get(name), [change.row for change in earlier], salvaged)
+        elif not earlier:
+            salvaged.lost.append(name)
     return salvaged
 
 
@@ -156,7 +183,7 @@ def _is_text(column: object) -> bool:
 
 
 def _changes(connection: sqlite3.Connection) -> Iterator[LoggedChange]:
-    for type, *row in _rows(connection, "changes", len(RecordRow._fields) + 1):
+    for type, *row in _rows(connection, _CHANGES, len(RecordRow._fields) + 1):
         with suppress(ValueError):
             yield LoggedChange(ChangeType(str(type)), RecordRow(*row))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
+import stat
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import cache
@@ -44,15 +45,28 @@ def prepare_store(path: Path) -> None:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with creation_lock(path):
-            if not path.exists():
+            if is_missing(path):
                 _create(path)
             check_store(path)
     except (OSError, *DATABASE_ERRORS) as error:
         raise translated(path, error) from error
 
 
+def is_missing(path: Path) -> bool:
+    """Raises `StoreUnavailableError` if the path is a link to a missing file, which an empty store must not replace."""
+    if path.is_symlink() and not path.exists():
+        raise StoreUnavailableError(
+            f"cannot access the store {path}: it is a symbolic link to the missing file {path.readlink()}: "
+            "restore this file, or remove the link"
+        )
+    return not path.exists()
+
+
 def check_store(path: Path) -> None:
     """Checks that an existing file is a store of this version. Raises `StoreUnavailableError`, `DATABASE_ERRORS`."""
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode):
+        raise damaged(path, "it is a directory" if stat.S_ISDIR(mode) else "it is not a regular file")
     if path.stat().st_size == 0:
         raise damaged(path, "the file is empty")
     with closing(sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)) as database:

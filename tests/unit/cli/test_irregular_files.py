@@ -60,3 +60,22 @@ def test_an_unreadable_instance_file_is_an_error_with_a_remedy(cli: CliRunner, h
     assert result.stderr.startswith(f"error: cannot read {home.instance}: ")
     assert "make it readable" in result.stderr
     assert "make it readable" in check(home, "instance").remedy
+
+
+@irregular
+def test_a_repair_sets_an_irregular_store_aside(cli: CliRunner, home: Home, create: Callable[[Path], None]) -> None:
+    create(home.store)
+    kind = "a directory" if home.store.is_dir() else "not a regular file"
+    for result in (cli.invoke(app, ["up", "--port", free_port()]), cli.invoke(app, ["down"])):
+        assert f"the store {home.store} is damaged: it is {kind}: run `{REPAIR}" in result.stderr
+    assert "state.db.damaged-" in cli.invoke(app, ["doctor", "--repair", "--port", free_port()]).stderr
+    assert check(home, "store").ok
+
+
+def test_a_link_to_a_missing_store_is_not_replaced_by_an_empty_store(cli: CliRunner, home: Home) -> None:
+    target = home.path / "elsewhere" / "state.db"
+    home.store.symlink_to(target)
+    for arguments in (["up"], ["doctor", "--repair"]):
+        result = cli.invoke(app, [*arguments, "--port", free_port()])
+        assert f"{home.store}: it is a symbolic link to the missing file {target}: restore" in result.stderr
+    assert home.store.is_symlink()
