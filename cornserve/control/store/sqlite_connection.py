@@ -34,6 +34,8 @@ class SqliteConnection:
             database.text_factory = _decode
             # NORMAL: a crash of the machine may lose the last writes, a crash of a process loses nothing.
             await database.execute_fetchall("PRAGMA synchronous = NORMAL")
+            # Moves each write to the database, of which a repair restores more than of a damaged write-ahead log.
+            await database.execute_fetchall("PRAGMA wal_autocheckpoint = 1")
             yield cls(path, database)
 
     async def execute(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
