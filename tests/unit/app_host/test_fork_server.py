@@ -186,5 +186,5 @@ async def test_no_process_survives_the_parent_even_if_it_loops_or_is_stopped(sto
 
     parent.kill()
 
-    await parent.wait()
     await until(lambda: all(has_ended(process.pid) for process in processes))
+    await parent.wait()  # The processes have inherited its output: it would wait for them.
