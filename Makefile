@@ -35,7 +35,7 @@ unit: setup ## Runs the unit tests (seconds)
 integration: setup ## Runs the tests with real processes and engines
 	@$(PYTEST) tests/integration
 
-chaos: setup ## Runs the chaos tests in full (30 minutes) and prints a table of the results (CHAOS_SEED=n: repeats a run)
+chaos: setup ## Runs the chaos tests in full (30 to 40 minutes) and prints a table of the results (CHAOS_SEED=n: repeats a run)
 	@CHAOS_FULL=1 $(PYTEST) -m chaos
 
 check: setup ## Checks format, lint, types, layers, generated code and prose

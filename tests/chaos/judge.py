@@ -46,6 +46,7 @@ def _check(outcome: Outcome, kills: Sequence[Kill]) -> Iterator[str]:
     expected = outcome.request.expected
     if expected and not any(text.startswith(outcome.streamed) for text in expected):
         yield "wrong stream items"
+    hosts = [kill.time for kill in kills if kill.victim in (Victim.APP_HOST, Victim.FORK_SERVER)]
     if outcome.hung:
         yield "hangs"
     elif outcome.refused:
@@ -55,13 +56,20 @@ def _check(outcome: Outcome, kills: Sequence[Kill]) -> Iterator[str]:
         if not any(since <= time <= outcome.ended for time in gateways):
             yield "broken although no gateway was killed"
     elif outcome.error is not None:
-        yield from _check_error(outcome, len(during))
+        if not (_is_code_killed(outcome) and any(since <= time <= outcome.ended for time in hosts)):
+            yield from _check_error(outcome, len(during))
     elif not outcome.is_complete:
         yield "incomplete"
     elif expected and outcome.text not in expected:
         yield "wrong response"
     elif outcome.request.stream and outcome.streamed != outcome.text:
         yield "missing or duplicate stream items"
+
+
+def _is_code_killed(outcome: Outcome) -> bool:
+    """Returns whether the request failed because its app host died while it ran the code of this request."""
+    assert outcome.error is not None
+    return outcome.error["code"] == "task_error" and "was killed by SIGKILL" in outcome.error["message"]
 
 
 def _check_error(outcome: Outcome, deaths: int) -> Iterator[str]:

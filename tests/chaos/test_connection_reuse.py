@@ -23,7 +23,8 @@ REQUESTS_OF_EACH = by_form(short=4, full=10)
 SHORTEST_PAUSE = IDLE_SECONDS / 75
 LONGEST_PAUSE = IDLE_SECONDS * 70 / 75
 LATE_SECONDS = (IDLE_SECONDS - LONGEST_PAUSE) / 2
-"""A pause that is longer by this time, because the machine is busy, may exceed the idle timeout."""
+"""If the time between two requests exceeds the longest pause by this time, because the machine is busy, the connection
+may have been idle for too long."""
 
 BODY = b'{"text": "a b"}'
 REQUEST = post("/v1/apps/echo/invoke", f"Content-Length: {len(BODY)}") + BODY
@@ -56,13 +57,13 @@ class Clients:
         """
         loop = asyncio.get_running_loop()
         async with raw_connection(self._port) as connection:
+            sent = loop.time()
             for _ in range(REQUESTS_OF_EACH):
-                pause = self._random.uniform(SHORTEST_PAUSE, LONGEST_PAUSE)
-                planned = loop.time() + pause
-                await asyncio.sleep(pause)
-                if loop.time() > planned + LATE_SECONDS:
+                await asyncio.sleep(self._random.uniform(SHORTEST_PAUSE, LONGEST_PAUSE))
+                if loop.time() > sent + LONGEST_PAUSE + LATE_SECONDS:
                     self.late += 1
                     return
+                sent = loop.time()
                 await self._request(connection)
             async with asyncio.timeout(2 * IDLE_SECONDS + 60):
                 assert await connection.reader.read() == b""
