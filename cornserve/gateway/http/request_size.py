@@ -23,11 +23,11 @@ class RequestSize:
     __slots__ = ("_end", "_framing", "_head", "_latest", "in_head")
 
     def __init__(self) -> None:
+        self._latest = 0
+        """The size of the data received last. Some of it may belong to the previous request."""
         self.begin_head()
 
     def begin_head(self) -> None:
-        self._latest = 0
-        """The size of the data received last, or 0 if a part of it belongs to the previous request."""
         self.in_head = True
         """Whether a head is being received, or nothing."""
         self._head = 0

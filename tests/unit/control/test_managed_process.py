@@ -189,7 +189,7 @@ async def test_a_ready_process_that_is_killed_or_stopped_starts_again_at_once(
     for signal_number in (signal.SIGKILL, signal.SIGSTOP):
         await process.ready.wait()
         count = len(reports)
-        [child] = [found for found in psutil.Process().children() if READY_AND_IDLE in found.cmdline()]
+        [child] = [found for found in psutil.Process().children() if _is_ready_and_idle(found)]
         child.send_signal(signal_number)
         await until(lambda count=count: len(reports) > count)  # type: ignore[misc]
     await until(lambda: len(reports) == 3)
@@ -198,3 +198,10 @@ async def test_a_ready_process_that_is_killed_or_stopped_starts_again_at_once(
     await asyncio.gather(running, return_exceptions=True)
     assert reports[0] == reports[2] == f"the thing was killed by SIGKILL (see {tmp_path / 'log'}); starts again"
     assert reports[1].startswith("killing the thing: its event loop has not run for 2 s")
+
+
+def _is_ready_and_idle(process: psutil.Process) -> bool:
+    try:
+        return READY_AND_IDLE in process.cmdline()
+    except psutil.Error:  # It has ended.
+        return False

@@ -208,15 +208,14 @@ async def test_a_reply_of_an_app_that_is_too_large_fails_its_request_only(
     gateway: httpx.AsyncClient, deploy: Deploy
 ) -> None:
     await deploy(LARGE_REPLY)
-    (fork_server,) = psutil.Process().children()
-    (host,) = fork_server.children()
+    (host,) = _app_hosts()
 
     response = await gateway.post("/v1/apps/large/invoke", json={"characters": MAX_REPLY_BYTES})
 
     assert response.status_code == 500
     assert "can have at most 16777216 bytes in total" in response.json()["error"]["message"]
     assert (await gateway.post("/v1/apps/large/invoke", json={"characters": 1})).json() == {"text": "x"}
-    assert fork_server.children() == [host]
+    assert _app_hosts() == [host]
 
 
 async def test_a_request_is_parsed_in_a_new_process_after_another_request_has_ended_the_first(
@@ -229,8 +228,7 @@ async def test_a_request_is_parsed_in_a_new_process_after_another_request_has_en
         return await gateway.post("/v1/apps/looping/invoke", json=body, headers=SSE)
 
     looping = asyncio.create_task(chat("loop"))
-    (fork_server,) = psutil.Process().children()
-    (host,) = fork_server.children()
+    (host,) = _app_hosts()
     await until(lambda: host.cpu_times().user > 0.3)
 
     response = await chat("hello")
@@ -257,13 +255,12 @@ async def test_a_killed_process_of_an_app_is_replaced(gateway: httpx.AsyncClient
     await deploy(fragile("pass"))
     words = [f"word{index}" for index in range(20)]
     slow = asyncio.create_task(call(gateway, " ".join(words), seconds=2))
-    (fork_server,) = psutil.Process().children()
-    (host,) = fork_server.children()
+    (host,) = _app_hosts()
 
     host.kill()
 
     assert (await slow).text == events(*map(str.upper, words))
-    assert [process.pid for process in fork_server.children()] != [host.pid]
+    assert [process.pid for process in _app_hosts()] != [host.pid]
 
 
 async def test_an_app_that_ends_its_processes_repeatedly_is_suspended_until_it_is_deployed_again(
@@ -328,3 +325,16 @@ async def _is_suspended(store: Store) -> bool:
 
 async def _serves(gateway: httpx.AsyncClient) -> bool:
     return (await call(gateway, "a b")).status_code == 200
+
+
+def _app_hosts() -> list[psutil.Process]:
+    """Returns the processes of all apps of this process."""
+    servers = [child for child in psutil.Process().children() if _runs_fork_server(child)]
+    return [host for server in servers for host in server.children()]
+
+
+def _runs_fork_server(process: psutil.Process) -> bool:
+    try:
+        return "cornserve.app_host" in process.cmdline()
+    except psutil.Error:  # It has ended.
+        return False
