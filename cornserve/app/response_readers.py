@@ -13,7 +13,6 @@ from cornserve.task import Stream
 from cornserve_tasklib.chat_response import ChatChoice, ChatChunk, ChatResponse, FinishReason, ToolCallDelta, Usage
 from cornserve_tasklib.embedding import EmbeddingResponse
 
-Value = TypeVar("Value")
 Result = TypeVar("Result")
 
 

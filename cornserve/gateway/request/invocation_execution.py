@@ -198,11 +198,10 @@ class InvocationExecution:
 
     def on_end(self, code: str, message: str, values: bytes) -> None:
         self._end_span(code)
+        self._state = ExecutionState.FINISHED
         if code != "OK":
-            self._state = ExecutionState.FINISHED
             self._handler.on_failed(self, code, message)
             return
-        self._state = ExecutionState.FINISHED
         if self.replica is not None and self.invocation.has_tensors:
             self._state = ExecutionState.RETAINED
             self.replica.retain_tensors(self._call)

@@ -2,20 +2,6 @@
 
 from __future__ import annotations
 
-ECHO = """
-from cornserve import App, Task
-from cornserve_echo import EchoRequest, EchoResponse, EchoTask
-
-class Echo(Task[EchoRequest, EchoResponse]):
-    def post_init(self) -> None:
-        self.echo = EchoTask()
-
-    def invoke(self, request: EchoRequest) -> EchoResponse:
-        return self.echo.invoke(request)
-
-app = App(name="echo", paths=[Echo()])
-"""
-
 CATASTROPHIC_REGEX = "import re\nre.match('(a+)+$', 40 * 'a' + 'b')"
 C_CALL_WITH_LOCK = "import ctypes\nctypes.PyDLL(None).usleep(60_000_000)"
 CRASH = "import ctypes\nctypes.string_at(0)"

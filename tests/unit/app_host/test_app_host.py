@@ -14,7 +14,8 @@ from cornserve.app_host.fork_client import ForkServer
 from cornserve.app_host.fork_server_process import ForkServerProcess
 from cornserve.limits import Limits
 from cornserve.v1 import app_host_pb2 as pb
-from tests.unit.app_host.apps import C_CALL_WITH_LOCK, CATASTROPHIC_REGEX, CRASH, ECHO, ENDLESS_LOOP, SLEEP
+from tests.unit.app_host.apps import C_CALL_WITH_LOCK, CATASTROPHIC_REGEX, CRASH, ENDLESS_LOOP, SLEEP
+from tests.unit.gateway.sources import ECHO
 
 StartHost = Callable[[], Awaitable[AppHost]]
 

@@ -13,7 +13,7 @@ from cornserve.app_host.describe import describe_app
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.limits import Limits
 from cornserve.task.errors import DefinitionError
-from tests.unit.app_host.apps import ECHO
+from tests.unit.gateway.sources import ECHO
 
 
 async def test_the_code_of_a_described_app_does_not_run_in_this_process(fork_server: ForkServer) -> None:

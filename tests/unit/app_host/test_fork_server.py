@@ -19,7 +19,8 @@ from cornserve.app_host.errors import ForkServerError
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.limits import Limits
 from cornserve.process_id import is_zombie
-from tests.unit.app_host.apps import ECHO, ENDLESS_LOOP
+from tests.unit.app_host.apps import ENDLESS_LOOP
+from tests.unit.gateway.sources import ECHO
 from tests.waiting import until
 
 StartOn = Callable[..., Awaitable[AppHost]]

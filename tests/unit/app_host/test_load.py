@@ -17,12 +17,12 @@ from tests.unit.app_host.apps import (
     C_CALL_WITH_LOCK,
     CATASTROPHIC_REGEX,
     CRASH,
-    ECHO,
     ENDLESS_LOOP,
     MANY_THREADS,
     ONE_GIB,
     SLEEP,
 )
+from tests.unit.gateway.sources import ECHO
 
 
 async def load(fork_server: ForkServer, source: str, limits: Limits | None = None) -> AppDescription:
