@@ -55,6 +55,17 @@ async def responds(instance: CliInstance, app: str, text: str) -> bool:
     return done.returncode == 0 and text in done.stdout
 
 
+def gateway_addresses(instance: CliInstance) -> list[str]:
+    """Returns a `host:port` for each gateway."""
+    targets = httpx.get(f"{instance.url}/admin/v1/metrics/targets", trust_env=False).json()
+    [gateways] = [target["targets"] for target in targets if target["labels"]["component"] == "gateway"]
+    return list(gateways)
+
+
+def echoes(gateway: str) -> bool:
+    return httpx.post(f"http://{gateway}/v1/apps/echo/invoke", json={"text": "one"}, trust_env=False).is_success
+
+
 async def test_down_removes_processes_files_and_apps(instance: CliInstance, tmp_path: Path) -> None:
     instance.up()
     port = port_of(instance)
@@ -232,6 +243,7 @@ async def test_a_killed_gateway_breaks_only_its_own_connections(instance: CliIns
     instance.do("deploy", write_app(tmp_path, "echo"))
     gateways = instance.processes("cornserve.gateway")
     assert len(gateways) == 3
+    await until(lambda: all(map(echoes, gateway_addresses(instance))))
     async with AsyncExitStack() as connections:
         clients = [await connections.enter_async_context(raw_connection(port_of(instance))) for _ in range(60)]
         invocation = b'{"text": "one two", "seconds": 10}'
@@ -257,8 +269,7 @@ async def test_a_killed_gateway_breaks_only_its_own_connections(instance: CliIns
 
 def test_each_gateway_is_a_target_of_prometheus_and_is_checked_by_doctor(instance: CliInstance) -> None:
     instance.up("--gateways", "2")
-    targets = httpx.get(f"{instance.url}/admin/v1/metrics/targets", trust_env=False).json()
-    [gateways] = [target["targets"] for target in targets if target["labels"]["component"] == "gateway"]
+    gateways = gateway_addresses(instance)
     assert len(gateways) == 2
     for process in instance.processes("cornserve.gateway"):
         listening = {found.laddr.port for found in process.net_connections("tcp") if found.status == psutil.CONN_LISTEN}
