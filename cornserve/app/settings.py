@@ -1,0 +1,128 @@
+"""Settings of an app's roll-out, model files and executors, which the local API and the `App` resource share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
+
+MAX_EXECUTOR_OVERRIDES = 16
+MAX_OPTIONS = 64
+
+ObjectName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", max_length=253)]
+"""The name of a Kubernetes object."""
+
+DataKey = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$", max_length=253)]
+"""A key in the data of a ConfigMap or a Secret."""
+
+RelativePath = Annotated[str, Field(pattern=r"^([^/.][^/]*|\.[^/.][^/]*)(/([^/.][^/]*|\.[^/.][^/]*))*$", max_length=512)]
+"""A path below the root of a volume. Segments that begin with `..` and the segment `.` are not allowed."""
+
+AbsolutePath = Annotated[str, Field(pattern=r"^(/([^/.][^/]*|\.[^/.][^/]*))+$", max_length=512)]
+"""A path on a node, except `/`. Segments that begin with `..` and the segment `.` are not allowed."""
+
+Revision = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length=128)]
+"""A branch, tag or commit of a model repository."""
+
+RestartId = Annotated[str, Field(max_length=128)]
+"""Any text. A different one restarts the executors of an app."""
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Rollout(_Settings):
+    """The way in which a new version of an app replaces the old one."""
+
+    type: Literal["RollingUpdate", "Recreate"] = "RollingUpdate"
+    """`RollingUpdate`: the old version serves until the new one is ready, which needs GPUs for both. `Recreate`: the
+    old version ends before the new one starts."""
+    progress_deadline_seconds: int = Field(default=1800, ge=1, le=604_800)
+    """Seconds without progress after which a roll-out has failed."""
+
+
+class ClaimStorage(_Settings):
+    """A directory of a PersistentVolumeClaim, which is mounted read-only."""
+
+    claim_name: ObjectName
+    """The name of the PersistentVolumeClaim in the namespace of the app."""
+    path: RelativePath | None = None
+    """The directory of the model in the volume. By default, the root of the volume."""
+
+
+class ImageStorage(_Settings):
+    """A directory of an OCI image, which is mounted as an image volume."""
+
+    reference: str = Field(min_length=1, max_length=512, pattern=r"^[^\s]+$")
+    """The image, as in the field `image` of a container."""
+    path: RelativePath | None = None
+    """The directory of the model in the image. By default, the root of the image."""
+
+
+class HostPathStorage(_Settings):
+    """A directory of the node, which is mounted read-only. Pod Security has to allow hostPath volumes."""
+
+    path: AbsolutePath
+    """The directory of the model on every node that runs an executor of the app."""
+
+
+class SecretKeyRef(_Settings):
+    """A key of a Secret in the namespace of the app."""
+
+    name: ObjectName
+    """The name of the Secret."""
+    key: DataKey
+    """The key in the data of the Secret."""
+
+
+class DownloadStorage(_Settings):
+    """A download of the model into a volume that pods share. One pod downloads, and the others wait."""
+
+    cache_claim_name: ObjectName
+    """The name of the PersistentVolumeClaim that contains the Hugging Face cache."""
+    token_secret_key_ref: SecretKeyRef | None = None
+    """The Hugging Face access token, for models that need one."""
+
+
+class ModelStorage(_Settings):
+    """The location of the files of a model on Kubernetes: exactly one of the fields is set."""
+
+    persistent_volume_claim: ClaimStorage | None = None
+    image: ImageStorage | None = None
+    host_path: HostPathStorage | None = None
+    download: DownloadStorage | None = None
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        given = [name for name in type(self).model_fields if getattr(self, name) is not None]
+        if len(given) != 1:
+            fields = ", ".join(type(self).model_fields)
+            raise ValueError(f"storage: {' and '.join(given) or 'nothing'} is set: set exactly one of {fields}")
+        return self
+
+
+class ExecutorOverride(_Settings):
+    """Settings of one executor of an app, or of all."""
+
+    name: str = Field(pattern=r"^(\*|[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)$", max_length=63)
+    """The name of the executor, such as `llm`, or `*` for all. The settings of a named executor take precedence."""
+    options: dict[str, JsonValue] = Field(default_factory=dict, max_length=MAX_OPTIONS)
+    """Options of the executor, which checks them, such as `max_model_len`."""
+    pod_template: dict[str, JsonValue] | None = None
+    """A partial pod template, which is merged with the pod template of the executor on Kubernetes."""
+
+
+def _check_names(overrides: Sequence[ExecutorOverride]) -> Sequence[ExecutorOverride]:
+    names = [override.name for override in overrides]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise ValueError(f"executors: {', '.join(map(repr, repeated))} is given more than once: merge the settings")
+    return overrides
+
+
+ExecutorOverrides = Annotated[
+    list[ExecutorOverride], Field(max_length=MAX_EXECUTOR_OVERRIDES), AfterValidator(_check_names)
+]
+"""Settings of executors with different names."""
