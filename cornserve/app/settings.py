@@ -16,7 +16,9 @@ ObjectName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", m
 DataKey = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$", max_length=253)]
 """A key in the data of a ConfigMap or a Secret."""
 
-RelativePath = Annotated[str, Field(pattern=r"^([^/.][^/]*|\.[^/.][^/]*)(/([^/.][^/]*|\.[^/.][^/]*))*$", max_length=512)]
+RelativePath = Annotated[
+    str, Field(pattern=r"^([^/.][^/]*|\.[^/.][^/]*)(/([^/.][^/]*|\.[^/.][^/]*))*$", max_length=512)
+]
 """A path below the root of a volume. Segments that begin with `..` and the segment `.` are not allowed."""
 
 AbsolutePath = Annotated[str, Field(pattern=r"^(/([^/.][^/]*|\.[^/.][^/]*))+$", max_length=512)]
