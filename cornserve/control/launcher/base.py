@@ -8,15 +8,39 @@ launcher restores its state from disk and from the process table. No call waits 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from hashlib import sha256
+from json import dumps
 from typing import NewType, Protocol
 
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
 from cornserve.app.record import ReplicaState
+from cornserve.app.settings import ModelStorage
 from cornserve.task.spec import ExecutorSpec
 
 GroupKey = NewType("GroupKey", str)
 ReplicaId = NewType("ReplicaId", str)
 """Never reused: a replacement has a new id."""
+
+
+class PodSettings(BaseModel):
+    """Settings of the pods of an executor group. Launchers without pods refuse them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    template: dict[str, JsonValue] = Field(default_factory=dict)
+    """A pod template that is merged into the launcher's own."""
+    storage: ModelStorage | None = None
+    """The storage of the model's files."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppOwner:
+    """An app that needs an executor group."""
+
+    name: str
+    uid: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +49,23 @@ class ExecutorGroup:
 
     spec: ExecutorSpec
     replicas: int
+    pod: PodSettings = field(default_factory=PodSettings)
+    cell: str = ""
+    """The cell whose executors run close together, or an empty text. Groups of different cells are different groups."""
+    owners: tuple[AppOwner, ...] = ()
+    """The apps that need the group, sorted by name."""
 
     @property
     def key(self) -> GroupKey:
-        return GroupKey(self.spec.key)
+        return group_key(self.spec, self.pod, self.cell)
+
+
+def group_key(spec: ExecutorSpec, pod: PodSettings, cell: str = "") -> GroupKey:
+    """Returns a key that is equal for equal arguments only, and is a valid name of a Kubernetes object."""
+    if pod == PodSettings() and not cell:
+        return GroupKey(spec.key)
+    identity = dumps([spec.key, pod.model_dump(mode="json"), cell], sort_keys=True)
+    return GroupKey(f"{spec.executor}-{sha256(identity.encode()).hexdigest()[:12]}")
 
 
 @dataclass(frozen=True, slots=True)
