@@ -12,7 +12,7 @@ export PYTHON ONCE UPGRADE WORKERS
 export NO_MKDOCS_2_WARNING := 1
 unexport PYTHONPATH
 
-.PHONY: help run test unit integration chaos check docs setup lock format clean
+.PHONY: help run test unit integration chaos check docs setup programs lock format clean
 stage = @printf '\n\033[1;36m=== %s ===\033[0m\n' "$(1)"
 
 help: ## Lists the targets
@@ -27,12 +27,13 @@ test: setup ## Runs the checks, builds the documentation, runs all tests
 	$(call stage,Documentation)
 	@.venv/bin/mkdocs build --strict --quiet
 	$(call stage,Tests)
+	@$(MAKE) --no-print-directory programs
 	@scripts/test
 
 unit: setup ## Runs the unit tests (seconds)
 	@$(PYTEST) -n $(WORKERS) --dist worksteal tests/unit
 
-integration: setup ## Runs the tests with real processes and engines
+integration: programs ## Runs the tests with real processes and engines
 	@$(PYTEST) tests/integration
 
 chaos: setup ## Runs the chaos tests in full (30 to 40 minutes) and prints a table of the results (CHAOS_SEED=n: repeats a run)
@@ -54,6 +55,9 @@ setup: .venv/set-up.$(DEVICE) ## Installs everything into .venv (DEVICE=cpu|gpu,
 .venv/set-up.$(DEVICE): pyproject.toml requirements/bootstrap.txt $(wildcard requirements/$(DEVICE).txt) scripts/setup \
 		$(wildcard examples/*/pyproject.toml)
 	@scripts/setup $(DEVICE)
+
+programs: setup ## Builds etcd and the Kubernetes programs for the tests (needs Go; minutes at first, then nothing)
+	@.venv/bin/python -m scripts.cluster.programs kube
 
 lock: ## Regenerates requirements/*.txt from pyproject.toml (UPGRADE=1: newest versions)
 	@scripts/lock

@@ -11,6 +11,8 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 from tests.chaos.form import FULL, FULL_TIMEOUT_SECONDS, seed
 from tests.chaos.report import FaultRecorder, FaultResult, table
 
+pytest_plugins = ["tests.kubernetes.api_server"]
+
 
 class DirectoryScheduling(LoadScopeScheduling):  # type: ignore[misc]
     """Runs the integration tests of a directory in one worker, because they share engines, and other tests by file."""
