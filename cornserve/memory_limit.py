@@ -1,10 +1,12 @@
-"""The memory that this process may use: the limit of its control group, or the memory of the machine."""
+"""The memory that this process may use: the limit of its control groups, or the memory of the machine."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
+
+import psutil
 
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
 OWN_GROUPS = Path("/proc/self/cgroup")
@@ -18,17 +20,40 @@ def memory_limit_bytes(control_groups: Path = CONTROL_GROUPS, own_groups: Path =
         own_groups: the file that lists the control groups of this process.
     """
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([physical, *_limits(control_groups, own_groups)])
+    return min([physical, *(limit for _, limit in _limits(control_groups, own_groups))])
 
 
-def _limits(control_groups: Path, own_groups: Path) -> Iterator[int]:
+def available_memory_bytes(control_groups: Path = CONTROL_GROUPS, own_groups: Path = OWN_GROUPS) -> int:
+    """Returns how much the process can allocate without being killed. Memory of the page cache counts as available.
+
+    The arguments are those of `memory_limit_bytes`.
+    """
+    free = (max(0, limit - _used(group)) for group, limit in _limits(control_groups, own_groups))
+    return min([psutil.virtual_memory().available, *free])
+
+
+def _used(group: Path) -> int:
+    """Returns the memory that a group uses and that the system cannot reclaim from the page cache; 0 if unknown."""
+    try:
+        (usage,) = (file for name in ("memory.current", "memory.usage_in_bytes") if (file := group / name).exists())
+        lines = (group / "memory.stat").read_text().splitlines()
+        statistics = {name: int(value) for name, _, value in (line.partition(" ") for line in lines)}
+        prefix = "total_" if "total_inactive_file" in statistics else ""  # version 1 has sums of their own
+        cache = sum(statistics.get(f"{prefix}{kind}_file", 0) for kind in ("active", "inactive"))
+        return int(usage.read_text()) - cache
+    except (OSError, ValueError):
+        return 0
+
+
+def _limits(control_groups: Path, own_groups: Path) -> Iterator[tuple[Path, int]]:
+    """Yields each group that has a limit."""
     for file in _limit_files(control_groups, own_groups):
         try:
             content = file.read_text().strip()
         except OSError:  # A container may see only a part of the hierarchy, and root groups have no limit.
             continue
         if content.isdigit():  # Version 2 writes "max" for no limit.
-            yield int(content)
+            yield file.parent, int(content)
 
 
 def _limit_files(control_groups: Path, own_groups: Path) -> Iterator[Path]:

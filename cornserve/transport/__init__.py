@@ -1,6 +1,6 @@
 """The data plane: passes tensors between executors."""
 
-from cornserve.transport.consumer.peers import AnnouncedPeers, PeerDirectory
+from cornserve.transport.consumer.peers import AnnouncedPeers, NetworkPeers, PeerDirectory
 from cornserve.transport.errors import (
     DuplicateProductionError,
     LostError,
@@ -20,6 +20,7 @@ __all__ = [
     "DuplicateProductionError",
     "Location",
     "LostError",
+    "NetworkPeers",
     "PeerDirectory",
     "Production",
     "ProductionId",

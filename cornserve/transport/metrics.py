@@ -39,6 +39,9 @@ class TransportMetrics:
     def collect(self) -> Iterator[Metric]:
         """Yields all metrics. Can run in any thread."""
         yield self._slab_bytes()
+        private = "1 if the slab could not be created in shared memory, so that other processes pull its tensors."
+        is_private = self._admission.blocks.slab.is_private
+        yield GaugeMetricFamily("cornserve_transport_slab_private", private, value=int(is_private))
         waiting = "Tensors that wait for space in the slab."
         yield GaugeMetricFamily("cornserve_transport_waiting_tensors", waiting, value=self._admission.waiting)
         waits = HistogramMetricFamily("cornserve_transport_wait_seconds", "Waiting time of tensors that had to wait.")

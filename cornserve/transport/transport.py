@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from contextvars import Context
 from pathlib import Path
 
 from prometheus_client import Metric
@@ -47,6 +48,7 @@ class Transport:
         request_bytes: the quota of each request in the slab. The oldest request has it in reserve.
         cache_bytes: the most that unused tensors may occupy, for requests with the same content.
         lease_seconds: a consuming process that is silent for longer loses its leases.
+        reap_seconds: interval at which the segments of dead processes are removed from the directory.
         peers: the endpoints at which tensors may be consumed; None permits all.
     """
 
@@ -59,10 +61,13 @@ class Transport:
         request_bytes: int,
         cache_bytes: int = 0,
         lease_seconds: float = 10.0,
+        reap_seconds: float = 60.0,
         peers: PeerDirectory | None = None,
     ) -> None:
         self._directory = directory
         self._lease_seconds = lease_seconds
+        self._reap_seconds = reap_seconds
+        self._reaping: asyncio.Task[None] | None = None
         self._token = os.urandom(TOKEN_BYTES)
         self._slab = Slab(directory, self._token, slab_bytes)
         self._admission = SlabAdmission(self._slab, request_bytes)
@@ -84,18 +89,22 @@ class Transport:
         )
 
     async def start(self) -> ConnectionFactories:
-        """Removes the segments of dead processes, and serves consumers.
+        """Removes the segments of dead processes, now and periodically, and serves consumers.
 
         Returns:
             the argument for the `ConnectionListener` at which consumers connect.
         """
         await asyncio.to_thread(segment.reap, self._directory)
+        self._reaping = asyncio.create_task(self._reap(), context=Context())
         producer = pb.Producer(token=self._token, segment=self._slab.name, puller=self._puller.name)
         self._server = ProducerServer(self._registry, producer, self._lease_seconds, self._metrics)
         return {PRODUCER_CODEC.preamble: self._server.create_connection, **self._puller.serve(self._find_pulled)}
 
     async def stop(self) -> None:
         """Closes all connections and removes the slab. Processes that map it may still read."""
+        if self._reaping is not None:
+            self._reaping.cancel()
+            await asyncio.gather(self._reaping, return_exceptions=True)
         if self._server is not None:
             await self._server.close()
         await self._client.close()
@@ -155,6 +164,12 @@ class Transport:
     def metrics(self) -> Iterable[Metric]:
         """Returns the metrics for Prometheus. Can run in any thread."""
         return self._metrics.collect()
+
+    async def _reap(self) -> None:
+        """Removes the segments of processes that have died. In a cluster, no launcher removes them."""
+        while True:
+            await asyncio.sleep(self._reap_seconds)
+            await asyncio.to_thread(segment.reap, self._directory)
 
     def _find_pulled(self, capability: bytes) -> PullSource | None:
         """Returns a tensor that another node pulls, or None if it has been freed."""

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cornserve.limits import Limits
-from cornserve.memory_limit import memory_limit_bytes
+from cornserve.memory_limit import available_memory_bytes, memory_limit_bytes
 
 MIB = 1024 * 1024
 
@@ -44,6 +44,30 @@ def test_without_a_limit_the_machines_memory_counts(tmp_path: Path, own_groups: 
     unlimited = memory_limit_bytes(tmp_path, own_groups)
 
     assert unlimited == memory_limit_bytes(tmp_path, tmp_path / "missing") > 128 * MIB
+
+
+@pytest.mark.parametrize(
+    ("own_group", "group", "limit", "usage", "prefix"),
+    [
+        ("0::/pod", "pod", "memory.max", "memory.current", ""),
+        ("4:memory:/pod", "memory/pod", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
+    ],
+)
+def test_memory_of_the_page_cache_is_available(
+    tmp_path: Path, own_groups: Path, own_group: str, group: str, limit: str, usage: str, prefix: str
+) -> None:
+    own_groups.write_text(f"{own_group}\n")
+    write_limit(tmp_path / group / limit, str(64 * MIB))
+    write_limit(tmp_path / group / usage, str(60 * MIB))
+    write_limit(
+        tmp_path / group / "memory.stat", f"shmem 99\n{prefix}active_file {MIB}\n{prefix}inactive_file {2 * MIB}"
+    )
+
+    assert available_memory_bytes(tmp_path, own_groups) == 7 * MIB
+
+
+def test_without_a_limit_the_machines_free_memory_is_available(tmp_path: Path) -> None:
+    assert 0 < available_memory_bytes(tmp_path, tmp_path / "missing") < memory_limit_bytes()
 
 
 def test_the_bodies_of_a_gateway_use_at_most_an_eighth_of_the_memory_by_default() -> None:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from glob import glob
+from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address
 from pathlib import Path
 from typing import Protocol
+
+from cornserve.wire.sockets import split_endpoint
+
+IPNetwork = IPv4Network | IPv6Network
 
 
 class PeerDirectory(Protocol):
@@ -38,6 +44,36 @@ class AnnouncedPeers:
 
     def _read(self) -> set[str]:
         return {line for path in glob(self._pattern) for line in _first_line(Path(path))}
+
+
+class NetworkPeers:
+    """All endpoints with one port in the given networks, for example those of the pods of a cluster.
+
+    An endpoint must contain an address: a name would let a message cause a lookup.
+
+    Args:
+        networks: for example `10.244.0.0/16`; `0.0.0.0/0` and `::/0` contain all addresses but loopback, link-local,
+            multicast and unspecified ones, which must be in a narrower network.
+        port: the port at which all executors listen.
+    """
+
+    def __init__(self, networks: Iterable[IPNetwork], port: int) -> None:
+        self._networks = tuple(networks)
+        self._port = port
+
+    async def contains(self, endpoint: str) -> bool:
+        """Returns whether the endpoint has the port and an address in one of the networks."""
+        try:
+            host, port = split_endpoint(endpoint)
+            address = ip_address(host)
+        except ValueError:
+            return False
+        if not isinstance(address, IPv4Address):
+            address = address.ipv4_mapped or address
+        is_special = address.is_loopback or address.is_link_local or address.is_multicast or address.is_unspecified
+        return port == self._port and any(
+            address in network for network in self._networks if network.prefixlen or not is_special
+        )
 
 
 def _first_line(path: Path) -> list[str]:

@@ -5,7 +5,8 @@ for a generation. The generation of a tensor is stored at its first page; 0 mark
 pages are assigned to another tensor, and no number is used twice. A reader that finds the same number before and after
 it copies has therefore copied a single tensor.
 
-The owner keeps a lock on the file while it runs. Unlike a process id, a lock means the same in all pods of a node.
+The owner keeps a lock on the file while it runs. Unlike a process id, a lock means the same in all pods of a node. The
+header names the kernel that shares the memory: a network file system may show the file on other nodes, too.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
+from uuid import UUID
 
+from cornserve.memory_limit import available_memory_bytes
 from cornserve.transport.errors import StaleError
 
 PAGE: Final = 4096
@@ -28,8 +32,9 @@ PAGE: Final = 4096
 
 TOKEN_BYTES: Final = 16
 
-_HEADER = struct.Struct(f"<8s{TOKEN_BYTES}sQQQ")
-_MAGIC = b"CORNSLB1"
+_HEADER = struct.Struct(f"<8s{TOKEN_BYTES}s16sQQ")
+_MAGIC = b"CORNSLB2"
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _GENERATION_BYTES = 8
 _PATTERN = "cornserve-*.slab"
 
@@ -72,6 +77,12 @@ class SegmentLayout:
 
 def pages_for(nbytes: int) -> int:
     return -(-nbytes // PAGE)
+
+
+@cache
+def _kernel_id() -> bytes:
+    """Returns 16 bytes that all processes of this kernel share, in all of its containers, until it restarts."""
+    return UUID(_BOOT_ID.read_text().strip()).bytes
 
 
 def file_name(token: bytes) -> str:
@@ -126,15 +137,33 @@ def create(directory: Path, token: bytes, pages: int) -> tuple[SegmentMapping, i
 
     Returns the mapping and the descriptor of the locked file.
     """
-    layout = SegmentLayout(pages)
     path = directory / file_name(token)
     with _locked_file(path) as descriptor:
-        os.posix_fallocate(descriptor, 0, layout.nbytes)  # a full tmpfs raises here instead of SIGBUS later
-        memory = mmap.mmap(descriptor, layout.nbytes)
-        mapping = SegmentMapping(path, layout, memory)
-        mapping.populate()
-        memory[: _HEADER.size] = _HEADER.pack(_MAGIC, token, os.getpid(), pages, layout.data)
-        return mapping, descriptor
+        return _initialize(path, descriptor, token, SegmentLayout(pages)), descriptor
+
+
+def create_private(token: bytes, pages: int) -> tuple[SegmentMapping, int]:
+    """Creates a segment outside of all directories and populates its memory. Blocks.
+
+    Only this process and its children can map it. Returns the mapping and the descriptor of the file.
+    """
+    descriptor = os.memfd_create(file_name(token))
+    try:
+        path = Path(f"/proc/{os.getpid()}/fd/{descriptor}")
+        return _initialize(path, descriptor, token, SegmentLayout(pages)), descriptor
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _initialize(path: Path, descriptor: int, token: bytes, layout: SegmentLayout) -> SegmentMapping:
+    if layout.nbytes > available_memory_bytes():
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))  # the system would kill a process to provide the memory
+    os.posix_fallocate(descriptor, 0, layout.nbytes)  # a full tmpfs raises here instead of SIGBUS later
+    mapping = SegmentMapping(path, layout, mmap.mmap(descriptor, layout.nbytes))
+    mapping.populate()
+    mapping.memory[: _HEADER.size] = _HEADER.pack(_MAGIC, token, _kernel_id(), layout.pages, layout.data)
+    return mapping
 
 
 @contextmanager
@@ -160,19 +189,22 @@ def _locked_file(path: Path) -> Iterator[int]:
 def open_shared(path: Path, token: bytes | None = None) -> SegmentMapping | None:
     """Maps a segment for reading.
 
-    Returns None if the file is missing, not a segment, has another token, or belongs to another user.
+    Returns None if the file is missing, not a segment, has another token, or belongs to another user or node.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        # Without a token, the path is that of a `Location`, which is a link in /proc for a private segment.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | (0 if token is None else os.O_NOFOLLOW))
     except OSError:
         return None
     try:
         header = os.read(descriptor, _HEADER.size)
         if len(header) < _HEADER.size:
             return None
-        magic, found, _, pages, data = _HEADER.unpack(header)
+        magic, found, kernel_id, pages, data = _HEADER.unpack(header)
         layout = SegmentLayout(pages)
         if magic != _MAGIC or (token is not None and found != token) or data != layout.data:
+            return None
+        if kernel_id != _kernel_id():
             return None
         status = os.fstat(descriptor)
         if status.st_uid != os.geteuid() or status.st_size < layout.nbytes:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import errno
+import logging
 import os
 from contextvars import Context
 from functools import lru_cache
@@ -15,9 +17,14 @@ from cornserve.transport.errors import SlabError
 from cornserve.transport.memory import segment
 from cornserve.transport.memory.segment import PAGE, SegmentLayout, SegmentMapping
 
+log = logging.getLogger(__name__)
+
 
 class Slab:
-    """A process's slab. It is created on first use, and takes no memory before that."""
+    """A process's slab. It is created on first use, and takes no memory before that.
+
+    If it does not fit into the directory, it is private: other processes then pull its tensors.
+    """
 
     def __init__(self, directory: Path, token: bytes, nbytes: int) -> None:
         self.layout = SegmentLayout(nbytes // PAGE)
@@ -28,6 +35,8 @@ class Slab:
         self._descriptor: int | None = None
         self._creation: asyncio.Task[None] | None = None
         self._generations = count(1)
+        self.is_private = False
+        """Whether other processes cannot map the slab, because it could not be created in the directory."""
 
     @property
     def is_created(self) -> bool:
@@ -46,13 +55,32 @@ class Slab:
 
     async def _create(self) -> None:
         try:
-            self._mapping, self._descriptor = await asyncio.to_thread(
-                segment.create, self.directory, self._token, self.layout.pages
-            )
+            self._mapping, self._descriptor = await asyncio.to_thread(self._create_segment)
         except OSError as error:
             size = f"{self.layout.nbytes / 2**20:.0f} MiB"
-            reason = error.strerror or str(error)
-            raise SlabError(f"cannot create a slab of {size} in {self.directory}: {reason}") from error
+            raise SlabError(f"cannot create a slab of {size}: {error.strerror or error}") from error
+
+    def _create_segment(self) -> tuple[SegmentMapping, int]:
+        """Falls back to private memory. Raises `OSError` if the memory does not suffice for this, either."""
+        try:
+            return self._create_shared()
+        except OSError as error:
+            created = segment.create_private(self._token, self.layout.pages)
+            self.is_private = True
+            log.warning(
+                "cannot create %d MiB of shared memory in %s: %s: other processes pull the tensors of this one over "
+                "the network. Check the size of the file system and the permissions of the directory",
+                *(self.layout.nbytes >> 20, self.directory, error.strerror or error),
+            )
+            return created
+
+    def _create_shared(self) -> tuple[SegmentMapping, int]:
+        try:
+            return segment.create(self.directory, self._token, self.layout.pages)
+        except OSError as error:
+            if error.errno != errno.ENOSPC or not segment.reap(self.directory):
+                raise
+        return segment.create(self.directory, self._token, self.layout.pages)
 
     async def remove(self) -> None:
         """Unlinks the file. The system frees the memory when no process maps it."""

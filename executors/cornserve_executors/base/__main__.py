@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 import sys
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,10 @@ from cornserve.instance_secret import InstanceSecretError
 from cornserve.limits import MIB
 from cornserve.observe import logs, tracing
 from cornserve.task.spec import ExecutorSpec, find_executor
-from cornserve.transport import AnnouncedPeers, Transport
+from cornserve.transport import AnnouncedPeers, NetworkPeers, PeerDirectory, Transport
 from cornserve.validation_errors import describe_all
 from cornserve.wire.credentials import ConnectionCredentials, TlsFilesError
+from cornserve.wire.sockets import split_endpoint
 from cornserve_executors.base.executor import EngineDeadError, Executor, ExecutorStartError
 from cornserve_executors.base.server import ExecutorServer, ListenOptions
 
@@ -81,8 +83,16 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--secret", required=True, type=Path, metavar="FILE", help="the file of the instance's secret")
     parser.add_argument("--tls", type=Path, metavar="DIR", help="use TLS with tls.crt, tls.key and ca.crt")
     parser.add_argument("--announce", type=Path, metavar="FILE", help="write the endpoint to this file")
-    parser.add_argument(
+    peers = parser.add_mutually_exclusive_group()
+    peers.add_argument(
         "--peers", metavar="PATTERN", help="consume tensors only of executors that announce an endpoint in these files"
+    )
+    peers.add_argument(
+        "--peer-network",
+        action="append",
+        type=ip_network,
+        metavar="CIDR",
+        help="consume tensors only of executors with an address in this network and the port of --listen; repeatable",
     )
     parser.add_argument("--metrics-port", type=int, help="serve Prometheus metrics on this port; 0 is any free port")
     parser.add_argument("--health-port", type=int, help="serve gRPC health checks on this port")
@@ -94,7 +104,16 @@ def _options() -> argparse.Namespace:
         "--shared-memory", type=Path, default=Path("/dev/shm"), metavar="DIR", help="the directory of shared tensors"
     )
     parser.add_argument("--slab-mib", type=int, default=512, help="how much shared memory to use at most")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.peer_network and not split_endpoint(options.listen)[1]:
+        parser.error("--peer-network needs a fixed port in --listen, such as 0.0.0.0:9000: executors share the port")
+    return options
+
+
+def _peers(options: argparse.Namespace) -> PeerDirectory:
+    if options.peer_network:
+        return NetworkPeers(options.peer_network, split_endpoint(options.listen)[1])
+    return AnnouncedPeers(options.peers or glob.escape(str(options.announce or "")))
 
 
 def _create(spec: ExecutorSpec) -> Executor[Any, Any, Any]:
@@ -125,7 +144,7 @@ async def _serve(
         slab_bytes=slab_bytes,
         request_bytes=int(slab_bytes * REQUEST_SHARE),
         cache_bytes=int(slab_bytes * CACHE_SHARE),
-        peers=AnnouncedPeers(options.peers or glob.escape(str(options.announce or ""))),
+        peers=_peers(options),
     )
     listen = ListenOptions(options.listen, options.announce, options.metrics_port, options.health_port)
     server = ExecutorServer(executor, transport, credentials, options.queue)

@@ -6,7 +6,7 @@ import signal
 import sys
 import tempfile
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -65,16 +65,21 @@ async def start_worker(shared_memory: Path) -> AsyncIterator[StartWorker]:
     async with AsyncExitStack() as stack:
 
         async def start(directory: Path = shared_memory, slab_bytes: int = 4 * MIB) -> WorkerClient:
-            return await stack.enter_async_context(_worker(directory, slab_bytes))
+            return await stack.enter_async_context(running_worker(directory, slab_bytes))
 
         yield start
 
 
 @asynccontextmanager
-async def _worker(directory: Path, slab_bytes: int) -> AsyncIterator[WorkerClient]:
-    module = "tests.integration.transport.worker"
+async def running_worker(
+    directory: Path, slab_bytes: int, *, prefix: Sequence[str] = (), reap_seconds: float = 60
+) -> AsyncIterator[WorkerClient]:
+    """Runs worker.py. `prefix` is a command that runs the rest of its arguments as a command."""
+    arguments = (directory, slab_bytes, LEASE_SECONDS, reap_seconds)
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", module, str(directory), str(slab_bytes), str(LEASE_SECONDS)), stdin=PIPE, stdout=PIPE
+        *(*prefix, sys.executable, "-m", "tests.integration.transport.worker", *map(str, arguments)),
+        stdin=PIPE,
+        stdout=PIPE,
     )
     worker = WorkerClient(process)
     worker.endpoint = await worker.read_response()

@@ -82,9 +82,14 @@ def _labels(labels: dict[str, str]) -> str:
     return "{" + ",".join(f'{name}="{value}"' for name, value in labels.items()) + "}" if labels else ""
 
 
-async def main(directory: Path, slab_bytes: int, lease_seconds: float) -> None:
+async def main(directory: Path, slab_bytes: int, lease_seconds: float, reap_seconds: float) -> None:
     transport = Transport(
-        directory, CREDENTIALS, slab_bytes=slab_bytes, request_bytes=slab_bytes // 2, lease_seconds=lease_seconds
+        directory,
+        CREDENTIALS,
+        slab_bytes=slab_bytes,
+        request_bytes=slab_bytes // 2,
+        lease_seconds=lease_seconds,
+        reap_seconds=reap_seconds,
     )
     listener = ConnectionListener(await transport.start(), CREDENTIALS)
     print(json.dumps(await listener.listen("127.0.0.1:0")), flush=True)
@@ -99,4 +104,4 @@ async def main(directory: Path, slab_bytes: int, lease_seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run(main(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])))
+    uvloop.run(main(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])))

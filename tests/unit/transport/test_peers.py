@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
 
-from cornserve.transport import AnnouncedPeers, LostError, TensorId
+from cornserve.transport import AnnouncedPeers, LostError, NetworkPeers, TensorId
 from tests.unit.transport.conftest import REQUEST, TransportCluster
 from tests.unit.transport.test_transport import DATA, produce, publish, received
 
@@ -95,3 +96,55 @@ async def test_many_unknown_endpoints_share_the_reads_of_the_files(
     found = await asyncio.gather(*(peers.contains(f"127.0.0.1:{port}") for port in range(2000)))
 
     assert found == [port == 9 for port in range(2000)]
+
+
+async def test_tensors_are_consumed_in_the_networks_of_the_peers(cluster: TransportCluster) -> None:
+    producer = await cluster.transport()
+    await publish(produce(producer))
+    port = int(producer.endpoint.rpartition(":")[2])
+    inside = await cluster.transport(peers=NetworkPeers([ip_network("127.0.0.0/8")], port))
+    outside = await cluster.transport(peers=NetworkPeers([ip_network("10.0.0.0/8")], port))
+
+    assert await received(inside, producer) == DATA
+    with pytest.raises(LostError, match="is not an endpoint of an executor of this instance"):
+        await received(outside, producer)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "is_peer"),
+    [
+        ("10.244.3.7:9000", True),
+        ("[fd00::7]:9000", True),
+        ("[::ffff:10.244.3.7]:9000", True),
+        ("10.244.3.7:6443", False),
+        ("10.245.0.1:9000", False),
+        ("[fd01::7]:9000", False),
+        ("executor.svc:9000", False),
+        ("010.244.3.7:9000", False),
+        ("10.244.3.7", False),
+        ("", False),
+    ],
+)
+async def test_a_peer_has_the_common_port_and_an_address_in_a_network(endpoint: str, *, is_peer: bool) -> None:
+    peers = NetworkPeers([ip_network("10.244.0.0/16"), ip_network("fd00::/64")], port=9000)
+
+    assert await peers.contains(endpoint) == is_peer
+
+
+@pytest.mark.parametrize(
+    ("address", "is_peer"),
+    [
+        ("192.0.2.1", True),
+        ("[2001:db8::1]", True),
+        ("127.0.0.1", False),
+        ("[::1]", False),
+        ("169.254.169.254", False),
+        ("[fe80::1]", False),
+        ("0.0.0.0", False),
+        ("224.0.0.1", False),
+    ],
+)
+async def test_networks_of_all_addresses_contain_no_special_ones(address: str, *, is_peer: bool) -> None:
+    peers = NetworkPeers([ip_network("0.0.0.0/0"), ip_network("::/0")], port=9000)
+
+    assert await peers.contains(f"{address}:9000") == is_peer

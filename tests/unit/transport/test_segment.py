@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,14 @@ print("created", flush=True)
 sys.stdin.read()
 """
 
+CHILD = """
+import sys
+from cornserve.transport import Location, SegmentReader
+location = Location(sys.argv[1], int(sys.argv[2]), 4096, int(sys.argv[3]))
+sys.stdout.buffer.write(SegmentReader().view(location))
+"""
+"""Reads a page of its parent's segment, as an engine process does."""
+
 
 def test_a_segment_is_identified_by_its_token(tmp_path: Path) -> None:
     mapping, descriptor = segment.create(tmp_path, TOKEN, 3)
@@ -42,7 +51,7 @@ def test_a_segment_is_identified_by_its_token(tmp_path: Path) -> None:
     os.close(descriptor)
 
 
-@pytest.mark.parametrize("content", [b"", b"x" * 100, b"CORNSLB1" + TOKEN + bytes(24), b"x" * 2 * PAGE])
+@pytest.mark.parametrize("content", [b"", b"x" * 100, b"CORNSLB2" + TOKEN + bytes(32), b"x" * 2 * PAGE])
 def test_other_files_are_not_segments(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / segment.file_name(TOKEN)
     path.write_bytes(content)
@@ -87,11 +96,26 @@ def test_only_segments_of_dead_processes_are_reaped(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [other]
 
 
-def test_a_slab_that_cannot_be_created_reports_the_reason_and_leaves_no_file(tmp_path: Path) -> None:
-    with pytest.raises(SlabError, match="No such file"):
-        asyncio.run(Slab(tmp_path / "no" / "where", TOKEN, PAGE).create())
-    with pytest.raises(SlabError, match=r"File too large|No space"):
-        asyncio.run(Slab(tmp_path, TOKEN, 1 << 62).create())
+async def test_a_slab_that_cannot_be_shared_is_private(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    slab = Slab(tmp_path / "no" / "where", TOKEN, PAGE)
+    await slab.create()
+    location = Location(slab.mapping.path, slab.mapping.layout.data, PAGE, slab.assign_generation(0))
+    slab.writable(location.offset, PAGE)[:] = b"x" * PAGE
+
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", CHILD, location.path, str(location.offset), str(location.generation)), stdout=PIPE
+    )
+    output, _ = await child.communicate()
+
+    assert slab.is_private
+    assert "no/where: No such file or directory: other processes pull" in caplog.text
+    assert output == b"x" * PAGE
+    await slab.remove()
+
+
+def test_a_slab_that_does_not_fit_into_memory_reports_it_and_leaves_no_file(tmp_path: Path) -> None:
+    with pytest.raises(SlabError, match=r"cannot create a slab of \d+ MiB: Cannot allocate memory"):
+        asyncio.run(Slab(tmp_path, TOKEN, 1 << 40).create())
 
     assert list(tmp_path.iterdir()) == []
 
