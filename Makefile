@@ -57,7 +57,7 @@ setup: .venv/set-up.$(DEVICE) ## Installs everything into .venv (DEVICE=cpu|gpu,
 	@scripts/setup $(DEVICE)
 
 programs: setup ## Builds etcd and the Kubernetes programs for the tests (needs Go; minutes at first, then nothing)
-	@.venv/bin/python -m scripts.cluster.programs kube
+	@.venv/bin/python -m scripts.cluster.programs kube helm kube-score
 
 lock: ## Regenerates requirements/*.txt from pyproject.toml (UPGRADE=1: newest versions)
 	@scripts/lock

@@ -100,7 +100,8 @@ KUBE: Final = GoBuild(
 )
 HELM: Final = GoBuild("helm", ("helm",), "helm.sh/helm/v4/cmd/helm@v4.3.1")
 KWOK: Final = GoBuild("kwok", ("kwok",), "sigs.k8s.io/kwok/cmd/kwok@v0.8.0")
-BUILDS: Final = (KUBE, HELM, KWOK)
+KUBE_SCORE: Final = GoBuild("kube-score", ("kube-score",), "github.com/zegl/kube-score/cmd/kube-score@v1.20.0")
+BUILDS: Final = (KUBE, HELM, KWOK, KUBE_SCORE)
 
 
 def go_is_installed() -> bool:

@@ -1,0 +1,58 @@
+{{/* The settings of executors, which the controller reads. */}}
+{{- define "cornserve.clusterSettings" -}}
+{{- $executors := .Values.executors -}}
+instance: {{ .Release.Name }}
+version: {{ .Chart.AppVersion | quote }}
+{{- range $device := list "cpu" "gpu" }}
+{{- $settings := index $executors $device }}
+{{ $device }}:
+  image: {{ include "cornserve.image" (dict "root" $ "image" (index $.Values.images.executors $device)) }}
+  {{- toYaml $settings | nindent 2 }}
+{{- end }}
+gpuResource: {{ $executors.gpuResource }}
+imagePullPolicy: {{ .Values.images.pullPolicy }}
+imagePullSecrets: {{ toJson .Values.images.pullSecrets }}
+secretName: {{ include "cornserve.instanceSecretName" . }}
+{{- with include "cornserve.tlsSecretName" . }}
+tlsSecretName: {{ . }}
+{{- end }}
+serviceAccountName: {{ include "cornserve.fullname" . }}-executor
+sharedMemory:
+  type: {{ $executors.sharedMemory.type }}
+  {{- if eq $executors.sharedMemory.type "persistentVolumeClaim" }}
+  claimName: {{ include "cornserve.sharedMemoryClaimName" . }}
+  {{- else if eq $executors.sharedMemory.type "hostPath" }}
+  path: {{ $executors.sharedMemory.path }}
+  {{- end }}
+privateSharedMemory: {{ $executors.privateSharedMemory }}
+topologyKey: {{ $executors.topologyKey }}
+cellPatienceSeconds: {{ $executors.cellPatienceSeconds }}
+{{- with $executors.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with $executors.schedulerName }}
+schedulerName: {{ . }}
+{{- end }}
+podLabels: {{ toJson $executors.podLabels }}
+podAnnotations:
+  # A changed secret restarts executors together with gateways.
+  checksum/instance-secret: {{ include "cornserve.secretChecksum" (dict "root" . "use" "instance") }}
+  {{- if include "cornserve.tlsSecretName" . }}
+  checksum/tls-secret: {{ include "cornserve.secretChecksum" (dict "root" . "use" "tls") }}
+  {{- end }}
+  {{- with $executors.podAnnotations }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+peerNetworks: {{ toJson $executors.peerNetworks }}
+startSeconds: {{ int64 $executors.startSeconds }}
+drainSeconds: {{ int64 $executors.drainSeconds }}
+limits:
+{{- range $name, $value := .Values.limits }}
+  - {{ $name }}={{ int64 $value }}
+{{- else }} []
+{{- end }}
+{{- end -}}
+
+{{- define "cornserve.sharedMemoryClaimName" -}}
+{{- .Values.executors.sharedMemory.existingClaim | default (printf "%s-shared-memory" (include "cornserve.fullname" .)) -}}
+{{- end -}}

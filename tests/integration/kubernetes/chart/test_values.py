@@ -1,0 +1,80 @@
+"""The schema refuses wrong values and names them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.kubernetes.helm import CHART, HelmError, Manifests, render, run_helm
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("gateway.replica=3", "at '/gateway': additional properties 'replica' not allowed"),
+        ("gateway.replicas=0", "at '/gateway/replicas': minimum"),
+        ("gateway.replicas=two", "at '/gateway/replicas': got string, want integer"),
+        ("limits.in-flight=many", "at '/limits/in-flight': got string, want integer"),
+        ("access.adminToken=short", "at '/access/adminToken'"),
+        ("access.apiKeys={#sixteencharacters}", "at '/access/apiKeys/0'"),
+        ("instanceSecret.value=abc", "at '/instanceSecret/value'"),
+        ("images.pullPolicy=Sometimes", "at '/images/pullPolicy'"),
+        ("images.control.digest=sha256:1", "at '/images/control/digest'"),
+        ("executors.sharedMemory.type=magic", "at '/executors/sharedMemory/type'"),
+        ("executors.cpu.resources.limits.memory=much", "at '/executors/cpu/resources/limits/memory'"),
+        ("gateway.httpRoute.enabled=true", "at '/gateway/httpRoute/parentRefs': minItems"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(setting: str, message: str) -> None:
+    with pytest.raises(HelmError) as refusal:
+        render("--set", setting)
+
+    assert message in str(refusal.value)
+
+
+def test_every_value_has_a_schema_and_a_default() -> None:
+    def schema_names(schema: dict[str, Any], path: str = "") -> set[str]:
+        properties: dict[str, Any] = schema.get("properties", {})
+        return {path}.union(*(schema_names(child, f"{path}.{key}") for key, child in properties.items()))
+
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+
+    missing = schema_names(schema) - {".global"} - names_of_objects(values)
+    assert not missing
+
+
+def names_of_objects(value: Any, path: str = "") -> set[str]:
+    """Returns the paths of a value and of all values in it."""
+    if not isinstance(value, dict):
+        return {path}
+    return {path}.union(*(names_of_objects(child, f"{path}.{key}") for key, child in value.items()))
+
+
+def test_helm_lint_finds_nothing() -> None:
+    assert "0 chart(s) failed" in run_helm("lint", "--strict", CHART)
+
+
+def test_a_gateway_stops_after_its_requests() -> None:
+    pod = Manifests(render("--set", "gateway.drainSeconds=100,gateway.preStopSeconds=7")).pod("cornserve-gateway")
+
+    assert pod["spec"]["terminationGracePeriodSeconds"] == 112
+    assert pod["spec"]["containers"][0]["lifecycle"] == {"preStop": {"sleep": {"seconds": 7}}}
+
+
+def test_an_http_route_leads_to_the_service() -> None:
+    manifests = Manifests(render("--set", "gateway.httpRoute.enabled=true,gateway.httpRoute.parentRefs[0].name=public"))
+
+    spec = manifests.get("HTTPRoute")["spec"]
+    service = manifests.get("Service")
+    assert spec["parentRefs"] == [{"name": "public"}]
+    assert spec["rules"] == [
+        {
+            "matches": [{"path": {"type": "PathPrefix", "value": "/v1"}}],
+            "timeouts": {"request": "600s"},
+            "backendRefs": [{"name": service["metadata"]["name"], "port": service["spec"]["ports"][0]["port"]}],
+        }
+    ]
