@@ -6,13 +6,18 @@ SHELL := /bin/bash
 DEVICE ?= $(or $(patsubst .venv/set-up.%,%,$(firstword $(wildcard .venv/set-up.*))),$(shell \
 	nvidia-smi -L 2>/dev/null | grep -q ^GPU && echo gpu || echo cpu))
 WORKERS ?= 2
+NAMES ?= control echo executor-cpu
 PYTEST := .venv/bin/python -m pytest
 
 export PYTHON ONCE UPGRADE WORKERS
 export NO_MKDOCS_2_WARNING := 1
 unexport PYTHONPATH
 
+<<<<<<< HEAD
 .PHONY: help run test unit integration chaos check docs setup programs lock format clean
+=======
+.PHONY: help run test unit integration chaos check docs setup lock format images clean
+>>>>>>> dfbbb56 (Build container images from one Dockerfile)
 stage = @printf '\n\033[1;36m=== %s ===\033[0m\n' "$(1)"
 
 help: ## Lists the targets
@@ -61,6 +66,9 @@ programs: setup ## Builds etcd and the Kubernetes programs for the tests (needs 
 
 lock: ## Regenerates requirements/*.txt from pyproject.toml (UPGRADE=1: newest versions)
 	@scripts/lock
+
+images: ## Builds the container images (NAMES="control echo executor-cpu")
+	@nice kubernetes/images/build $(NAMES)
 
 clean: ## Removes .venv and all build output
 	rm -rf .venv site dist .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
