@@ -13,11 +13,7 @@ export PYTHON ONCE UPGRADE WORKERS
 export NO_MKDOCS_2_WARNING := 1
 unexport PYTHONPATH
 
-<<<<<<< HEAD
-.PHONY: help run test unit integration chaos check docs setup programs lock format clean
-=======
-.PHONY: help run test unit integration chaos check docs setup lock format images clean
->>>>>>> dfbbb56 (Build container images from one Dockerfile)
+.PHONY: help run test unit integration chaos check docs setup programs lock format images clean
 stage = @printf '\n\033[1;36m=== %s ===\033[0m\n' "$(1)"
 
 help: ## Lists the targets
