@@ -1,0 +1,157 @@
+"""HTTP requests to the API server, with credentials, timeouts and retries."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from cornserve.kubernetes.configuration import ClusterAccess
+from cornserve.kubernetes.errors import response_error, unreachable_error
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse, ClientTimeout
+    from kubernetes.aio.client.rest import RESTClientObject
+
+CONNECT_SECONDS = 5.0
+"""Timeout of a connection, with its TLS handshake."""
+
+READ_SECONDS = 10.0
+"""Maximum time between two parts of a response."""
+
+REQUEST_SECONDS = 30.0
+"""Maximum time of a complete request, except watches."""
+
+MAX_RETRIES = 3
+"""Number of times that a request is repeated when the API server asks for it with `Retry-After`."""
+
+MAX_RETRY_AFTER_SECONDS = 5.0
+"""A request that the API server wants to see later than this fails."""
+
+UNSTARTED = {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}
+"""The API server has not started these requests when it adds `Retry-After`, so a write can be repeated, too."""
+
+
+class KubeTransport:
+    """Sends requests over kept connections. Must be closed.
+
+    Args:
+        load: reads the credentials. It is called again when the API server refuses them, since they may have been
+            rotated: a client certificate, or a token of a credential plug-in.
+    """
+
+    def __init__(self, access: ClusterAccess, load: Callable[[], Awaitable[ClusterAccess]]) -> None:
+        self._load = load
+        self._access = access
+        self._rest = _rest_client(access)
+        self._retired: list[RESTClientObject] = []
+        """Clients with earlier credentials, whose watches may still run."""
+        self._reloading = asyncio.Lock()
+
+    @property
+    def host(self) -> str:
+        return str(self._access.configuration.host)
+
+    async def close(self) -> None:
+        for rest in (self._rest, *self._retired):
+            await rest.close()
+
+    @asynccontextmanager
+    async def open(
+        self,
+        method: str,
+        path: str,
+        *,
+        parameters: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str = "application/json",
+        timeout: ClientTimeout | None = None,
+    ) -> AsyncIterator[ClientResponse]:
+        """Sends a request, and closes the response at the end of the block. Raises `KubeApiError`."""
+        url = f"{path}?{urlencode(parameters)}" if parameters else path
+        with self.connection_errors():
+            response = await self._send(method, url, body, content_type, timeout or request_timeout())
+        async with response:
+            if response.status >= HTTPStatus.BAD_REQUEST:
+                with self.connection_errors():
+                    raise response_error(response.status, await response.read())
+            yield response
+
+    @contextmanager
+    def connection_errors(self) -> Iterator[None]:
+        """Raises errors of a connection as `KubeUnavailableError`. Used while a response is read."""
+        from aiohttp import ClientError
+
+        try:
+            yield
+        except (ClientError, TimeoutError, OSError) as error:
+            raise unreachable_error(self.host, error) from error
+
+    async def _send(
+        self, method: str, url: str, body: Any, content_type: str, timeout: ClientTimeout
+    ) -> ClientResponse:
+        reloaded = False
+        retries = 0
+        while True:
+            access = self._access
+            response = await self._send_once(method, url, body, content_type, timeout)
+            if response.status == HTTPStatus.UNAUTHORIZED and not reloaded:
+                reloaded = True
+                await self._reload(access)
+            elif (pause := _retry_after(response)) is not None and retries < MAX_RETRIES:
+                retries += 1
+                await asyncio.sleep(pause)
+            else:
+                return response
+            response.close()
+
+    async def _send_once(
+        self, method: str, url: str, body: Any, content_type: str, timeout: ClientTimeout
+    ) -> ClientResponse:
+        headers = {"Accept": "application/json", "Content-Type": content_type, "User-Agent": "cornserve"}
+        for setting in (await self._access.configuration.auth_settings()).values():
+            headers[setting["key"]] = setting["value"]
+        result = await self._rest.request(method, self.host + url, headers, body, _request_timeout=timeout)
+        response: ClientResponse = result.response
+        return response
+
+    async def _reload(self, refused: ClusterAccess) -> None:
+        """Reads the credentials again, unless another request has done so since `refused` was used."""
+        async with self._reloading:
+            if self._access is refused:
+                self._access = await self._load()
+                self._retired.append(self._rest)
+                self._rest = _rest_client(self._access)
+
+
+def request_timeout() -> ClientTimeout:
+    from aiohttp import ClientTimeout
+
+    return ClientTimeout(total=REQUEST_SECONDS, connect=CONNECT_SECONDS, sock_read=READ_SECONDS)
+
+
+def watch_timeout(silent_seconds: float) -> ClientTimeout:
+    """Returns the timeouts of a watch, which ends when nothing arrives for `silent_seconds`."""
+    from aiohttp import ClientTimeout
+
+    return ClientTimeout(total=None, connect=CONNECT_SECONDS, sock_read=silent_seconds)
+
+
+def _rest_client(access: ClusterAccess) -> RESTClientObject:
+    from kubernetes.aio.client.rest import RESTClientObject
+
+    return RESTClientObject(access.configuration)
+
+
+def _retry_after(response: ClientResponse) -> float | None:
+    """Returns the pause that the API server asks for, or None."""
+    if response.status not in UNSTARTED:
+        return None
+    try:
+        seconds = float(response.headers["Retry-After"])
+    except (KeyError, ValueError):
+        return None
+    return seconds if 0 <= seconds <= MAX_RETRY_AFTER_SECONDS else None
