@@ -133,7 +133,7 @@ class KubeClient:
     async def merge_patch(
         self, type: ResourceType, name: str, patch: JsonObject, subresource: str | None = None
     ) -> JsonObject:
-        """Sets the fields of `patch`, and removes those that are None. Raises `KubeNotFoundError`."""
+        """Sets the fields of `patch`, and removes fields whose value is null. Raises `KubeNotFoundError`."""
         path = type.path(self.namespace, name, subresource)
         return await self._request("PATCH", path, self._write_parameters(), patch, "application/merge-patch+json")
 
@@ -144,7 +144,7 @@ class KubeClient:
 
         Args:
             uid: deletes only the object with this uid.
-            propagation: `Background`, `Foreground` or `Orphan`: what happens to the objects that it owns.
+            propagation: deletes what it owns later (`Background`), first (`Foreground`) or never (`Orphan`).
 
         Raises:
             KubeNotFoundError: it does not exist.
@@ -198,8 +198,8 @@ class KubeClient:
             previous: reads the log of the container's last instance, which has ended.
 
         Raises:
-            KubeNotFoundError: there is no such pod.
-            KubeInvalidError: the container has not started, or there is no previous one.
+            KubeNotFoundError: the pod does not exist.
+            KubeInvalidError: the container has not started, or its previous instance does not exist.
         """
         parameters = {
             "tailLines": str(tail_lines),
@@ -232,7 +232,7 @@ class KubeClient:
     def _write_parameters(self, dry_run: bool = False) -> Parameters:
         return {
             "fieldManager": self.field_manager,
-            # Otherwise unknown fields are removed silently.
+            # By default, the API server removes unknown fields silently.
             "fieldValidation": "Strict",
             "dryRun": "All" if dry_run else None,
         }

@@ -118,7 +118,7 @@ def response_error(status: int, body: bytes) -> KubeApiError:
 
 
 def status_error(body: JsonObject, status: int = 500) -> KubeApiError:
-    """Returns the error that a `Status` object describes: of a response, or of an event of a watch."""
+    """Returns the error that a `Status` object describes, in a response or in an event of a watch."""
     status = body.get("code") or status
     reason = body.get("reason") or ""
     message = str(body.get("message") or f"HTTP status {status}")[:MAX_MESSAGE_CHARACTERS]

@@ -30,7 +30,7 @@ SHORT_WATCH_SECONDS = 1.0
 class Informer:
     """Lists the objects once, and then watches them.
 
-    While the API server is away, the objects stay as they were read last. Afterwards, the watch continues from the last
+    While the API server is away, the objects stay as they were read last. The watch then continues from the last
     version, which bookmarks keep recent. Objects are listed again only if the API server does not keep this version.
 
     Args:
