@@ -86,9 +86,9 @@ def _deploy(client: Client, apps: Mapping[str, str]) -> str:
             if view.settled:
                 break
         status = client.app(name).status
-        if status.phase is not Phase.SERVING or status.route is None:
+        if status.phase is not Phase.SERVING:
             raise ClientError(f"{name}: {status.phase}: {status.message}")
-        endpoints |= {endpoint for group in status.route.endpoints.values() for endpoint in group}
+        endpoints |= {endpoint for group in status.groups for endpoint in group.endpoints}
     (endpoint,) = endpoints
     return endpoint
 

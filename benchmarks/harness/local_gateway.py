@@ -21,10 +21,10 @@ from cornserve.gateway.play.player import PlayableApp
 class LocalAppLoader(AppLoader):
     """Loads all apps into this process."""
 
-    async def _load_code(self, name: str, route: Route, module: str, suspend: Callable[[str], None]) -> PlayableApp:
+    async def load(self, name: str, route: Route, module: str, suspend: Callable[[str], None]) -> PlayableApp:
         return LocalApp(await run_in_daemon_thread(load_app, name, route.spec, module), self._current_app)
 
 
 if __name__ == "__main__":
-    AppLoader._load_code = LocalAppLoader._load_code  # type: ignore[assignment,method-assign]
+    AppLoader.load = LocalAppLoader.load  # type: ignore[assignment,method-assign]
     sys.exit(main())

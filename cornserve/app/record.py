@@ -8,8 +8,8 @@ from typing import Annotated, Literal, Self
 
 from annotated_types import Ge
 from pydantic import AllowInfNan, BaseModel, ConfigDict, Field, model_validator
-from pydantic.json_schema import SkipJsonSchema
 
+from cornserve.app.settings import ExecutorOverrides, ModelStorage, RestartId, Revision, Rollout
 from cornserve.task.spec import ExecutorSpec
 
 MAX_REPLICAS = 64
@@ -28,20 +28,22 @@ class AppSpec(BaseModel):
     """Python source that defines exactly one `App` at its top level."""
     model: str | None = None
     """A Hugging Face id, or a model directory that every executor can read."""
-    replicas: int = Field(default=1, ge=1, le=MAX_REPLICAS)
-    """Number of replicas of each executor."""
+    replicas: int = Field(default=1, ge=0, le=MAX_REPLICAS)
+    """Number of replicas of each executor. With 0, the app is parked: it stays deployed, but nothing runs."""
     balance: Balance = "least-loaded"
     """The policy that selects a replica for each invocation."""
     shares: dict[str, Annotated[float, Ge(0), AllowInfNan(False)]] | None = Field(default=None, min_length=1)
     """Shares of the requests that the paths of a model's family receive, by path name. By default, the first path
     receives all requests. An app with source defines its shares in the source."""
-    tries: SkipJsonSchema[int] = Field(default=0, ge=0)
-    """The gateway increments this number when a failed app is deployed again unchanged. It is part of the spec, as in
-    Kubernetes, because only a changed spec starts a new generation."""
-
-    suspended: SkipJsonSchema[str] = ""
-    """The reason for which gateways refuse requests to the app. They set it when the app's code ends its processes
-    again and again; a deployment clears it."""
+    revision: Revision | None = None
+    """The branch, tag or commit of the model's repository."""
+    storage: ModelStorage | None = None
+    """The location of the model's files. Only on Kubernetes."""
+    executors: ExecutorOverrides = Field(default_factory=list)
+    """Settings of the app's executors."""
+    rollout: Rollout = Rollout()
+    restart: RestartId = ""
+    """Another text restarts the app's executors."""
 
     @model_validator(mode="after")
     def _either_source_or_model(self) -> Self:
@@ -58,11 +60,11 @@ class AppSpec(BaseModel):
 
     @property
     def code(self) -> str:
-        """A hash of the code and its settings without the number of replicas.
+        """A hash of all that the executors and the gateways load.
 
         Generations with the same code are one version: nothing restarts.
         """
-        return sha256(self.model_dump_json(include={"source", "model", "shares", "tries"}).encode()).hexdigest()[:12]
+        return sha256(self.model_dump_json(exclude={"replicas", "balance", "rollout"}).encode()).hexdigest()[:12]
 
 
 class Scale(BaseModel):
@@ -70,7 +72,7 @@ class Scale(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    replicas: int = Field(ge=1, le=MAX_REPLICAS)
+    replicas: int = Field(ge=0, le=MAX_REPLICAS)
 
 
 class Phase(StrEnum):
@@ -78,7 +80,24 @@ class Phase(StrEnum):
     """The controller has not seen this generation yet."""
     STARTING = "starting"
     SERVING = "serving"
+    PARKED = "parked"
+    """The app has 0 replicas."""
     FAILED = "failed"
+
+
+class FailureReason(StrEnum):
+    """Why a generation has failed, in the spelling of Kubernetes' conditions."""
+
+    IMPORT_FAILED = "ImportFailed"
+    """The app cannot be loaded: its code, its model or its settings are wrong."""
+    EXECUTOR_FAILED = "ExecutorFailed"
+    """An executor exited before it was ready, again and again."""
+    INSUFFICIENT_CAPACITY = "InsufficientCapacity"
+    """An executor needs more than exists."""
+    INVALID_POD_TEMPLATE = "InvalidPodTemplate"
+    """The launcher refuses the settings of the executors' pods."""
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
+    """The executors were not ready in time."""
 
 
 class ReplicaState(StrEnum):
@@ -113,23 +132,46 @@ class GroupStatus(BaseModel):
     replicas: list[ReplicaStatus]
 
     @property
+    def endpoints(self) -> list[str]:
+        """The endpoints of the ready replicas."""
+        ready = (replica for replica in self.replicas if replica.state is ReplicaState.READY)
+        return [replica.endpoint for replica in ready if replica.endpoint is not None]
+
+    @property
     def ready(self) -> int:
         return sum(replica.state is ReplicaState.READY for replica in self.replicas)
 
 
 class Route(BaseModel):
-    """The routing table of one generation: shares of the paths, and endpoints of the executor groups [C §5.3]."""
+    """The routing table of the generation that serves: shares of the paths, and executor groups [C §5.3].
+
+    Gateways and the controller restore the version from it without an import of the app, which could fail.
+    """
 
     model_config = ConfigDict(frozen=True)
 
+    app_uid: str
+    """The uid of the app's record."""
     generation: int
     spec: AppSpec
     shares: list[float]
     """The share of requests of each path."""
     specs: dict[str, ExecutorSpec] = Field(default_factory=dict)
-    """The executors of the generation, by key. They are stored because a later import of the app may fail."""
-    endpoints: dict[str, list[str]]
-    """The endpoints of the ready replicas, by executor key."""
+    """The executors of the version's unit tasks, by key."""
+    groups: dict[str, str] = Field(default_factory=dict)
+    """The key of the executor group that runs each executor, by the executor's key."""
+
+
+class RouteStatus(BaseModel):
+    """The status of a route, which gateways write."""
+
+    model_config = ConfigDict(frozen=True)
+
+    suspended: str = ""
+    """The reason for which gateways refuse requests to the app: its code has ended its processes again and again. A
+    deployment clears it."""
+    suspended_code: str = ""
+    """The code that is suspended. Another version of the app is not."""
 
 
 class AppStatus(BaseModel):
@@ -138,12 +180,16 @@ class AppStatus(BaseModel):
     phase: Phase = Phase.PENDING
     generation: int = 0
     """The generation of the spec that this status describes."""
+    reason: FailureReason | None = None
+    """Why the generation has failed."""
     message: str = ""
     logs: list[str] = Field(default_factory=list)
     """The last log lines of the executor that failed."""
     groups: list[GroupStatus] = Field(default_factory=list)
-    route: Route | None = None
-    """The route that gateways use. While a new generation starts, this is the route of the old generation."""
+    serving_generation: int | None = None
+    """The generation that serves. While a new generation starts, this is the old one."""
+    suspended: str = ""
+    """The reason for which gateways refuse requests to this generation."""
 
 
 class ReplicaLog(BaseModel):
@@ -172,14 +218,14 @@ class AppView(BaseModel):
 
     @property
     def settled(self) -> bool:
-        """Whether the newest generation serves or has failed."""
-        return self.phase in (Phase.SERVING, Phase.FAILED)
+        """Whether the newest generation serves, is parked or has failed."""
+        return self.phase in (Phase.SERVING, Phase.PARKED, Phase.FAILED)
 
     @property
     def is_scaled(self) -> bool:
         """Whether exactly the desired number of replicas exists and all of them are ready."""
         groups = self.status.groups
-        return self.phase is Phase.SERVING and all(
+        return self.phase in (Phase.SERVING, Phase.PARKED) and all(
             group.ready == group.wanted == len(group.replicas) for group in groups
         )
 

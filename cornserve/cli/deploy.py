@@ -135,6 +135,6 @@ def _print_failure(view: AppView) -> None:
     for line in view.status.logs:
         console.print(Text.assemble(("  | ", "dim"), line))
     console.print(Text.assemble(("error: ", "bold red"), f"{view.name} failed to start: {view.status.message}"))
-    route = view.status.route
-    if route is not None:
-        console.print(f"Generation {route.generation} continues to serve.")
+    serving = view.status.serving_generation
+    if serving is not None:
+        console.print(f"Generation {serving} continues to serve.")

@@ -72,14 +72,18 @@ def _table(apps: list[AppView]) -> object:
 
 
 def _message(app: AppView) -> str:
-    route = app.status.route
-    serving = f"generation {route.generation} serves" if route and route.generation != app.generation else ""
-    return "; ".join(part for part in (_suspension(app), serving, app.status.message) if part)
+    return "; ".join(part for part in (_suspension(app), _older_generation(app), app.status.message) if part)
+
+
+def _older_generation(app: AppView) -> str:
+    """Returns which older generation serves, or an empty text."""
+    serving = app.status.serving_generation
+    return f"generation {serving} serves" if serving not in (None, app.generation) else ""
 
 
 def _suspension(app: AppView) -> str:
     """Returns the reason for which the app is suspended, or an empty text."""
-    return f"suspended: {app.spec.suspended}" if app.spec.suspended else ""
+    return f"suspended: {app.status.suspended}" if app.status.suspended else ""
 
 
 def _show_app(app: AppView, json: bool) -> None:
@@ -92,13 +96,12 @@ def _show_app(app: AppView, json: bool) -> None:
     print_line(
         Text.assemble((app.name, "bold"), "  ", (app.phase, STYLES[app.phase]), f"  generation {app.generation}")
     )
-    if app.spec.suspended:
+    if app.status.suspended:
         print_line(Text(f"{_suspension(app)}: correct its code and deploy it again", style="red"))
     if app.status.message:
         print_line(Text(app.status.message))
-    route = app.status.route
-    if route is not None and route.generation != app.generation:
-        print_line(f"generation {route.generation} serves until then")
+    if _older_generation(app):
+        print_line(f"{_older_generation(app)} until then")
     print_line(Text(f"model: {app.spec.model}" if app.spec.model else "from Python source"))
     for group in app.status.groups:
         print_line(Text.assemble("\n", (group.key, "bold"), f"  {group.ready} of {group.wanted} ready"))

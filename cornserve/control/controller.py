@@ -10,25 +10,25 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
-from cornserve.app.record import AppSpec, AppStatus
+from cornserve.app.record import AppSpec, AppStatus, Route, RouteStatus
 from cornserve.app_host.describe import DescribeApp
 from cornserve.control.deployment import Deployment
-from cornserve.control.desired_replicas import merge_groups
+from cornserve.control.executor_groups import merge_groups
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Launcher
 from cornserve.control.metrics import ControllerMetrics
 from cornserve.control.store.base import (
     APPS,
+    ROUTES,
+    AlreadyExistsError,
     AppRecord,
-    Change,
-    ChangeType,
     ConflictError,
-    Listing,
     NotFoundError,
     Store,
     StoreError,
 )
-from cornserve.control.store.list_watch import list_and_watch
+from cornserve.control.store.record_cache import RecordCache
 from cornserve.control.task_manager import TaskManager
 from cornserve.observe.error_log import ErrorLog
 
@@ -49,34 +49,34 @@ class Controller:
         self._launcher = launcher
         self._describe = describe
         self.metrics = ControllerMetrics(launcher)
-        self._records: dict[str, AppRecord] = {}
+        self._apps: RecordCache[AppSpec, AppStatus] = RecordCache(store, APPS)
+        self._routes: RecordCache[Route, RouteStatus] = RecordCache(store, ROUTES)
         self._deployments: dict[str, Deployment] = {}
         self._managers: dict[GroupKey, TaskManager] = {}
         self._loading: set[tuple[str, str]] = set()
         """The uid and code hash of each app that is being loaded."""
-        self._unknown: set[str] = set()
-        """Apps whose records have not been readable since the start. Their executors are not known either."""
         self._store_errors = ErrorLog(log, "cannot read the store; the executors keep running: %s")
         self._write_errors = ErrorLog(log, "%s; the controller retries")
         self._tasks: asyncio.TaskGroup
         self._changed = asyncio.Event()
-        self._listed = asyncio.Event()
         self._retry = False
         """Whether the next round starts even if nothing changes."""
 
     async def run(self) -> None:
         """Runs until cancelled."""
         async with asyncio.TaskGroup() as self._tasks:
-            self._tasks.create_task(self._watch_store())
+            self._tasks.create_task(self._follow(self._apps))
+            self._tasks.create_task(self._follow(self._routes))
             self._tasks.create_task(self._watch_launcher())
             self._tasks.create_task(self._reconcile())
 
-    async def _watch_store(self) -> None:
-        """Follows the store. While it cannot be read, the apps stay as they were read last."""
+    async def _follow(self, cache: RecordCache[Any, Any]) -> None:
+        """Follows the store. While it cannot be read, the records stay as they were read last."""
         while True:
             try:
-                async for event in list_and_watch(self._store, APPS):
-                    self._apply_event(event)
+                async for update in cache.follow():
+                    for record in update.unreadable:
+                        log.error("%s; its executors keep running", record.reason)
                     self._changed.set()
                     self._store_errors.clear()
             except StoreError as error:
@@ -84,35 +84,30 @@ class Controller:
                 self.metrics.count_error()
             await asyncio.sleep(RETRY_SECONDS)
 
-    def _apply_event(self, event: Listing[AppSpec, AppStatus] | Change[AppSpec, AppStatus]) -> None:
-        match event:
-            case Listing(records, unreadable=unreadable):
-                damaged = {record.name for record in unreadable}
-                for record in unreadable:
-                    log.error("%s; its executors keep running", record.reason)
-                self._unknown = damaged - self._records.keys()
-                kept = {name: self._records[name] for name in damaged & self._records.keys()}
-                self._records = kept | {record.name: record for record in records}
-                self._listed.set()
-            case Change(ChangeType.DELETED, record=record):
-                self._records.pop(record.name, None)
-            case Change(record=record):
-                self._records[record.name] = record
-
     async def _watch_launcher(self) -> None:
         async for _ in self._launcher.watch():
             self._changed.set()
 
     async def _reconcile(self) -> None:
-        await self._listed.wait()  # Without the records, every running executor would look unwanted.
+        await self._apps.listed.wait()  # Without the records, every running executor would look unwanted.
+        await self._routes.listed.wait()
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(RETRY_SECONDS if self._retry else None):
+                async with asyncio.timeout_at(self._next_round):
                     await self._changed.wait()
             self._changed.clear()
             self._retry = False
             with self.metrics.time_round(), self._retry_on_error("this round"):
                 await self._run_round()
+
+    @property
+    def _next_round(self) -> float | None:
+        """The time by the event loop's clock of the next round, if nothing changes before."""
+        now = asyncio.get_running_loop().time()
+        times = [each.deadline for each in self._deployments.values() if each.deadline is not None]
+        if self._retry:
+            times.append(now + RETRY_SECONDS)
+        return max(min(times), now + RETRY_SECONDS) if times else None
 
     @contextmanager
     def _retry_on_error(self, operation: str) -> Iterator[None]:
@@ -140,17 +135,18 @@ class Controller:
         for name, deployment in self._deployments.items():
             with self._retry_on_error(f"writing the status of app {name}"):
                 await self._write_status(deployment)
+        await self._delete_routes()
         if not self._retry:
             self._write_errors.clear()
 
     def _apply_records(self) -> None:
-        records = dict(self._records)
         for name, deployment in list(self._deployments.items()):
-            if name not in records or records[name].uid != deployment.record.uid:
+            record = self._apps.records.get(name)
+            if record is None or record.uid != deployment.record.uid:
                 del self._deployments[name]
-        for name, record in records.items():
+        for name, record in self._apps.records.items():
             deployment = self._deployments.setdefault(name, Deployment(record))
-            deployment.apply_record(record)
+            deployment.apply_records(record, self._routes.records.get(name))
             code = (record.uid, record.spec.code)
             if deployment.needs_loading and code not in self._loading:
                 self._loading.add(code)
@@ -175,7 +171,7 @@ class Controller:
             manager = self._managers.setdefault(key, TaskManager(key, self._launcher))
             with self._retry_on_error(f"applying executor group {key}"):
                 await manager.apply(group)
-        if self._unknown:
+        if self._apps.unknown or self._routes.unknown & self._apps.records.keys():
             return  # An executor that no known app needs may belong to them.
         retained = {key for deployment in self._deployments.values() for key in deployment.retained_groups}
         with self._retry_on_error("stopping executors that no app needs"):
@@ -184,6 +180,7 @@ class Controller:
     async def _write_status(self, deployment: Deployment) -> None:
         record = deployment.record
         deployment.promote_if_ready(self._managers)
+        await self._write_route(record, deployment.route)
         status = await deployment.status(self._managers, self._launcher)
         if status == record.status:
             return
@@ -193,6 +190,33 @@ class Controller:
             return  # Another process has changed the record: the watch delivers the change and starts the next round.
         deployment.record = updated
         self.metrics.count_rollout(record.name, record.status, status)
-        if self._records.get(record.name) is record:
-            self._records[record.name] = updated
-        self._changed.set()
+        if self._apps.replace(record, updated):
+            self._changed.set()
+
+    async def _write_route(self, app: AppRecord, route: Route | None) -> None:
+        """Stores the route before the status, so that an app that serves has a route."""
+        known = self._routes.records.get(app.name)
+        if route is None or (known is not None and known.spec == route):
+            return
+        try:
+            if known is None:
+                self._routes.add(await self._store.create(ROUTES, app.name, route))
+            elif known.spec.app_uid != route.app_uid:
+                await self._delete_route(app.name)
+                self._routes.add(await self._store.create(ROUTES, app.name, route))
+            else:
+                self._routes.replace(known, await self._store.update_spec(ROUTES, app.name, route, known.version))
+        except (ConflictError, NotFoundError, AlreadyExistsError):
+            return  # The watch delivers the change and starts the next round.
+
+    async def _delete_routes(self) -> None:
+        """Deletes the routes of deleted apps."""
+        routes = self._routes.records.keys() | self._routes.unknown
+        for name in routes - self._apps.records.keys() - self._apps.unknown:
+            with self._retry_on_error(f"deleting the route of app {name}"):
+                await self._delete_route(name)
+
+    async def _delete_route(self, name: str) -> None:
+        with suppress(NotFoundError):
+            await self._store.delete(ROUTES, name)
+        self._routes.remove(name)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 
-from cornserve.app.record import AppSpec, AppStatus, GroupStatus, Phase, Route
+from cornserve.app.record import AppSpec, AppStatus, FailureReason, GroupStatus, Phase, Route, RouteStatus
 from cornserve.app_host.describe import DescribeApp
 from cornserve.app_host.description import AppDescription
 from cornserve.app_host.errors import AppLoadError, ForkServerError
-from cornserve.control.desired_replicas import merge_groups
-from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Launcher
-from cornserve.control.store.base import AppRecord
+from cornserve.control.executor_groups import app_group, merge_groups
+from cornserve.control.launcher.base import AppOwner, ExecutorGroup, GroupKey, Launcher
+from cornserve.control.store.base import AppRecord, RouteRecord
 from cornserve.control.task_manager import TaskManager
 from cornserve.task.errors import DefinitionError
 from cornserve.task.spec import ExecutorSpec
@@ -28,20 +29,22 @@ Managers = Mapping[GroupKey, TaskManager]
 class AppVersion:
     """The executors that one generation of an app needs."""
 
+    owner: AppOwner
     generation: int
     spec: AppSpec
     shares: list[float]
     executor_specs: dict[str, ExecutorSpec]
 
     @classmethod
-    def from_route(cls, route: Route) -> Self:
+    def from_route(cls, name: str, route: Route) -> Self:
         """Restores the served version without an import of the app, which could fail and break a working deployment."""
-        return cls(route.generation, route.spec, route.shares, route.specs)
+        return cls(AppOwner(name, route.app_uid), route.generation, route.spec, route.shares, route.specs)
 
     @classmethod
     def from_description(cls, record: AppRecord, description: AppDescription) -> Self:
         """Returns the newest version of the record."""
-        return cls(record.generation, record.spec, description.shares, description.executor_specs)
+        owner = AppOwner(record.name, record.uid)
+        return cls(owner, record.generation, record.spec, description.shares, description.executor_specs)
 
     def with_record(self, record: AppRecord) -> Self:
         """Returns the same version for a later generation with a different number of replicas."""
@@ -49,10 +52,50 @@ class AppVersion:
 
     @property
     def groups(self) -> list[ExecutorGroup]:
-        return [ExecutorGroup(spec, self.spec.replicas) for spec in self.executor_specs.values()]
+        return list(self._groups.values())
+
+    @property
+    def _groups(self) -> dict[str, ExecutorGroup]:
+        """The groups by executor key."""
+        return {key: app_group(spec, self.spec, self.owner) for key, spec in self.executor_specs.items()}
+
+    @property
+    def route(self) -> Route:
+        return Route(
+            app_uid=self.owner.uid,
+            generation=self.generation,
+            spec=self.spec,
+            shares=self.shares,
+            specs=self.executor_specs,
+            groups={key: group.key for key, group in self._groups.items()},
+        )
 
     def select_managers(self, managers: Managers) -> list[TaskManager]:
-        return [managers[group.key] for group in self.groups]
+        """Returns the managers of the groups that have one. A version that is being replaced may not have them."""
+        return [managers[group.key] for group in self.groups if group.key in managers]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The reason why a generation has failed."""
+
+    reason: FailureReason
+    message: str
+    logs: list[str] = field(default_factory=list)
+
+
+class RolloutProgress:
+    """The time of the last progress of a roll-out, from its start or the start of this controller."""
+
+    def __init__(self) -> None:
+        self._ready = 0
+        self.last_change = asyncio.get_running_loop().time()
+
+    def observe(self, ready: int) -> None:
+        """Takes another number of ready replicas for progress."""
+        if ready != self._ready:
+            self._ready = ready
+            self.last_change = asyncio.get_running_loop().time()
 
 
 class Deployment:
@@ -60,18 +103,23 @@ class Deployment:
 
     def __init__(self, record: AppRecord) -> None:
         self.record = record
+        self._suspension = RouteStatus()
         self._newest: AppVersion | None = None
         self._served: AppVersion | None = None
         self._definition_error: str | None = None
         self._load_error = ""
         """The error of the last attempt to load the app. Another attempt may succeed."""
+        self._progress = RolloutProgress()
 
-    def apply_record(self, record: AppRecord) -> None:
-        """Updates the deployment to a newer version of the record."""
+    def apply_records(self, record: AppRecord, route: RouteRecord | None) -> None:
+        """Updates the deployment to newer versions of the app's record and of its route."""
         if record.generation != self.record.generation:
             self._definition_error, self._load_error = None, ""
+            self._progress = RolloutProgress()
         self.record = record
-        self._apply_route(record.status.route)
+        has_route = route is not None and route.spec.app_uid == record.uid
+        self._apply_route(route.spec if route is not None and has_route else None)
+        self._suspension = route.status if route is not None and has_route else RouteStatus()
         if self._newest is None or self._newest.generation != record.generation:
             self._newest = self._loaded_version(record)
 
@@ -81,7 +129,7 @@ class Deployment:
         elif self._newest is not None and self._newest.spec.code == route.spec.code:
             self._served = self._newest
         elif self._served is None or self._served.spec.code != route.spec.code:
-            self._served = AppVersion.from_route(route)
+            self._served = AppVersion.from_route(self.record.name, route)
 
     def _loaded_version(self, record: AppRecord) -> AppVersion | None:
         """Returns the version with the record's code if it is loaded. Only the number of replicas may differ."""
@@ -124,7 +172,9 @@ class Deployment:
 
     def groups(self) -> dict[GroupKey, ExecutorGroup]:
         """Returns the executor groups that must run for this app."""
-        versions = (self._served, None if self._has_failed else self._newest)
+        newest = None if self._has_failed else self._newest
+        recreates = newest is not None and newest.spec.rollout.type == "Recreate"
+        versions = (None if recreates else self._served, newest)
         return merge_groups(group for version in versions if version is not None for group in version.groups)
 
     @property
@@ -142,37 +192,66 @@ class Deployment:
         if not self._has_failed and self._newest is not None and not self._missing(self._newest, managers):
             self._served = self._newest
 
+    @property
+    def route(self) -> Route | None:
+        """The route of the version that serves."""
+        return None if self._served is None else self._served.route
+
+    @property
+    def deadline(self) -> float | None:
+        """The time by the event loop's clock at which the roll-out fails without progress. None without a roll-out."""
+        if self._newest is None or self._newest is self._served or self._has_failed:
+            return None
+        return self._progress.last_change + self._newest.spec.rollout.progress_deadline_seconds
+
     async def status(self, managers: Managers, launcher: Launcher) -> AppStatus:
         """Returns the status that follows from the observed replicas.
 
         A failure is final for its generation: only a new generation leaves the phase `failed`.
         """
         if self._has_failed:
-            observed = {"route": self._route(managers), "groups": self._groups(None, managers)}
-            return self.record.status.model_copy(update=observed)
+            return self._with_common_fields(self.record.status, self._groups(None, managers))
         if self._definition_error is not None:
-            return self._failed_status(managers, self._definition_error, [])
+            return self._failed_status(managers, Failure(FailureReason.IMPORT_FAILED, self._definition_error))
         if self._newest is None:
             error = self._load_error
             message = f"cannot be loaded and will be loaded again: {error}" if error else "is being loaded"
             return self._status(Phase.STARTING, message, managers)
         missing = self._missing(self._newest, managers)
         if not missing:
-            return self._status(Phase.SERVING, "", managers)
-        own_managers = [] if self._served is self._newest else self._newest.select_managers(managers)
-        failed = next((manager.failed_replica for manager in own_managers if manager.failed_replica), None)
-        if failed is not None:
-            lines = await launcher.logs(failed.id, LOG_LINES)
-            return self._failed_status(managers, f"{failed.group} did not start: {failed.message}", lines)
-        waits = (
+            return self._status(Phase.SERVING if self._newest.spec.replicas else Phase.PARKED, "", managers)
+        waits = ", ".join(
             f"{manager.key} ({manager.waiting_reason})" if manager.waiting_reason else manager.key
             for manager in missing
         )
-        return self._status(Phase.STARTING, f"waiting for {', '.join(waits)}", managers)
+        failure = None if self._served is self._newest else await self._find_failure(self._newest, managers, launcher)
+        if failure is None and self._is_late(managers):
+            seconds = self._newest.spec.rollout.progress_deadline_seconds
+            failure = Failure(FailureReason.DEADLINE_EXCEEDED, f"no progress in {seconds} s, still waiting for {waits}")
+        if failure is not None:
+            return self._failed_status(managers, failure)
+        return self._status(Phase.STARTING, f"waiting for {waits}", managers)
+
+    async def _find_failure(self, newest: AppVersion, managers: Managers, launcher: Launcher) -> Failure | None:
+        for manager in newest.select_managers(managers):
+            if manager.refusal:
+                return Failure(FailureReason.INVALID_POD_TEMPLATE, manager.refusal)
+            failed = manager.failed_replica
+            if failed is not None:
+                reason = FailureReason.INSUFFICIENT_CAPACITY if failed.unschedulable else FailureReason.EXECUTOR_FAILED
+                logs = await launcher.logs(failed.id, LOG_LINES)
+                return Failure(reason, f"{failed.group} did not start: {failed.message}", logs)
+        return None
+
+    def _is_late(self, managers: Managers) -> bool:
+        assert self._newest is not None
+        self._progress.observe(sum(len(manager.endpoints) for manager in self._newest.select_managers(managers)))
+        return self.deadline is not None and asyncio.get_running_loop().time() >= self.deadline
 
     def _missing(self, newest: AppVersion, managers: Managers) -> list[TaskManager]:
         """Returns the managers of the groups that need more ready replicas before the newest version can serve."""
-        needed = newest.spec.replicas if self._older_version_serves(managers) else 1
+        replicas = newest.spec.replicas
+        needed = replicas if self._older_version_serves(managers) else min(replicas, 1)
         return [manager for manager in newest.select_managers(managers) if len(manager.endpoints) < needed]
 
     def _older_version_serves(self, managers: Managers) -> bool:
@@ -183,41 +262,36 @@ class Deployment:
         served = self._served
         if served is None or served is self._newest:
             return False
-        return all(manager.endpoints for manager in served.select_managers(managers))
+        serving = served.select_managers(managers)
+        return bool(serving) and all(manager.endpoints for manager in serving)
 
     def _status(self, phase: Phase, message: str, managers: Managers) -> AppStatus:
-        return AppStatus(
-            phase=phase,
-            generation=self.record.generation,
-            message=message[:MAX_MESSAGE_CHARACTERS],
-            groups=self._recorded_groups if self._newest is None else self._groups(self._newest, managers),
-            route=self._route(managers),
-        )
+        groups = self._recorded_groups if self._newest is None else self._groups(self._newest, managers)
+        status = AppStatus(phase=phase, generation=self.record.generation, message=message[:MAX_MESSAGE_CHARACTERS])
+        return self._with_common_fields(status, groups)
 
-    def _failed_status(self, managers: Managers, message: str, logs: list[str]) -> AppStatus:
-        return AppStatus(
+    def _failed_status(self, managers: Managers, failure: Failure) -> AppStatus:
+        status = AppStatus(
             phase=Phase.FAILED,
             generation=self.record.generation,
-            message=message[:MAX_MESSAGE_CHARACTERS],
-            logs=logs,
-            groups=self._groups(None, managers),
-            route=self._route(managers),
+            reason=failure.reason,
+            message=failure.message[:MAX_MESSAGE_CHARACTERS],
+            logs=failure.logs,
         )
+        return self._with_common_fields(status, self._groups(None, managers))
+
+    def _with_common_fields(self, status: AppStatus, groups: list[GroupStatus]) -> AppStatus:
+        """Returns the status with the fields that every phase has."""
+        is_suspended = self._suspension.suspended_code == self.record.spec.code
+        fields = {
+            "groups": groups,
+            "serving_generation": None if self._served is None else self._served.generation,
+            "suspended": self._suspension.suspended if is_suspended else "",
+        }
+        return status.model_copy(update=fields)
 
     def _groups(self, newest: AppVersion | None, managers: Managers) -> list[GroupStatus]:
         """Returns the status of the groups of the newest and the served version."""
         versions = (newest, self._served)
         keys = dict.fromkeys(group.key for version in versions if version is not None for group in version.groups)
-        return [managers[key].status for key in keys]
-
-    def _route(self, managers: Managers) -> Route | None:
-        served = self._served
-        if served is None:
-            return None
-        return Route(
-            generation=served.generation,
-            spec=served.spec,
-            shares=served.shares,
-            specs=served.executor_specs,
-            endpoints={manager.key: manager.endpoints for manager in served.select_managers(managers)},
-        )
+        return [managers[key].status for key in keys if key in managers]

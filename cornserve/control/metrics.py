@@ -45,7 +45,7 @@ class ControllerMetrics(Collector):
 
     def count_rollout(self, app: str, before: AppStatus, now: AppStatus) -> None:
         """Counts a rollout if the route has a new generation."""
-        if now.route is not None and (before.route is None or before.route.generation != now.route.generation):
+        if now.serving_generation not in (None, before.serving_generation):
             self._rollouts[app] += 1
 
     def retain(self, apps: set[str], groups: set[str]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cornserve.app.record import GroupStatus, ReplicaState, ReplicaStatus
-from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Launcher, Replica
+from cornserve.control.launcher.base import ExecutorGroup, GroupKey, GroupRefusedError, Launcher, Replica
 
 MAX_START_FAILURES = 2
 """After this number of consecutive replicas that exited before they were ready, the group has failed."""
@@ -20,12 +20,18 @@ class TaskManager:
         self.key = key
         self._launcher = launcher
         self._wanted = 0
+        self.refusal = ""
+        """The reason why the launcher refuses the group. Empty if it accepts the group."""
         self._replicas: list[Replica] = []
 
     async def apply(self, group: ExecutorGroup) -> None:
         """Sets the number of replicas. Call it in every round, because an earlier call may have failed."""
         self._wanted = group.replicas
-        await self._launcher.apply(group)
+        try:
+            await self._launcher.apply(group)
+            self.refusal = ""
+        except GroupRefusedError as error:
+            self.refusal = str(error)
 
     def observe(self, replicas: Sequence[Replica]) -> None:
         """Updates the observed state from the replicas of all groups."""

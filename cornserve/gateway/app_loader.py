@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Container
 from functools import partial
 
@@ -12,12 +11,10 @@ from cornserve.app.record import Route
 from cornserve.app_host.app_host import AppHost
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.blocking_apps import CurrentApp
-from cornserve.control.store.base import AppRecord
 from cornserve.daemon_thread import run_in_daemon_thread
 from cornserve.gateway.play.hosted_app import HostedApp
 from cornserve.gateway.play.local_app import LocalApp
 from cornserve.gateway.play.player import PlayableApp
-from cornserve.gateway.served_app import ServedApp
 from cornserve.limits import Limits
 
 
@@ -34,17 +31,13 @@ class AppLoader:
         self._blocking_apps = blocking_apps
         self._current_app = CurrentApp.of_process()
 
-    async def load(self, record: AppRecord, route: Route, module: str, suspend: Callable[[str], None]) -> ServedApp:
+    async def load(self, name: str, route: Route, module: str, suspend: Callable[[str], None]) -> PlayableApp:
         """Loads the code of the route's version.
 
         Args:
             module: the name under which the code is imported.
             suspend: suspends the app for the given reason.
         """
-        code = await self._load_code(record.name, route, module, suspend)
-        return ServedApp(code, record.uid, module, route, int(time.time()))
-
-    async def _load_code(self, name: str, route: Route, module: str, suspend: Callable[[str], None]) -> PlayableApp:
         is_blocking = await asyncio.to_thread(self._blocking_apps.__contains__, name)
         if route.spec.model is not None and not is_blocking:
             return LocalApp(await run_in_daemon_thread(load_app, name, route.spec, module), self._current_app)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Set
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from cornserve.app.record import AppSpec, AppStatus, GroupStatus, ReplicaState, Route
-from cornserve.control.store.base import APPS, AppRecord, Change, ChangeType, Listing, Store, StoreError
-from cornserve.control.store.list_watch import list_and_watch
+from cornserve.app.record import GroupStatus, ReplicaState, Route
+from cornserve.control.store.base import APPS, ROUTES, AppRecord, RouteRecord, Store, StoreError
+from cornserve.control.store.record_cache import RecordCache
 from cornserve.gateway.app_loader import AppLoader
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
+from cornserve.gateway.play.player import PlayableApp
 from cornserve.gateway.request.replica_pool import ReplicaPool
+from cornserve.gateway.request_route import RequestRoute
 from cornserve.gateway.served_app import ServedApp
 from cornserve.gateway.suspension import store_suspension, suspended_error
 from cornserve.observe.error_log import ErrorLog
@@ -32,25 +35,56 @@ SYNC_SECONDS = 10.0
 """The time after which a starting gateway is ready, although some apps are still being loaded."""
 
 
+Endpoints = Mapping[str, Mapping[str, str]]
+"""Replica ids by endpoint, by executor group."""
+
+
+class EndpointSource(Protocol):
+    """Reports the endpoints of executors."""
+
+    def watch(self) -> AsyncIterator[Endpoints]:
+        """Yields the endpoints of the groups that exist, now and after each change. Runs until closed.
+
+        The endpoints of draining executors are included while callers may be connected to them.
+        """
+
+
 class DesiredApp(NamedTuple):
     """The version of an app that the store requests."""
 
+    uid: str
     route: Route
     module: str
     """The name under which its code is imported."""
-    record_version: int
     suspended: str
     """The reason for which the app is suspended, or an empty text."""
 
 
 class AppRegistry:
-    """Loads apps as the store changes. Each request keeps the `ServedApp` that it started with."""
+    """Loads apps as the store changes. Each request keeps the `ServedApp` that it started with.
 
-    def __init__(self, store: Store, loader: AppLoader, replicas: ReplicaPool, metrics: GatewayMetrics) -> None:
+    Args:
+        endpoint_source: reports the endpoints of executors. By default, the apps' records contain them.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        loader: AppLoader,
+        replicas: ReplicaPool,
+        metrics: GatewayMetrics,
+        endpoint_source: EndpointSource | None = None,
+    ) -> None:
         self._store = store
         self._loader = loader
         self._metrics = metrics
         self._replicas = replicas
+        self._apps = RecordCache(store, APPS)
+        self._routes = RecordCache(store, ROUTES)
+        self._endpoint_source = endpoint_source
+        self._endpoints: Endpoints = {}
+        """The endpoints that the source has reported last."""
+        self._has_endpoints = asyncio.Event()
         self._desired: dict[str, DesiredApp] = {}
         self._served: dict[str, ServedApp] = {}
         self._failures: dict[str, str] = {}
@@ -58,9 +92,6 @@ class AppRegistry:
         self._loading: dict[str, asyncio.Task[None]] = {}
         """Tasks that load apps, by module."""
         self._tasks: asyncio.TaskGroup
-        self._groups: dict[str, list[GroupStatus]] = {}
-        self._unreadable: dict[str, str] = {}
-        """Why the records of some apps cannot be read, by name. These apps stay as they were read last."""
         self._store_errors = ErrorLog(log, "cannot read the store; the apps stay as they were read last: %s")
         self.synced = asyncio.Event()
         """Set when the apps of the store are loaded, or after `SYNC_SECONDS`."""
@@ -73,27 +104,38 @@ class AppRegistry:
             raise ApiError(503, f"the app {name!r} cannot be loaded: {reason}", code="not_ready")
         if desired is not None and desired.suspended:
             raise suspended_error(name, desired.suspended)
+        if desired is not None and not desired.route.spec.replicas:
+            message = f"the app {name!r} is parked: start it with `cornserve scale {name} 1`"
+            raise ApiError(503, message, code="app_parked")
         try:
             return self._served[name]
         except KeyError:
-            if not self.synced.is_set():
-                raise ApiError(
-                    503, "the gateway has not read the deployed apps yet: retry after 1 s", code="not_ready"
-                ) from None
-            if name in self._unreadable:
-                raise ApiError(503, self._unreadable[name], code="not_ready") from None
-            if desired is not None:
-                raise ApiError(503, f"the app {name!r} is being loaded: retry after 1 s", code="not_ready") from None
-            served = f"use one of: {', '.join(sorted(self._served))}" if self._served else "see `cornserve status`"
-            message = f"unknown model {name!r}: deploy it with `cornserve deploy`, or {served}"
-            raise ApiError(404, message, param="model", code="model_not_found") from None
+            raise self._unavailable(name) from None
+
+    def _unavailable(self, name: str) -> ApiError:
+        """Returns the error for an app that this gateway does not serve."""
+        if not self.synced.is_set():
+            message = "the gateway has not read the deployed apps yet: retry after 1 s"
+            return ApiError(503, message, code="not_ready")
+        unreadable = {**self._routes.unreadable, **self._apps.unreadable}
+        if name in unreadable:
+            return ApiError(503, unreadable[name], code="not_ready")
+        if name in self._desired:
+            return ApiError(503, f"the app {name!r} is being loaded: retry after 1 s", code="not_ready")
+        served = f"use one of: {', '.join(sorted(self._served))}" if self._served else "see `cornserve status`"
+        message = f"unknown model {name!r}: deploy it with `cornserve deploy`, or {served}"
+        return ApiError(404, message, param="model", code="model_not_found")
 
     def served(self) -> dict[str, ServedApp]:
         return self._served
 
+    def suspension(self, name: str) -> str:
+        """Returns the reason for which an app is suspended, or an empty text."""
+        return self._desired[name].suspended if name in self._desired else ""
+
     def executor_groups(self) -> Mapping[str, list[GroupStatus]]:
         """Returns the executor groups of each app, including apps that are not served yet."""
-        return self._groups
+        return {name: record.status.groups for name, record in self._apps.records.items()}
 
     def close(self) -> None:
         """Ends the processes of all apps."""
@@ -117,74 +159,88 @@ class AppRegistry:
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _watch(self) -> None:
+        self._tasks.create_task(self._follow(self._apps))
+        self._tasks.create_task(self._follow(self._routes))
+        if self._endpoint_source is not None:
+            self._tasks.create_task(self._follow_endpoints(self._endpoint_source))
+        await self._apps.listed.wait()
+        await self._routes.listed.wait()
+        if self._endpoint_source is not None:
+            await self._has_endpoints.wait()
+        if self._loading:
+            await asyncio.wait(self._loading.values(), timeout=SYNC_SECONDS)
+        self.synced.set()
+
+    async def _follow(self, cache: RecordCache[Any, Any]) -> None:
         while True:
             try:
-                async for event in list_and_watch(self._store, APPS):
-                    self._apply(event)
+                async for update in cache.follow():
+                    if self._apps.listed.is_set() and self._routes.listed.is_set():
+                        self._update(update.names)
                     self._store_errors.clear()
             except StoreError as error:
                 self._store_errors.report(str(error))
             await asyncio.sleep(RETRY_SECONDS)
 
-    def _apply(self, event: Listing[AppSpec, AppStatus] | Change[AppSpec, AppStatus]) -> None:
-        match event:
-            case Listing(records, unreadable=unreadable):
-                self._unreadable = {record.name: record.reason for record in unreadable}
-                for name in self._groups.keys() - {record.name for record in records} - self._unreadable.keys():
-                    self._delete(name)
-                for record in records:
-                    self._update(record)
-                self._tasks.create_task(self._set_synced())
-            case Change(ChangeType.DELETED, record=record):
-                self._delete(record.name)
-            case Change(record=record):
-                self._update(record)
+    async def _follow_endpoints(self, source: EndpointSource) -> None:
+        async for endpoints in source.watch():
+            self._endpoints = endpoints
+            self._has_endpoints.set()
+            self._publish_routes()
 
-    async def _set_synced(self) -> None:
-        if self._loading:
-            await asyncio.wait(self._loading.values(), timeout=SYNC_SECONDS)
-        self.synced.set()
-
-    def _update(self, record: AppRecord) -> None:
-        self._unreadable.pop(record.name, None)
-        self._groups[record.name] = record.status.groups
-        route = record.status.route
-        if route is None:
-            self._remove(record.name)
-            return
-        module = f"cornserve_app_{record.uid}_{route.spec.code}"
-        self._desired[record.name] = DesiredApp(route, module, record.version, record.spec.suspended)
-        served = self._served.get(record.name)
-        if served is not None and served.module == module:
-            self._served[record.name] = replace(served, route=route)
-        elif module not in self._loading and module not in self._failures:
-            self._loading[module] = self._tasks.create_task(self._load(record, route, module))
+    def _update(self, names: Set[str]) -> None:
+        for name in names | (self._routes.records.keys() - self._desired.keys()):
+            self._update_app(name)
         self._publish_routes()
 
-    async def _load(self, record: AppRecord, route: Route, module: str) -> None:
+    def _update_app(self, name: str) -> None:
+        app, route = self._apps.records.get(name), self._routes.records.get(name)
+        if app is None or route is None or route.spec.app_uid != app.uid:
+            self._remove(name)
+            return
+        desired = self._desired[name] = self._to_desired(app, route)
+        served = self._served.get(name)
+        if served is not None and served.module == desired.module:
+            self._served[name] = replace(served, route=self._request_route(desired.route, served))
+        elif desired.module not in self._loading and desired.module not in self._failures:
+            self._loading[desired.module] = self._tasks.create_task(self._load(name, desired))
+
+    def _to_desired(self, app: AppRecord, route: RouteRecord) -> DesiredApp:
+        known = self._desired.get(app.name)
+        code = route.spec.spec.code
+        module = known.module if known and known.route is route.spec else f"cornserve_app_{app.uid}_{code}"
+        suspended = route.status.suspended if route.status.suspended_code == code else ""
+        return DesiredApp(app.uid, route.spec, module, suspended)
+
+    def _request_route(self, route: Route, served: ServedApp | None) -> RequestRoute:
+        """Returns the route of a version with the endpoints that are known."""
+        known = {} if served is None else served.route.endpoints
+        return replace(RequestRoute.of(route), endpoints=known).with_endpoints(self._group_endpoints())
+
+    async def _load(self, name: str, desired: DesiredApp) -> None:
         """Loads in the background, so that slow imports do not delay other apps. The old version continues to serve."""
-        name = record.name
+        module, route = desired.module, desired.route
         try:
-            new = await self._loader.load(record, route, module, partial(self._suspend, name, module))
+            code = await self._loader.load(name, route, module, partial(self._suspend, name, module))
         except Exception as error:
             log.exception("cannot load app %s, generation %d", name, route.generation)
             self._failures[module] = str(error)
-            self._tasks.create_task(self._load_later(record, route, module))
+            self._tasks.create_task(self._load_later(name, desired))
             if self._is_desired(name, module):
                 # The executors of the old version are draining, so the old version cannot continue to serve.
                 self._unload(name)
         else:
             self._failures.pop(module, None)
-            self._serve(name, new)
+            self._serve(name, code, module)
         finally:
             del self._loading[module]
 
-    async def _load_later(self, record: AppRecord, route: Route, module: str) -> None:
+    async def _load_later(self, name: str, desired: DesiredApp) -> None:
         await asyncio.sleep(RELOAD_SECONDS)
-        if self._is_desired(record.name, module):
-            self._loading[module] = self._tasks.create_task(self._load(record, route, module))
+        if self._is_desired(name, desired.module):
+            self._loading[desired.module] = self._tasks.create_task(self._load(name, desired))
         else:
-            del self._failures[module]
+            del self._failures[desired.module]
 
     def _suspend(self, name: str, module: str, reason: str) -> None:
         """Refuses further requests to the app, here and, through the store, in all gateways."""
@@ -194,23 +250,19 @@ class AppRegistry:
             code = self._desired[name].route.spec.code
             self._tasks.create_task(store_suspension(self._store, name, code, reason))
 
-    def _serve(self, name: str, new: ServedApp) -> None:
-        if not self._is_desired(name, new.module):
-            new.code.close()
+    def _serve(self, name: str, code: PlayableApp, module: str) -> None:
+        if not self._is_desired(name, module):
+            code.close()
             return
-        old = self._served.get(name)
-        self._served[name] = replace(new, route=self._desired[name].route)
+        desired, old = self._desired[name], self._served.get(name)
+        route = self._request_route(desired.route, None)
+        self._served[name] = ServedApp(code, desired.uid, module, route, int(time.time()))
         if old is not None:
             old.code.close()
         self._publish_routes()
 
     def _is_desired(self, name: str, module: str) -> bool:
         return name in self._desired and self._desired[name].module == module
-
-    def _delete(self, name: str) -> None:
-        self._unreadable.pop(name, None)
-        self._groups.pop(name, None)
-        self._remove(name)
 
     def _remove(self, name: str) -> None:
         self._desired.pop(name, None)
@@ -224,22 +276,40 @@ class AppRegistry:
 
     def _replica_ids(self) -> dict[str, str]:
         """Returns replica ids by endpoint."""
-        replicas = (replica for groups in self._groups.values() for group in groups for replica in group.replicas)
+        if self._endpoint_source is not None:
+            return {endpoint: id for group in self._endpoints.values() for endpoint, id in group.items()}
+        replicas = (replica for group in self._recorded_groups() for replica in group.replicas)
         return {replica.endpoint: replica.id for replica in replicas if replica.endpoint is not None}
+
+    def _group_endpoints(self) -> dict[str, list[str]]:
+        """Returns the endpoints of ready replicas by group key. If apps share a group, the newest record wins."""
+        if self._endpoint_source is not None:
+            return {key: list(group) for key, group in self._endpoints.items()}
+        return {group.key: group.endpoints for group in self._recorded_groups()}
+
+    def _recorded_groups(self) -> Iterator[GroupStatus]:
+        """Yields the executor groups in the records, those of the newest record last."""
+        for record in sorted(self._apps.records.values(), key=lambda record: record.version):
+            yield from record.status.groups
 
     def _failed_groups(self) -> dict[str, str]:
         """Returns the executor groups whose replicas have all failed, with the reason."""
         return {
             group.key: group.replicas[0].message
-            for groups in self._groups.values()
-            for group in groups
+            for group in self._recorded_groups()
             if group.replicas and all(replica.state is ReplicaState.FAILED for replica in group.replicas)
         }
 
     def _publish_routes(self) -> None:
-        """Updates the replica pool. If apps that share a group list different endpoints, the newest record wins."""
-        served = (app.route for app in self._served.values())
-        stored = (app.route for app in sorted(self._desired.values(), key=lambda app: app.record_version))
-        endpoints = {key: group for route in (*served, *stored) for key, group in route.endpoints.items()}
-        self._replicas.update_routes(endpoints, self._replica_ids(), self._failed_groups())
+        """Updates the endpoints of the routes, and the replica pool."""
+        endpoints = self._group_endpoints()
+        for name, app in self._served.items():
+            route = app.route.with_endpoints(endpoints)
+            if route is not app.route:
+                self._served[name] = replace(app, route=route)
+        served = (app.route.groups for app in self._served.values())
+        desired = (app.route.groups for app in self._desired.values())
+        routed = {group for groups in (*served, *desired) for group in groups.values()}
+        known = {group: endpoints[group] for group in sorted(routed) if group in endpoints}
+        self._replicas.update_routes(known, self._replica_ids(), self._failed_groups())
         self._metrics.retain_apps(set(self._desired))

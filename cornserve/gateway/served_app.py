@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cornserve.app.record import Route
 from cornserve.gateway.play.player import PlayableApp
+from cornserve.gateway.request_route import RequestRoute
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +16,6 @@ class ServedApp:
     uid: str
     module: str
     """The name under which the code is imported. It identifies the version."""
-    route: Route
+    route: RequestRoute
     created: int
     """Time when this gateway loaded the version, in seconds since the epoch."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from cornserve.control.store.base import APPS, ConflictError, Store, StoreError
+from cornserve.app.record import RouteStatus
+from cornserve.control.store.base import ROUTES, ConflictError, NotFoundError, Store, StoreError
 from cornserve.gateway.errors import ApiError
 
 log = logging.getLogger(__name__)
@@ -23,13 +24,26 @@ async def store_suspension(store: Store, name: str, code: str, reason: str) -> N
     """Suspends the app in all gateways, if `code` is still its version. Gives up on an error of the store."""
     while True:
         try:
-            record = await store.get(APPS, name)
-            if record.spec.code == code:
-                suspended = record.spec.model_copy(update={"suspended": reason})
-                await store.update_spec(APPS, name, suspended, record.version)
+            route = await store.get(ROUTES, name)
+            if route.spec.spec.code == code:
+                suspended = RouteStatus(suspended=reason, suspended_code=code)
+                await store.update_status(ROUTES, name, suspended, route.version)
             return
         except ConflictError:
             continue
         except StoreError as error:
             log.warning("cannot store that the app %s is suspended: %s", name, error)
             return
+
+
+async def clear_suspension(store: Store, name: str) -> None:
+    """Accepts requests to the app again."""
+    while True:
+        try:
+            route = await store.get(ROUTES, name)
+            await store.update_status(ROUTES, name, RouteStatus(), route.version)
+            return
+        except NotFoundError:
+            return
+        except ConflictError:
+            continue

@@ -28,11 +28,14 @@ class ExecutorSpec(BaseModel):
     """Number of GPUs of one replica. With 0, the replica runs on the CPU."""
     has_tensors: bool = False
     """Whether its outputs contain tensors, for which each replica allocates shared memory."""
+    restart: str = ""
+    """Any text. Another text makes another executor, which replaces one with equal settings."""
 
     @cached_property
     def key(self) -> str:
         """A name that is equal for equal specs only, and is a valid Kubernetes object name."""
-        identity = dumps([self.executor, self.config, self.gpus], sort_keys=True, separators=(",", ":"))
+        settings = [self.executor, self.config, self.gpus, *([self.restart] if self.restart else [])]
+        identity = dumps(settings, sort_keys=True, separators=(",", ":"))
         return f"{self.executor}-{sha256(identity.encode()).hexdigest()[:12]}"
 
 

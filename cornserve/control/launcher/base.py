@@ -92,12 +92,19 @@ class Replica:
         return f"{self.message}; starts again in {self.restart_delay:g} s" if self.restart_delay else self.message
 
 
+class GroupRefusedError(Exception):
+    """The launcher cannot run a group with these settings. The message is for users."""
+
+
 class Launcher(Protocol):
     async def start(self) -> None:
         """Adopts the replicas that run. They keep running until `apply`, `delete` or `prune` stops them."""
 
     async def apply(self, group: ExecutorGroup) -> None:
-        """Sets the number of replicas of a group: starts, replaces or drains replicas to match it. Idempotent."""
+        """Sets the number of replicas of a group: starts, replaces or drains replicas to match it. Idempotent.
+
+        Raises `GroupRefusedError` if the group's settings are wrong.
+        """
 
     async def delete(self, key: GroupKey) -> None:
         """Drains and stops all replicas of a group. Idempotent."""

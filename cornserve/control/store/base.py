@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 
 from pydantic import BaseModel
 
-from cornserve.app.record import AppSpec, AppStatus
+from cornserve.app.record import AppSpec, AppStatus, Route, RouteStatus
 
 Spec = TypeVar("Spec", bound=BaseModel)
 Status = TypeVar("Status", bound=BaseModel)
@@ -43,6 +43,9 @@ class Record(Generic[Spec, Status]):
 
 APPS = RecordKind("App", AppSpec, AppStatus)
 AppRecord = Record[AppSpec, AppStatus]
+ROUTES = RecordKind("AppRoute", Route, RouteStatus)
+"""The route of each app, under the app's name. The controller writes the spec, gateways write the status."""
+RouteRecord = Record[Route, RouteStatus]
 
 
 class ChangeType(StrEnum):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
+from uuid import uuid4
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
@@ -34,13 +35,16 @@ from cornserve.gateway.endpoints.openapi import request_body
 from cornserve.gateway.endpoints.read_request import read_validated
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.observe.scrape_targets import TargetGroup, scrape_targets
-from cornserve.gateway.request.replica_pool import ReplicaPool
+from cornserve.gateway.suspension import clear_suspension
 from cornserve.task.errors import DefinitionError
 
 router = APIRouter(prefix="/admin/v1")
 
 MAX_SOURCE_BYTES = 200_000
-"""The maximum size of an app's source as JSON. Its record contains the source twice, in the spec and in the route."""
+"""The maximum size of an app's source as JSON."""
+
+KEPT_FIELDS = {"replicas", "restart"}
+"""Fields that a deployment without them does not change."""
 
 KEEPALIVE_SECONDS = 2.0
 """The longest pause in an event stream. Clients regard a longer one as a lost connection."""
@@ -59,7 +63,7 @@ class AppLogs(BaseModel):
 async def list_apps(context: Context) -> AppList:
     listing = await context.store.list(APPS)
     return AppList(
-        apps=[app_view(record, context.replicas) for record in listing.records],
+        apps=[app_view(record, context) for record in listing.records],
         unreadable=[UnreadableApp(name=record.name, message=record.reason) for record in listing.unreadable],
     )
 
@@ -72,7 +76,7 @@ async def deploy(name: str, request: Request, context: Context) -> AppView:
     _check_name(name, spec)
     await _check_loads(name, spec, context)
     try:
-        return app_view(await _create_or_update(context.store, name, spec), context.replicas)
+        return app_view(await _create_or_update(context.store, name, spec), context)
     except RecordTooLargeError as error:
         raise ApiError(413, str(error), param="source") from error
 
@@ -89,12 +93,12 @@ async def scale(name: str, request: Request, context: Context) -> AppView:
         spec = record.spec.model_copy(update={"replicas": replicas})
         with suppress(ConflictError, NotFoundError):
             record = await context.store.update_spec(APPS, name, spec, record.version)
-            return app_view(record, context.replicas)
+            return app_view(record, context)
 
 
 @router.get("/apps/{name}")
 async def get_app(name: str, context: Context) -> AppView:
-    return app_view(await _get(context.store, name), context.replicas)
+    return app_view(await _get(context.store, name), context)
 
 
 @router.delete("/apps/{name}", status_code=204)
@@ -155,20 +159,26 @@ async def _check_loads(name: str, spec: AppSpec, context: GatewayContext) -> Non
 
 
 async def _create_or_update(store: Store, name: str, spec: AppSpec) -> AppRecord:
-    """Creates or updates the app. Clears `suspended`. Ignores the `tries` of `spec`, and counts them itself."""
-    spec = spec.model_copy(update={"suspended": ""})
+    """Creates or updates the app. Restarts an app that has failed, even if the spec has not changed."""
+    await clear_suspension(store, name)
     while True:
         try:
             record = await store.get(APPS, name)
         except NotFoundError:
             try:
-                return await store.create(APPS, name, spec.model_copy(update={"tries": 0}))
+                return await store.create(APPS, name, spec)
             except AlreadyExistsError:
                 continue
-        kept = {} if "replicas" in spec.model_fields_set else {"replicas": record.spec.replicas}
-        tries = {"tries": record.spec.tries + _has_failed(record)}
+        kept = {field: getattr(record.spec, field) for field in KEPT_FIELDS - spec.model_fields_set}
+        if _has_failed(record):
+            kept["restart"] = new_restart_id()
         with suppress(ConflictError, NotFoundError):
-            return await store.update_spec(APPS, name, spec.model_copy(update=kept | tries), record.version)
+            return await store.update_spec(APPS, name, spec.model_copy(update=kept), record.version)
+
+
+def new_restart_id() -> str:
+    """Returns a restart id that differs from all others."""
+    return uuid4().hex[:8]
 
 
 def _has_failed(record: AppRecord) -> bool:
@@ -190,19 +200,19 @@ def _not_found(name: str) -> ApiError:
 
 async def _events(context: GatewayContext, record: AppRecord, version: int) -> AsyncGenerator[bytes, None]:
     """Yields the record, which was read at `version`, and its changes since then."""
-    yield _event("put", record, context.replicas)
+    yield _event("put", record, context)
     try:
         async for change in context.store.watch(APPS, version):
             if change.record.name == record.name:
-                yield _event(change.type, change.record, context.replicas)
+                yield _event(change.type, change.record, context)
                 if change.type is ChangeType.DELETED:
                     return
     except (ExpiredError, StoreUnavailableError):
         return  # clients reconnect, as with any server-sent events
 
 
-def _event(type_: str, record: AppRecord, replicas: ReplicaPool) -> bytes:
-    return sse.encode_event(app_view(record, replicas).model_dump_json().encode(), type_)
+def _event(type_: str, record: AppRecord, context: GatewayContext) -> bytes:
+    return sse.encode_event(app_view(record, context).model_dump_json().encode(), type_)
 
 
 async def _with_keepalives(events: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:

@@ -8,28 +8,29 @@ from __future__ import annotations
 
 from cornserve.app.record import AppStatus, AppView, GroupStatus, Phase, ReplicaState, ReplicaStatus
 from cornserve.control.store.base import AppRecord
+from cornserve.gateway.context import GatewayContext
 from cornserve.gateway.request.replica_pool import ReplicaPool
 
 _MESSAGE = "the gateway cannot reach it"
 
 
-def app_view(record: AppRecord, replicas: ReplicaPool) -> AppView:
+def app_view(record: AppRecord, context: GatewayContext) -> AppView:
     return AppView(
         name=record.name,
         uid=record.uid,
         generation=record.generation,
         version=record.version,
         spec=record.spec,
-        status=_corrected(record.status, replicas),
+        status=_corrected(record.status, context.replicas, context.apps.suspension(record.name)),
     )
 
 
-def _corrected(status: AppStatus, replicas: ReplicaPool) -> AppStatus:
+def _corrected(status: AppStatus, replicas: ReplicaPool, suspended: str) -> AppStatus:
     groups = [_corrected_group(group, replicas) for group in status.groups]
-    if groups == status.groups:
+    if groups == status.groups and suspended == status.suspended:
         return status
     lost = [group.key for group in groups if group.wanted and not group.ready]
-    changes: dict[str, object] = {"groups": groups}
+    changes: dict[str, object] = {"groups": groups, "suspended": suspended}
     if lost and status.phase is Phase.SERVING:
         changes |= {"phase": Phase.STARTING, "message": f"the gateway cannot reach any executor of {', '.join(lost)}"}
     return status.model_copy(update=changes)

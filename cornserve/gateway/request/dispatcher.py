@@ -15,7 +15,6 @@ import logging
 from collections.abc import Awaitable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from cornserve.app.record import Route
 from cornserve.gateway.observe.request_stats import RequestStats
 from cornserve.gateway.request.dataflow import DataflowGraph
 from cornserve.gateway.request.invocation_execution import InvocationExecution
@@ -23,6 +22,7 @@ from cornserve.gateway.request.replica_connection import ReplicaConnection
 from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.gateway.request.retry_policy import MAX_INPUT_LOSSES, RetryPolicy
 from cornserve.gateway.request_invocation import RequestInvocation
+from cornserve.gateway.request_route import RequestRoute
 from cornserve.observe.redaction import redacted_traceback
 from cornserve.task import TaskError
 from cornserve.task.errors import InvocationError
@@ -53,7 +53,7 @@ class Dispatcher:
     def __init__(
         self,
         request_id: str,
-        route: Route,
+        route: RequestRoute,
         replicas: ReplicaPool,
         stats: RequestStats,
         trace: RequestTrace | None,
@@ -108,7 +108,7 @@ class Dispatcher:
     def dispatch(self, invocations: Sequence[RequestInvocation], *, streams: bool) -> None:
         """Starts all newly recorded invocations concurrently. Consumers wait for tensors in their executors."""
         for invocation in invocations:
-            if invocation.executor_key not in self._route.endpoints:
+            if invocation.executor_key not in self._route.groups:
                 raise TaskError(
                     f"unit task {invocation.task_name} is not deployed: create it in post_init and assign it to an "
                     "attribute of the task that invokes it"
@@ -212,7 +212,7 @@ class Dispatcher:
         """Starts a waiting execution now, or as soon as a replica is available."""
         if not execution.is_waiting or self._fail_early(execution) or self._try_start(execution):
             return
-        if self._select_replica(execution) is None and self._replicas.is_unrouted(execution.invocation.executor_key):
+        if self._select_replica(execution) is None and self._replicas.is_unrouted(self._group(execution)):
             self._fail(execution, "UNAVAILABLE", "the app version of this request has been replaced: send it again")
         else:
             self._start_later(execution)
@@ -262,17 +262,21 @@ class Dispatcher:
     def _start_or_fail(self, execution: InvocationExecution) -> None:
         """Starts a waiting execution if a replica is available, and fails it if none will be soon."""
         if execution.is_waiting and not self._try_start(execution):
-            outage = self._replicas.outage(execution.invocation.executor_key)
+            outage = self._replicas.outage(self._group(execution))
             if outage:
                 self._fail(execution, "UNAVAILABLE", outage)
 
+    def _group(self, execution: InvocationExecution) -> str:
+        """Returns the executor group that runs an invocation."""
+        return self._route.groups[execution.invocation.executor_key]
+
     def _select_replica(self, execution: InvocationExecution) -> ReplicaConnection | None:
-        key = execution.invocation.executor_key
+        group = self._group(execution)
         draw = None
-        if self._route.spec.balance == "static":
+        if self._route.balance == "static":
             draw = ReplayableRandom(f"{self._request_id}/{execution.invocation.index}").uniform()
         return self._replicas.select(
-            key, unrouted_endpoints=self._route.endpoints[key], exclude=execution.refused_by, draw=draw
+            group, unrouted_endpoints=self._route.endpoints.get(group, ()), exclude=execution.refused_by, draw=draw
         )
 
     def _start_command(self, execution: InvocationExecution) -> StartCommand:

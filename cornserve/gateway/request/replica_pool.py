@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from types import MappingProxyType
 
-from cornserve.app.record import Route
 from cornserve.concurrency import Broadcast
 from cornserve.gateway.observe.replica_metrics import ReplicaStatsRegistry
 from cornserve.gateway.request.replica_connection import ReplicaConnection
+from cornserve.gateway.request_route import RequestRoute
 from cornserve.wire.credentials import ConnectionCredentials
 
 RECONNECT_SECONDS = 1.0
@@ -37,7 +37,7 @@ class ReplicaPool:
         self._endpoints: Mapping[str, Sequence[str]] = {}
         self._connections: dict[str, ReplicaConnection] = {}
         self.stats = ReplicaStatsRegistry()
-        self._routes_in_use: dict[int, tuple[Route, int]] = {}
+        self._routes_in_use: dict[int, tuple[RequestRoute, int]] = {}
         """Routes that running requests started with, and the number of these requests, by the route's identity."""
         self._failures: dict[str, tuple[str, float]] = {}
         """The groups whose replicas have all failed: the reason, and the time since then."""
@@ -70,12 +70,12 @@ class ReplicaPool:
             self._connection(endpoint)
         self._changes.notify()
 
-    def acquire_route(self, route: Route) -> None:
+    def acquire_route(self, route: RequestRoute) -> None:
         """Keeps the route's replicas for a request until `release_route`."""
         _, count = self._routes_in_use.get(id(route), (route, 0))
         self._routes_in_use[id(route)] = route, count + 1
 
-    def release_route(self, route: Route) -> None:
+    def release_route(self, route: RequestRoute) -> None:
         _, count = self._routes_in_use.pop(id(route))
         if count > 1:
             self._routes_in_use[id(route)] = route, count - 1

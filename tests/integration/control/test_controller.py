@@ -72,8 +72,7 @@ class ControlPlane:
 
 
 def endpoints(status: AppStatus) -> set[str]:
-    assert status.route is not None
-    return {endpoint for group in status.route.endpoints.values() for endpoint in group}
+    return {endpoint for group in status.groups for endpoint in group.endpoints}
 
 
 @pytest.fixture
@@ -165,7 +164,7 @@ async def test_an_app_that_cannot_start_reports_the_reason_and_leaves_no_process
     assert "did not start" in status.message
     assert "RuntimeError: no such model" in status.logs[-1]
     await until(lambda: not control_plane.launcher.replicas())
-    assert status.route is None
+    assert status.serving_generation is None
 
 
 async def test_an_app_that_cannot_be_loaded_reports_the_reason(control_plane: ControlPlane) -> None:

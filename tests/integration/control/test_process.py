@@ -65,9 +65,8 @@ async def test_unneeded_executors_may_finish_requests_until_the_request_timeout(
     endless = pb.Start(request_id="r", request=b'{"text": "a", "seconds": 1000}')
     async with controller(home, "--limit", "request-seconds=1"):
         await store.create(APPS, "echo", AppSpec(source=ECHO))
-        route = (await wait_until_served(store)).route
-        assert route is not None
-        ((endpoint,),) = route.endpoints.values()
+        [group] = (await wait_until_served(store)).groups
+        [endpoint] = group.endpoints
         async with calling(endpoint) as caller, asyncio.timeout(60):
             caller.send(pb.Command(call=1, start=endless))
             await store.delete(APPS, "echo")

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 import cornserve
 from cornserve import client
-from cornserve.app.record import AppSpec, AppStatus, ReplicaState, Route
+from cornserve.app.record import AppSpec, AppStatus, ReplicaState
 from cornserve.control.launcher.base import ExecutorGroup
 from cornserve.control.launcher.local import DeviceSlots, LocalLauncher
 from cornserve.control.metrics import ControllerMetrics
@@ -186,8 +186,7 @@ async def test_every_metric_of_the_controller_is_documented(tmp_path: Path) -> N
     await until(lambda: any(replica.state is ReplicaState.FAILED for replica in launcher.replicas()))
     metrics = ControllerMetrics(launcher)
     metrics.observe(launcher.replicas())
-    route = Route(generation=1, spec=AppSpec(model="m"), shares=[1], endpoints={})
-    metrics.count_rollout("app", AppStatus(), AppStatus(route=route))
+    metrics.count_rollout("app", AppStatus(), AppStatus(serving_generation=1))
 
     assert documented_metrics("## Controller") == _metrics_of(metrics.registry)
     await launcher.close()

@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 
 from cornserve.app.load import load_app
-from cornserve.app.record import AppSpec, AppStatus, Phase, ReplicaState, Route
+from cornserve.app.record import AppSpec, AppStatus, Phase, ReplicaState, Route, RouteStatus
 from cornserve.app.source import unload_app
 from cornserve.app_host.describe import DescribeApp
 from cornserve.app_host.description import AppDescription
@@ -21,7 +21,7 @@ from cornserve.app_host.errors import AppLoadError
 from cornserve.control.controller import Controller
 from cornserve.control.deployment import Deployment
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Replica, ReplicaId
-from cornserve.control.store.base import APPS, AppRecord, Record, Store, StoreUnavailableError
+from cornserve.control.store.base import APPS, ROUTES, AppRecord, Record, Store, StoreUnavailableError
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.control.store.sqlite_connection import StoreConnections
 from cornserve.task.errors import DefinitionError
@@ -117,11 +117,10 @@ class StoreClient:
         return (await self.store.get(APPS, name)).status
 
     async def wait_until_served(self, name: str, generation: int = 1) -> Route:
-        status = await self.wait_for_status(
+        await self.wait_for_status(
             name, lambda status: status.phase is Phase.SERVING and status.generation == generation
         )
-        assert status.route is not None
-        return status.route
+        return (await self.store.get(ROUTES, name)).spec
 
 
 @pytest.fixture
@@ -215,12 +214,12 @@ async def test_a_new_controller_does_not_load_served_apps_again(client: StoreCli
 
     async with running_controller(client, launcher, refuse):
         failed = await client.wait_for_status("rolling", lambda status: status.phase is Phase.FAILED)
-        assert failed.route is not None
+        assert failed.serving_generation == 1
         for key in running:
             launcher.show(key, ReplicaState.READY, port=7777)
         for name in ("echo", "rolling"):
             await client.wait_for_status(
-                name, lambda status: status.route is not None and ":7777" in str(status.route.endpoints)
+                name, lambda status: any(":7777" in str(group.endpoints) for group in status.groups)
             )
         assert launcher.groups == running
 
@@ -240,11 +239,10 @@ async def test_a_new_version_takes_over_when_all_its_replicas_are_ready(client: 
         launcher.show(new, ReplicaState.READY, ReplicaState.STARTING)
         status = await client.wait_for_status("echo", lambda status: sum(group.ready for group in status.groups) == 2)
         assert status.phase is Phase.STARTING
-        assert status.route is not None
-        assert status.route.generation == 1
+        assert status.serving_generation == 1
 
         launcher.show(new, ReplicaState.READY, ReplicaState.READY)
-        assert list((await client.wait_until_served("echo", 2)).endpoints) == [new]
+        assert list((await client.wait_until_served("echo", 2)).groups.values()) == [new]
 
 
 async def test_a_new_version_with_one_replica_takes_over_from_a_version_without_replicas(client: StoreClient) -> None:
@@ -281,11 +279,11 @@ async def test_a_new_version_with_fewer_replicas_leaves_the_served_one_unchanged
     record: AppRecord = Record("echo", "uid", 2, 2, echo("echo", replicas=1, padding=1), AppStatus())
     specs = (await describe(record.name, record.spec)).executor_specs
     served = echo("echo", replicas=3)
-    route = Route(generation=1, spec=served, shares=[1.0], specs=specs, endpoints={key: [] for key in specs})
-    record = replace(record, status=AppStatus(phase=Phase.SERVING, generation=1, route=route))
+    route = Route(app_uid="uid", generation=1, spec=served, shares=[1.0], specs=specs)
+    record = replace(record, status=AppStatus(phase=Phase.SERVING, generation=1))
     deployment = Deployment(record)
 
-    deployment.apply_record(record)
+    deployment.apply_records(record, Record("echo", "route", 1, 3, route, RouteStatus()))
     await deployment.load(describe)
 
     assert [group.replicas for group in deployment.groups().values()] == [3]

@@ -16,7 +16,7 @@ from openai import AsyncOpenAI
 from cornserve.access import Access
 from cornserve.app.app import App
 from cornserve.app.load import load_app
-from cornserve.app.record import AppSpec, AppStatus, Phase, Route
+from cornserve.app.record import AppSpec
 from cornserve.app.source import unload_app
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.control.store.base import APPS, Store
@@ -29,6 +29,7 @@ from cornserve.limits import Limits
 from cornserve.media_allowlist import MediaAllowlist
 from tests.credentials import CREDENTIALS
 from tests.unit.echo_executors import EchoExecutors
+from tests.unit.gateway.published_route import publish_route
 from tests.waiting import until
 
 Deploy = Callable[[str], Awaitable[None]]
@@ -118,9 +119,7 @@ async def deploy(store: Store, gateway: httpx.AsyncClient, executors: EchoExecut
         app: App = await asyncio.to_thread(load_app, name, app_spec, modules[-1])
         endpoints = {key: [await executors.endpoint(spec)] for key, spec in app.executor_specs().items()}
         record = await store.create(APPS, name, app_spec)
-        route = Route(generation=1, spec=app_spec, shares=list(app.shares), endpoints=endpoints)
-        status = AppStatus(phase=Phase.SERVING, generation=1, route=route)
-        await store.update_status(APPS, name, status, record.version)
+        await publish_route(store, record, endpoints, shares=app.shares)
         await until(lambda: _is_served(gateway, name))
 
     yield deploy

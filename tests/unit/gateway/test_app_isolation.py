@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from cornserve.app_host.protocol import MAX_REPLY_BYTES
-from cornserve.control.store.base import APPS, Store
+from cornserve.control.store.base import ROUTES, Store
 from cornserve.gateway.play.hosted_app import MAX_OFFENSES
 from cornserve.limits import Limits
 from tests.unit.echo_executors import EchoExecutors
@@ -283,12 +283,12 @@ async def test_an_app_that_ends_its_processes_repeatedly_is_suspended_until_it_i
     assert (await gateway.post("/v1/apps/echo/invoke", json={"text": "a"})).status_code == 200
     await until(lambda: _is_suspended(store))
     shown = (await gateway.get("/admin/v1/apps/fragile")).json()
-    assert "killed by SIGABRT" in shown["spec"]["suspended"]
+    assert "killed by SIGABRT" in shown["status"]["suspended"]
 
-    deployed = await gateway.put("/admin/v1/apps/fragile", json={"source": source})
+    await gateway.put("/admin/v1/apps/fragile", json={"source": source})
 
-    assert deployed.json()["spec"]["suspended"] == ""
     await until(lambda: _serves(gateway))
+    assert not (await gateway.get("/admin/v1/apps/fragile")).json()["status"]["suspended"]
 
 
 async def test_the_time_of_an_apps_code_is_a_metric(gateway: httpx.AsyncClient, deploy: Deploy) -> None:
@@ -320,7 +320,7 @@ async def _does_not_respond(gateway: httpx.AsyncClient) -> bool:
 
 
 async def _is_suspended(store: Store) -> bool:
-    return bool((await store.get(APPS, "fragile")).spec.suspended)
+    return bool((await store.get(ROUTES, "fragile")).status.suspended)
 
 
 async def _serves(gateway: httpx.AsyncClient) -> bool:

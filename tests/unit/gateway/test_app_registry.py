@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cornserve.app.record import AppSpec, AppStatus, Phase, Route
+from cornserve.app.record import AppSpec, Route
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.control.store.base import APPS, Store, StoreUnavailableError
 from cornserve.control.store.sqlite_connection import StoreConnections
@@ -26,6 +26,7 @@ from cornserve.gateway.play.player import PlayableApp
 from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.limits import Limits
 from tests.credentials import CREDENTIALS
+from tests.unit.gateway.published_route import publish_route
 from tests.unit.gateway.sources import ECHO
 from tests.waiting import until
 
@@ -134,9 +135,7 @@ async def test_an_app_whose_new_generation_cannot_be_loaded_is_a_503_with_the_re
     watching = asyncio.create_task(apps.watch_store())
 
     async def route(generation: int, source: str) -> None:
-        route = Route(generation=generation, spec=AppSpec(source=source), shares=[1.0], endpoints={})
-        version = (await store.get(APPS, record.name)).version
-        await store.update_status(APPS, record.name, AppStatus(phase=Phase.SERVING, route=route), version)
+        await publish_route(store, record, {}, spec=AppSpec(source=source), generation=generation)
 
     await route(1, ECHO)
     await until(lambda: "echo" in apps.served())
@@ -243,25 +242,23 @@ async def test_a_change_of_replicas_does_not_import_the_app_again(store: Store, 
 
 @pytest.mark.parametrize(("blocking", "expected"), [((), LocalApp), (("library",), HostedApp)])
 async def test_tasks_of_the_library_play_in_the_gateway_unless_their_app_has_blocked_one(
-    store: Store, fork_server: ForkServer, blocking: tuple[str, ...], expected: type[PlayableApp]
+    fork_server: ForkServer, blocking: tuple[str, ...], expected: type[PlayableApp]
 ) -> None:
     spec = AppSpec(source=LIBRARY)
-    record = await store.create(APPS, "library", spec)
-    route = Route(generation=1, spec=spec, shares=[1.0], endpoints={})
+    route = Route(app_uid="uid", generation=1, spec=spec, shares=[1.0])
 
-    served = await AppLoader(fork_server, Limits(), blocking).load(record, route, "module_of_the_test", print)
+    code = await AppLoader(fork_server, Limits(), blocking).load("library", route, "module_of_the_test", print)
 
-    assert isinstance(served.code, expected)
-    assert served.code.operations == {"chat", "completion"}
-    served.code.close()
+    assert isinstance(code, expected)
+    assert code.operations == {"chat", "completion"}
+    code.close()
 
 
 async def serve(store: Store, name: str, generation: int, source: str, *, replicas: int = 1) -> None:
     """Updates the store like a controller whose executors are all ready."""
     spec = AppSpec(source=source, replicas=replicas)
     record = await (store.create(APPS, name, spec) if generation == 1 else store.get(APPS, name))
-    route = Route(generation=generation, spec=spec, shares=[1.0], endpoints={})
-    await store.update_status(APPS, name, AppStatus(phase=Phase.SERVING, route=route), record.version)
+    await publish_route(store, record, {}, spec=spec, generation=generation)
 
 
 def _status(apps: AppRegistry) -> int:

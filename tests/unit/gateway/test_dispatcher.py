@@ -10,11 +10,11 @@ import pytest
 from pydantic import BaseModel
 
 from cornserve import Output, Tensor, UnitTask
-from cornserve.app.record import AppSpec, Route
 from cornserve.gateway.observe.request_stats import AppStats, RequestStats
 from cornserve.gateway.request.dispatcher import Dispatcher
 from cornserve.gateway.request.replica_connection import InvocationListener, ReplicaConnection
 from cornserve.gateway.request.replica_pool import ReplicaPool
+from cornserve.gateway.request_route import RequestRoute
 from cornserve.task.recording import Recording
 from cornserve.task.replayable_random import ReplayableRandom
 from cornserve.v1 import executor_pb2 as pb
@@ -96,7 +96,7 @@ async def dispatch(pool: FakePool) -> AsyncIterator[Dispatch]:
                 links.append(task.invoke(LinkRequest(inputs=[links[producer].tensor for producer in producers])))
 
         recording.play("Graph", record)
-        route = Route(generation=1, spec=AppSpec(model="a/b"), shares=[1.0], endpoints={task.key: ["a:1", "b:1"]})
+        route = RequestRoute(1, [1.0], {task.key: task.key}, {task.key: ["a:1", "b:1"]})
         deadline = asyncio.get_running_loop().time() + 60
         dispatcher = Dispatcher(
             "request", route, pool, RequestStats(AppStats()), None, attempt=0, arrived_us=0, deadline=deadline

@@ -12,13 +12,14 @@ import pytest
 
 from cornserve.app.app import App
 from cornserve.app.load import load_app
-from cornserve.app.record import AppSpec, AppStatus, AppView, GroupStatus, Phase, ReplicaState, ReplicaStatus, Route
+from cornserve.app.record import AppSpec, AppStatus, AppView, GroupStatus, Phase, ReplicaState, ReplicaStatus
 from cornserve.app.source import unload_app
 from cornserve.control.store.base import APPS, AppRecord, Store
 from cornserve.gateway.request import replica_pool
 from cornserve.task.spec import ExecutorSpec
 from cornserve.v1 import executor_pb2 as pb
 from tests.unit.echo_executors import EchoExecutors
+from tests.unit.gateway.published_route import publish_route, publish_status
 from tests.unit.gateway.sources import ECHO
 from tests.waiting import until
 
@@ -85,32 +86,22 @@ class EchoGroup:
         return await self._executors.replica(ExecutorSpec(executor=self._spec.executor, config=config))  # type: ignore[arg-type]
 
     async def publish(self, *endpoints: str) -> None:
-        route = Route(generation=1, spec=self._record.spec, shares=[1.0], endpoints={self._key: list(endpoints)})
-        replicas = [
-            ReplicaStatus(id=f"replica-{endpoint}", state=ReplicaState.READY, endpoint=endpoint)
-            for endpoint in endpoints
-        ]
-        groups = [GroupStatus(key=self._key, wanted=len(replicas), replicas=replicas)]
-        status = AppStatus(phase=Phase.SERVING, generation=1, route=route, groups=groups)
-        self._record = await self._store.update_status(APPS, "echo", status, self._record.version)
+        self._record = await publish_route(self._store, self._record, {self._key: endpoints})
         await until(self._is_served)
 
     async def publish_failed(self, message: str) -> None:
         """Publishes that the only replica has failed."""
-        route = Route(generation=1, spec=self._record.spec, shares=[1.0], endpoints={self._key: []})
         failed = ReplicaStatus(id="replica-failed", state=ReplicaState.FAILED, message=message)
         groups = [GroupStatus(key=self._key, wanted=1, replicas=[failed])]
-        status = AppStatus(phase=Phase.STARTING, generation=1, route=route, groups=groups)
-        self._record = await self._store.update_status(APPS, "echo", status, self._record.version)
+        status = AppStatus(phase=Phase.STARTING, generation=1, groups=groups)
+        self._record = await publish_status(self._store, self._record, status)
 
     async def view(self) -> AppView:
         return AppView.model_validate((await self._gateway.get("/admin/v1/apps/echo")).json())
 
     async def publish_other_version(self, *endpoints: str) -> None:
         """Replaces the version with one that has another executor group."""
-        route = Route(generation=1, spec=self._record.spec, shares=[1.0], endpoints={"another-group": list(endpoints)})
-        status = AppStatus(phase=Phase.SERVING, generation=1, route=route)
-        self._record = await self._store.update_status(APPS, "echo", status, self._record.version)
+        self._record = await publish_route(self._store, self._record, {"another-group": endpoints})
 
     async def _is_served(self) -> bool:
         return (await self._gateway.get("/v1/models/echo")).status_code == 200

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from cornserve import Output, Stream, Tensor, UnitTask
-from cornserve.app.record import AppSpec, Route
 from cornserve.gateway.observe.replica_metrics import ReplicaStats
 from cornserve.gateway.observe.request_stats import AppStats, RequestStats
 from cornserve.gateway.request.dispatcher import Dispatcher
 from cornserve.gateway.request.replica_connection import ReplicaConnection
 from cornserve.gateway.request.replica_pool import ReplicaPool
+from cornserve.gateway.request_route import RequestRoute
 from cornserve.task.recording import Recording
 from cornserve.task.replayable_random import ReplayableRandom
 from cornserve.v1 import executor_pb2 as pb
@@ -131,7 +131,7 @@ async def _check(events: Sequence[pb.Event]) -> list[str]:
     listener = ConnectionListener({EXECUTOR.preamble: HostileExecutor(events).create_connection}, CREDENTIALS)
     replica = ReplicaConnection(await listener.listen("127.0.0.1:0"), CREDENTIALS, ReplicaStats())
     task, recording = PartsTask(), Recording(ReplayableRandom("request"))
-    route = Route(generation=1, spec=AppSpec(model="a/b"), shares=[1.0], endpoints={task.key: [replica.endpoint]})
+    route = RequestRoute(1, [1.0], {task.key: task.key}, {task.key: [replica.endpoint]})
     deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
     dispatcher = Dispatcher(
         "request",

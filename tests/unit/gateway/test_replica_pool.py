@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from cornserve.app.record import AppSpec, Route
 from cornserve.gateway.request.replica_connection import ReplicaConnection
 from cornserve.gateway.request.replica_pool import ReplicaPool
+from cornserve.gateway.request_route import RequestRoute
 from cornserve.task.replayable_random import ReplayableRandom
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_echo import EchoTask
@@ -58,8 +58,8 @@ def callers(executors: EchoExecutors) -> list[int]:
     return [state.callers for state in executors.states.values()]
 
 
-def route(endpoints: list[str]) -> Route:
-    return Route(generation=1, spec=AppSpec(model="a/b"), shares=[1.0], endpoints={"echo": endpoints})
+def route(endpoints: list[str]) -> RequestRoute:
+    return RequestRoute(1, [1.0], {"echo": "echo"}, {"echo": endpoints})
 
 
 async def test_the_pool_connects_to_routed_executors_before_any_request(

@@ -11,7 +11,7 @@ import pytest
 from fastapi import Request
 
 from cornserve.app.load import load_app
-from cornserve.app.record import AppSpec, Route
+from cornserve.app.record import AppSpec
 from cornserve.app.source import unload_app
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.blocking_apps import CurrentApp
@@ -30,6 +30,7 @@ from cornserve.gateway.play.local_app import LocalApp
 from cornserve.gateway.request.merge_streams import merge_streams
 from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.gateway.request.session import Session, StreamNotRequestedError
+from cornserve.gateway.request_route import RequestRoute
 from cornserve.gateway.served_app import ServedApp
 from cornserve.limits import Limits
 from cornserve.task import Stream
@@ -56,7 +57,7 @@ async def _no_logs(replica: str, lines: int) -> list[str]:
 def context(store: Store, fork_server: ForkServer) -> Iterator[GatewayContext]:
     spec = AppSpec(source=ECHO)
     app = load_app("echo", spec, "echo_of_the_request_handler_test")
-    route = Route(generation=1, spec=spec, shares=[1.0], endpoints={})
+    route = RequestRoute(1, [1.0], {})
     served = ServedApp(LocalApp(app, CurrentApp.of_process()), "", "", route, 0)
     apps = SingleAppRegistry(store, served)
     images = ImageLoader(ImageFetcher(Limits()))

@@ -11,11 +11,12 @@ import pytest
 
 from cornserve.app.app import App
 from cornserve.app.load import load_app
-from cornserve.app.record import AppSpec, AppStatus, Phase, Route
+from cornserve.app.record import AppSpec
 from cornserve.app.source import unload_app
 from cornserve.control.store.base import APPS, AppRecord, Store
 from cornserve.v1 import executor_pb2 as pb
 from tests.unit.echo_executors import SLAB_BYTES, EchoExecutors
+from tests.unit.gateway.published_route import publish_route
 from tests.waiting import until
 
 LONG = 1000.0
@@ -78,9 +79,7 @@ class PostApp:
 
     async def publish(self, *, writers: list[str], readers: list[str]) -> None:
         endpoints = {self._keys["echo-writer"]: writers, self._keys["echo-reader"]: readers}
-        route = Route(generation=1, spec=self._record.spec, shares=[1.0], endpoints=endpoints)
-        status = AppStatus(phase=Phase.SERVING, generation=1, route=route)
-        self._record = await self._store.update_status(APPS, "post", status, self._record.version)
+        self._record = await publish_route(self._store, self._record, endpoints)
         await until(self._is_served)
 
     async def _is_served(self) -> bool:

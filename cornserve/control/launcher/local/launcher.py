@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Replica, ReplicaId
+from cornserve.control.launcher.base import ExecutorGroup, GroupKey, GroupRefusedError, Replica, ReplicaId
 from cornserve.control.launcher.local.device_slots import DeviceSlots
 from cornserve.control.launcher.local.leaked_shared_memory import SHARED_MEMORY
 from cornserve.control.launcher.local.local_machine import LocalMachine
@@ -78,6 +78,8 @@ class LocalLauncher:
         task.add_done_callback(lambda _: self._supervisors.remove(supervisor))
 
     async def apply(self, group: ExecutorGroup) -> None:
+        if group.pod.template or group.pod.storage is not None:
+            raise GroupRefusedError("pod_template and storage need Kubernetes: remove them from the app")
         supervisors = self._wanted(group.key)
         for supervisor in supervisors:
             supervisor.claim()
