@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import glob
-import logging
 import os
 import signal
 import sys
@@ -30,10 +29,10 @@ from cornserve.transport import AnnouncedPeers, NetworkPeers, PeerDirectory, Tra
 from cornserve.validation_errors import describe_all
 from cornserve.wire.credentials import ConnectionCredentials, TlsFilesError
 from cornserve.wire.sockets import split_endpoint
+from cornserve_executors.base import exit_reason
 from cornserve_executors.base.executor import EngineDeadError, Executor, ExecutorStartError
+from cornserve_executors.base.init_process import leave_first_process
 from cornserve_executors.base.server import ExecutorServer, ListenOptions
-
-log = logging.getLogger("cornserve.executor")
 
 REQUEST_SHARE = 0.5
 """The share of the slab that one request may use. The same share is reserved for the oldest request."""
@@ -44,6 +43,7 @@ CACHE_SHARE = 0.25
 
 def main() -> int:
     options = _options()
+    leave_first_process()
     os.umask(PRIVATE_UMASK)
     raise_file_limit()
     logs.configure()
@@ -51,23 +51,24 @@ def main() -> int:
         credentials = ConnectionCredentials.load(options.secret, options.tls)
         executor = _create(options.spec)
     except (InstanceSecretError, TlsFilesError) as error:
-        print(error, file=sys.stderr)
+        exit_reason.report(str(error), options.termination_log)
         return 2
     except ValidationError as error:
         problems = describe_all(error.errors())  # in one line: `cornserve deploy` shows the last line of the log
-        print(f"invalid settings for the executor {options.spec.executor!r}: {problems}", file=sys.stderr)
+        message = f"invalid settings for the executor {options.spec.executor!r}: {problems}"
+        exit_reason.report(message, options.termination_log)
         return 2
     tracing.setup("cornserve-executor", os.environ.get(logs.REPLICA_VARIABLE))
     try:
         uvloop.run(_serve(executor, credentials, options))
     except ExecutorStartError as error:
-        log.error("the executor did not start: %s", error)
+        exit_reason.report(f"the executor did not start: {error}", options.termination_log)
         return 1
     except EngineDeadError as error:
-        log.error("the engine died: %s", error)
+        exit_reason.report(f"the engine died: {error}", options.termination_log)
         return 1
     except Exception as error:
-        log.error("the executor failed", exc_info=_without_base_frames(error))
+        exit_reason.report("the executor failed", options.termination_log, _without_base_frames(error))
         return 1
     finally:
         tracing.shutdown()
@@ -102,6 +103,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--queue", type=int, default=1024, help="how many invocations run or wait at most")
     parser.add_argument(
         "--shared-memory", type=Path, default=Path("/dev/shm"), metavar="DIR", help="the directory of shared tensors"
+    )
+    parser.add_argument(
+        "--termination-log",
+        type=Path,
+        default=Path("/dev/termination-log"),
+        metavar="FILE",
+        help="write the reason for a failure to this file if it exists, as in the containers of Kubernetes",
     )
     parser.add_argument("--slab-mib", type=int, default=512, help="how much shared memory to use at most")
     options = parser.parse_args()

@@ -10,9 +10,9 @@ from uuid import uuid4
 import pytest
 
 from tests.integration.transport.conftest import WorkerClient, running_worker
-from tests.integration.transport.namespaces import Node, running_node
 from tests.integration.transport.test_failures import HELD, hold, publish
 from tests.integration.transport.worker import MIB
+from tests.namespaces import Node, running_node
 from tests.waiting import until
 
 PRIVATE = "cornserve_transport_slab_private"
