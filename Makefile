@@ -13,7 +13,7 @@ export PYTHON ONCE UPGRADE WORKERS
 export NO_MKDOCS_2_WARNING := 1
 unexport PYTHONPATH
 
-.PHONY: help run test unit integration chaos check docs setup programs lock format images clean
+.PHONY: help run test unit integration chaos check docs setup programs manifests lock format images clean
 stage = @printf '\n\033[1;36m=== %s ===\033[0m\n' "$(1)"
 
 help: ## Lists the targets
@@ -22,13 +22,12 @@ help: ## Lists the targets
 run: setup ## Serves a small real model and sends it a question (ONCE=1: stops after the response)
 	@.venv/bin/python examples/quickstart.py
 
-test: setup ## Runs the checks, builds the documentation, runs all tests
+test: programs ## Runs the checks, builds the documentation, runs all tests
 	$(call stage,Checks)
 	@scripts/check
 	$(call stage,Documentation)
 	@.venv/bin/mkdocs build --strict --quiet
 	$(call stage,Tests)
-	@$(MAKE) --no-print-directory programs
 	@scripts/test
 
 unit: setup ## Runs the unit tests (seconds)
@@ -40,7 +39,7 @@ integration: programs ## Runs the tests with real processes and engines
 chaos: setup ## Runs the chaos tests in full (30 to 40 minutes) and prints a table of the results (CHAOS_SEED=n: repeats a run)
 	@CHAOS_FULL=1 $(PYTEST) -m chaos
 
-check: setup ## Checks format, lint, types, layers, generated code and prose
+check: programs ## Checks format, lint, types, layers, generated files and prose
 	@scripts/check
 
 docs: setup ## Builds the documentation into site/
@@ -59,6 +58,9 @@ setup: .venv/set-up.$(DEVICE) ## Installs everything into .venv (DEVICE=cpu|gpu,
 
 programs: setup ## Builds etcd and the Kubernetes programs for the tests (needs Go; minutes at first, then nothing)
 	@.venv/bin/python -m scripts.cluster.programs kube helm kube-score
+
+manifests: programs ## Regenerates kubernetes/manifests and the reference of the chart's values
+	@.venv/bin/python -m scripts.chart
 
 lock: ## Regenerates requirements/*.txt from pyproject.toml (UPGRADE=1: newest versions)
 	@scripts/lock

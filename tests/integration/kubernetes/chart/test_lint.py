@@ -1,0 +1,63 @@
+"""kube-score finds nothing in the manifests without a written reason."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from scripts.cluster.programs import KUBERNETES_VERSION, program
+from tests.kubernetes.helm import CHART, render
+
+GOOD_GRADE = 10
+
+REASONS = {
+    ("container-image-pull-policy", "*"): "images have fixed tags or digests, and may be loaded into nodes",
+    ("deployment-has-host-podantiaffinity", "*"): "topology spread constraints distribute pods over nodes and zones",
+    ("pod-networkpolicy", "cornserve-gateway"): "egress to executors, the API server, DNS and images by URL is open",
+    (
+        "pod-networkpolicy",
+        "cornserve-controller",
+    ): "egress to the API server, whose address no policy can name, is open",
+    ("pod-networkpolicy", "cornserve-test"): "the pod of `helm test` accepts no connections and ends after a request",
+    ("networkpolicy-targets-pod", "cornserve-executor"): "the controller creates the pods",
+}
+"""The accepted findings: check and name of the object, or `*`."""
+
+OPTIONAL_CHECKS = ("container-seccomp-profile", "container-ports-check")
+
+
+def findings(manifests: str) -> set[tuple[str, str, str]]:
+    """Returns check, name of the object and explanation of each finding."""
+    minor_version = "v" + KUBERNETES_VERSION.rpartition(".")[0]
+    command = [str(program("kube-score")), "score", "--output-format=json", f"--kubernetes-version={minor_version}"]
+    command += ["--ignore-container-cpu-limit"]  # a CPU limit stops an event loop for parts of a second
+    command += [f"--enable-optional-test={check}" for check in OPTIONAL_CHECKS]
+    output = subprocess.run([*command, "-"], input=manifests, capture_output=True, text=True, check=False).stdout
+    return {
+        (check["check"]["id"], scored["object_meta"]["name"], f"{check['check']['name']}: {comment['summary']}")
+        for scored in json.loads(output)
+        for check in scored["checks"]
+        if not check["skipped"] and check["grade"] < GOOD_GRADE
+        for comment in check["comments"] or [{"summary": ""}]
+    }
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--values", CHART / "values-gpu.yaml"],
+        ["--set", "internalTls.enabled=true,gateway.ingress.enabled=true,gateway.autoscaling.enabled=true"],
+    ],
+    ids=["defaults", "gpu", "options"],
+)
+def test_the_linter_finds_nothing_without_a_reason(options: list[str | Path]) -> None:
+    found = findings(render(*options))
+
+    unexpected = {finding for finding in found if not {(finding[0], "*"), finding[:2]} & REASONS.keys()}
+    matched = {key for finding in found for key in ((finding[0], "*"), finding[:2])}
+    assert not unexpected
+    assert REASONS.keys() <= matched, "these reasons match no finding"
