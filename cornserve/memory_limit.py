@@ -6,8 +6,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
-
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
 OWN_GROUPS = Path("/proc/self/cgroup")
 
@@ -28,6 +26,8 @@ def available_memory_bytes(control_groups: Path = CONTROL_GROUPS, own_groups: Pa
 
     The arguments are those of `memory_limit_bytes`.
     """
+    import psutil  # The command line imports this module, and does not need psutil to start.
+
     free = (max(0, limit - _used(group)) for group, limit in _limits(control_groups, own_groups))
     return min([psutil.virtual_memory().available, *free])
 
