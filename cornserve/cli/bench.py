@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cornserve.cli.console import CliError, print_json, stderr, stdout
+from cornserve.cli.gateway import open_client
 from cornserve.cli.options import AppName, Json, Url
 
 if TYPE_CHECKING:
     from cornserve.bench.result import BenchResult
     from cornserve.bench.settings import BenchSettings
+    from cornserve.client import Client
 
 
 def bench(
+    ctx: typer.Context,
     app: AppName,
     concurrency: Annotated[
         int | None,
@@ -111,7 +114,8 @@ def bench(
             slo=slo,
             timeout=timeout,
         )
-        result = _measure(settings, url)
+        with open_client(ctx, url) as client:
+            result = _measure(settings, client)
     except (RequestError, BenchSettingsError, WarmUpError) as error:
         raise CliError(str(error)) from error
     if save is not None:
@@ -126,7 +130,7 @@ def bench(
         )
 
 
-def _measure(settings: BenchSettings, url: str | None) -> BenchResult:
+def _measure(settings: BenchSettings, client: Client) -> BenchResult:
     import asyncio
     from functools import partial
 
@@ -135,24 +139,19 @@ def _measure(settings: BenchSettings, url: str | None) -> BenchResult:
     from cornserve.bench.live_display import show_progress
     from cornserve.bench.result import BenchResult
     from cornserve.bench.run import run
-    from cornserve.client.address import GatewayAddress
 
-    address = GatewayAddress.resolve(url)
     requests = settings.request_source()
-    _check_served(settings.app, address.url)
+    _check_served(settings.app, client)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        load = runner.run(run(address, requests, settings, partial(show_progress, console=stderr())))
-    return BenchResult.from_run(load, settings, address.url)
+        load = runner.run(run(client.address, requests, settings, partial(show_progress, console=stderr())))
+    return BenchResult.from_run(load, settings, client.url)
 
 
-def _check_served(app: str, url: str) -> None:
-    from cornserve.client import Client
-
-    with Client(url) as client:
-        models = client.models()
+def _check_served(app: str, client: Client) -> None:
+    models = client.models()
     if app not in models:
         served = f"give one of: {', '.join(sorted(models))}" if models else "see `cornserve status`"
-        raise CliError(f"unknown app {app!r} at {url}: deploy it with `cornserve deploy`, or {served}")
+        raise CliError(f"unknown app {app!r} at {client.address.place}: deploy it with `cornserve deploy`, or {served}")
 
 
 def _write(result: BenchResult, path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cornserve.cli.console import CliError, print_json, stderr, stdout
+from cornserve.cli.gateway import open_client
 from cornserve.cli.options import AppName, Json, Url
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ HELP = "/reset: clear the conversation; /quit or Ctrl-D: exit; Ctrl-C: stop a re
 
 
 def chat(
+    ctx: typer.Context,
     app: AppName,
     question: Annotated[
         str | None,
@@ -41,13 +43,12 @@ def chat(
     json: Json = False,
 ) -> None:
     """Chat with an app. Without a terminal, the question is read from standard input."""
-    from cornserve.client import Client
 
     if question is None and not sys.stdin.isatty():
         question = sys.stdin.read().strip()
     images = [_image_part(argument) for argument in image or []]
     options = {"max_tokens": max_tokens, "temperature": temperature}
-    with Client(url) as client:
+    with open_client(ctx, url) as client:
         session = ChatSession(client, app, system, {k: v for k, v in options.items() if v is not None}, images)
         if question:
             session.answer(question, json)

@@ -16,9 +16,11 @@ from cornserve.cli.delete import delete
 from cornserve.cli.deploy import deploy
 from cornserve.cli.doctor import doctor
 from cornserve.cli.down import down
+from cornserve.cli.gateway import CONTEXT, NAMESPACE, check_runs_here
 from cornserve.cli.help_examples import examples
 from cornserve.cli.invoke import invoke
 from cornserve.cli.logs import logs
+from cornserve.cli.options import complete_contexts
 from cornserve.cli.scale import scale
 from cornserve.cli.status import status
 from cornserve.cli.up import up
@@ -29,6 +31,9 @@ from cornserve_planner.errors import PlannerError
 INSTANCE = "This machine"
 APPS = "Apps"
 PLANNING = "Planning"
+
+_LOCAL_COMMANDS = ("up", "down", "plan")
+"""Commands that neither call a gateway nor check a cluster."""
 
 
 class CommandGroup(TyperGroup):
@@ -83,11 +88,33 @@ def _print_version(requested: bool) -> None:
 
 @app.callback()
 def _options(
+    ctx: typer.Context,
+    context: Annotated[
+        str | None,
+        typer.Option(
+            "--context",
+            envvar=CONTEXT,
+            help="Call the gateway in a Kubernetes cluster: a context of the kubeconfig. By default, its current "
+            "context if --namespace is given.",
+            autocompletion=complete_contexts,
+            show_default=False,
+        ),
+    ] = None,
+    namespace: Annotated[
+        str | None,
+        typer.Option(
+            "--namespace",
+            envvar=NAMESPACE,
+            help="Namespace of the gateway in the cluster. By default, the namespace of the context.",
+            show_default=False,
+        ),
+    ] = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    pass
+    if ctx.invoked_subcommand in _LOCAL_COMMANDS:
+        check_runs_here(ctx)
 
 
 _COMMANDS: list[tuple[str, Callable[..., None], list[str]]] = [

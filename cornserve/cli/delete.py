@@ -7,10 +7,12 @@ from typing import Annotated
 import typer
 
 from cornserve.cli.console import print_json, stdout
+from cornserve.cli.gateway import open_client
 from cornserve.cli.options import Json, Url, complete_app_names
 
 
 def delete(
+    ctx: typer.Context,
     apps: Annotated[
         list[str], typer.Argument(metavar="APP...", help="Names of the apps.", autocompletion=complete_app_names)
     ],
@@ -18,9 +20,7 @@ def delete(
     json: Json = False,
 ) -> None:
     """Stop serving apps. Executors that no other app uses finish their requests and stop."""
-    from cornserve.client import Client
-
-    with Client(url) as client:
+    with open_client(ctx, url) as client:
         for app in apps:
             client.delete(app)
             if not json:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from cornserve.cli.console import CliError, print_json, stderr
+from cornserve.cli.gateway import open_client
 from cornserve.cli.options import Json, Url
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 
 def deploy(
+    ctx: typer.Context,
     target: Annotated[
         str,
         typer.Argument(
@@ -65,11 +67,10 @@ def deploy(
 
     If an app with this name exists, the new generation replaces the current one as soon as it is ready.
     """
-    from cornserve.client import Client
     from cornserve.client.deploy_target import resolve_target
 
     resolved = resolve_target(target, name=name, replicas=replicas, balance=balance, shares=_shares(share or []))
-    with Client(url) as client, _hint_on_interrupt(resolved.name):
+    with open_client(ctx, url) as client, _hint_on_interrupt(resolved.name):
         view = _deploy_and_wait(client, resolved, timeout) if wait else client.deploy(resolved, wait=False)
     if json:
         print_json(view)

@@ -9,10 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from cornserve.cli.console import CliError, print_json
+from cornserve.cli.gateway import open_client
 from cornserve.cli.options import AppName, Json, Url
 
 
 def invoke(
+    ctx: typer.Context,
     app: AppName,
     request: Annotated[
         str, typer.Argument(metavar="JSON | @FILE | -", help="The request, a file with it, or - for standard input.")
@@ -24,10 +26,10 @@ def invoke(
     json: Json = False,
 ) -> None:
     """Call an app with its own request type, and print the response as JSON."""
-    from cornserve.client import Client, StreamItem
+    from cornserve.client import StreamItem
 
     body = _read(request)
-    with Client(url) as client:
+    with open_client(ctx, url) as client:
         if not stream:
             print_json(client.invoke(app, body))
             return

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cornserve.cli.console import print_json
+from cornserve.cli.gateway import open_client
 from cornserve.cli.options import AppName, Json, Url
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ FOLLOW_LINES = 1000
 
 
 def logs(
+    ctx: typer.Context,
     app: AppName,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Print new lines as they are written, until Ctrl-C.")
@@ -29,9 +31,7 @@ def logs(
     json: Json = False,
 ) -> None:
     """Show the last log lines of the executors of an app."""
-    from cornserve.client import Client
-
-    with Client(url) as client:
+    with open_client(ctx, url) as client:
         if json and not follow:
             print_json({"replicas": _fetch(client, app, lines)})
             return

@@ -7,19 +7,29 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cornserve.cli.gateway import open_client
+
 if TYPE_CHECKING:
     from cornserve.home import Home
 
 
-def complete_app_names(incomplete: str) -> list[str]:
+def complete_app_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """Completes the names of apps in a shell. Ignores errors."""
-    from cornserve.client import Client, ClientError
+    from cornserve.cli.console import CliError
+    from cornserve.client import ClientError
 
     try:
-        with Client(retries=0) as client:
+        with open_client(ctx, ctx.params.get("url"), retries=0) as client:
             return [app.name for app in client.apps() if app.name.startswith(incomplete)]
-    except ClientError:
+    except (ClientError, CliError, typer.BadParameter):
         return []
+
+
+def complete_contexts(incomplete: str) -> list[str]:
+    """Completes the names of the kubeconfig's contexts in a shell."""
+    from cornserve.kubernetes.contexts import context_names
+
+    return [name for name in context_names() if name.startswith(incomplete)]
 
 
 AppName = Annotated[str, typer.Argument(metavar="APP", help="Name of the app.", autocompletion=complete_app_names)]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cornserve.cli.console import CliError, print_json, stderr
+from cornserve.cli.gateway import open_client
 from cornserve.cli.options import Json, Url, complete_app_names
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 
 def scale(
+    ctx: typer.Context,
     app: Annotated[str, typer.Argument(metavar="APP", help="Name of the app.", autocompletion=complete_app_names)],
     replicas: Annotated[int, typer.Argument(metavar="REPLICAS", min=1, max=64, help="Replicas of each executor.")],
     timeout: Annotated[
@@ -31,9 +33,7 @@ def scale(
     json: Json = False,
 ) -> None:
     """Set the number of replicas of each executor of an app. Surplus replicas finish their requests and stop."""
-    from cornserve.client import Client
-
-    with Client(url) as client:
+    with open_client(ctx, url) as client:
         view = client.scale(app, replicas)
         if wait:
             view = _until_scaled(client, view, timeout)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cornserve.cli.console import print_error, print_json, stdout
+from cornserve.cli.gateway import open_client
 from cornserve.cli.options import Json, Url, complete_app_names
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ STYLES = {"pending": "yellow", "starting": "yellow", "serving": "green", "failed
 
 
 def status(
+    ctx: typer.Context,
     app: Annotated[
         str | None,
         typer.Argument(
@@ -27,9 +29,7 @@ def status(
     json: Json = False,
 ) -> None:
     """Show all apps and their phases, or one app with its replicas."""
-    from cornserve.client import Client
-
-    with Client(url) as client:
+    with open_client(ctx, url) as client:
         if app is None:
             _show_all(client, json)
         else:
@@ -42,7 +42,7 @@ def _show_all(client: Client, json: bool) -> None:
         print_json({"url": client.url, "apps": apps, "unreadable": unreadable})
         return
     print_line = stdout().print
-    print_line(f"Cornserve at {client.url}")
+    print_line(f"Cornserve at {client.address.place}")
     for damaged in unreadable:
         print_error(damaged.message)
     if not apps and not unreadable:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -28,6 +29,10 @@ class GatewayAddress:
     url: str
     api_key: str | None = field(repr=False)
     admin_token: str | None = field(repr=False)
+    place: str
+    """The gateway in messages for users: its URL, or its cluster if `url` is the local end of a tunnel."""
+    close: Callable[[], None] = lambda: None
+    """Ends the tunnel."""
 
     @classmethod
     def resolve(cls, url: str | None, api_key: str | None = None, admin_token: str | None = None) -> Self:
@@ -38,6 +43,7 @@ class GatewayAddress:
             url,
             _secret("api_key", api_key, "CORNSERVE_API_KEY"),
             _secret("admin_token", admin_token, ADMIN_TOKEN),
+            place=url,
         )
 
     def headers(self, call: ApiCall) -> dict[str, str]:

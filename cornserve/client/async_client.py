@@ -18,6 +18,7 @@ from cornserve.client.address import GatewayAddress
 from cornserve.client.app_watch import PAUSE_SECONDS, AppLoadWait, AppWatch, is_deployed_generation, require_serving
 from cornserve.client.arguments import check_timeout, usable_environment
 from cornserve.client.calls import ApiCall, Messages
+from cornserve.client.cluster import open_cluster
 from cornserve.client.deadline import Deadline
 from cornserve.client.deploy_target import DeployTarget, resolve_target
 from cornserve.client.errors import (
@@ -27,7 +28,7 @@ from cornserve.client.errors import (
     DisconnectedError,
     EventLoopError,
     ResponseTimeoutError,
-    error_from_body,
+    response_error,
     translated_errors,
     unexpected_response,
 )
@@ -54,11 +55,21 @@ class AsyncClient:
     def __init__(
         self, url: str | None = None, api_key: str | None = None, admin_token: str | None = None, *, retries: int = 2
     ) -> None:
-        self._address = GatewayAddress.resolve(url, api_key, admin_token)
-        self._retries = retries
-        self._loop: asyncio.AbstractEventLoop | None = None
-        with usable_environment():
-            self._http = httpx.AsyncClient(trust_env=not self._address.is_loopback, limits=calls.LIMITS)
+        self._connect(GatewayAddress.resolve(url, api_key, admin_token), retries)
+
+    @classmethod
+    async def for_cluster(
+        cls,
+        context: str | None = None,
+        namespace: str | None = None,
+        api_key: str | None = None,
+        admin_token: str | None = None,
+        *,
+        retries: int = 2,
+    ) -> Self:
+        client = cls.__new__(cls)
+        client._connect(await asyncio.to_thread(open_cluster, context, namespace, api_key, admin_token), retries)
+        return client
 
     @property
     def url(self) -> str:
@@ -73,6 +84,7 @@ class AsyncClient:
     async def close(self) -> None:
         self._check_loop()
         await self._http.aclose()
+        await asyncio.to_thread(self._address.close)
 
     async def deploy(
         self,
@@ -115,7 +127,7 @@ class AsyncClient:
             try:
                 async with aclosing(self._events(watch.call())) as events:
                     async for event in events:
-                        with unexpected_response(self.url):
+                        with unexpected_response(self._address.place):
                             view = watch.new_view(event)
                         if view is not None:
                             await self._until_loaded(view, watch.deadline)
@@ -164,6 +176,13 @@ class AsyncClient:
     async def complete(self, app: str, messages: Messages, *, timeout: float | None = None, **options: Any) -> Any:
         return await self._call(calls.chat(app, messages, options, timeout, stream=False), responses.json_document)
 
+    def _connect(self, address: GatewayAddress, retries: int) -> None:
+        self._address = address
+        self._retries = retries
+        self._loop: asyncio.AbstractEventLoop | None = None
+        with usable_environment():
+            self._http = httpx.AsyncClient(trust_env=not address.is_loopback, limits=calls.LIMITS)
+
     def _check_loop(self) -> None:
         """Raises `EventLoopError` in another loop, where a call would fail if it found an idle connection."""
         loop = asyncio.get_running_loop()
@@ -179,28 +198,28 @@ class AsyncClient:
     async def _call(self, call: ApiCall, parse: ResponseParser[T]) -> T:
         async def attempt() -> T:
             async with aclosing(await self._send(call)) as response:
-                with translated_errors(self.url, call.read_timeout):
-                    return responses.parse_response(self.url, await response.aread(), parse)
+                with translated_errors(self._address.place, call.read_timeout):
+                    return responses.parse_response(self._address.place, await response.aread(), parse)
 
         return await self._with_retries(call, attempt)
 
     async def _stream(self, call: ApiCall, decoder: EventDecoder[T]) -> AsyncGenerator[T, None]:
         async with aclosing(self._events(call)) as events:
             async for event in events:
-                for value in responses.decode_event(self.url, decoder, event):
+                for value in responses.decode_event(self._address.place, decoder, event):
                     yield value
                 if decoder.is_complete:
                     return
-        raise DisconnectedError(self.url)
+        raise DisconnectedError(self._address.place)
 
     async def _events(self, call: ApiCall) -> AsyncGenerator[ServerSentEvent, None]:
         deadline, parser = Deadline(call.read_timeout if call.timeout else None), SseParser()
         response = await self._with_retries(call, lambda: self._send(call))
         async with aclosing(response):
-            with translated_errors(self.url, call.read_timeout):
+            with translated_errors(self._address.place, call.read_timeout):
                 async for data in response.aiter_bytes():
                     if deadline.is_over:
-                        raise ResponseTimeoutError(self.url, deadline.seconds)
+                        raise ResponseTimeoutError(self._address.place, deadline.seconds)
                     for event in parser.feed(data):
                         yield event
 
@@ -218,7 +237,7 @@ class AsyncClient:
         if self._http.is_closed:
             raise ClientClosedError
         self._check_loop()
-        with translated_errors(self.url, call.read_timeout):
+        with translated_errors(self._address.place, call.read_timeout):
             request = self._http.build_request(
                 call.method,
                 self.url + call.path,
@@ -230,4 +249,4 @@ class AsyncClient:
             if response.is_success:
                 return response
             async with aclosing(response):
-                raise error_from_body(response.status_code, await response.aread())
+                raise response_error(response.status_code, await response.aread())

@@ -18,6 +18,7 @@ from cornserve.client.address import GatewayAddress
 from cornserve.client.app_watch import PAUSE_SECONDS, AppLoadWait, AppWatch, is_deployed_generation, require_serving
 from cornserve.client.arguments import check_timeout, usable_environment
 from cornserve.client.calls import ApiCall, Messages
+from cornserve.client.cluster import open_cluster
 from cornserve.client.deadline import Deadline
 from cornserve.client.deploy_target import DeployTarget, resolve_target
 from cornserve.client.errors import (
@@ -26,7 +27,7 @@ from cornserve.client.errors import (
     ClientError,
     DisconnectedError,
     ResponseTimeoutError,
-    error_from_body,
+    response_error,
     translated_errors,
     unexpected_response,
 )
@@ -62,14 +63,39 @@ class Client:
     def __init__(
         self, url: str | None = None, api_key: str | None = None, admin_token: str | None = None, *, retries: int = 2
     ) -> None:
-        self._address = GatewayAddress.resolve(url, api_key, admin_token)
-        self._retries = retries
-        with usable_environment():
-            self._http = httpx.Client(trust_env=not self._address.is_loopback, limits=calls.LIMITS)
+        self._connect(GatewayAddress.resolve(url, api_key, admin_token), retries)
+
+    @classmethod
+    def for_cluster(
+        cls,
+        context: str | None = None,
+        namespace: str | None = None,
+        api_key: str | None = None,
+        admin_token: str | None = None,
+        *,
+        retries: int = 2,
+    ) -> Self:
+        """Returns a client of the gateway in a Kubernetes cluster, through a port-forward until it is closed.
+
+        Args:
+            context: a context of the kubeconfig; by default, its current context, or in a pod the pod's cluster.
+            namespace: the namespace of the installation; by default, that of the context.
+            admin_token: by default, the one in the Secret of the installation if you may read it, else
+                `CORNSERVE_ADMIN_TOKEN`.
+        Raises:
+            ClusterError: the context does not exist, a permission is missing, or the namespace has no gateway.
+        """
+        client = cls.__new__(cls)
+        client._connect(open_cluster(context, namespace, api_key, admin_token), retries)
+        return client
 
     @property
     def url(self) -> str:
         return self._address.url
+
+    @property
+    def address(self) -> GatewayAddress:
+        return self._address
 
     def __enter__(self) -> Self:
         return self
@@ -79,6 +105,7 @@ class Client:
 
     def close(self) -> None:
         self._http.close()
+        self._address.close()
 
     def deploy(
         self,
@@ -145,7 +172,7 @@ class Client:
             try:
                 with closing(self._events(watch.call())) as events:
                     for event in events:
-                        with unexpected_response(self.url):
+                        with unexpected_response(self._address.place):
                             view = watch.new_view(event)
                         if view is not None:
                             self._until_loaded(view, watch.deadline)
@@ -205,6 +232,12 @@ class Client:
         """Returns an OpenAI chat completion as parsed JSON."""
         return self._call(calls.chat(app, messages, options, timeout, stream=False), responses.json_document)
 
+    def _connect(self, address: GatewayAddress, retries: int) -> None:
+        self._address = address
+        self._retries = retries
+        with usable_environment():
+            self._http = httpx.Client(trust_env=not address.is_loopback, limits=calls.LIMITS)
+
     def _until_loaded(self, view: AppView, deadline: Deadline) -> None:
         wait = AppLoadWait(view, deadline)
         while wait.is_needed and not wait.is_over(self._call(calls.models(), responses.loaded_models)):
@@ -212,26 +245,26 @@ class Client:
 
     def _call(self, call: ApiCall, parse: ResponseParser[T]) -> T:
         def attempt() -> T:
-            with closing(self._send(call)) as response, translated_errors(self.url, call.read_timeout):
-                return responses.parse_response(self.url, response.read(), parse)
+            with closing(self._send(call)) as response, translated_errors(self._address.place, call.read_timeout):
+                return responses.parse_response(self._address.place, response.read(), parse)
 
         return self._with_retries(call, attempt)
 
     def _stream(self, call: ApiCall, decoder: EventDecoder[T]) -> Generator[T, None, None]:
         with closing(self._events(call)) as events:
             for event in events:
-                yield from responses.decode_event(self.url, decoder, event)
+                yield from responses.decode_event(self._address.place, decoder, event)
                 if decoder.is_complete:
                     return
-        raise DisconnectedError(self.url)
+        raise DisconnectedError(self._address.place)
 
     def _events(self, call: ApiCall) -> Generator[ServerSentEvent, None, None]:
         deadline, parser = Deadline(call.read_timeout if call.timeout else None), SseParser()
         response = self._with_retries(call, lambda: self._send(call))
-        with closing(response), translated_errors(self.url, call.read_timeout):
+        with closing(response), translated_errors(self._address.place, call.read_timeout):
             for data in response.iter_bytes():
                 if deadline.is_over:
-                    raise ResponseTimeoutError(self.url, deadline.seconds)
+                    raise ResponseTimeoutError(self._address.place, deadline.seconds)
                 yield from parser.feed(data)
 
     def _with_retries(self, call: ApiCall, attempt: Callable[[], T]) -> T:
@@ -248,7 +281,7 @@ class Client:
         """Returns a successful response with an unread body. Raises `ApiStatusError`."""
         if self._http.is_closed:
             raise ClientClosedError
-        with translated_errors(self.url, call.read_timeout):
+        with translated_errors(self._address.place, call.read_timeout):
             request = self._http.build_request(
                 call.method,
                 self.url + call.path,
@@ -260,4 +293,4 @@ class Client:
             if response.is_success:
                 return response
             with closing(response):
-                raise error_from_body(response.status_code, response.read())
+                raise response_error(response.status_code, response.read())

@@ -48,6 +48,21 @@ class UnreachableError(ClientError):
         super().__init__(f"cannot connect to Cornserve at {url}: start it with `cornserve up`, or set CORNSERVE_URL")
 
 
+CLUSTER_UNREACHABLE = "cluster_unreachable"
+"""The code of the error response of a tunnel that cannot reach the gateway in its cluster."""
+
+
+class ClusterError(ClientError):
+    """The gateway in a Kubernetes cluster cannot be used. Nothing was sent to it."""
+
+
+class ClusterUnreachableError(ClusterError, UnreachableError):
+    """A cluster's API server or gateway cannot be reached. Another attempt may succeed."""
+
+    def __init__(self, message: str) -> None:
+        ClientError.__init__(self, message)
+
+
 class DisconnectedError(ClientError):
     """The gateway closed the connection before its response was complete."""
 
@@ -139,6 +154,12 @@ def unexpected_response(url: str) -> Iterator[None]:
         yield
     except (ValueError, TypeError, KeyError) as error:
         raise UnexpectedResponseError(url) from error
+
+
+def response_error(status: int, content: bytes) -> ClientError:
+    """Returns the error for a response with an error status, of a gateway or of a tunnel to one."""
+    error = error_from_body(status, content)
+    return ClusterUnreachableError(error.message) if error.code == CLUSTER_UNREACHABLE else error
 
 
 class _ErrorBody(BaseModel):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -12,6 +12,7 @@ from typing import Any, Self
 from cornserve.kubernetes.configuration import load_access
 from cornserve.kubernetes.errors import KubeNotFoundError, KubeUnknownTypeError
 from cornserve.kubernetes.pages import ObjectList, Parameters, read_pages
+from cornserve.kubernetes.port_forward import PodPortConnection, open_pod_port
 from cornserve.kubernetes.resources import EVENTS, PODS, JsonObject, ResourceType, group_path
 from cornserve.kubernetes.transport import KubeTransport, watch_timeout
 from cornserve.kubernetes.watch_events import SILENT_SECONDS, WATCH_SECONDS, WatchEvent, read_events
@@ -211,6 +212,10 @@ class KubeClient:
         async with self._transport.open("GET", path, parameters=_given(parameters)) as response:
             with self._transport.connection_errors():
                 return (await response.read()).decode(errors="replace").splitlines()
+
+    def connect_pod_port(self, name: str, port: int) -> AbstractAsyncContextManager[PodPortConnection]:
+        """Connects to a port of a pod until the end of the block. Raises `KubeApiError`."""
+        return open_pod_port(self._transport, PODS.path(self.namespace, name, "portforward"), port)
 
     async def events(self, uid: str) -> Sequence[JsonObject]:
         """Returns the Events about the object with this uid."""

@@ -13,7 +13,7 @@ from cornserve.kubernetes.configuration import ClusterAccess
 from cornserve.kubernetes.errors import response_error, unreachable_error
 
 if TYPE_CHECKING:
-    from aiohttp import ClientResponse, ClientTimeout
+    from aiohttp import ClientResponse, ClientTimeout, ClientWebSocketResponse
     from kubernetes.aio.client.rest import RESTClientObject
 
 CONNECT_SECONDS = 5.0
@@ -80,6 +80,30 @@ class KubeTransport:
                     raise response_error(response.status, await response.read())
             yield response
 
+    @asynccontextmanager
+    async def open_websocket(
+        self, path: str, *, parameters: Mapping[str, str], protocol: str
+    ) -> AsyncIterator[ClientWebSocketResponse]:
+        """Opens a websocket, and closes it at the end of the block. Raises `KubeApiError`."""
+        from aiohttp import ClientSession, TCPConnector, WSServerHandshakeError
+
+        connector = TCPConnector(limit=0, ssl=self._rest.ssl_context)
+        async with ClientSession(connector=connector, timeout=websocket_timeout()) as session:
+            with self.connection_errors():
+                try:
+                    socket = await session.ws_connect(
+                        f"{self.host}{path}?{urlencode(parameters)}",
+                        protocols=[protocol],
+                        headers=await self._headers(),
+                        max_msg_size=0,
+                        proxy=self._rest.proxy,
+                        proxy_headers=self._rest.proxy_headers,
+                    )
+                except WSServerHandshakeError as error:
+                    raise response_error(error.status, b"") from error
+            async with socket:
+                yield socket
+
     @contextmanager
     def connection_errors(self) -> Iterator[None]:
         """Raises errors of a connection as `KubeUnavailableError`. Used while a response is read."""
@@ -111,12 +135,15 @@ class KubeTransport:
     async def _send_once(
         self, method: str, url: str, body: Any, content_type: str, timeout: ClientTimeout
     ) -> ClientResponse:
-        headers = {"Accept": "application/json", "Content-Type": content_type, "User-Agent": "cornserve"}
-        for setting in (await self._access.configuration.auth_settings()).values():
-            headers[setting["key"]] = setting["value"]
+        headers = {"Accept": "application/json", "Content-Type": content_type, **await self._headers()}
         result = await self._rest.request(method, self.host + url, headers, body, _request_timeout=timeout)
         response: ClientResponse = result.response
         return response
+
+    async def _headers(self) -> dict[str, str]:
+        """Returns the headers of every request, with the credentials."""
+        settings = (await self._access.configuration.auth_settings()).values()
+        return {"User-Agent": "cornserve", **{setting["key"]: setting["value"] for setting in settings}}
 
     async def _reload(self, refused: ClusterAccess) -> None:
         """Reads the credentials again, unless another request has done so since `refused` was used."""
@@ -138,6 +165,13 @@ def watch_timeout(silent_seconds: float) -> ClientTimeout:
     from aiohttp import ClientTimeout
 
     return ClientTimeout(total=None, connect=CONNECT_SECONDS, sock_read=silent_seconds)
+
+
+def websocket_timeout() -> ClientTimeout:
+    """Returns the timeouts of a websocket, which may be silent once it is open."""
+    from aiohttp import ClientTimeout
+
+    return ClientTimeout(total=None, connect=CONNECT_SECONDS)
 
 
 def _rest_client(access: ClusterAccess) -> RESTClientObject:

@@ -42,6 +42,7 @@ LANGUAGES = ("bash", "console", "csv", "json", "python", "text", "toml", "yaml")
 
 NOT_RUN_PAGES = [
     "docs/how-to/install-without-cuda.md",  # changes what is installed
+    "docs/how-to/use-the-cli-with-a-cluster.md",  # needs a cluster
     "docs/performance.md",  # needs an idle machine
     "docs/reproduction.md",  # checked by tests/integration/benchmarks
 ]

@@ -201,13 +201,15 @@ def test_every_public_name_is_documented() -> None:
 @pytest.mark.parametrize("kind", [cornserve.Client, cornserve.AsyncClient])
 def test_every_method_of_the_clients_is_documented_with_its_parameters(kind: type) -> None:
     documented = _first_column((REFERENCE / "sdk.md").read_text(), "Method")
-    methods = {name: vars(kind)[name] for name in vars(kind) if not name.startswith("_") and name != "url"}
+    members = {name: member for name, member in vars(kind).items() if not name.startswith("_")}
+    methods = {name: member for name, member in members.items() if not isinstance(member, property)}
 
     assert documented == {f"{name}({_parameters(method)})" for name, method in methods.items()}
 
 
 def _parameters(method: Any) -> str:
-    _, *parameters = inspect.signature(method).parameters.values()
+    function = method.__func__ if isinstance(method, classmethod) else method
+    _, *parameters = inspect.signature(function).parameters.values()
     return ", ".join("…" if parameter.kind is parameter.VAR_KEYWORD else parameter.name for parameter in parameters)
 
 

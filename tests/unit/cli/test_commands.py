@@ -19,7 +19,7 @@ COMMANDS = ["up", "down", "doctor", "deploy", "status", "chat", "invoke", "bench
 
 UNREACHABLE = "http://127.0.0.1:9"
 SLOW_IMPORTS = {"pydantic", "httpx", "httpx2", "grpc", "fastapi", "asyncio", "psutil", "aiohttp", "uvloop", "rich"}
-SLOW_IMPORTS |= {"numpy", "pulp", "highspy", "matplotlib", "yaml"}
+SLOW_IMPORTS |= {"numpy", "pulp", "highspy", "matplotlib", "yaml", "kubernetes"}
 
 
 @pytest.fixture
@@ -227,3 +227,45 @@ def test_the_logs_of_a_failed_app_come_from_its_status(cli: CliRunner, server: S
     server.on("GET /admin/v1/apps/a/logs?lines=100", json_response({"replicas": []}))
     server.on("GET /admin/v1/apps/a", json_response(view))
     assert cli.invoke(app, ["logs", "a", "--url", server.url]).stdout == "failed | out of words\n"
+
+
+@pytest.mark.parametrize("command", [["up"], ["down"], ["plan", "llava-1.5-7b"]])
+def test_commands_of_this_machine_refuse_a_cluster(cli: CliRunner, command: list[str]) -> None:
+    result = cli.invoke(app, ["--context", "c", *command])
+    assert result.exit_code == 2
+    assert f"`cornserve {command[0]}` runs on this machine: leave out --context" in " ".join(result.stderr.split())
+
+
+def test_a_url_and_a_cluster_on_the_command_line_are_refused(cli: CliRunner) -> None:
+    result = cli.invoke(app, ["--namespace", "n", "status", "--url", UNREACHABLE])
+    assert result.exit_code == 2
+    assert "--url and --namespace select different gateways" in result.stderr
+
+
+def test_a_url_and_a_cluster_in_the_environment_are_refused(cli: CliRunner) -> None:
+    result = cli.invoke(app, ["status"], env={"CORNSERVE_URL": UNREACHABLE, "CORNSERVE_CONTEXT": "c"})
+    assert (result.exit_code, result.stderr) == (
+        1,
+        "error: CORNSERVE_URL and CORNSERVE_CONTEXT are both set and select different gateways: unset one of them\n",
+    )
+
+
+def test_options_have_precedence_over_the_environment(cli: CliRunner, tmp_path: Path) -> None:
+    kubeconfig = {"KUBECONFIG": str(tmp_path / "none")}
+
+    by_url = cli.invoke(app, ["status", "--url", UNREACHABLE], env=kubeconfig | {"CORNSERVE_CONTEXT": "c"})
+    by_context = cli.invoke(app, ["--context", "c", "status"], env=kubeconfig | {"CORNSERVE_URL": UNREACHABLE})
+
+    assert by_url.stderr.startswith(f"error: cannot connect to Cornserve at {UNREACHABLE}")
+    assert by_context.stderr.startswith("error: no Kubernetes cluster is configured")
+
+
+def test_contexts_are_completed_from_all_files_of_the_kubeconfig(cli: CliRunner, tmp_path: Path) -> None:
+    for name, contexts in [("a", "[{name: kind}, {name: production}]"), ("b", "[{name: kwok}]"), ("c", "{")]:
+        (tmp_path / name).write_text(f"contexts: {contexts}")
+    files = ":".join(str(tmp_path / name) for name in ("a", "missing", "b", "c"))
+    environment = {"KUBECONFIG": files, "_CORNSERVE_COMPLETE": "complete_bash", "COMP_WORDS": "cornserve --context k"}
+
+    result = cli.invoke(app, [], env=environment | {"COMP_CWORD": "2"}, prog_name="cornserve")
+
+    assert result.stdout.split() == ["kind", "kwok"]

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import math
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -449,3 +451,9 @@ def test_an_invalid_home_is_rejected_by_the_constructor(home: str, monkeypatch: 
     monkeypatch.setenv("CORNSERVE_HOME", home)
     with pytest.raises(ArgumentError, match=r"^CORNSERVE_HOME: is not a readable home"):
         Client()
+
+
+def test_the_clients_do_not_load_the_kubernetes_client() -> None:
+    code = "import cornserve.client, sys; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert {"kubernetes", "aiohttp", "yaml"}.isdisjoint(loaded)

@@ -1,0 +1,36 @@
+"""Describes the status of pods for users."""
+
+from __future__ import annotations
+
+from cornserve.kubernetes.resources import JsonObject
+
+
+def is_pod_ready(pod: JsonObject) -> bool:
+    """Returns whether the pod is ready and does not end."""
+    return _condition(pod, "Ready").get("status") == "True" and not pod["metadata"].get("deletionTimestamp")
+
+
+def pod_problem(pod: JsonObject) -> str:
+    """Returns why the pod is not ready: that it cannot be scheduled, or the state of its first waiting container."""
+    if pod["metadata"].get("deletionTimestamp"):
+        return "is being deleted"
+    scheduled = _condition(pod, "PodScheduled")
+    if scheduled.get("status") == "False":
+        return _text(scheduled, "is not scheduled")
+    status = pod.get("status") or {}
+    for container in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
+        state = container.get("state") or {}
+        if waiting := state.get("waiting"):
+            return _text(waiting, "is waiting")
+        if (terminated := state.get("terminated")) and terminated.get("exitCode"):
+            return _text(terminated, "has ended")
+    return _text(status, str(status.get("phase", "has no status")).lower())
+
+
+def _condition(pod: JsonObject, type_: str) -> JsonObject:
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    return next((condition for condition in conditions if condition["type"] == type_), {})
+
+
+def _text(state: JsonObject, default: str) -> str:
+    return ": ".join(part for part in (state.get("reason"), state.get("message")) if part) or default
