@@ -1,0 +1,1 @@
+"""`cornserve --context NAME doctor`: checks a Kubernetes cluster and the installation in a namespace."""

@@ -1,0 +1,139 @@
+"""Reads the state of a cluster that the checks look at, with as few requests as possible."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from cornserve.cli.cluster_doctor.permissions import NEEDED, Permission
+from cornserve.kubernetes.client import KubeClient
+from cornserve.kubernetes.errors import KubeForbiddenError, KubeNotFoundError, KubeUnknownTypeError
+from cornserve.kubernetes.resources import (
+    APPS,
+    CONFIG_MAPS,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    LEASES,
+    NAMESPACES,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    SELF_SUBJECT_ACCESS_REVIEWS,
+    STORAGE_CLASSES,
+    JsonObject,
+    ResourceType,
+)
+
+T = TypeVar("T")
+
+LABELS = "app.kubernetes.io/name=cornserve"
+
+
+_LISTED = {
+    PODS: LABELS,
+    LEASES: None,
+    CONFIG_MAPS: LABELS,
+    PERSISTENT_VOLUME_CLAIMS: None,
+    NODES: None,
+    STORAGE_CLASSES: None,
+}
+"""The label selector for each type of which all objects are read."""
+
+
+class Missing:
+    """The object does not exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """The state of a cluster. None: the user may not read it."""
+
+    host: str
+    namespace_name: str
+    version: str
+    types: frozenset[str]
+    """The plural names of Cornserve's types that the API server has."""
+    missing_permissions: list[Permission]
+    namespace: JsonObject | Missing | None
+    app_crd: JsonObject | Missing | None
+    pods: list[JsonObject] | None
+    """Pods of Cornserve in the namespace."""
+    leases: list[JsonObject] | None
+    settings: list[JsonObject] | None
+    """ConfigMaps of Cornserve in the namespace."""
+    claims: list[JsonObject] | None
+    nodes: list[JsonObject] | None
+    storage_classes: list[JsonObject] | None
+
+    @classmethod
+    async def read(cls, client: KubeClient) -> ClusterFacts:
+        """Raises `KubeApiError`, except for missing permissions."""
+        version = await client.server_version()  # first: it shows whether the API server can be reached
+        types, permissions, namespace, app_crd = await asyncio.gather(
+            client.types(APPS.api_version),
+            _missing_permissions(client),
+            _object(client, NAMESPACES, client.namespace),
+            _object(client, CUSTOM_RESOURCE_DEFINITIONS, APPS.qualified_name),
+        )
+        listed = await asyncio.gather(*(_objects(client, type, labels) for type, labels in _LISTED.items()))
+        objects = dict(zip(_LISTED, listed, strict=True))
+        return cls(
+            host=client.host,
+            namespace_name=client.namespace,
+            version=version,
+            types=types,
+            missing_permissions=permissions,
+            namespace=namespace,
+            app_crd=app_crd,
+            pods=objects[PODS],
+            leases=objects[LEASES],
+            settings=objects[CONFIG_MAPS],
+            claims=objects[PERSISTENT_VOLUME_CLAIMS],
+            nodes=objects[NODES],
+            storage_classes=objects[STORAGE_CLASSES],
+        )
+
+    def component(self, name: str) -> list[JsonObject]:
+        """Returns the pods of a component."""
+        return [pod for pod in self.pods or () if pod["metadata"]["labels"].get("app.kubernetes.io/component") == name]
+
+
+async def _missing_permissions(client: KubeClient) -> list[Permission]:
+    allowed = await asyncio.gather(*(_is_allowed(client, permission) for permission in NEEDED))
+    return [permission for permission, is_allowed in zip(NEEDED, allowed, strict=True) if not is_allowed]
+
+
+async def _is_allowed(client: KubeClient, permission: Permission) -> bool:
+    attributes = {
+        "namespace": client.namespace,
+        "verb": permission.verb,
+        "group": permission.group,
+        "resource": permission.resource,
+        "subresource": permission.subresource,
+    }
+    review = {
+        "apiVersion": SELF_SUBJECT_ACCESS_REVIEWS.api_version,
+        "kind": SELF_SUBJECT_ACCESS_REVIEWS.kind,
+        "spec": {"resourceAttributes": attributes},
+    }
+    return bool((await client.create(SELF_SUBJECT_ACCESS_REVIEWS, review))["status"]["allowed"])
+
+
+async def _object(client: KubeClient, type: ResourceType, name: str) -> JsonObject | Missing | None:
+    try:
+        return await _readable(client.get(type, name))
+    except KubeNotFoundError:
+        return Missing()
+
+
+async def _objects(client: KubeClient, type: ResourceType, labels: str | None = None) -> list[JsonObject] | None:
+    listing = await _readable(client.list(type, label_selector=labels))
+    return None if listing is None else listing.items
+
+
+async def _readable(reading: Awaitable[T]) -> T | None:
+    try:
+        return await reading
+    except (KubeForbiddenError, KubeUnknownTypeError):
+        return None

@@ -1,0 +1,89 @@
+"""Checks of the pods of an installation, and of the leader of its controllers."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from cornserve.cli.check_result import CheckResult
+from cornserve.cli.cluster_doctor.facts import ClusterFacts
+from cornserve.kubernetes.pods import is_pod_ready, pod_problem
+from cornserve.kubernetes.resources import JsonObject
+
+_REMEDIES = {
+    "ErrImagePull": "make its image available to the nodes: see the values images.registry and images.pullSecrets",
+    "ErrImageNeverPull": "load its image on the nodes, or set the value images.pullPolicy",
+    "InvalidImageName": "correct the name of its image in the values of the chart",
+    "Unschedulable": "free the resources that it requests, add nodes, or lower the requests in the values of the chart",
+    "CreateContainerConfigError": "create the Secret or ConfigMap that it names",
+}
+_REMEDIES["ImagePullBackOff"] = _REMEDIES["ErrImagePull"]
+
+
+def component_check(facts: ClusterFacts, component: str) -> CheckResult:
+    """Checks that the component has a ready pod."""
+    if facts.pods is None:
+        return CheckResult(component, True, "unknown: you may not list pods")
+    pods = facts.component(component)
+    if not pods:
+        return CheckResult(
+            component,
+            False,
+            f"not installed in the namespace {facts.namespace_name}",
+            f"install Cornserve: `helm install cornserve helm/cornserve -n {facts.namespace_name}`",
+            is_essential=True,
+        )
+    ready = sum(map(is_pod_ready, pods))
+    return _pods_result(facts, component, pods, is_essential=ready == 0)
+
+
+def executor_check(facts: ClusterFacts) -> CheckResult:
+    """Checks that all executors are ready."""
+    if facts.pods is None:
+        return CheckResult("executors", True, "unknown: you may not list pods")
+    pods = facts.component("executor")
+    if not pods:
+        return CheckResult("executors", True, "none: no app is deployed")
+    return _pods_result(facts, "executors", pods, is_essential=False)
+
+
+def _pods_result(facts: ClusterFacts, name: str, pods: list[JsonObject], *, is_essential: bool) -> CheckResult:
+    problems = [(pod, pod_problem(pod)) for pod in pods if not is_pod_ready(pod)]
+    found = f"{len(pods) - len(problems)} of {len(pods)} pods ready"
+    if not problems:
+        return CheckResult(name, True, found)
+    pod, problem = problems[0]
+    pod_name = pod["metadata"]["name"]
+    return CheckResult(
+        name,
+        False,
+        f"{found}; {pod_name}: {problem}",
+        _REMEDIES.get(problem.partition(":")[0])
+        or f"see `kubectl describe pod {pod_name} -n {facts.namespace_name}` and `kubectl logs {pod_name} "
+        f"-n {facts.namespace_name} --previous`",
+        is_essential=is_essential,
+    )
+
+
+def leader_check(facts: ClusterFacts, now: datetime | None = None) -> CheckResult:
+    """Checks that one of the controllers leads."""
+    if facts.leases is None:
+        return CheckResult("leader", True, "unknown: you may not list Leases")
+    lease = next((lease for lease in facts.leases if _is_of_controller(lease)), None)
+    holder = lease and lease["spec"].get("holderIdentity")
+    remedy = (
+        "apps are not deployed until a controller leads: see `kubectl logs -l app.kubernetes.io/component=controller "
+        f"-n {facts.namespace_name}`"
+    )
+    if lease is None or not holder:
+        return CheckResult("leader", False, "no controller leads", remedy)
+    renewed = datetime.fromisoformat(lease["spec"]["renewTime"])
+    age = (now or datetime.now(UTC)) - renewed
+    is_current = age < timedelta(seconds=2 * lease["spec"]["leaseDurationSeconds"])
+    found = holder if is_current else f"{holder} has not renewed its Lease for {age.total_seconds():.0f} s"
+    return CheckResult("leader", is_current, found, remedy)
+
+
+def _is_of_controller(lease: JsonObject) -> bool:
+    metadata = lease["metadata"]
+    is_labeled = metadata.get("labels", {}).get("app.kubernetes.io/component") == "controller"
+    return is_labeled or str(metadata["name"]).endswith("cornserve-controller")

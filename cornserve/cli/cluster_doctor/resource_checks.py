@@ -1,0 +1,107 @@
+"""Checks of GPUs, shared memory and storage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cornserve.cli.check_result import CheckResult
+from cornserve.cli.cluster_doctor.checks import pod_security
+from cornserve.cli.cluster_doctor.facts import ClusterFacts
+from cornserve.kubernetes.resources import JsonObject
+
+GPU_RESOURCE = "nvidia.com/gpu"
+GPU_NODE_LABEL = "nvidia.com/gpu.present"
+
+DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+
+SETTINGS_FILE = "settings.yaml"
+"""The key of the ConfigMap with the cluster settings."""
+
+
+def gpu_check(facts: ClusterFacts) -> CheckResult:
+    if facts.nodes is None:
+        return CheckResult("GPUs", True, "unknown: you may not list nodes")
+    resource = str(cluster_settings(facts).get("gpuResource", GPU_RESOURCE))
+    counts = [int((node.get("status") or {}).get("allocatable", {}).get(resource, 0)) for node in facts.nodes]
+    if total := sum(counts):
+        return CheckResult("GPUs", True, f"{total} {resource} on {sum(map(bool, counts))} of {len(counts)} nodes")
+    labeled = [node for node in facts.nodes if node["metadata"].get("labels", {}).get(GPU_NODE_LABEL) == "true"]
+    found = f"no node has {resource}, so executors run on CPUs"
+    if labeled:
+        found = f"{len(labeled)} nodes have GPUs, but none of them offers {resource}"
+    return CheckResult(
+        "GPUs", False, found, "install the device plugin of the GPUs, such as NVIDIA's GPU operator, on the GPU nodes"
+    )
+
+
+def shared_memory_check(facts: ClusterFacts) -> CheckResult:
+    memory = cluster_settings(facts).get("sharedMemory") or {}
+    match memory.get("type"):
+        case None:
+            return CheckResult("memory", True, "unknown: you may not read the settings of the installation")
+        case "persistentVolumeClaim":
+            return _claim_check(facts, memory["claimName"])
+        case "hostPath" if pod_security(facts.namespace) != "privileged":
+            remedy = "set the value executors.sharedMemory.type to persistentVolumeClaim or none"
+            found = f"Pod Security {pod_security(facts.namespace)} refuses the hostPath volume {memory['path']}"
+            return CheckResult("memory", False, found, remedy, is_essential=True)
+        case "hostPath":
+            return CheckResult("memory", True, f"the directory {memory['path']} of each node")
+    return CheckResult(
+        "memory",
+        False,
+        "none: executors on one node exchange tensors over the network",
+        "set the value executors.sharedMemory.type to persistentVolumeClaim",
+    )
+
+
+def _claim_check(facts: ClusterFacts, name: str) -> CheckResult:
+    if facts.claims is None:
+        return CheckResult("memory", True, f"unknown: you may not read the PersistentVolumeClaim {name}")
+    claim = next((claim for claim in facts.claims if claim["metadata"]["name"] == name), None)
+    phase = (claim.get("status") or {}).get("phase", "Pending") if claim else "missing"
+    return CheckResult(
+        "memory",
+        phase == "Bound",
+        f"PersistentVolumeClaim {name}: {phase}",
+        f"executors do not start until it is bound: see `kubectl describe pvc {name} -n {facts.namespace_name}`",
+        is_essential=True,
+    )
+
+
+def storage_check(facts: ClusterFacts) -> CheckResult:
+    pending = [name for claim in facts.claims or () if (name := _pending_claim(claim))]
+    if pending:
+        remedy = f"see `kubectl describe pvc {pending[0]} -n {facts.namespace_name}`"
+        return CheckResult("storage", False, f"not bound: {', '.join(pending)}", remedy)
+    if facts.storage_classes is None:
+        return CheckResult("storage", True, "unknown: you may not list StorageClasses")
+    default = [item["metadata"]["name"] for item in facts.storage_classes if _is_default(item)]
+    return CheckResult(
+        "storage",
+        bool(default),
+        f"default StorageClass {default[0]}" if default else "no default StorageClass",
+        "PersistentVolumeClaims for models have to name a StorageClass or a volume: see `kubectl get storageclass`",
+    )
+
+
+def cluster_settings(facts: ClusterFacts) -> Mapping[str, Any]:
+    """Returns the settings of the controller, or nothing if they cannot be read."""
+    import yaml
+
+    for config_map in facts.settings or ():
+        content = (config_map.get("data") or {}).get(SETTINGS_FILE)
+        if content is not None and isinstance(settings := yaml.safe_load(content), dict):
+            return settings
+    return {}
+
+
+def _pending_claim(claim: JsonObject) -> str:
+    """Returns the name of a claim that pods wait for, or an empty text."""
+    is_pending = (claim.get("status") or {}).get("phase") != "Bound"
+    return str(claim["metadata"]["name"]) if is_pending else ""
+
+
+def _is_default(storage_class: JsonObject) -> bool:
+    return (storage_class["metadata"].get("annotations") or {}).get(DEFAULT_CLASS) == "true"
