@@ -1,0 +1,159 @@
+"""The ServiceAccounts have the permissions that their processes need, and no others."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.kubernetes.api_server import ApiServer
+from tests.kubernetes.helm import HelmRelease, Manifests, render
+
+Permission = tuple[str, str]
+"""A resource, as in kubectl, and a verb."""
+
+READ = ("get", "list", "watch")
+APPLY = ("create", "patch", "delete")
+"""Server-side apply creates or patches."""
+
+
+def permissions(table: dict[str, Iterable[str]]) -> set[Permission]:
+    return {(resource, verb) for resource, verbs in table.items() for verb in verbs}
+
+
+GRANTED = {
+    "gateway": permissions(
+        {
+            "apps.cornserve.ai": READ + APPLY,
+            "approutes.cornserve.ai": READ,
+            "approutes/status.cornserve.ai": ["update"],
+            "endpointslices.discovery.k8s.io": ["list", "watch"],
+            "pods": READ,
+            "pods/log": ["get"],
+            "events": READ,
+        }
+    ),
+    "controller": permissions(
+        {
+            "apps.cornserve.ai": READ,
+            "apps/status.cornserve.ai": ["update"],
+            "approutes.cornserve.ai": READ + APPLY,
+            "deployments.apps": READ + APPLY,
+            "services": APPLY,
+            "poddisruptionbudgets.policy": APPLY,
+            "pods": READ,
+            "pods/log": ["get"],
+            "events": (*READ, "create", "patch"),
+            "configmaps": READ,
+            "leases.coordination.k8s.io": (*READ, "create", "update", "patch"),
+        }
+    ),
+    "executor": set(),
+}
+
+
+class Account:
+    """Sends requests as a ServiceAccount."""
+
+    def __init__(self, server: ApiServer, namespace: str, name: str) -> None:
+        self._namespace = namespace
+        self._client = httpx2.Client(
+            base_url=server.url,
+            verify=ssl.create_default_context(cafile=str(server.files.ca_file)),
+            headers={"Authorization": f"Bearer {server.service_account_token(namespace, name)}"},
+            trust_env=False,
+        )
+
+    def get(self, path: str) -> int:
+        """Returns the HTTP status."""
+        return self._client.get(path).status_code
+
+    def permissions(self) -> set[Permission]:
+        """Returns what the API server permits in the namespace."""
+        path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview"}
+        response = self._client.post(path, json={**review, "spec": {"namespace": self._namespace}})
+        return {
+            (f"{resource}.{group}" if group else resource, verb)
+            for rule in response.raise_for_status().json()["status"]["resourceRules"]
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+        }
+
+    def close(self) -> None:
+        self._client.close()
+
+
+@pytest.fixture
+def account(
+    api_server: ApiServer, kube_namespace: str, release: HelmRelease, request: pytest.FixtureRequest
+) -> Callable[[str], Account]:
+    release.install()
+
+    def open_account(name: str) -> Account:
+        opened = Account(api_server, kube_namespace, name)
+        request.addfinalizer(opened.close)
+        return opened
+
+    return open_account
+
+
+@pytest.mark.parametrize("component", GRANTED.keys())
+def test_a_component_has_its_permissions_and_no_others(account: Callable[[str], Account], component: str) -> None:
+    everyone = account("default").permissions()
+
+    assert account(f"cornserve-{component}").permissions() - everyone == GRANTED[component]
+
+
+@pytest.mark.parametrize("component", GRANTED.keys())
+def test_a_component_reads_no_secrets_and_no_other_namespace(
+    account: Callable[[str], Account], kube_namespace: str, component: str
+) -> None:
+    own = account(f"cornserve-{component}")
+
+    for path in (
+        f"/api/v1/namespaces/{kube_namespace}/secrets/cornserve-instance",
+        "/api/v1/namespaces/default/pods",
+        "/api/v1/pods",
+        "/api/v1/nodes",
+    ):
+        assert own.get(path) == 403
+    status = own.get(f"/api/v1/namespaces/{kube_namespace}/pods")
+    assert status == (403 if component == "executor" else 200)
+
+
+def test_every_permission_is_in_the_namespace() -> None:
+    manifests = Manifests(render("--set", "monitoring.podMonitor.enabled=true,gateway.autoscaling.enabled=true"))
+
+    assert not {"ClusterRole", "ClusterRoleBinding"} & {item["kind"] for item in manifests}
+
+
+def test_executors_and_the_test_pod_get_no_token() -> None:
+    manifests = Manifests(render())
+
+    assert manifests.get("ServiceAccount", "cornserve-executor")["automountServiceAccountToken"] is False
+    assert manifests.get("Pod", "cornserve-test")["spec"]["automountServiceAccountToken"] is False
+
+
+def test_the_role_of_the_cli_reads_one_secret(
+    api_server: ApiServer, kube_namespace: str, account: Callable[[str], Account]
+) -> None:
+    user = account("default")
+    binding: dict[str, Any] = {
+        "metadata": {"name": "user"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "cornserve-cli"},
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": kube_namespace}],
+    }
+    secrets = f"/api/v1/namespaces/{kube_namespace}/secrets"
+    assert user.get(f"{secrets}/cornserve-access") == 403
+
+    api_server.request("POST", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{kube_namespace}/rolebindings", binding)
+
+    assert user.get(f"{secrets}/cornserve-access") == 200
+    assert user.get(f"/api/v1/namespaces/{kube_namespace}/services") == 200
+    assert user.get(f"{secrets}/cornserve-instance") == 403
+    assert user.get(secrets) == 403
