@@ -85,6 +85,9 @@ class Replica:
     """The machine can never run this replica: it needs more GPUs or CPU slots than exist."""
     metrics: str | None = None
     """`host:port` of the replica's Prometheus metrics."""
+    reason: str = ""
+    """Why the replica is not ready, as a reason of a Kubernetes condition, such as `InsufficientCapacity`. It may be
+    empty."""
 
     @property
     def description(self) -> str:

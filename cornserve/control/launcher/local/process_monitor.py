@@ -14,8 +14,8 @@ from cornserve.control.launcher.local.bounded_log import keep_bounded
 from cornserve.control.launcher.local.executor_status import ExecutorStatus, watch_executor
 from cornserve.control.launcher.local.local_machine import LocalMachine
 from cornserve.control.launcher.local.state_dir import InvalidAddressesError, ProcessRecord, ReplicaDir
-from cornserve.control.launcher.local.tail import find_error
 from cornserve.control.launcher.local.uninterrupted_thread import finish_in_thread
+from cornserve.control.launcher.log_lines import find_error
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,143 @@
+"""The objects of an executor group: a Deployment, a headless Service and a PodDisruptionBudget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+from json import dumps
+
+from cornserve.control.launcher.base import AppOwner, ExecutorGroup
+from cornserve.control.launcher.kubernetes.merge import merge_pod_template
+from cornserve.control.launcher.kubernetes.names import (
+    CELL_LABEL,
+    COMPONENT,
+    COMPONENT_LABEL,
+    EXECUTOR_LABEL,
+    FIELD_MANAGER,
+    HASH_ANNOTATION,
+    INSTANCE_LABEL,
+    INVOCATION_PORT,
+    MANAGED_BY_LABEL,
+    METRICS_PORT,
+    RETIRED_ANNOTATION,
+    object_name,
+)
+from cornserve.control.launcher.kubernetes.pod_template import render_pod
+from cornserve.control.launcher.kubernetes.settings import ClusterSettings
+from cornserve.kubernetes.resources import JsonObject
+
+APP_API_VERSION = "cornserve.ai/v1alpha1"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupManifests:
+    """The objects of one executor group."""
+
+    deployment: JsonObject
+    service: JsonObject
+    disruption_budget: JsonObject
+
+    @property
+    def applied_hash(self) -> str:
+        """The hash of all objects without the number of replicas, so that scaling replaces no pod."""
+        return str(self.deployment["metadata"]["annotations"][HASH_ANNOTATION])
+
+    @property
+    def name(self) -> str:
+        return str(self.deployment["metadata"]["name"])
+
+    @property
+    def replicas(self) -> int:
+        return int(self.deployment["spec"]["replicas"])
+
+
+def render_group(group: ExecutorGroup, settings: ClusterSettings) -> GroupManifests:
+    """Raises `GroupRefusedError` if the key or the user's pod template cannot be used."""
+    metadata = _metadata(group, settings)
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata,
+        "spec": _deployment_spec(group, settings),
+    }
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": _service_spec(group, settings)}
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": metadata,
+        "spec": {
+            "maxUnavailable": 1,
+            "selector": {"matchLabels": _selector(group, settings)},
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
+    }
+    identity = dumps([deployment, service, budget], sort_keys=True)
+    annotations = {HASH_ANNOTATION: sha256(identity.encode()).hexdigest()[:16], RETIRED_ANNOTATION: "false"}
+    deployment = {
+        **deployment,
+        "metadata": {**metadata, "annotations": annotations},
+        "spec": {"replicas": group.replicas, **_deployment_spec(group, settings)},
+    }
+    return GroupManifests(deployment, service, budget)
+
+
+def _metadata(group: ExecutorGroup, settings: ClusterSettings) -> JsonObject:
+    return {
+        "name": object_name(group.key),
+        "labels": _labels(group, settings),
+        "ownerReferences": [_owner_reference(owner) for owner in group.owners],
+    }
+
+
+def _owner_reference(owner: AppOwner) -> JsonObject:
+    """Returns a reference to one of several owners: the garbage collector deletes the object with the last of them."""
+    return {"apiVersion": APP_API_VERSION, "kind": "App", "name": owner.name, "uid": owner.uid, "controller": False}
+
+
+def _selector(group: ExecutorGroup, settings: ClusterSettings) -> dict[str, str]:
+    return {INSTANCE_LABEL: settings.instance, COMPONENT_LABEL: COMPONENT, EXECUTOR_LABEL: group.key}
+
+
+def _labels(group: ExecutorGroup, settings: ClusterSettings) -> dict[str, str]:
+    return {
+        "app.kubernetes.io/name": group.spec.executor,
+        "app.kubernetes.io/part-of": "cornserve",
+        "app.kubernetes.io/version": settings.version,
+        MANAGED_BY_LABEL: FIELD_MANAGER,
+        **_pod_labels(group, settings),
+    }
+
+
+def _pod_labels(group: ExecutorGroup, settings: ClusterSettings) -> dict[str, str]:
+    return {**_selector(group, settings), **({CELL_LABEL: group.cell} if group.cell else {})}
+
+
+def _deployment_spec(group: ExecutorGroup, settings: ClusterSettings) -> JsonObject:
+    device = settings.gpu if group.spec.gpus else settings.cpu
+    labels = {
+        **settings.pod_labels,
+        "app.kubernetes.io/name": group.spec.executor,
+        "app.kubernetes.io/part-of": "cornserve",
+        MANAGED_BY_LABEL: FIELD_MANAGER,
+        **_pod_labels(group, settings),
+    }
+    return {
+        "revisionHistoryLimit": 1,
+        "selector": {"matchLabels": _selector(group, settings)},
+        "strategy": {
+            "type": "RollingUpdate",
+            "rollingUpdate": {"maxSurge": device.max_surge, "maxUnavailable": device.max_unavailable},
+        },
+        "template": merge_pod_template(render_pod(group, labels, settings), group.pod.template),
+    }
+
+
+def _service_spec(group: ExecutorGroup, settings: ClusterSettings) -> JsonObject:
+    return {
+        "clusterIP": "None",
+        "selector": _selector(group, settings),
+        "ports": [
+            {"name": "invocations", "port": INVOCATION_PORT, "protocol": "TCP"},
+            {"name": "metrics", "port": METRICS_PORT, "protocol": "TCP"},
+        ],
+    }

@@ -1,0 +1,205 @@
+"""The replica that a pod runs, as its status shows it."""
+
+from __future__ import annotations
+
+import re
+import signal
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from cornserve.app.record import ReplicaState
+from cornserve.control.launcher.base import GroupKey, Replica, ReplicaId
+from cornserve.control.launcher.kubernetes.names import CONTAINER, EXECUTOR_LABEL, INVOCATION_PORT, METRICS_PORT
+from cornserve.control.launcher.log_lines import cut_line, find_error
+from cornserve.kubernetes.resources import JsonObject
+
+FIRST_SYNC_SECONDS = 2.0
+"""A kubelet writes the first Ready condition of a pod within this time after the pod's start time."""
+
+_KILLED = 128
+"""Exit codes above this number are those of processes that a signal has killed."""
+
+_BACK_OFF = re.compile(r"back-off (?:(\d+)m)?(?:(\d+)s)? restarting")
+
+_WAITING = {"ContainerCreating": "creating its container", "PodInitializing": "preparing its container"}
+_IMAGE_REASONS = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
+
+
+class ReplicaReason(StrEnum):
+    """Why a replica is not ready: the reasons of conditions of apps."""
+
+    SCHEDULING = "Scheduling"
+    INSUFFICIENT_CAPACITY = "InsufficientCapacity"
+    CELL_UNPLACEABLE = "CellUnplaceable"
+    PULLING_IMAGE = "PullingImage"
+    IMAGE_PULL = "ImagePull"
+    LOADING_MODEL = "LoadingModel"
+    CRASH_LOOP = "CrashLoop"
+
+
+def replica_id(pod: str, restarts: int) -> ReplicaId:
+    """Returns the id of one run of a pod's container."""
+    return ReplicaId(f"{pod}.{restarts}" if restarts else pod)
+
+
+def parse_replica_id(replica: ReplicaId) -> tuple[str, int]:
+    """Returns the name of the pod and the number of earlier runs of its container."""
+    pod, _, restarts = replica.partition(".")
+    return pod, int(restarts) if restarts.isascii() and restarts.isdigit() else 0
+
+
+def has_ended(pod: JsonObject) -> bool:
+    """Whether the pod has ended for good, for example because its node evicted it. Another pod replaces it."""
+    return pod.get("status", {}).get("phase") in ("Failed", "Succeeded")
+
+
+def is_unschedulable(pod: JsonObject) -> bool:
+    """Whether no node can run the pod."""
+    return condition(pod, "PodScheduled").get("reason") == "Unschedulable"
+
+
+def is_scheduled(pod: JsonObject) -> bool:
+    return bool(pod.get("spec", {}).get("nodeName"))
+
+
+def is_terminating(pod: JsonObject) -> bool:
+    return "deletionTimestamp" in pod["metadata"]
+
+
+def condition(pod: JsonObject, type: str) -> JsonObject:
+    conditions: list[JsonObject] = pod.get("status", {}).get("conditions") or []
+    return next((each for each in conditions if each["type"] == type), {})
+
+
+def container_status(pod: JsonObject) -> JsonObject:
+    statuses: list[JsonObject] = pod.get("status", {}).get("containerStatuses") or []
+    return next((each for each in statuses if each["name"] == CONTAINER), {})
+
+
+def observe_pod(pod: JsonObject) -> Replica:
+    """Returns the replica of a pod of an executor group."""
+    metadata, status = pod["metadata"], container_status(pod)
+    restarts = int(status.get("restartCount", 0))
+    state, message, reason = _state(pod, status)
+    address = pod.get("status", {}).get("podIP")
+    is_running = "running" in status.get("state", {}) and address is not None
+    return Replica(
+        id=replica_id(metadata["name"], restarts),
+        group=GroupKey(metadata["labels"][EXECUTOR_LABEL]),
+        state=state,
+        message=cut_line(message),
+        endpoint=_endpoint(address, INVOCATION_PORT) if is_running else None,
+        metrics=_endpoint(address, METRICS_PORT) if is_running else None,
+        failures=_failures(pod, status),
+        reason=reason,
+        restart_delay=_restart_delay(status) if state is ReplicaState.FAILED else 0,
+    )
+
+
+def _endpoint(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def _state(pod: JsonObject, status: JsonObject) -> tuple[ReplicaState, str, str]:
+    """Returns the state, the message and the reason."""
+    if is_terminating(pod):
+        return ReplicaState.DRAINING, "finishing the invocations in flight", ""
+    if has_ended(pod):
+        found = pod["status"]
+        return ReplicaState.FAILED, ": ".join(filter(None, (found.get("reason"), found.get("message")))), ""
+    if condition(pod, "Ready").get("status") == "True":
+        return ReplicaState.READY, "", ""
+    current = status.get("state", {})
+    ended = current.get("terminated") or ("waiting" in current and status.get("lastState", {}).get("terminated"))
+    if ended:
+        return ReplicaState.FAILED, exit_message(ended), ReplicaReason.CRASH_LOOP
+    if "running" in current:
+        return ReplicaState.STARTING, "loading", ReplicaReason.LOADING_MODEL
+    if "waiting" in current:
+        message = _init_message(pod) or _waiting_message(current["waiting"])
+        is_image = current["waiting"].get("reason") in _IMAGE_REASONS
+        return ReplicaState.STARTING, message, ReplicaReason.IMAGE_PULL if is_image else ReplicaReason.PULLING_IMAGE
+    return ReplicaState.STARTING, *_pending(pod)
+
+
+def _pending(pod: JsonObject) -> tuple[str, str]:
+    if is_unschedulable(pod):
+        message = str(condition(pod, "PodScheduled").get("message") or "no node can run it")
+        return message, ReplicaReason.INSUFFICIENT_CAPACITY
+    if is_scheduled(pod):
+        return "waiting for its node", ReplicaReason.PULLING_IMAGE
+    return "waiting for the scheduler", ReplicaReason.SCHEDULING
+
+
+def _waiting_message(waiting: JsonObject) -> str:
+    reason = waiting.get("reason", "")
+    if reason in _WAITING:
+        return _WAITING[reason]
+    return ": ".join(filter(None, (reason, waiting.get("message"))))
+
+
+def _init_message(pod: JsonObject) -> str:
+    """Returns the activity of the first init container that has not succeeded."""
+    for status in pod["status"].get("initContainerStatuses") or []:
+        state: JsonObject = status.get("state", {})
+        ended = state.get("terminated") or status.get("lastState", {}).get("terminated")
+        if ended and ended.get("exitCode") == 0:
+            continue
+        if ended and "running" not in state:
+            return f"{status['name']} {exit_message(ended)}"
+        return f"{status['name']}: {_waiting_message(state['waiting']) if 'waiting' in state else 'running'}"
+    return ""
+
+
+def exit_message(terminated: JsonObject) -> str:
+    """Describes the end of a container, with the error that its log or its termination message contains."""
+    code, reason = int(terminated.get("exitCode", 0)), terminated.get("reason")
+    error = find_error(str(terminated.get("message") or "").splitlines())
+    if reason == "OOMKilled":
+        return f"killed because it exceeded its memory limit; {_last_line(error)}"
+    if reason not in (None, "Error", "Completed"):
+        return f"{reason} (status {code}): {error or _last_line(error)}"
+    if code > _KILLED:
+        return f"killed by signal {code - _KILLED} ({_signal_name(code - _KILLED)}); {_last_line(error)}"
+    return f"exited with status {code}: {error or _last_line(error)}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.strsignal(number) or "unknown"
+    except ValueError:
+        return "unknown"
+
+
+def _last_line(error: str) -> str:
+    return f"its last log line: {error}" if error else "its log is empty"
+
+
+def _restart_delay(status: JsonObject) -> float:
+    """Returns the kubelet's delay before the next run of a container that has exited."""
+    waiting = status.get("state", {}).get("waiting", {})
+    match = _BACK_OFF.search(waiting.get("message") or "")
+    return 60.0 * int(match[1] or 0) + int(match[2] or 0) if match else 0.0
+
+
+def _failures(pod: JsonObject, status: JsonObject) -> int:
+    """Returns the number of consecutive runs of the container that exited before they were ready.
+
+    It follows from the status alone, so that a new controller counts the same. After the pod has been ready once, only
+    the last run counts: earlier runs leave no trace.
+    """
+    state, last = status.get("state", {}), status.get("lastState", {})
+    ended = state.get("terminated") or last.get("terminated")
+    if ended is None or status.get("ready"):
+        return 0
+    exits = int(status.get("restartCount", 0)) + ("running" not in state)
+    ready = condition(pod, "Ready").get("lastTransitionTime")
+    first, began = pod["status"].get("startTime"), ended.get("startedAt")
+    if ready is None or first is None or (_time(ready) - _time(first)).total_seconds() <= FIRST_SYNC_SECONDS:
+        return exits
+    return 0 if began is not None and _time(ready) > _time(began) else 1
+
+
+def _time(value: Any) -> datetime:
+    return datetime.fromisoformat(value)

@@ -1,0 +1,224 @@
+"""The pod template of an executor group, which Pod Security `restricted` admits."""
+
+from __future__ import annotations
+
+from cornserve.control.launcher.base import ExecutorGroup
+from cornserve.control.launcher.kubernetes.model_storage import (
+    storage_environment,
+    storage_mounts,
+    storage_volumes,
+    with_model_path,
+)
+from cornserve.control.launcher.kubernetes.names import (
+    CELL_LABEL,
+    CONTAINER,
+    DOWNLOAD_CONTAINER,
+    HEALTH_PORT,
+    HOME_DIR,
+    INVOCATION_PORT,
+    METRICS_PORT,
+    PRIVATE_SHARED_MEMORY,
+    SECRET_DIR,
+    SHARED_MEMORY,
+    TLS_DIR,
+    USER,
+)
+from cornserve.control.launcher.kubernetes.settings import (
+    ClaimedSharedMemory,
+    ClusterSettings,
+    DeviceSettings,
+    HostPathSharedMemory,
+    NoSharedMemory,
+)
+from cornserve.kubernetes.resources import JsonObject
+from cornserve.limits import Limits
+from cornserve.observe.logs import REPLICA_VARIABLE
+
+STOP_SECONDS = 30
+"""Time for an executor to free its resources after the drain."""
+SECRET_MODE = 0o440
+STARTUP_PERIOD_SECONDS = 5
+
+_CONTAINER_SECURITY: JsonObject = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+
+
+def render_pod(group: ExecutorGroup, labels: JsonObject, settings: ClusterSettings) -> JsonObject:
+    """Returns the launcher's own pod template, without the user's changes."""
+    device = _device(group, settings)
+    return {
+        "metadata": {"labels": labels, "annotations": settings.pod_annotations},
+        "spec": _present(
+            {
+                "serviceAccountName": settings.service_account_name,
+                "automountServiceAccountToken": False,
+                "enableServiceLinks": False,
+                "securityContext": {
+                    "runAsNonRoot": True,
+                    "runAsUser": USER,
+                    "runAsGroup": USER,
+                    "fsGroup": USER,
+                    "fsGroupChangePolicy": "OnRootMismatch",
+                    "seccompProfile": {"type": "RuntimeDefault"},
+                },
+                "terminationGracePeriodSeconds": settings.drain_seconds + STOP_SECONDS,
+                "imagePullSecrets": [{"name": name} for name in settings.image_pull_secrets],
+                "priorityClassName": settings.priority_class_name,
+                "schedulerName": settings.scheduler_name,
+                "nodeSelector": device.node_selector,
+                "tolerations": device.tolerations,
+                "affinity": _affinity(group.cell, settings),
+                "initContainers": _downloads(group, settings),
+                "containers": [_executor(group, settings)],
+                "volumes": _volumes(group, settings),
+            }
+        ),
+    }
+
+
+def _present(fields: JsonObject) -> JsonObject:
+    """Leaves out empty fields, which the API server would not store."""
+    return {name: value for name, value in fields.items() if value not in (None, [], {})}
+
+
+def _device(group: ExecutorGroup, settings: ClusterSettings) -> DeviceSettings:
+    return settings.gpu if group.spec.gpus else settings.cpu
+
+
+def _executor(group: ExecutorGroup, settings: ClusterSettings) -> JsonObject:
+    return {
+        "name": CONTAINER,
+        **_program(group, settings),
+        "command": ["python", "-P", "-m", "cornserve_executors.base"],
+        "args": _arguments(group, settings),
+        "env": [*_environment(), *storage_environment(group.pod.storage)],
+        "ports": [
+            {"name": "invocations", "containerPort": INVOCATION_PORT},
+            {"name": "health", "containerPort": HEALTH_PORT},
+            {"name": "metrics", "containerPort": METRICS_PORT},
+        ],
+        "resources": _resources(group, settings),
+        "startupProbe": _probe(STARTUP_PERIOD_SECONDS, -(-settings.start_seconds // STARTUP_PERIOD_SECONDS)),
+        "readinessProbe": _probe(period_seconds=5, failure_threshold=2),
+        "livenessProbe": _probe(period_seconds=10, failure_threshold=6),
+        "volumeMounts": [
+            *_common_mounts(),
+            *_process_mounts(settings),
+            *storage_mounts(group.pod.storage),
+        ],
+    }
+
+
+def _program(group: ExecutorGroup, settings: ClusterSettings) -> JsonObject:
+    return {
+        "image": _device(group, settings).image,
+        "imagePullPolicy": settings.image_pull_policy,
+        "securityContext": _CONTAINER_SECURITY,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+
+
+def _arguments(group: ExecutorGroup, settings: ClusterSettings) -> list[str]:
+    limits = Limits.parse(settings.limits)
+    has_shared_memory = not isinstance(settings.shared_memory, NoSharedMemory)
+    return [
+        *("--spec", with_model_path(group.spec, group.pod.storage).model_dump_json()),
+        *("--listen", f"0.0.0.0:{INVOCATION_PORT}"),
+        *("--health-port", str(HEALTH_PORT), "--metrics-port", str(METRICS_PORT)),
+        *("--secret", str(SECRET_DIR / "secret")),
+        *(("--tls", str(TLS_DIR)) if settings.tls_secret_name else ()),
+        *(part for network in settings.peer_networks for part in ("--peer-network", str(network))),
+        *("--shared-memory", str(SHARED_MEMORY if has_shared_memory else PRIVATE_SHARED_MEMORY)),
+        *("--slab-mib", str(limits.slab_mib), "--queue", str(limits.queue)),
+        *("--drain-seconds", str(settings.drain_seconds)),
+    ]
+
+
+def _environment() -> list[JsonObject]:
+    return [
+        {"name": "PYTHONUNBUFFERED", "value": "1"},
+        {"name": "HOME", "value": str(HOME_DIR)},
+        {"name": REPLICA_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+    ]
+
+
+def _resources(group: ExecutorGroup, settings: ClusterSettings) -> JsonObject:
+    device = _device(group, settings).resources
+    gpus = {settings.gpu_resource: str(group.spec.gpus)} if group.spec.gpus else {}
+    return _present({"requests": {**device.requests, **gpus}, "limits": {**device.limits, **gpus}})
+
+
+def _probe(period_seconds: int, failure_threshold: int) -> JsonObject:
+    return {
+        "grpc": {"port": HEALTH_PORT},
+        "periodSeconds": period_seconds,
+        "failureThreshold": failure_threshold,
+        "timeoutSeconds": 5,
+    }
+
+
+def _affinity(cell: str, settings: ClusterSettings) -> JsonObject:
+    if not cell:
+        return {}
+    term = {"labelSelector": {"matchLabels": {CELL_LABEL: cell}}, "topologyKey": settings.topology_key}
+    return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def _downloads(group: ExecutorGroup, settings: ClusterSettings) -> list[JsonObject]:
+    """Returns the container that downloads the model into the cache. Concurrent downloads wait for each other."""
+    storage = group.pod.storage
+    if storage is None or storage.download is None:
+        return []
+    return [
+        {
+            "name": DOWNLOAD_CONTAINER,
+            **_program(group, settings),
+            "command": ["python", "-P", "-m", "cornserve_executors.download"],
+            "args": ["--spec", group.spec.model_dump_json()],
+            "env": [*_environment(), *storage_environment(storage, downloads=True)],
+            "volumeMounts": [*_common_mounts(), *storage_mounts(storage, downloads=True)],
+        }
+    ]
+
+
+def _common_mounts() -> list[JsonObject]:
+    return [{"name": "tmp", "mountPath": "/tmp"}, {"name": "home", "mountPath": str(HOME_DIR)}]
+
+
+def _process_mounts(settings: ClusterSettings) -> list[JsonObject]:
+    mounts: list[JsonObject] = [
+        {"name": "secret", "mountPath": str(SECRET_DIR), "readOnly": True},
+        {"name": "private-shared-memory", "mountPath": str(PRIVATE_SHARED_MEMORY)},
+    ]
+    if settings.tls_secret_name:
+        mounts.append({"name": "tls", "mountPath": str(TLS_DIR), "readOnly": True})
+    if not isinstance(settings.shared_memory, NoSharedMemory):
+        mounts.append({"name": "shared-memory", "mountPath": str(SHARED_MEMORY)})
+    return mounts
+
+
+def _volumes(group: ExecutorGroup, settings: ClusterSettings) -> list[JsonObject]:
+    memory = {"medium": "Memory", "sizeLimit": settings.private_shared_memory}
+    volumes: list[JsonObject] = [
+        {"name": "tmp", "emptyDir": {}},
+        {"name": "home", "emptyDir": {}},
+        {"name": "private-shared-memory", "emptyDir": memory},
+        _secret_volume("secret", settings.secret_name),
+    ]
+    if settings.tls_secret_name:
+        volumes.append(_secret_volume("tls", settings.tls_secret_name))
+    match settings.shared_memory:
+        case ClaimedSharedMemory(claim_name=name):
+            volumes.append({"name": "shared-memory", "persistentVolumeClaim": {"claimName": name}})
+        case HostPathSharedMemory(path=path):
+            volumes.append({"name": "shared-memory", "hostPath": {"path": path, "type": "Directory"}})
+        case NoSharedMemory():
+            pass
+    return volumes + storage_volumes(group.pod.storage)
+
+
+def _secret_volume(name: str, secret_name: str) -> JsonObject:
+    return {"name": name, "secret": {"secretName": secret_name, "defaultMode": SECRET_MODE}}

@@ -1,0 +1,144 @@
+"""The replicas that follow from the statuses of pods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cornserve.app.record import ReplicaState
+from cornserve.control.launcher.base import ReplicaId
+from cornserve.control.launcher.kubernetes.pod_observation import observe_pod, parse_replica_id
+
+EARLY, START, LATER = "2026-01-01T10:00:00Z", "2026-01-01T10:00:01Z", "2026-01-01T10:05:00Z"
+RUNNING = {"running": {"startedAt": START}}
+
+
+def terminated(code: int, message: str = "", **more: str) -> dict[str, Any]:
+    return {"terminated": {"exitCode": code, "message": message, "startedAt": START} | more}
+
+
+def pod(
+    state: dict[str, Any] | None = None,
+    *,
+    last: dict[str, Any] | None = None,
+    restarts: int = 0,
+    ready: tuple[str, str] = ("False", EARLY),
+    **status: Any,
+) -> dict[str, Any]:
+    container = {"name": "executor", "state": state, "lastState": last or {}, "restartCount": restarts}
+    condition = {"type": "Ready", "status": ready[0], "lastTransitionTime": ready[1]}
+    return {
+        "metadata": {"name": "llm-1-x", "labels": {"cornserve.ai/executor": "llm-1"}},
+        "spec": {"nodeName": "node-1"},
+        "status": {
+            "startTime": EARLY,
+            "podIP": "10.0.0.1",
+            "containerStatuses": [container] if state else [],
+            "conditions": [condition],
+        }
+        | status,
+    }
+
+
+def test_a_ready_pod_has_endpoints() -> None:
+    replica = observe_pod(pod(RUNNING, ready=("True", START)))
+    assert (replica.state, replica.endpoint, replica.metrics) == (
+        ReplicaState.READY,
+        "10.0.0.1:9000",
+        "10.0.0.1:9002",
+    )
+    assert observe_pod(pod(RUNNING, podIP="fd00::1")).endpoint == "[fd00::1]:9000"
+
+
+def test_a_terminating_pod_drains() -> None:
+    terminating = pod(RUNNING, ready=("True", START))
+    terminating["metadata"]["deletionTimestamp"] = LATER
+    assert observe_pod(terminating).state is ReplicaState.DRAINING
+
+
+def test_the_scheduler_says_what_is_missing() -> None:
+    words = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words}
+    replica = observe_pod(pod(conditions=[condition]))
+    assert (replica.state, replica.message, replica.reason) == (ReplicaState.STARTING, words, "InsufficientCapacity")
+
+
+@pytest.mark.parametrize(
+    ("state", "message", "reason"),
+    [
+        ({"waiting": {"reason": "ContainerCreating"}}, "creating its container", "PullingImage"),
+        (
+            {"waiting": {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "a:1"'}},
+            'ImagePullBackOff: Back-off pulling image "a:1"',
+            "ImagePull",
+        ),
+        (RUNNING, "loading", "LoadingModel"),
+    ],
+)
+def test_a_starting_pod_reports_its_activity(state: dict[str, Any], message: str, reason: str) -> None:
+    replica = observe_pod(pod(state))
+    assert (replica.state, replica.message, replica.reason) == (ReplicaState.STARTING, message, reason)
+
+
+def test_a_download_is_reported() -> None:
+    running = [{"name": "download", "state": {"running": {}}}]
+    failing = [
+        {"name": "download", "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": terminated(1, "no")}
+    ]
+    waiting = {"waiting": {"reason": "PodInitializing"}}
+    assert observe_pod(pod(waiting, initContainerStatuses=running)).message == "download: running"
+    assert observe_pod(pod(waiting, initContainerStatuses=failing)).message == "download exited with status 1: no"
+
+
+@pytest.mark.parametrize(
+    ("ended", "message"),
+    [
+        (terminated(1, "INFO loading\nRuntimeError: no words"), "exited with status 1: RuntimeError: no words"),
+        (terminated(1), "exited with status 1: its log is empty"),
+        (terminated(137, "INFO loading"), "killed by signal 9 (Killed); its last log line: INFO loading"),
+        (terminated(137, reason="OOMKilled"), "killed because it exceeded its memory limit; its log is empty"),
+    ],
+)
+def test_the_reason_of_an_exit_is_reported(ended: dict[str, Any], message: str) -> None:
+    replica = observe_pod(pod(ended))
+    assert (replica.state, replica.message, replica.reason) == (ReplicaState.FAILED, message, "CrashLoop")
+
+
+def test_a_crash_loop_has_the_last_error_and_the_delay() -> None:
+    waiting = {"reason": "CrashLoopBackOff", "message": "back-off 1m20s restarting failed container=executor"}
+    replica = observe_pod(pod({"waiting": waiting}, last=terminated(1, "ValueError: x"), restarts=3))
+    assert replica.state is ReplicaState.FAILED
+    assert (replica.restart_delay, replica.failures) == (80, 4)
+    assert replica.message == "exited with status 1: ValueError: x"
+    assert replica.id == "llm-1-x.3"
+
+
+@pytest.mark.parametrize(
+    ("observed", "failures"),
+    [
+        (pod(RUNNING), 0),
+        (pod(terminated(1)), 1),
+        (pod(RUNNING, last=terminated(1), restarts=2), 2),
+        (pod(terminated(1), restarts=2, ready=("False", LATER)), 0),
+        (pod(terminated(1, startedAt="2026-01-01T10:06:00Z"), restarts=2, ready=("False", LATER)), 1),
+        (pod(RUNNING, last=terminated(1), restarts=2, ready=("True", LATER)), 0),
+    ],
+)
+def test_runs_that_ended_before_they_were_ready_are_counted(observed: dict[str, Any], failures: int) -> None:
+    observed["status"]["containerStatuses"][0]["ready"] = observed["status"]["conditions"][0]["status"] == "True"
+    assert observe_pod(observed).failures == failures
+
+
+def test_an_evicted_pod_has_failed() -> None:
+    evicted = pod(phase="Failed", reason="Evicted", message="The node was low on resource: memory.")
+    replica = observe_pod(evicted)
+    assert replica.state is ReplicaState.FAILED
+    assert replica.message == "Evicted: The node was low on resource: memory."
+
+
+@pytest.mark.parametrize(
+    ("replica", "expected"), [("a-b", ("a-b", 0)), ("a-b.2", ("a-b", 2)), ("../x", ("", 0)), ("a.new-1", ("a", 0))]
+)
+def test_ids_name_pods(replica: str, expected: tuple[str, int]) -> None:
+    assert parse_replica_id(ReplicaId(replica)) == expected
