@@ -107,7 +107,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--termination-log",
         type=Path,
-        default=Path("/dev/termination-log"),
+        default=exit_reason.TERMINATION_LOG,
         metavar="FILE",
         help="write the reason for a failure to this file if it exists, as in the containers of Kubernetes",
     )

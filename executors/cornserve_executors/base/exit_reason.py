@@ -11,6 +11,9 @@ from typing import Final
 MAX_BYTES: Final = 4096
 """Kubernetes ignores the rest."""
 
+TERMINATION_LOG: Final = Path("/dev/termination-log")
+"""The file that Kubernetes creates in each container."""
+
 log = logging.getLogger("cornserve.executor")
 
 
