@@ -13,11 +13,12 @@ export PYTHON ONCE UPGRADE WORKERS
 export NO_MKDOCS_2_WARNING := 1
 unexport PYTHONPATH
 
-.PHONY: help run test unit integration chaos check docs setup programs manifests lock format images clean
+.PHONY: help run test unit integration chaos check docs setup programs manifests cluster cluster-down test-cluster \
+	lock format images clean
 stage = @printf '\n\033[1;36m=== %s ===\033[0m\n' "$(1)"
 
 help: ## Lists the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 22
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
 
 run: setup ## Serves a small real model and sends it a question (ONCE=1: stops after the response)
 	@.venv/bin/python examples/quickstart.py
@@ -61,6 +62,16 @@ programs: setup ## Builds etcd and the Kubernetes programs for the tests (needs 
 
 manifests: programs ## Regenerates kubernetes/manifests and the reference of the chart's values
 	@.venv/bin/python -m scripts.chart
+
+cluster: setup ## Starts a Kubernetes cluster with two nodes on this machine (needs root; minutes at first, then seconds)
+	@.venv/bin/python -m scripts.cluster up
+
+cluster-down: setup ## Stops the cluster
+	@.venv/bin/python -m scripts.cluster down
+
+test-cluster: setup ## Runs the tests on the cluster (CONTEXT=name: on another one, by the name in your kubeconfig file)
+	@$(if $(CONTEXT),,.venv/bin/python -m scripts.cluster up)
+	@CORNSERVE_TEST_CONTEXT=$(CONTEXT) $(PYTEST) -m cluster tests/cluster
 
 lock: ## Regenerates requirements/*.txt from pyproject.toml (UPGRADE=1: newest versions)
 	@scripts/lock

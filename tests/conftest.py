@@ -33,6 +33,8 @@ def pytest_report_header() -> str:
 def pytest_itemcollected(item: pytest.Item) -> None:
     if item.nodeid.startswith("tests/chaos/"):
         item.add_marker("chaos")
+    if item.nodeid.startswith("tests/cluster/"):
+        item.add_marker("cluster")
     for marker in item.iter_markers("chaos"):
         if marker.kwargs:
             FaultRecorder(item.user_properties)(FaultResult(**marker.kwargs))

@@ -38,17 +38,29 @@ class ControlPlaneFiles:
 
     @property
     def admin_token(self) -> str:
-        return (self.directory / "tokens.csv").read_text().partition(",")[0]
+        return self.token("admin")
+
+    def token(self, user: str) -> str:
+        """Returns the token of a user that `write` has created."""
+        rows = (row.split(",") for row in (self.directory / "tokens.csv").read_text().splitlines())
+        return next(token for token, name, *_ in rows if name == user)
 
     @property
     def kubeconfig(self) -> Path:
         """The administrator's kubeconfig file."""
         return self.directory / "kubeconfig"
 
-    def write(self) -> None:
-        """Writes certificates, keys, the administrator's token and kubeconfig."""
+    def write(self, users: dict[str, str] | None = None) -> None:
+        """Writes certificates, keys, the administrator's kubeconfig, and tokens of the administrator and of `users`.
+
+        Args:
+            users: their groups by name.
+        """
         write_certificates(self.directory, [self.address, _API_SERVICE_ADDRESS])
-        (self.directory / "tokens.csv").write_text(f"{secrets.token_hex(16)},admin,admin,system:masters\n")
+        groups = {"admin": "system:masters", **(users or {})}
+        rows = [f"{secrets.token_hex(16)},{name},{name},{group}\n" for name, group in groups.items()]
+        (self.directory / "tokens.csv").touch(0o600)
+        (self.directory / "tokens.csv").write_text("".join(rows))
         self.write_kubeconfig(self.kubeconfig, self.admin_token)
 
     def write_kubeconfig(self, file: Path, token: str, namespace: str = "default") -> None:

@@ -79,9 +79,16 @@ class GoBuild:
                 f"cannot build {self.name}: Go is missing. Install Go 1.26 or later (https://go.dev/dl/)."
             )
         print(f"Building {self.name} with Go (minutes, unless Go's cache has it)", file=sys.stderr, flush=True)
-        command = ["go", "install" if self.module else "build", "-trimpath", "-ldflags", self.ldflags]
+        command = [
+            "go",
+            "install" if self.module else "build",
+            "-trimpath",
+            "-buildvcs=false",
+            "-ldflags",
+            self.ldflags,
+        ]
         command += [self.module] if self.module else ["-o", str(directory / self.name), "."]
-        environment = {**os.environ, "CGO_ENABLED": "0", "GOBIN": str(directory), "GOFLAGS": ""}
+        environment = {**os.environ, "CGO_ENABLED": "0", "GOBIN": str(directory)}
         result = subprocess.run(command, cwd=ROOT if self.module else SOURCES / self.name, env=environment, check=False)
         if result.returncode:
             raise ProgramMissingError(f"cannot build {self.name}: `{' '.join(command)}` failed (see above).")
@@ -101,7 +108,8 @@ KUBE: Final = GoBuild(
 HELM: Final = GoBuild("helm", ("helm",), "helm.sh/helm/v4/cmd/helm@v4.3.1")
 KWOK: Final = GoBuild("kwok", ("kwok",), "sigs.k8s.io/kwok/cmd/kwok@v0.8.0")
 KUBE_SCORE: Final = GoBuild("kube-score", ("kube-score",), "github.com/zegl/kube-score/cmd/kube-score@v1.20.0")
-BUILDS: Final = (KUBE, HELM, KWOK, KUBE_SCORE)
+COREDNS: Final = GoBuild("coredns", ("coredns",))
+BUILDS: Final = (KUBE, COREDNS, HELM, KWOK, KUBE_SCORE)
 
 
 def go_is_installed() -> bool:

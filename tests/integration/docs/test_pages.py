@@ -50,6 +50,14 @@ NOT_RUN = {
     "README.md": ["make run", "make test", "make chaos"],
     "docs/getting-started.md": ["make run"],  # run below
     "docs/how-to/observe.md": ["OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4317 cornserve up"],  # needs a collector
+    "docs/how-to/test-on-kubernetes.md": [  # need root; run by hand
+        "make programs",
+        "make cluster",
+        "make test-cluster",
+        "make test-cluster CONTEXT=kind-kind",
+        ".venv/bin/python -m scripts.cluster load image.tar",
+        "make cluster-down",
+    ],
     "docs/how-to/deploy-an-app.md": [  # need a model hub
         "cornserve deploy ~/models/Qwen3-0.6B",
         "cornserve deploy Qwen/Qwen3-0.6B --name qwen",

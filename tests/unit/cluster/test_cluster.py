@@ -1,0 +1,68 @@
+"""The cluster for tests on machines that cannot run it, and the supervisor of its processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from scripts.cluster.__main__ import main
+from tests.waiting import until
+
+
+def test_a_user_who_is_not_root_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+
+    with pytest.raises(SystemExit, match="cluster: the cluster for tests needs Linux and root"):
+        main(["up"])
+
+
+def test_a_machine_that_does_not_exist_is_named() -> None:
+    with pytest.raises(SystemExit, match="cluster: unknown machine 'node-99'"):
+        main(["stop", "node-99", "kubelet"])
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Path]:
+    """The directory of a machine with the process `sleeper`, which writes its PID to the file `pid` when it starts."""
+    sleeper = ["sh", "-c", "echo $$ > pid.new; mv pid.new pid; exec sleep 1000"]
+    (tmp_path / "machine.json").write_text(json.dumps({"mounts": [], "processes": {"sleeper": sleeper}}))
+    command = [sys.executable, "-m", "scripts.cluster.supervisor", str(tmp_path)]
+    supervisor = subprocess.Popen(command, start_new_session=True)
+    yield tmp_path
+    os.killpg(supervisor.pid, signal.SIGKILL)
+    supervisor.wait()
+
+
+def running_pid(machine: Path) -> int:
+    """Returns the PID of the sleeper, or 0 if it does not run."""
+    file = machine / "pid"
+    pid = int(file.read_text()) if file.exists() else 0
+    return pid if pid and psutil.pid_exists(pid) else 0
+
+
+async def test_a_process_that_ends_is_started_again(machine: Path) -> None:
+    await until(lambda: running_pid(machine) > 0)
+    first = running_pid(machine)
+
+    os.kill(first, signal.SIGKILL)
+
+    await until(lambda: running_pid(machine) not in (0, first))
+
+
+async def test_a_stopped_process_stays_away_until_it_is_started(machine: Path) -> None:
+    await until(lambda: running_pid(machine) > 0)
+    first = running_pid(machine)
+
+    (machine / "sleeper.stopped").touch()
+    await until(lambda: running_pid(machine) == 0)
+    (machine / "sleeper.stopped").unlink()
+
+    await until(lambda: running_pid(machine) not in (0, first))
