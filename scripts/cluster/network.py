@@ -45,7 +45,9 @@ def _check_network_is_free() -> None:
     network = f"{NETWORK}.0/24"
     routes = run("ip", "route", "show", "root", network)
     if routes:
-        raise LocalClusterError(f"this machine has a route to {network}, which the cluster needs: {routes.splitlines()[0]}")
+        raise LocalClusterError(
+            f"this machine has a route to {network}, which the cluster needs: {routes.splitlines()[0]}"
+        )
 
 
 def _create_namespace(machine: ClusterMachine) -> None:
