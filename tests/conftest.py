@@ -11,7 +11,7 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 from tests.chaos.form import FULL, FULL_TIMEOUT_SECONDS, seed
 from tests.chaos.report import FaultRecorder, FaultResult, table
 
-pytest_plugins = ["tests.kubernetes.api_server"]
+pytest_plugins = ["tests.kubernetes.api_server", "tests.kubernetes.record_resources"]
 
 
 class DirectoryScheduling(LoadScopeScheduling):  # type: ignore[misc]

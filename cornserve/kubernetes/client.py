@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
+from cornserve.kubernetes.apply_patch import APPLY, to_yaml
 from cornserve.kubernetes.configuration import load_access
 from cornserve.kubernetes.errors import KubeNotFoundError, KubeUnknownTypeError
 from cornserve.kubernetes.pages import ObjectList, Parameters, read_pages
@@ -128,8 +129,7 @@ class KubeClient:
         """
         path = type.path(self.namespace, body["metadata"]["name"], subresource)
         parameters = self._write_parameters(dry_run) | {"force": "true" if force else None}
-        # Every JSON document is a YAML document.
-        return await self._request("PATCH", path, parameters, body, "application/apply-patch+yaml")
+        return await self._request("PATCH", path, parameters, to_yaml(body), APPLY)
 
     async def merge_patch(
         self, type: ResourceType, name: str, patch: JsonObject, subresource: str | None = None

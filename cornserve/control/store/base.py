@@ -96,6 +96,14 @@ class ConflictError(StoreError):
     """The record has changed since the version that the write is based on: read it again."""
 
 
+class FieldConflictError(StoreError):
+    """Another program manages fields of the spec that the write would change. The message names it and the fields."""
+
+
+class RecordRejectedError(StoreError):
+    """The store refuses the content or the name of the record. The message contains the reason."""
+
+
 class ExpiredError(StoreError):
     """The changes since this version are not kept any more: list the records and watch from the new version."""
 
@@ -117,7 +125,10 @@ class StoreDamagedError(StoreUnavailableError):
 
 
 class Store(Protocol):
-    """Stores records and notifies watchers of changes. Any method may raise `StoreUnavailableError`."""
+    """Stores records and notifies watchers of changes.
+
+    Any method may raise `StoreUnavailableError`. Writes may raise `RecordRejectedError` and `FieldConflictError`.
+    """
 
     async def create(self, kind: RecordKind[Spec, Status], name: str, spec: Spec) -> Record[Spec, Status]:
         """Creates a record with the status `kind.status()`.
