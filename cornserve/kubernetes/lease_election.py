@@ -9,18 +9,14 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from cornserve.concurrency import run_unless
 from cornserve.kubernetes.client import KubeClient
-from cornserve.kubernetes.errors import (
-    KubeAlreadyExistsError,
-    KubeApiError,
-    KubeConflictError,
-    KubeNotFoundError,
-)
+from cornserve.kubernetes.errors import KubeAlreadyExistsError, KubeApiError, KubeConflictError
 from cornserve.kubernetes.informer import Informer
+from cornserve.kubernetes.lease_lock import LeaseLock, is_held_by
 from cornserve.kubernetes.resources import LEASES, JsonObject
+from cornserve.observe.error_log import ErrorLog
 
 log = logging.getLogger(__name__)
 
@@ -28,9 +24,13 @@ RELEASE_SECONDS = 3.0
 """Timeout of the release of the Lease at the end."""
 
 
+class LeaseLostError(Exception):
+    """Another process holds the Lease."""
+
+
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """Durations in seconds. The defaults cost a leader one request every five seconds."""
+    """Durations in seconds. By default, a leader sends one request every five seconds."""
 
     duration: int = 15
     """The time after the last renewal at which another process takes the Lease."""
@@ -49,7 +49,7 @@ class LeaseElection:
     """Runs work in the one process that holds the Lease.
 
     Clocks of different machines are not compared: a Lease has expired when it has not changed for its duration on the
-    monotonic clock of this process.
+    monotonic clock of this process. Candidates watch the Lease, and send requests only when they can take it.
 
     Args:
         name: the name of the Lease.
@@ -57,14 +57,15 @@ class LeaseElection:
     """
 
     def __init__(self, client: KubeClient, name: str, identity: str, times: LeaseTimes | None = None) -> None:
-        self._client = client
         self._name = name
         self._identity = identity
         self._times = times or LeaseTimes()
+        self._lock = LeaseLock(client, name, identity, self._times.duration)
         self._leases = Informer(client, LEASES, field_selector=f"metadata.name={name}")
         self._seen: JsonObject | None = None
-        """The spec of the Lease when it last changed."""
+        """The spec of the Lease when it changed last."""
         self._seen_at = 0.0
+        self._errors = ErrorLog(log, f"cannot write the Lease {name}, retrying: %s")
         self.is_leader = False
 
     @property
@@ -82,32 +83,31 @@ class LeaseElection:
         watching = asyncio.create_task(self._leases.run())
         try:
             while True:
-                await self._acquire()
+                lease, renewed_at = await self._acquire()
                 log.info("%s leads: it holds the Lease %s", self._identity, self._name)
-                if await self._lead(while_leading):
+                if await self._lead(lease, renewed_at, while_leading):
                     return
                 log.error("%s does not lead any more: it could not renew the Lease %s", self._identity, self._name)
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
 
-    async def _acquire(self) -> None:
-        """Returns when this process holds the Lease."""
+    async def _acquire(self) -> tuple[JsonObject, float]:
+        """Waits until this process holds the Lease. Returns it and the time when it was taken."""
+        await self._leases.synced.wait()
         while True:
             changed = self._leases.next_change()
             self._observe(self._leases.objects.get(self._name))
-            remaining = self._remaining_seconds()
-            if self._leases.synced.is_set() and remaining <= 0:
-                try:
-                    if await self._take():
-                        return
-                    continue
-                except KubeApiError as error:
-                    log.warning("cannot take the Lease %s, retrying: %s", self._name, error)
-                    remaining = self._times.retry_interval
+            pause = self._remaining_seconds()
+            if pause <= 0:
+                started = time.monotonic()
+                lease = await self._try_to_take()
+                if lease is not None:
+                    return lease, started
+                pause = max(self._remaining_seconds(), self._times.retry_interval)
             # The jitter separates candidates that wait for the same Lease.
             with suppress(TimeoutError):
-                async with asyncio.timeout(max(remaining, 0.01) * random.uniform(1.0, 1.2)):
+                async with asyncio.timeout(pause * random.uniform(1.0, 1.2)):
                     await changed.wait()
 
     def _observe(self, lease: JsonObject | None) -> None:
@@ -117,37 +117,31 @@ class LeaseElection:
             self._seen_at = time.monotonic()
 
     def _remaining_seconds(self) -> float:
-        """Returns the time after which the Lease may be taken."""
+        """Returns the time after which the Lease can be taken."""
         if self._seen is None or self._seen.get("holderIdentity") in (None, "", self._identity):
             return 0.0
-        duration = self._seen.get("leaseDurationSeconds") or self._times.duration
-        return float(self._seen_at + duration - time.monotonic())
+        return float(self._seen_at + (self._seen.get("leaseDurationSeconds") or 0) - time.monotonic())
 
-    async def _take(self) -> bool:
-        """Writes this process into the Lease. Returns whether it holds it; otherwise another process has changed it."""
+    async def _try_to_take(self) -> JsonObject | None:
+        """Returns the Lease, or None if another process holds it or the API server is away."""
         try:
-            lease = await self._client.get(LEASES, self._name)
-        except KubeNotFoundError:
-            lease = None
-        self._observe(lease)
-        if self._remaining_seconds() > 0:
-            return False
-        self._renewed_at = time.monotonic()
-        try:
-            if lease is None:
-                self._lease = await self._client.create(LEASES, self._new_lease())
-            else:
-                transitions = int(lease["spec"].get("leaseTransitions") or 0) + 1
-                lease["spec"] = self._held_spec(transitions)
-                self._lease = await self._client.replace(LEASES, lease)
+            lease = await self._lock.read()  # The watch may be behind.
+            self._observe(lease)
+            if self._remaining_seconds() > 0:
+                return None
+            lease = await self._lock.take(lease)
         except (KubeAlreadyExistsError, KubeConflictError):
-            return False
-        return True
+            return None
+        except KubeApiError as error:
+            self._errors.report(str(error))
+            return None
+        self._errors.clear()
+        return lease
 
-    async def _lead(self, while_leading: Callable[[], Awaitable[None]]) -> bool:
+    async def _lead(self, lease: JsonObject, renewed_at: float, while_leading: Callable[[], Awaitable[None]]) -> bool:
         """Runs the work while the Lease is renewed. Returns whether the work has ended by itself."""
         lost = asyncio.Event()
-        renewing = asyncio.create_task(self._renew_until_lost(lost))
+        renewing = asyncio.create_task(self._renew_until_lost(lease, renewed_at, lost))
         self.is_leader = True
         try:
             return await run_unless(lost, while_leading())
@@ -155,12 +149,57 @@ class LeaseElection:
             self.is_leader = False
             renewing.cancel()
             await asyncio.gather(renewing, return_exceptions=True)
-            if not lost.is_set():
-                await self._release()
+            await self._release()
 
-    async def _renew_until_lost(self, lost: asyncio.Event) -> None:
+    async def _renew_until_lost(self, lease: JsonObject, renewed_at: float, lost: asyncio.Event) -> None:
+        """Renews the Lease, and sets `lost` when another process holds it, or at the deadline."""
         try:
-            while await self._renew():
-                await asyncio.sleep(self._times.renew_interval)
+            while True:
+                pause = self._times.renew_interval
+                async with asyncio.timeout_at(_loop_time(renewed_at + self._times.renew_deadline)):
+                    await asyncio.sleep(pause * random.uniform(0.8, 1.0))
+                    lease, renewed_at = await self._renew(lease)
+        except LeaseLostError as error:
+            log.warning("%s", error)
+        except TimeoutError:
+            log.warning("the Lease %s was not renewed within %s s", self._name, self._times.renew_deadline)
         finally:
             lost.set()
+
+    async def _renew(self, lease: JsonObject) -> tuple[JsonObject, float]:
+        """Repeats the renewal until it succeeds. Raises `LeaseLostError`."""
+        while True:
+            started = time.monotonic()
+            try:
+                try:
+                    renewed = await self._lock.renew(lease)
+                except KubeConflictError:
+                    lease = await self._read_held()
+                    renewed = await self._lock.renew(lease)
+            except KubeApiError as error:
+                self._errors.report(str(error))
+                await asyncio.sleep(self._times.retry_interval * random.uniform(0.8, 1.2))
+            else:
+                self._errors.clear()
+                return renewed, started
+
+    async def _read_held(self) -> JsonObject:
+        """Returns the Lease, of which another field, such as an annotation, has changed. Raises `LeaseLostError`."""
+        lease = await self._lock.read()
+        if lease is None or not is_held_by(lease, self._identity):
+            holder = lease["spec"].get("holderIdentity") if lease is not None else None
+            raise LeaseLostError(f"the Lease {self._name} has been taken: its holder is {holder or 'nobody'}")
+        return lease
+
+    async def _release(self) -> None:
+        """Releases the Lease if this process still holds it."""
+        with suppress(KubeApiError, TimeoutError):
+            async with asyncio.timeout(RELEASE_SECONDS):
+                lease = await self._lock.read()
+                if lease is not None and is_held_by(lease, self._identity):
+                    await self._lock.release(lease)
+
+
+def _loop_time(monotonic: float) -> float:
+    """Returns the time of the event loop's clock for a time of the monotonic clock."""
+    return asyncio.get_running_loop().time() + monotonic - time.monotonic()

@@ -42,7 +42,7 @@ async def apply_spec(
     }
     if not _has_other_managers(item, client.field_manager):
         return await client.apply(codec.type, body)
-    # What other managers have set stays, although the new spec may not have it: a trial shows the result.
+    # The fields of other managers stay, even if the new spec does not have them: a trial shows the result.
     force = False
     try:
         result = await client.apply(codec.type, body, dry_run=True)

@@ -82,7 +82,7 @@ class ResourceCodec(Generic[Spec, Status]):
             return self.encode_status(status, current)
 
     def to_metadata(self, name: str, spec: Spec, **preconditions: str) -> JsonObject:
-        """Returns the applied metadata. It contains all that a write keeps: what an apply leaves out is removed."""
+        """Returns the metadata of an apply, complete: an apply removes the fields of this client that are missing."""
         owner = self.owner(name, spec)
         references = {"ownerReferences": [owner.to_object()]} if owner is not None else {}
         return {"name": name, **preconditions, **references}

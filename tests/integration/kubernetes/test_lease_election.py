@@ -1,0 +1,159 @@
+"""The election of a leader with a Lease."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+
+import pytest
+
+from cornserve.kubernetes.client import KubeClient
+from cornserve.kubernetes.lease_election import LeaseElection, LeaseTimes
+from cornserve.kubernetes.resources import LEASES
+from tests.kubernetes.api_server_proxy import ApiServerProxy
+from tests.waiting import until
+
+TIMES = LeaseTimes(duration=2, renew_deadline=1.2, renew_interval=0.3, retry_interval=0.1)
+
+
+class Candidate:
+    def __init__(self, client: KubeClient, identity: str) -> None:
+        self.election = LeaseElection(client, "controller", identity, TIMES)
+        self.works = False
+        self.terms = 0
+        """Number of times that its work has started."""
+
+    async def work(self) -> None:
+        self.works = True
+        self.terms += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.works = False
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.election.run(self.work))
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+
+async def test_one_candidate_leads_and_releases_the_lease_at_its_end(kube_client: KubeClient) -> None:
+    first, second = Candidate(kube_client, "first"), Candidate(kube_client, "second")
+    async with second.running():
+        async with first.running():
+            await until(lambda: first.works or second.works)
+            leader, other = (first, second) if first.works else (second, first)
+            await until(lambda: other.election.holder == leader.election.holder != "")
+            assert (leader.election.is_leader, other.election.is_leader, other.works) == (True, False, False)
+        async with asyncio.timeout(TIMES.duration - 0.5):  # earlier than the Lease expires
+            await until(lambda: second.works)
+    assert not second.works
+    lease = await kube_client.get(LEASES, "controller")
+    assert lease["spec"]["holderIdentity"] == ""
+
+
+async def test_a_leader_renews_its_lease(kube_client: KubeClient) -> None:
+    first, second = Candidate(kube_client, "first"), Candidate(kube_client, "second")
+
+    async def is_held_longer_than_its_duration() -> bool:
+        spec = (await kube_client.get(LEASES, "controller"))["spec"]
+        held = datetime.fromisoformat(spec["renewTime"]) - datetime.fromisoformat(spec["acquireTime"])
+        return held > timedelta(seconds=TIMES.duration)
+
+    async with first.running():
+        await until(lambda: first.works)
+        async with second.running():
+            await until(is_held_longer_than_its_duration)
+            assert (first.works, first.terms, second.terms) == (True, 1, 0)
+
+
+@pytest.mark.parametrize("fault", ["stop", "silence"])
+async def test_a_leader_that_cannot_renew_stops_before_another_leads(
+    kube_client: KubeClient, proxied_client: KubeClient, api_server_proxy: ApiServerProxy, fault: str
+) -> None:
+    cut_off, other = Candidate(proxied_client, "cut off"), Candidate(kube_client, "other")
+    async with cut_off.running():
+        await until(lambda: cut_off.works)
+        async with other.running():
+            await until(lambda: other.election.holder == "cut off")
+            if fault == "stop":
+                await api_server_proxy.stop()
+            else:
+                api_server_proxy.silence()
+            await until(lambda: other.works or not cut_off.works)
+            assert not other.works
+            await until(lambda: other.works)
+            assert not cut_off.works
+
+
+async def test_a_former_leader_can_lead_again(
+    kube_client: KubeClient, proxied_client: KubeClient, api_server_proxy: ApiServerProxy
+) -> None:
+    candidate = Candidate(proxied_client, "a")
+    async with candidate.running():
+        await until(lambda: candidate.works)
+        await api_server_proxy.stop()
+        await until(lambda: not candidate.works)
+        await api_server_proxy.resume()
+        await until(lambda: candidate.works)
+        assert candidate.terms == 2
+
+
+async def test_a_leader_keeps_its_lease_when_another_field_changes(kube_client: KubeClient) -> None:
+    candidate = Candidate(kube_client, "a")
+    async with candidate.running():
+        await until(lambda: candidate.works)
+        annotated = await kube_client.merge_patch(LEASES, "controller", {"metadata": {"annotations": {"a": "b"}}})
+
+        async def is_renewed() -> bool:
+            return bool((await kube_client.get(LEASES, "controller"))["spec"] != annotated["spec"])
+
+        await until(is_renewed)
+        assert (candidate.works, candidate.terms) == (True, 1)
+
+
+async def test_a_leader_whose_lease_is_taken_stops(kube_client: KubeClient) -> None:
+    candidate = Candidate(kube_client, "a")
+    async with candidate.running():
+        await until(lambda: candidate.works)
+        taken = {"holderIdentity": "thief", "leaseDurationSeconds": 100}
+        await kube_client.merge_patch(LEASES, "controller", {"spec": taken})
+        await until(lambda: not candidate.works)
+    assert (await kube_client.get(LEASES, "controller"))["spec"]["holderIdentity"] == "thief"
+
+
+async def test_the_end_of_the_work_ends_the_election(kube_client: KubeClient) -> None:
+    async def fail() -> None:
+        raise ValueError("broken")
+
+    async def succeed() -> None:
+        return
+
+    election = LeaseElection(kube_client, "controller", "a", TIMES)
+    with pytest.raises(ValueError, match="broken"):
+        await election.run(fail)
+    await election.run(succeed)
+    lease = await kube_client.get(LEASES, "controller")
+    assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseTransitions"]) == ("", 1)
+
+
+async def test_an_expired_lease_of_an_ended_process_is_taken(kube_client: KubeClient) -> None:
+    spec = {"holderIdentity": "dead", "leaseDurationSeconds": 1, "renewTime": "2999-01-01T00:00:00.000000Z"}
+    await kube_client.create(
+        LEASES,
+        {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "controller"}, "spec": spec},
+    )
+    candidate = Candidate(kube_client, "a")
+    async with candidate.running():
+        await until(lambda: candidate.works)
+
+
+def test_times_that_would_allow_two_leaders_are_rejected() -> None:
+    with pytest.raises(ValueError, match="renew < deadline < duration"):
+        LeaseTimes(duration=5, renew_deadline=5)
