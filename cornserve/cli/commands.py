@@ -16,11 +16,13 @@ from cornserve.cli.delete import delete
 from cornserve.cli.deploy import deploy
 from cornserve.cli.doctor import doctor
 from cornserve.cli.down import down
+from cornserve.cli.events import events
 from cornserve.cli.gateway import CONTEXT, NAMESPACE, check_runs_here
 from cornserve.cli.help_examples import examples
 from cornserve.cli.invoke import invoke
 from cornserve.cli.logs import logs
 from cornserve.cli.options import complete_contexts
+from cornserve.cli.restart import restart
 from cornserve.cli.scale import scale
 from cornserve.cli.status import status
 from cornserve.cli.up import up
@@ -120,7 +122,11 @@ def _options(
 _COMMANDS: list[tuple[str, Callable[..., None], list[str]]] = [
     (INSTANCE, up, ["cornserve up", "cornserve up --port 8001 --home /tmp/other", "cornserve up --detach"]),
     (INSTANCE, down, ["cornserve down", "cornserve down --keep-apps"]),
-    (INSTANCE, doctor, ["cornserve doctor", "cornserve doctor --repair"]),
+    (
+        INSTANCE,
+        doctor,
+        ["cornserve doctor", "cornserve doctor --repair", "cornserve --context production --namespace team-a doctor"],
+    ),
     (
         APPS,
         deploy,
@@ -131,6 +137,7 @@ _COMMANDS: list[tuple[str, Callable[..., None], list[str]]] = [
         ],
     ),
     (APPS, scale, ["cornserve scale smollm2 3"]),
+    (APPS, restart, ["cornserve restart smollm2"]),
     (APPS, status, ["cornserve status", "cornserve status smollm2", "cornserve status --json"]),
     (
         APPS,
@@ -160,6 +167,7 @@ _COMMANDS: list[tuple[str, Callable[..., None], list[str]]] = [
         ],
     ),
     (APPS, logs, ["cornserve logs smollm2", "cornserve logs smollm2 --follow"]),
+    (APPS, events, ["cornserve events smollm2", "cornserve events smollm2 --follow"]),
     (APPS, delete, ["cornserve delete smollm2"]),
     (PLANNING, plan, PLAN_EXAMPLES),
 ]

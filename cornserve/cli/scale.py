@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 def scale(
     ctx: typer.Context,
     app: Annotated[str, typer.Argument(metavar="APP", help="Name of the app.", autocompletion=complete_app_names)],
-    replicas: Annotated[int, typer.Argument(metavar="REPLICAS", min=1, max=64, help="Replicas of each executor.")],
+    replicas: Annotated[
+        int, typer.Argument(metavar="REPLICAS", min=0, max=64, help="Replicas of each executor. 0: park the app.")
+    ],
     timeout: Annotated[
         float | None,
         typer.Option(

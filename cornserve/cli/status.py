@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cornserve.app.record import AppView
     from cornserve.client import Client
 
-STYLES = {"pending": "yellow", "starting": "yellow", "serving": "green", "failed": "red"}
+STYLES = {"pending": "yellow", "starting": "yellow", "serving": "green", "parked": "dim", "failed": "red"}
 
 
 def status(

@@ -12,6 +12,7 @@ import httpx2 as httpx
 from pydantic import BaseModel
 
 from cornserve.app.app import App
+from cornserve.app.event import AppEvent
 from cornserve.app.record import AppSpec, AppView, Balance, ReplicaLog, UnreadableApp
 from cornserve.client import calls, responses, retries
 from cornserve.client.address import GatewayAddress
@@ -151,11 +152,17 @@ class AsyncClient:
     async def scale(self, app: str, replicas: int) -> AppView:
         return await self._call(calls.scale(app, replicas), responses.app_view)
 
+    async def restart(self, app: str) -> AppView:
+        return await self._call(calls.restart(app), responses.app_view)
+
     async def delete(self, app: str) -> None:
         await self._call(calls.delete(app), responses.json_document)
 
     async def logs(self, app: str, lines: int = 100) -> list[ReplicaLog]:
         return await self._call(calls.logs(app, lines), responses.replica_logs)
+
+    async def history(self, app: str) -> list[AppEvent]:
+        return await self._call(calls.history(app), responses.app_events)
 
     async def models(self) -> list[str]:
         return await self._call(calls.models(), responses.model_ids)

@@ -59,6 +59,14 @@ def scale(app: str, replicas: int) -> ApiCall:
     return ApiCall("PUT", f"{_app(app)}/scale", encode_json("replicas", {"replicas": replicas}))
 
 
+def restart(app: str) -> ApiCall:
+    return ApiCall("POST", f"{_app(app)}/restart")
+
+
+def history(app: str) -> ApiCall:
+    return ApiCall("GET", f"{_app(app)}/history")
+
+
 def apps() -> ApiCall:
     return ApiCall("GET", "/admin/v1/apps")
 

@@ -12,6 +12,7 @@ import httpx2 as httpx
 from pydantic import BaseModel
 
 from cornserve.app.app import App
+from cornserve.app.event import AppEvent
 from cornserve.app.record import AppSpec, AppView, Balance, ReplicaLog, UnreadableApp
 from cornserve.client import calls, responses, retries
 from cornserve.client.address import GatewayAddress
@@ -199,12 +200,20 @@ class Client:
         """Sets the number of replicas of each executor. Does not wait: see `events` and `AppView.is_scaled`."""
         return self._call(calls.scale(app, replicas), responses.app_view)
 
+    def restart(self, app: str) -> AppView:
+        """Restarts the executors of the app, by a new generation. Does not wait: see `follow`."""
+        return self._call(calls.restart(app), responses.app_view)
+
     def delete(self, app: str) -> None:
         self._call(calls.delete(app), responses.json_document)
 
     def logs(self, app: str, lines: int = 100) -> list[ReplicaLog]:
         """Returns the last lines of each replica's log."""
         return self._call(calls.logs(app, lines), responses.replica_logs)
+
+    def history(self, app: str) -> list[AppEvent]:
+        """Returns what has happened to the app: on Kubernetes its Events, on one machine its current state."""
+        return self._call(calls.history(app), responses.app_events)
 
     def models(self) -> list[str]:
         """Returns the names of the apps for which the gateway accepts requests."""

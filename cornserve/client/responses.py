@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import from_json
 
+from cornserve.app.event import AppEvent
 from cornserve.app.record import AppView, ReplicaLog, UnreadableApp
 from cornserve.client.errors import error_from_json, unexpected_response
 from cornserve.client.sse import ServerSentEvent
@@ -113,6 +114,10 @@ def replica_logs(document: Any) -> list[ReplicaLog]:
     return _REPLICA_LOGS.validate_python(document["replicas"])
 
 
+def app_events(document: Any) -> list[AppEvent]:
+    return _APP_EVENTS.validate_python(document["events"])
+
+
 def model_ids(document: Any) -> list[str]:
     return [model["id"] for model in document["data"]]
 
@@ -124,4 +129,5 @@ def loaded_models(document: Any) -> list[LoadedModel]:
 _APP_VIEWS = TypeAdapter(list[AppView])
 _UNREADABLE_APPS = TypeAdapter(list[UnreadableApp])
 _REPLICA_LOGS = TypeAdapter(list[ReplicaLog])
+_APP_EVENTS = TypeAdapter(list[AppEvent])
 _LOADED_MODELS = TypeAdapter(list[LoadedModel])

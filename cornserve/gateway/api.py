@@ -22,7 +22,7 @@ from cornserve.app_host.fork_client import ForkServer
 from cornserve.control.store.base import Store, StoreError
 from cornserve.gateway.app_loader import AppLoader
 from cornserve.gateway.app_registry import SYNC_SECONDS, AppRegistry
-from cornserve.gateway.context import Context, GatewayContext, ReplicaLogReader
+from cornserve.gateway.context import AppEventReader, Context, GatewayContext, ReplicaLogReader
 from cornserve.gateway.endpoints import admin, v1_router
 from cornserve.gateway.endpoints.error_response import error_response
 from cornserve.gateway.endpoints.openai import models
@@ -39,6 +39,7 @@ from cornserve.gateway.media.images import ImageLoader
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
 from cornserve.gateway.observe.replica_metrics import ReplicaMetrics
 from cornserve.gateway.request.replica_pool import ReplicaPool
+from cornserve.gateway.state_events import state_events
 from cornserve.limits import Limits
 from cornserve.wire.credentials import ConnectionCredentials
 
@@ -56,6 +57,7 @@ def create_gateway(
     host: str = "127.0.0.1",
     gateways: Sequence[str] = (),
     controller_metrics: str | None = None,
+    events: AppEventReader = state_events,
 ) -> ASGIApp:
     """Returns the application. While it runs, it follows the store.
 
@@ -71,7 +73,7 @@ def create_gateway(
     fork_server = fork_server or ForkServer()
     apps = AppRegistry(store, AppLoader(fork_server, admission.limits, blocking_apps), replicas, metrics)
     services = (store, apps, replicas, metrics, logs, admission, images, fork_server)
-    context = GatewayContext(*services, gateways, controller_metrics)
+    context = GatewayContext(*services, gateways, controller_metrics, events)
     router = v1_router.V1Router(HeadMiddleware(create_api(context)), context)
     return RequestMiddleware(router, Authenticator(access or Access(), host), admission, metrics.record_error)
 

@@ -8,18 +8,25 @@ from typing import Annotated, Protocol
 
 from fastapi import Depends, Request
 
+from cornserve.app.event import AppEvent
 from cornserve.app_host.fork_client import ForkServer
-from cornserve.control.store.base import Store
+from cornserve.control.store.base import AppRecord, Store
 from cornserve.gateway.app_registry import AppRegistry
 from cornserve.gateway.http.admission import RequestAdmission
 from cornserve.gateway.media.images import ImageLoader
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
 from cornserve.gateway.request.replica_pool import ReplicaPool
+from cornserve.gateway.state_events import state_events
 
 
 class ReplicaLogReader(Protocol):
     async def __call__(self, replica: str, lines: int) -> list[str]:
         """Returns the last lines of a replica's log, or an empty list if the replica is unknown."""
+
+
+class AppEventReader(Protocol):
+    async def __call__(self, record: AppRecord) -> list[AppEvent]:
+        """Returns what has happened to an app, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +43,7 @@ class GatewayContext:
     """If several gateways share a port: a `host:port` for each of them, for Prometheus."""
     controller_metrics: str | None = None
     """The `host:port` of the controller's metrics, for Prometheus."""
+    events: AppEventReader = state_events
 
 
 async def _context(request: Request) -> GatewayContext:

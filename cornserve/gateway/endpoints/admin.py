@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 
 from cornserve.app.declared_name import check_declared_name
+from cornserve.app.event import AppEvent
 from cornserve.app.record import AppSpec, AppView, Phase, ReplicaLog, Scale, UnreadableApp
 from cornserve.app_host.describe import describe_app
 from cornserve.app_host.errors import AppLoadError, ForkServerError
@@ -59,6 +60,10 @@ class AppLogs(BaseModel):
     replicas: list[ReplicaLog]
 
 
+class AppHistory(BaseModel):
+    events: list[AppEvent]
+
+
 @router.get("/apps")
 async def list_apps(context: Context) -> AppList:
     listing = await context.store.list(APPS)
@@ -96,6 +101,16 @@ async def scale(name: str, request: Request, context: Context) -> AppView:
             return app_view(record, context)
 
 
+@router.post("/apps/{name}/restart")
+async def restart(name: str, context: Context) -> AppView:
+    """Restarts the app's executors by a new generation. The running ones serve until the new ones are ready."""
+    while True:
+        record = await _get(context.store, name)
+        spec = record.spec.model_copy(update={"restart": new_restart_id()})
+        with suppress(ConflictError, NotFoundError):
+            return app_view(await context.store.update_spec(APPS, name, spec, record.version), context)
+
+
 @router.get("/apps/{name}")
 async def get_app(name: str, context: Context) -> AppView:
     return app_view(await _get(context.store, name), context)
@@ -118,6 +133,12 @@ async def watch_app(name: str, context: Context) -> StreamingResponse:
         raise _not_found(name)
     events = _events(context, record, listing.version)
     return StreamingResponse(_with_keepalives(events), media_type="text/event-stream")
+
+
+@router.get("/apps/{name}/history")
+async def get_history(name: str, context: Context) -> AppHistory:
+    """Returns what has happened to the app: on Kubernetes its Events, on one machine its current state."""
+    return AppHistory(events=await context.events(await _get(context.store, name)))
 
 
 @router.get("/metrics/targets")

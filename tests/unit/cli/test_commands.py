@@ -13,9 +13,24 @@ from cornserve import __version__
 from cornserve.app.record import MAX_REPLICAS, Balance
 from cornserve.cli.commands import app
 from cornserve.client.arguments import MAX_SECONDS
-from tests.unit.http_server import StubServer, json_response, serving
+from tests.unit.http_server import StubServer, json_response, serving, sse_response
 
-COMMANDS = ["up", "down", "doctor", "deploy", "status", "chat", "invoke", "bench", "logs", "delete", "plan"]
+COMMANDS = [
+    "up",
+    "down",
+    "doctor",
+    "deploy",
+    "scale",
+    "restart",
+    "status",
+    "chat",
+    "invoke",
+    "bench",
+    "logs",
+    "events",
+    "delete",
+    "plan",
+]
 
 UNREACHABLE = "http://127.0.0.1:9"
 SLOW_IMPORTS = {"pydantic", "httpx", "httpx2", "grpc", "fastapi", "asyncio", "psutil", "aiohttp", "uvloop", "rich"}
@@ -53,7 +68,7 @@ def test_options_have_the_same_bounds_as_specs_and_clients(cli: CliRunner) -> No
     """The commands repeat the bounds, so that they need no slow imports."""
     deploy, scale = (cli.invoke(app, [command, "--help"]).stdout for command in ("deploy", "scale"))
     assert f"[1<=x<={MAX_REPLICAS}]" in deploy
-    assert f"[1<=x<={MAX_REPLICAS}]" in scale
+    assert f"[0<=x<={MAX_REPLICAS}]" in scale
     assert f"<{'|'.join(get_args(Balance))}>" in deploy
     assert all(f"[0<=x<={MAX_SECONDS:.0f}]" in text for text in (deploy, scale))
 
@@ -70,6 +85,8 @@ def test_the_help_needs_no_slow_imports() -> None:
         ["status"],
         ["status", "a"],
         ["logs", "a"],
+        ["events", "a"],
+        ["restart", "a"],
         ["delete", "a"],
         ["invoke", "a", "{}"],
         ["chat", "a", "Hello!"],
@@ -269,3 +286,42 @@ def test_contexts_are_completed_from_all_files_of_the_kubeconfig(cli: CliRunner,
     result = cli.invoke(app, [], env=environment | {"COMP_CWORD": "2"}, prog_name="cornserve")
 
     assert result.stdout.split() == ["kind", "kwok"]
+
+
+def test_the_events_of_an_app_are_printed_with_their_times_and_counts(cli: CliRunner, server: StubServer) -> None:
+    events = [
+        {"type": "Normal", "reason": "Serving", "object": "App/a", "message": ""},
+        {
+            "time": "2026-11-22T12:00:00Z",
+            "type": "Warning",
+            "reason": "BackOff",
+            "object": "Pod/llm-1",
+            "message": "restarting",
+            "count": 3,
+        },
+    ]
+    server.on("GET /admin/v1/apps/a/history", json_response({"events": events}))
+
+    result = cli.invoke(app, ["events", "a", "--url", server.url], env={"TZ": "UTC"})
+
+    first, second = result.stdout.splitlines()
+    assert first.split() == ["now", "Serving", "App/a"]
+    assert second.split() == ["12:00:00", "BackOff", "Pod/llm-1", "restarting", "(3", "times)"]
+
+
+def test_a_parked_app_is_shown(cli: CliRunner, server: StubServer) -> None:
+    status = {"phase": "parked", "generation": 1}
+    view = {"name": "a", "uid": "u", "generation": 1, "version": 1, "spec": {"model": "/m"}, "status": status}
+    server.on("GET /admin/v1/apps", json_response({"apps": [view], "unreadable": []}))
+    assert "parked" in cli.invoke(app, ["status", "--url", server.url]).stdout
+
+
+def test_a_restart_that_fails_is_reported(cli: CliRunner, server: StubServer) -> None:
+    status = {"phase": "failed", "generation": 2, "message": "out of words"}
+    view = {"name": "a", "uid": "u", "generation": 2, "version": 1, "spec": {"model": "/m"}}
+    server.on("POST /admin/v1/apps/a/restart", json_response(view | {"status": {}}))
+    server.on("GET /admin/v1/apps/a/events", sse_response(("put", view | {"status": status})))
+
+    result = cli.invoke(app, ["restart", "a", "--url", server.url])
+
+    assert (result.exit_code, result.stderr) == (1, "error: a failed to start: out of words\n")

@@ -12,7 +12,7 @@ from unittest.mock import AsyncMock
 import httpx2 as httpx
 import pytest
 
-from cornserve.app.record import AppSpec, AppStatus, Phase
+from cornserve.app.record import AppSpec, AppStatus, GroupStatus, Phase, ReplicaState, ReplicaStatus
 from cornserve.app_host.errors import ForkServerError
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.control.store.base import APPS, Store, StoreUnavailableError
@@ -313,3 +313,32 @@ async def test_unknown_paths_and_methods_have_the_error_format(gateway: httpx.As
     parameter = (await gateway.get("/admin/v1/apps/echo/logs?lines=-1")).json()["error"]
     assert parameter["param"] == "lines"
     assert parameter["message"] == "lines: must be greater than or equal to 1, not '-1'"
+
+
+async def test_a_restart_is_a_new_generation_of_the_same_app(gateway: httpx.AsyncClient, store: Store) -> None:
+    await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+    before = await store.get(APPS, "echo")
+
+    responses = [await gateway.post("/admin/v1/apps/echo/restart") for _ in range(2)]
+
+    assert [response.json()["generation"] for response in responses] == [2, 3]
+    restarts = {before.spec.restart, *(response.json()["spec"]["restart"] for response in responses)}
+    assert len(restarts) == 3
+    after = await store.get(APPS, "echo")
+    assert after.spec == before.spec.model_copy(update={"restart": after.spec.restart})
+    assert (await gateway.post("/admin/v1/apps/unknown/restart")).status_code == 404
+
+
+async def test_without_kubernetes_the_history_is_the_current_state(gateway: httpx.AsyncClient, store: Store) -> None:
+    await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+    record = await store.get(APPS, "echo")
+    replica = ReplicaStatus(id="echo-1", state=ReplicaState.FAILED, message="out of words")
+    groups = [GroupStatus(key="echo", wanted=1, replicas=[replica])]
+    status = AppStatus(phase=Phase.STARTING, generation=1, message="waiting", groups=groups)
+    await store.update_status(APPS, "echo", status, record.version)
+
+    events = (await gateway.get("/admin/v1/apps/echo/history")).json()["events"]
+
+    expected = [("Normal", "Starting", "App/echo", "waiting"), ("Warning", "Failed", "Replica/echo-1", "out of words")]
+    assert [(event["type"], event["reason"], event["object"], event["message"]) for event in events] == expected
+    assert (await gateway.get("/admin/v1/apps/unknown/history")).status_code == 404
