@@ -22,7 +22,7 @@ sharedMemory:
   {{- if eq $executors.sharedMemory.type "persistentVolumeClaim" }}
   claimName: {{ include "cornserve.sharedMemoryClaimName" . }}
   {{- else if eq $executors.sharedMemory.type "hostPath" }}
-  path: {{ $executors.sharedMemory.path }}
+  path: {{ include "cornserve.sharedMemoryPath" . }}
   {{- end }}
 privateSharedMemory: {{ $executors.privateSharedMemory }}
 topologyKey: {{ $executors.topologyKey }}
@@ -55,4 +55,8 @@ limits:
 
 {{- define "cornserve.sharedMemoryClaimName" -}}
 {{- .Values.executors.sharedMemory.existingClaim | default (printf "%s-shared-memory" (include "cornserve.fullname" .)) -}}
+{{- end -}}
+
+{{- define "cornserve.sharedMemoryPath" -}}
+{{- .Values.executors.sharedMemory.path | default (printf "/dev/shm/cornserve-%s" .Release.Namespace) -}}
 {{- end -}}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from scripts.cluster.programs import program
+from scripts.cluster.programs import ROOT, program
 from tests.kubernetes.api_server import ApiServer
 from tests.kubernetes.helm import CHART, HelmError, HelmRelease, Manifests, render
 
@@ -68,6 +69,15 @@ def test_a_release_is_removed_without_a_trace(api_server: ApiServer, kube_namesp
     volumes = api_server.request("GET", "/api/v1/persistentvolumes")["items"]
     own = [volume["metadata"] for volume in volumes if volume["metadata"]["name"].startswith(kube_namespace)]
     assert all("deletionTimestamp" in metadata for metadata in own)
+
+
+def test_the_plain_manifests_are_accepted(api_server: ApiServer) -> None:
+    files = sorted((ROOT / "kubernetes" / "manifests").glob("*.yaml"))
+    for item in (item for file in files for item in Manifests(file.read_text()) if item["kind"] == "Namespace"):
+        api_server.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(item))
+
+    for file in files:
+        api_server.kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", file)
 
 
 def test_a_namespace_holds_one_release(release: HelmRelease, kubeconfig: Path, kube_namespace: str) -> None:
