@@ -78,7 +78,8 @@ class Controller:
                     for record in update.unreadable:
                         log.error("%s; its executors keep running", record.reason)
                     self._changed.set()
-                    self._store_errors.clear()
+                    if not self._apps.error and not self._routes.error:
+                        self._store_errors.clear()
             except StoreError as error:
                 self._store_errors.report(str(error))
                 self.metrics.count_error()

@@ -177,7 +177,8 @@ class AppRegistry:
                 async for update in cache.follow():
                     if self._apps.listed.is_set() and self._routes.listed.is_set():
                         self._update(update.names)
-                    self._store_errors.clear()
+                    if not self._apps.error and not self._routes.error:
+                        self._store_errors.clear()
             except StoreError as error:
                 self._store_errors.report(str(error))
             await asyncio.sleep(RETRY_SECONDS)

@@ -16,6 +16,7 @@ from cornserve.control.store.base import (
     Spec,
     Status,
     Store,
+    StoreError,
     UnreadableRecord,
 )
 from cornserve.control.store.list_watch import list_and_watch
@@ -40,6 +41,8 @@ class RecordCache(Generic[Spec, Status]):
         self.records: dict[str, Record[Spec, Status]] = {}
         self.unreadable: dict[str, str] = {}
         """Why some records cannot be read, by name. Those that were readable before stay in `records`."""
+        self.error = ""
+        """Why the store cannot be read at the moment."""
         self.listed = asyncio.Event()
         """Set when the records have been read for the first time."""
 
@@ -51,10 +54,15 @@ class RecordCache(Generic[Spec, Status]):
     async def follow(self) -> AsyncIterator[CacheUpdate]:
         """Updates the records. Yields after each change.
 
-        Runs until an error of the store.
+        Raises `StoreError`.
         """
-        async for event in list_and_watch(self._store, self._kind):
-            yield self._apply(event)
+        try:
+            async for event in list_and_watch(self._store, self._kind):
+                self.error = ""
+                yield self._apply(event)
+        except StoreError as error:
+            self.error = str(error)
+            raise
 
     def _apply(self, event: Listing[Spec, Status] | Change[Spec, Status]) -> CacheUpdate:
         match event:
