@@ -69,7 +69,7 @@ cluster: setup ## Starts a Kubernetes cluster with two nodes on this machine (ne
 cluster-down: setup ## Stops the cluster
 	@.venv/bin/python -m scripts.cluster down
 
-test-cluster: setup ## Runs the tests on the cluster (CONTEXT=name: on another one, by the name in your kubeconfig file)
+test-cluster: programs ## Runs the tests on the cluster (CONTEXT=name: on another one, by the name in your kubeconfig file)
 	@$(if $(CONTEXT),,.venv/bin/python -m scripts.cluster up)
 	@CORNSERVE_TEST_CONTEXT=$(CONTEXT) $(PYTEST) -m cluster tests/cluster
 

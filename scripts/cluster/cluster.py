@@ -57,6 +57,7 @@ def up(nodes: list[ClusterNode]) -> None:
     names = [f"node/{node.name}" for node in nodes]
     wait_until(lambda: succeeds(*_kubectl("get", *names)), "the registration of the nodes")
     kubectl("wait", "--for=condition=Ready", "--timeout=60s", *names)
+    kubectl("wait", "--for=create", "--timeout=60s", "serviceaccount/default")  # pods of the namespace need it
     KUBECONFIG.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(_FILES.kubeconfig, KUBECONFIG)
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 
-from scripts.cluster.cluster import advertise_gpus
-from scripts.cluster.machines import existing_nodes
+from scripts.cluster.cluster import advertise_gpus, is_up, start_process, stop_process
+from scripts.cluster.machines import CONTROL_PLANE, existing_nodes
+from scripts.cluster.shell import wait_until
 from tests.cluster.conftest import KubernetesCluster
 from tests.waiting import until
 
@@ -128,6 +129,27 @@ async def test_this_machine_reaches_a_service_on_each_node(
 
     for node in existing_nodes():
         await until(partial(is_served, f"http://{node.address}:{port}"))
+
+
+@pytest.fixture
+def api_server_stopper(local_cluster: KubernetesCluster) -> Iterator[Callable[[], None]]:
+    """Stops the API server; it is started again after the test."""
+    yield lambda: stop_process(CONTROL_PLANE, "kube-apiserver")
+    start_process(CONTROL_PLANE, "kube-apiserver")
+    wait_until(is_up, "the start of the API server")
+
+
+async def test_services_are_reached_while_the_api_server_is_away(
+    local_cluster: KubernetesCluster, cluster_namespace: str, api_server_stopper: Callable[[], None]
+) -> None:
+    port = start_web_server(local_cluster, cluster_namespace, type="NodePort")["ports"][0]["nodePort"]
+    url = f"http://{existing_nodes()[0].address}:{port}"
+    await until(partial(is_served, url))
+
+    api_server_stopper()
+    await until(lambda: not is_up())
+
+    assert is_served(url)
 
 
 @pytest.fixture
