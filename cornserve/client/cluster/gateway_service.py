@@ -86,5 +86,11 @@ def _target_port(service: JsonObject, pod: JsonObject) -> int:
     target = port.get("targetPort", port["port"])
     if isinstance(target, int):
         return target
-    declared = [port for container in pod["spec"]["containers"] for port in container.get("ports") or []]
-    return int(next(port["containerPort"] for port in declared if port.get("name") == target))
+    for container in pod["spec"]["containers"]:
+        for declared in container.get("ports") or []:
+            if declared.get("name") == target:
+                return int(declared["containerPort"])
+    raise ClusterError(
+        f"the pod {pod['metadata']['name']} is selected by the Service {service['metadata']['name']}, but has no port "
+        f"named {target!r}: give it the port, or other labels"
+    )

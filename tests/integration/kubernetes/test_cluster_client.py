@@ -135,6 +135,17 @@ def test_an_error_of_the_gateway_is_not_one_of_the_cluster(
         client.apps()
 
 
+def test_a_selected_pod_without_the_port_is_reported(
+    cli: CliRunner, gateway: StubGateway, api_server: ApiServer, kube_namespace: str
+) -> None:
+    gateway.add_pod("gateway-0", 1)
+    service = {"spec": {"ports": [{"name": "http", "port": 80, "targetPort": "web"}]}}
+    arguments = ("patch", "service", "cornserve-gateway", "-n", kube_namespace, "-p", json.dumps(service))
+    api_server.kubectl(*arguments)
+
+    assert "but has no port named 'web'" in fails(cli, "--context", CONTEXT)
+
+
 def fails(cli: CliRunner, *arguments: str) -> str:
     """Runs a command, and returns its error, which must be one line."""
     result = cli.invoke(app, [*arguments, "status"])
