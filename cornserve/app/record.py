@@ -9,11 +9,22 @@ from typing import Annotated, Literal, Self
 from annotated_types import Ge
 from pydantic import AllowInfNan, BaseModel, ConfigDict, Field, model_validator
 
-from cornserve.app.settings import ExecutorOverrides, ModelStorage, RestartId, Revision, Rollout
+from cornserve.app.settings import (
+    ConfigMapKeyRef,
+    ExecutorOverrides,
+    ModelId,
+    ModelStorage,
+    RestartId,
+    Revision,
+    Rollout,
+)
 from cornserve.task.spec import ExecutorSpec
 
 MAX_REPLICAS = 64
 """Maximum number of replicas per executor. A typing error must not fill the machine with processes."""
+
+MAX_PATHS = 64
+"""Maximum number of paths with a share."""
 
 Balance = Literal["least-loaded", "static"]
 """`least-loaded`: the replica with the fewest invocations in flight. `static`: drawn from the request id [C §5.3]."""
@@ -26,13 +37,17 @@ class AppSpec(BaseModel):
 
     source: str | None = None
     """Python source that defines exactly one `App` at its top level."""
-    model: str | None = None
+    source_config_map: ConfigMapKeyRef | None = None
+    """The ConfigMap that contains the source. Only on Kubernetes."""
+    model: ModelId | None = None
     """A Hugging Face id, or a model directory that every executor can read."""
     replicas: int = Field(default=1, ge=0, le=MAX_REPLICAS)
     """Number of replicas of each executor. With 0, the app is parked: it stays deployed, but nothing runs."""
     balance: Balance = "least-loaded"
     """The policy that selects a replica for each invocation."""
-    shares: dict[str, Annotated[float, Ge(0), AllowInfNan(False)]] | None = Field(default=None, min_length=1)
+    shares: dict[str, Annotated[float, Ge(0), AllowInfNan(False)]] | None = Field(
+        default=None, min_length=1, max_length=MAX_PATHS
+    )
     """Shares of the requests that the paths of a model's family receive, by path name. By default, the first path
     receives all requests. An app with source defines its shares in the source."""
     revision: Revision | None = None
@@ -46,17 +61,36 @@ class AppSpec(BaseModel):
     """Another text restarts the app's executors."""
 
     @model_validator(mode="after")
-    def _either_source_or_model(self) -> Self:
-        if (self.source is None) == (self.model is None):
-            given = "neither is" if self.model is None else "both are"
-            raise ValueError(f"an app needs either a source or a model, but {given} given: set exactly one of them")
-        if self.shares is not None and self.source is not None:
+    def _check_origin(self) -> Self:
+        origins = {"source": self.source, "source_config_map": self.source_config_map, "model": self.model}
+        given = [name for name, value in origins.items() if value is not None]
+        if len(given) != 1:
+            state = "both are given" if given else "neither is given"
+            raise ValueError(f"an app needs either a source or a model, but {state}: set exactly one of them")
+        return self
+
+    @model_validator(mode="after")
+    def _check_model_settings(self) -> Self:
+        if self.shares is not None and self.model is None:
             raise ValueError(
                 f"shares: {self.shares} cannot be set for an app with source: define the shares in its source"
             )
         if self.shares is not None and not any(self.shares.values()):
             raise ValueError(f"shares: all of {self.shares} are 0: set at least one to a number greater than 0")
+        for name, value in (("revision", self.revision), ("storage", self.storage)):
+            if value is not None and self.model is None:
+                raise ValueError(f"{name}: cannot be set for an app with source: remove it, or set it in the source")
         return self
+
+    @property
+    def kubernetes_settings(self) -> list[str]:
+        """The fields that are set and need Kubernetes."""
+        fields = {
+            "source_config_map": self.source_config_map is not None,
+            "storage": self.storage is not None,
+            "executors.pod_template": any(override.pod_template is not None for override in self.executors),
+        }
+        return [field for field, is_set in fields.items() if is_set]
 
     @property
     def code(self) -> str:
@@ -127,7 +161,13 @@ class GroupStatus(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     key: str
-    """The key of the executor spec."""
+    """The key of the executor group."""
+    executor: str = ""
+    """The name of the executor."""
+    gpus: int = 0
+    """Number of GPUs of one replica."""
+    apps: int = 1
+    """Number of apps that need the group."""
     wanted: int
     replicas: list[ReplicaStatus]
 

@@ -13,7 +13,9 @@ MAX_OPTIONS = 64
 MODEL_MOUNT = "/mnt/model"
 """The directory in which pods mount the storage of a model."""
 
-ObjectName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", max_length=253)]
+ObjectName = Annotated[
+    str, Field(pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$", max_length=253)
+]
 """The name of a Kubernetes object."""
 
 DataKey = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$", max_length=253)]
@@ -26,6 +28,9 @@ RelativePath = Annotated[
 
 AbsolutePath = Annotated[str, Field(pattern=r"^(/([^/.][^/]*|\.[^/.][^/]*))+$", max_length=512)]
 """A path on a node, except `/`. Segments that begin with `..` and the segment `.` are not allowed."""
+
+ModelId = Annotated[str, Field(min_length=1, max_length=512)]
+"""A Hugging Face id, or a model directory."""
 
 Revision = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length=128)]
 """A branch, tag or commit of a model repository."""
@@ -80,6 +85,15 @@ class SecretKeyRef(_Settings):
     """The name of the Secret."""
     key: DataKey
     """The key in the data of the Secret."""
+
+
+class ConfigMapKeyRef(_Settings):
+    """A key of a ConfigMap in the namespace of the app."""
+
+    name: ObjectName
+    """The name of the ConfigMap."""
+    key: DataKey
+    """The key in the data of the ConfigMap."""
 
 
 class DownloadStorage(_Settings):

@@ -20,6 +20,7 @@ class TaskManager:
         self.key = key
         self._launcher = launcher
         self._wanted = 0
+        self._executor, self._gpus, self._apps = "", 0, 0
         self.refusal = ""
         """The reason why the launcher refuses the group. Empty if it accepts the group."""
         self._replicas: list[Replica] = []
@@ -27,6 +28,7 @@ class TaskManager:
     async def apply(self, group: ExecutorGroup) -> None:
         """Sets the number of replicas. Call it in every round, because an earlier call may have failed."""
         self._wanted = group.replicas
+        self._executor, self._gpus, self._apps = group.spec.executor, group.spec.gpus, len(group.owners)
         try:
             await self._launcher.apply(group)
             self.refusal = ""
@@ -68,6 +70,9 @@ class TaskManager:
     def status(self) -> GroupStatus:
         return GroupStatus(
             key=self.key,
+            executor=self._executor,
+            gpus=self._gpus,
+            apps=self._apps,
             wanted=self._wanted,
             replicas=[
                 ReplicaStatus(

@@ -44,6 +44,8 @@ class GatewayContext:
     controller_metrics: str | None = None
     """The `host:port` of the controller's metrics, for Prometheus."""
     events: AppEventReader = state_events
+    on_kubernetes: bool = False
+    """Whether the executors are pods."""
 
 
 async def _context(request: Request) -> GatewayContext:

@@ -77,6 +77,7 @@ async def list_apps(context: Context) -> AppList:
 async def deploy(name: str, request: Request, context: Context) -> AppView:
     """Checks that the app can be loaded, and stores it. The controller then starts it: watch the events."""
     spec = read_validated(request, AppSpec.model_validate_json)
+    _check_settings(spec, context)
     _check_size(spec)
     _check_name(name, spec)
     await _check_loads(name, spec, context)
@@ -154,6 +155,17 @@ async def get_logs(name: str, context: Context, lines: int = Query(default=100, 
     record = await _get(context.store, name)
     ids = [replica.id for group in record.status.groups for replica in group.replicas]
     return AppLogs(replicas=[ReplicaLog(id=id, lines=await context.logs(id, lines)) for id in ids])
+
+
+def _check_settings(spec: AppSpec, context: GatewayContext) -> None:
+    if not context.on_kubernetes and spec.kubernetes_settings:
+        fields = ", ".join(spec.kubernetes_settings)
+        raise ApiError(
+            400, f"{fields}: needs Kubernetes, and this instance runs on one machine: remove it", param=fields
+        )
+    if spec.source_config_map is not None:
+        message = "source_config_map: can be set only in an App resource: apply one with kubectl, or give the source"
+        raise ApiError(400, message, param="source_config_map")
 
 
 def _check_size(spec: AppSpec) -> None:

@@ -161,6 +161,16 @@ async def test_an_app_that_cannot_be_checked_can_be_deployed_later(
         ({}, "an app needs either a source or a model, but neither is given: set exactly one of them"),
         ([], "the body must be a JSON object, not an array"),
         ({"source": ECHO, "model": "x"}, "an app needs either a source or a model, but both are given"),
+        (
+            {
+                "model": "a/b",
+                "storage": {"host_path": {"path": "/models"}},
+                "executors": [{"name": "*", "pod_template": {}}],
+            },
+            "storage, executors.pod_template: needs Kubernetes, and this instance runs on one machine: remove it",
+        ),
+        ({"source_config_map": {"name": "a", "key": "b"}}, "source_config_map: needs Kubernetes"),
+        ({"source": ECHO, "revision": "main"}, "revision: cannot be set for an app with source"),
         ({"source": ECHO, "gpus": 1}, "unknown or unsupported field: 'gpus'"),
         ({"source": ECHO, "replicas": -1}, "replicas"),
         ({"source": ECHO, "replicas": 100_000}, "replicas: must be less than or equal to 64, not 100000"),

@@ -1,0 +1,90 @@
+"""The models of `App.spec`. The CRD is generated from them, and the docstrings are its descriptions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from cornserve.app.record import MAX_PATHS, MAX_REPLICAS
+from cornserve.app.settings import (
+    ConfigMapKeyRef,
+    ExecutorOverrides,
+    ModelId,
+    ModelStorage,
+    RestartId,
+    Revision,
+    Rollout,
+)
+from cornserve.kubernetes_resources.cel import exactly_one, rule, rules
+
+MAX_SOURCE_CHARACTERS = 512 * 1024
+MAX_WEIGHT = 1_000_000
+
+Weight = Annotated[int, Field(ge=0, le=MAX_WEIGHT)]
+
+_ONE_STORAGE = exactly_one("persistentVolumeClaim", "image", "hostPath", "download")
+_ANY_WEIGHT = rule("self.exists(path, self[path] > 0)", "at least one weight must be greater than 0")
+_NO_PLAN = rule("!has(self.plan)", "plans are not deployed yet: remove the plan", field=".plan")
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ModelSection(_Section):
+    """A model of a supported family."""
+
+    id: ModelId
+    """A Hugging Face id, such as `Qwen/Qwen2.5-VL-7B-Instruct`, or a model directory in the executors' containers."""
+    revision: Revision | None = None
+    """The branch, tag or commit of the model's repository."""
+    storage: ModelStorage | None = Field(default=None, json_schema_extra=rules(_ONE_STORAGE))
+    """The location of the model's files: exactly one of the fields. Without it, executors download the model."""
+    shares: dict[str, Weight] | None = Field(
+        default=None, min_length=1, max_length=MAX_PATHS, json_schema_extra=rules(_ANY_WEIGHT)
+    )
+    """Integer weights of the requests that the paths of the model's family receive, by path name. By default, the first
+    path receives all requests."""
+
+
+class SourceSection(_Section):
+    """Python source that defines exactly one `App` at its top level. Its name is the name of this object."""
+
+    inline: str | None = Field(default=None, max_length=MAX_SOURCE_CHARACTERS)
+    """The source."""
+    config_map_key_ref: ConfigMapKeyRef | None = None
+    """The ConfigMap that contains the source. Each change of the ConfigMap is a new version of the app."""
+
+
+class RestartSection(_Section):
+    """A request for a restart, in the way of `kubectl rollout restart`."""
+
+    id: RestartId
+    """Any text. Another one replaces the executors of the app, or starts a failed app again."""
+
+
+class AppResourceSpec(_Section):
+    """The desired state of an app: exactly one of `model` and `source`, and its settings."""
+
+    model_config = ConfigDict(json_schema_extra=rules(exactly_one("model", "source"), _NO_PLAN))
+
+    model: ModelSection | None = None
+    source: SourceSection | None = Field(
+        default=None, json_schema_extra=rules(exactly_one("inline", "configMapKeyRef"))
+    )
+    replicas: int = Field(default=1, ge=0, le=MAX_REPLICAS)
+    """Number of replicas of each executor. With 0, the app is parked: it stays deployed, but nothing runs."""
+    balance: Literal["LeastLoaded", "Static"] = "LeastLoaded"
+    """The policy that selects a replica for each invocation. `LeastLoaded`: the replica with the fewest invocations in
+    flight. `Static`: drawn from the id of the request."""
+    rollout: Rollout | None = None
+    """The way in which a new version replaces the old one. By default, a rolling update."""
+    restart: RestartSection | None = None
+    executors: ExecutorOverrides = Field(
+        default_factory=list,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    )
+    """Settings of the executors of the app, by name. `*` applies to all; the settings of a named executor win."""
+    plan: dict[str, JsonValue] | None = None
+    """Reserved: plans are not deployed yet."""

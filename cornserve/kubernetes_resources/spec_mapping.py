@@ -1,0 +1,164 @@
+"""Conversion between `App.spec` and the spec of the stored record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from fractions import Fraction
+from math import gcd, isfinite, lcm
+from typing import Any
+
+from pydantic import JsonValue, ValidationError
+
+from cornserve.app.record import AppSpec
+from cornserve.app.settings import Rollout
+from cornserve.kubernetes_resources.app_spec import (
+    MAX_WEIGHT,
+    AppResourceSpec,
+    ModelSection,
+    RestartSection,
+    SourceSection,
+)
+from cornserve.kubernetes_resources.camel_case import JsonObject, from_json, to_json
+from cornserve.validation_errors import describe_all
+
+
+class AppResourceError(ValueError):
+    """A spec or a status cannot be converted. The message is for users."""
+
+
+def decode_spec(spec: JsonObject) -> AppSpec:
+    """Returns the record's spec for `App.spec`.
+
+    Raises `AppResourceError` if the resource has fields that this version of Cornserve does not know, or that the
+    CRD of another version has admitted.
+    """
+    try:
+        resource = from_json(AppResourceSpec, spec)
+        return AppSpec(
+            **_model_fields(resource.model),
+            **_source_fields(resource.source),
+            replicas=resource.replicas,
+            balance="static" if resource.balance == "Static" else "least-loaded",
+            rollout=resource.rollout or Rollout(),
+            restart=resource.restart.id if resource.restart else "",
+            executors=resource.executors,
+        )
+    except ValidationError as error:
+        raise AppResourceError(f"spec: {describe_all(error.errors())}") from error
+
+
+def encode_spec(spec: AppSpec, current: JsonObject | None = None) -> JsonObject:
+    """Returns `App.spec`. Fields of the `current` spec keep their form if their meaning is unchanged.
+
+    Raises `AppResourceError` if the API cannot represent the spec, such as shares that are not integers.
+    """
+    _check_numbers(spec)
+    new = to_json(_resource(spec))
+    new["replicas"] = spec.replicas
+    if current is None:
+        return new
+    unchanged = to_json(_resource(decode_spec(current)))
+    kept = {name: value for name, value in current.items() if new.get(name) == unchanged.get(name)}
+    return {name: kept.get(name, value) for name, value in new.items()} | kept
+
+
+def integer_shares(shares: Mapping[str, float]) -> dict[str, float]:
+    """Returns the integer weights with the same proportions: `{"a": 0.25, "b": 0.75}` becomes `{"a": 1, "b": 3}`.
+
+    Integers stay as they are. Raises `AppResourceError` if the weights would exceed 1,000,000.
+    """
+    if all(_is_weight(share) for share in shares.values()):
+        return dict(shares)
+    exact = {path: Fraction(str(share)) for path, share in shares.items()}
+    unit = Fraction(
+        gcd(*(share.numerator for share in exact.values())), lcm(*(share.denominator for share in exact.values()))
+    )
+    weights = {path: float(share / unit) for path, share in exact.items()}
+    if max(weights.values()) > MAX_WEIGHT:
+        raise AppResourceError(
+            f"shares: {dict(shares)} have no integer weights up to {MAX_WEIGHT}: use fewer digits, or integer weights"
+        )
+    return weights
+
+
+def _is_weight(share: float) -> bool:
+    return float(share).is_integer() and share <= MAX_WEIGHT
+
+
+def _resource(spec: AppSpec) -> AppResourceSpec:
+    model = source = None
+    if spec.model is not None:
+        shares = None if spec.shares is None else _weights(spec.shares)
+        model = ModelSection(id=spec.model, revision=spec.revision, storage=spec.storage, shares=shares)
+    else:
+        source = SourceSection(inline=spec.source, config_map_key_ref=spec.source_config_map)
+    return AppResourceSpec(
+        model=model,
+        source=source,
+        replicas=spec.replicas,
+        balance="Static" if spec.balance == "static" else "LeastLoaded",
+        rollout=None if spec.rollout == Rollout() else spec.rollout,
+        restart=RestartSection(id=spec.restart) if spec.restart else None,
+        executors=spec.executors,
+    )
+
+
+def _model_fields(model: ModelSection | None) -> dict[str, Any]:
+    if model is None:
+        return {}
+    shares = None if model.shares is None else {path: float(weight) for path, weight in model.shares.items()}
+    return {"model": model.id, "revision": model.revision, "storage": model.storage, "shares": shares}
+
+
+def _source_fields(source: SourceSection | None) -> dict[str, Any]:
+    return {} if source is None else {"source": source.inline, "source_config_map": source.config_map_key_ref}
+
+
+def _weights(shares: Mapping[str, float]) -> dict[str, int]:
+    if not all(_is_weight(share) for share in shares.values()):
+        raise AppResourceError(
+            f"shares: {dict(shares)} are not integers from 0 to {MAX_WEIGHT}: use integer weights, such as 3 and 7 for "
+            "0.3 and 0.7"
+        )
+    return {path: int(share) for path, share in shares.items()}
+
+
+def _check_numbers(spec: AppSpec) -> None:
+    for override in spec.executors:
+        for field, value in (("options", override.options), ("podTemplate", override.pod_template)):
+            for number in _numbers(value):
+                if not _is_stored_exactly(number):
+                    raise AppResourceError(
+                        f"executors.{override.name}.{field}: Kubernetes does not store {number} exactly: use fewer "
+                        "digits, or text"
+                    )
+
+
+def _is_stored_exactly(number: float) -> bool:
+    """Whether the API server returns the number that it receives.
+
+    It keeps integers of 64 bits. It reads others as floats, and writes whole floats below 1e21 without an exponent, so
+    that they are read as integers.
+    """
+    if isinstance(number, int) and -(2**63) <= number < 2**63:
+        return True
+    try:
+        stored = float(number)
+    except OverflowError:
+        return False
+    if stored.is_integer() and abs(stored) < 1e21:
+        return number == int(Decimal(repr(stored)))
+    return isfinite(stored) and number == stored
+
+
+def _numbers(value: JsonValue) -> list[int | float]:
+    match value:
+        case dict():
+            return [number for item in value.values() for number in _numbers(item)]
+        case list():
+            return [number for item in value for number in _numbers(item)]
+        case bool() | str() | None:
+            return []
+        case _:
+            return [value]

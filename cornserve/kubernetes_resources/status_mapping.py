@@ -1,0 +1,141 @@
+"""Conversion between `App.status` and the status of the stored record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Literal
+
+from pydantic import ValidationError
+
+from cornserve.app.record import AppStatus, GroupStatus, ReplicaState, ReplicaStatus
+from cornserve.kubernetes_resources.app_status import (
+    MAX_LISTED_EXECUTORS,
+    MAX_LISTED_REPLICAS,
+    MAX_LOG_LINE_CHARACTERS,
+    MAX_LOG_LINES,
+    MAX_REPLICA_MESSAGE_CHARACTERS,
+    AppResourceStatus,
+    ExecutorSection,
+    ReplicaSection,
+    StatusCondition,
+)
+from cornserve.kubernetes_resources.camel_case import JsonObject, from_json, to_json
+from cornserve.kubernetes_resources.conditions import phase_of, findings, with_times
+from cornserve.kubernetes_resources.labels import EXECUTOR_LABEL
+from cornserve.kubernetes_resources.spec_mapping import AppResourceError
+from cornserve.validation_errors import describe_all
+
+_STATES: dict[ReplicaState, Literal["Starting", "Ready", "Draining", "Failed"]] = {
+    ReplicaState.STARTING: "Starting",
+    ReplicaState.READY: "Ready",
+    ReplicaState.DRAINING: "Draining",
+    ReplicaState.FAILED: "Failed",
+}
+
+
+def encode_status(
+    status: AppStatus, current: JsonObject | None = None, *, now: datetime | None = None, url: str = ""
+) -> JsonObject:
+    """Returns `App.status`. An unchanged state returns the `current` status: there is nothing to write.
+
+    Addresses of replicas are left out, messages and lists are cut to their limits.
+    """
+    if status == AppStatus():
+        return {}
+    time = (now or datetime.now(UTC)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    conditions = {condition.type: condition for condition in _current_conditions(current or {})}
+    replicas = [_running(group) for group in status.groups]
+    keys = sorted({group.key for group in status.groups})
+    return to_json(
+        AppResourceStatus(
+            observed_generation=status.generation,
+            serving_generation=status.serving_generation,
+            replicas=min(replicas, default=0),
+            ready_replicas=min((group.ready for group in status.groups), default=0),
+            gpus=sum(group.gpus * count for group, count in zip(status.groups, replicas, strict=True)),
+            selector=f"{EXECUTOR_LABEL} in ({','.join(keys)})" if keys else None,
+            url=url or None,
+            conditions=with_times(findings(status), status.generation, conditions, time),
+            executors=[_executor(group) for group in status.groups[:MAX_LISTED_EXECUTORS]],
+            logs=[line[:MAX_LOG_LINE_CHARACTERS] for line in status.logs[-MAX_LOG_LINES:]],
+        )
+    )
+
+
+def decode_status(status: JsonObject) -> AppStatus:
+    """Returns the record's status for `App.status`, without addresses of replicas.
+
+    Raises `AppResourceError` if the status is not one that `encode_status` has written.
+    """
+    try:
+        resource = from_json(AppResourceStatus, status)
+    except ValidationError as error:
+        raise AppResourceError(f"status: {describe_all(error.errors())}") from error
+    conditions = {condition.type: condition for condition in resource.conditions}
+    progressing, available = conditions.get("Progressing"), conditions.get("Available")
+    if progressing is None:
+        return AppStatus()
+    phase, reason = phase_of(progressing)
+    return AppStatus(
+        phase=phase,
+        generation=resource.observed_generation or 0,
+        reason=reason,
+        message=progressing.message,
+        logs=resource.logs,
+        groups=[_group(executor) for executor in resource.executors],
+        serving_generation=resource.serving_generation,
+        suspended=available.message if available is not None and available.reason == "Suspended" else "",
+    )
+
+
+def stored(status: AppStatus) -> AppStatus:
+    """Returns the status as it is read from an `App` after it was written. Compare it to find out about changes."""
+    return decode_status(encode_status(status))
+
+
+def _current_conditions(current: JsonObject) -> Sequence[StatusCondition]:
+    try:
+        return from_json(AppResourceStatus, current).conditions
+    except ValidationError:
+        return ()  # the status is replaced
+
+
+def _running(group: GroupStatus) -> int:
+    return sum(replica.state is not ReplicaState.DRAINING for replica in group.replicas)
+
+
+def _executor(group: GroupStatus) -> ExecutorSection:
+    return ExecutorSection(
+        key=group.key,
+        name=group.executor,
+        desired=group.wanted,
+        ready=group.ready,
+        gpus=group.gpus,
+        apps=group.apps,
+        replicas=[_replica(replica) for replica in _listed(group.replicas)],
+    )
+
+
+def _listed(replicas: Iterable[ReplicaStatus]) -> list[ReplicaStatus]:
+    return sorted(replicas, key=lambda replica: replica.id)[:MAX_LISTED_REPLICAS]
+
+
+def _replica(replica: ReplicaStatus) -> ReplicaSection:
+    message = replica.message[:MAX_REPLICA_MESSAGE_CHARACTERS]
+    return ReplicaSection(name=replica.id, state=_STATES[replica.state], message=message)
+
+
+def _group(executor: ExecutorSection) -> GroupStatus:
+    states = {name: state for state, name in _STATES.items()}
+    return GroupStatus(
+        key=executor.key,
+        executor=executor.name,
+        gpus=executor.gpus,
+        apps=executor.apps,
+        wanted=executor.desired,
+        replicas=[
+            ReplicaStatus(id=replica.name, state=states[replica.state], message=replica.message)
+            for replica in executor.replicas
+        ],
+    )

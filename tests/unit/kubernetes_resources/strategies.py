@@ -1,0 +1,153 @@
+"""Random specs, statuses and routes of apps."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from cornserve.app.record import (
+    MAX_REPLICAS,
+    AppSpec,
+    AppStatus,
+    FailureReason,
+    GroupStatus,
+    Phase,
+    ReplicaState,
+    ReplicaStatus,
+    Route,
+)
+from cornserve.app.settings import (
+    ClaimStorage,
+    ConfigMapKeyRef,
+    DownloadStorage,
+    ExecutorOverride,
+    HostPathStorage,
+    ImageStorage,
+    ModelStorage,
+    Rollout,
+    SecretKeyRef,
+)
+from cornserve.kubernetes_resources.app_spec import MAX_WEIGHT
+from cornserve.task.spec import ExecutorSpec
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+object_names = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?(\.[a-z0-9]{1,3})?", fullmatch=True)
+keys = st.from_regex(r"[A-Za-z0-9._-]{1,10}", fullmatch=True)
+relative_paths = st.from_regex(r"[a-zA-Z0-9_-][a-zA-Z0-9._-]{0,5}(/\.?[a-zA-Z0-9_-]{1,5}){0,2}", fullmatch=True)
+
+numbers = st.integers(-(2**63), 2**63 - 1) | st.floats(-(2.0**53), 2.0**53)
+"""Numbers that the API server does not change."""
+json_values: st.SearchStrategy[JsonValue] = st.recursive(
+    st.none() | st.booleans() | numbers | texts,
+    lambda values: st.lists(values, max_size=3) | st.dictionaries(texts, values, max_size=3),
+    max_leaves=8,
+)
+json_objects = st.dictionaries(texts, json_values, max_size=4)
+
+storages = st.one_of(
+    st.builds(ClaimStorage, claim_name=object_names, path=st.none() | relative_paths).map(
+        lambda claim: ModelStorage(persistent_volume_claim=claim)
+    ),
+    st.builds(
+        ImageStorage, reference=st.from_regex(r"[a-z0-9./:@-]{1,20}", fullmatch=True), path=st.none() | relative_paths
+    ).map(lambda image: ModelStorage(image=image)),
+    st.builds(HostPathStorage, path=relative_paths.map(lambda path: f"/{path}")).map(
+        lambda path: ModelStorage(host_path=path)
+    ),
+    st.builds(
+        DownloadStorage,
+        cache_claim_name=object_names,
+        token_secret_key_ref=st.none() | st.builds(SecretKeyRef, name=object_names, key=keys),
+    ).map(lambda download: ModelStorage(download=download)),
+)
+
+overrides = st.builds(
+    ExecutorOverride,
+    name=st.just("*") | st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,6}[A-Za-z0-9])?", fullmatch=True),
+    options=json_objects,
+    pod_template=st.none() | json_objects,
+)
+
+shares = st.dictionaries(texts, st.integers(0, MAX_WEIGHT).map(float), min_size=1, max_size=4).filter(
+    lambda weights: any(weights.values())
+)
+
+origins = st.one_of(
+    st.fixed_dictionaries({"source": texts}),
+    st.fixed_dictionaries({"source_config_map": st.builds(ConfigMapKeyRef, name=object_names, key=keys)}),
+    st.fixed_dictionaries(
+        {"model": texts.filter(bool)},
+        optional={
+            "revision": st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,9}", fullmatch=True),
+            "storage": storages,
+            "shares": shares,
+        },
+    ),
+)
+
+app_specs = st.builds(
+    lambda origin, settings: AppSpec(**origin, **settings),
+    origins,
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "replicas": st.integers(0, MAX_REPLICAS),
+            "balance": st.sampled_from(["least-loaded", "static"]),
+            "rollout": st.builds(
+                Rollout,
+                type=st.sampled_from(["RollingUpdate", "Recreate"]),
+                progress_deadline_seconds=st.integers(1, 604_800),
+            ),
+            "restart": texts,
+            "executors": st.lists(overrides, max_size=3, unique_by=lambda override: override.name),
+        },
+    ),
+)
+
+replicas = st.builds(ReplicaStatus, id=object_names, state=st.sampled_from(ReplicaState), message=texts)
+groups = st.builds(
+    GroupStatus,
+    key=object_names,
+    executor=keys,
+    gpus=st.integers(0, 8),
+    apps=st.integers(1, 9),
+    wanted=st.integers(0, 9),
+    replicas=st.lists(replicas, max_size=4, unique_by=lambda replica: replica.id).map(
+        lambda found: sorted(found, key=lambda replica: replica.id)
+    ),
+)
+
+
+@st.composite
+def app_statuses(draw: st.DrawFn) -> AppStatus:
+    phase = draw(st.sampled_from(Phase))
+    return AppStatus(
+        phase=phase,
+        generation=draw(st.integers(0, 99)),
+        reason=draw(st.none() | st.sampled_from(FailureReason)) if phase is Phase.FAILED else None,
+        message=draw(texts),
+        logs=draw(st.lists(texts, max_size=20)),
+        groups=draw(st.lists(groups, max_size=3, unique_by=lambda group: group.key)),
+        serving_generation=draw(st.none() | st.integers(0, 99)),
+        suspended=draw(texts),
+    )
+
+
+executor_specs = st.builds(
+    ExecutorSpec, executor=keys, config=json_objects, gpus=st.integers(0, 8), has_tensors=st.booleans()
+)
+
+
+@st.composite
+def routes(draw: st.DrawFn) -> Route:
+    specs = {spec.key: spec for spec in draw(st.lists(executor_specs, max_size=3))}
+    return Route(
+        app_uid=draw(texts),
+        generation=draw(st.integers(0, 99)),
+        spec=draw(app_specs),
+        shares=draw(st.lists(st.floats(0, 1e300), max_size=4)),
+        specs=specs,
+        groups={key: draw(object_names) for key in draw(st.lists(st.sampled_from(sorted(specs)))) if specs}
+        if specs
+        else {},
+    )
