@@ -21,7 +21,7 @@ from cornserve.kubernetes_resources.app_status import (
     StatusCondition,
 )
 from cornserve.kubernetes_resources.camel_case import JsonObject, from_json, to_json
-from cornserve.kubernetes_resources.conditions import phase_of, findings, with_times
+from cornserve.kubernetes_resources.conditions import findings, phase_of, with_times
 from cornserve.kubernetes_resources.labels import EXECUTOR_LABEL
 from cornserve.kubernetes_resources.spec_mapping import AppResourceError
 from cornserve.validation_errors import describe_all
