@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -16,7 +17,15 @@ from typing import Final
 from scripts.cluster.control_plane import ControlPlaneFiles
 from scripts.cluster.host import create_cgroups, delete_cgroups, prepare_host
 from scripts.cluster.images import busybox_image, load_image, remove_containers
-from scripts.cluster.machines import CONTROL_PLANE, KEPT_IMAGES, KUBECONFIG, ClusterMachine, ClusterNode, existing_nodes
+from scripts.cluster.machines import (
+    CONTROL_PLANE,
+    KEPT_IMAGES,
+    KUBECONFIG,
+    STATE,
+    ClusterMachine,
+    ClusterNode,
+    existing_nodes,
+)
 from scripts.cluster.network import create_network, delete_network
 from scripts.cluster.node_files import write_node
 from scripts.cluster.programs import COREDNS, HELM, KUBE, ROOT, link, program
@@ -39,17 +48,26 @@ cluster.local in-addr.arpa ip6.arpa {{
 
 
 def up(nodes: list[ClusterNode]) -> None:
-    """Starts the cluster and waits until its nodes are ready. Builds and installs what is missing.
+    """Starts the cluster unless it is up, and waits until its nodes are ready. Builds and installs what is missing.
 
-    Does nothing if the cluster is up. Raises `LocalClusterError` where it cannot run.
+    Raises:
+        LocalClusterError: This machine cannot run the cluster, or the start failed.
     """
     prepare_host()
     for build in (KUBE, COREDNS, HELM):
         build.build()
         link(build)
-    if is_up():
-        return
-    down()
+    STATE.mkdir(parents=True, exist_ok=True)
+    with (STATE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not is_up():
+            down()
+            _start_cluster(nodes)
+    KUBECONFIG.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(_FILES.kubeconfig, KUBECONFIG)
+
+
+def _start_cluster(nodes: list[ClusterNode]) -> None:
     create_network(nodes)
     _start_control_plane(nodes)
     for node in nodes:
@@ -58,8 +76,6 @@ def up(nodes: list[ClusterNode]) -> None:
     wait_until(lambda: succeeds(*_kubectl("get", *names)), "the registration of the nodes")
     kubectl("wait", "--for=condition=Ready", "--timeout=60s", *names)
     kubectl("wait", "--for=create", "--timeout=60s", "serviceaccount/default")  # pods of the namespace need it
-    KUBECONFIG.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(_FILES.kubeconfig, KUBECONFIG)
 
 
 def down() -> None:

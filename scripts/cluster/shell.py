@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from scripts.cluster.machines import STATE
+
 
 class LocalClusterError(Exception):
     """The cluster cannot be set up or used; the message contains the reason and the remedy."""
@@ -31,5 +33,5 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60) ->
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
-            raise LocalClusterError(f"{what} did not happen within {seconds:.0f} s.")
+            raise LocalClusterError(f"{what} did not happen within {seconds:.0f} s. Logs: {STATE}/*/*.log")
         time.sleep(0.05)

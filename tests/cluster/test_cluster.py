@@ -5,12 +5,13 @@ from __future__ import annotations
 import urllib.request
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scripts.cluster.cluster import advertise_gpus, is_up, start_process, stop_process
-from scripts.cluster.machines import CONTROL_PLANE, existing_nodes
+from scripts.cluster.cluster import advertise_gpus, is_up, start_process, stop_process, up
+from scripts.cluster.machines import CONTROL_PLANE, existing_nodes, node
 from scripts.cluster.shell import wait_until
 from tests.cluster.conftest import KubernetesCluster
 from tests.waiting import until
@@ -127,8 +128,19 @@ async def test_this_machine_reaches_a_service_on_each_node(
 ) -> None:
     port = start_web_server(local_cluster, cluster_namespace, type="NodePort")["ports"][0]["nodePort"]
 
-    for node in existing_nodes():
-        await until(partial(is_served, f"http://{node.address}:{port}"))
+    for served_node in existing_nodes():
+        await until(partial(is_served, f"http://{served_node.address}:{port}"))
+
+
+def test_another_checkout_uses_a_cluster_that_is_up(
+    local_cluster: KubernetesCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scripts.cluster.cluster.KUBECONFIG", tmp_path / "cluster" / "kubeconfig")
+
+    up([node(1)])
+
+    other = KubernetesCluster(tmp_path / "cluster" / "kubeconfig", "cornserve-test")
+    assert other.get("namespace", "default") == local_cluster.get("namespace", "default")
 
 
 @pytest.fixture
@@ -192,22 +204,27 @@ def test_pods_of_one_node_share_memory_through_a_local_volume(
     assert output(local_cluster, cluster_namespace, "reader") == "found\n"
 
 
-def test_pods_that_request_gpus_run_where_nodes_offer_them(
-    local_cluster: KubernetesCluster, cluster_namespace: str
-) -> None:
-    node = existing_nodes()[-1]
-    advertise_gpus(node, 1)
-    resources = {"limits": {"nvidia.com/gpu": 1}}
-    selector = {"kubernetes.io/hostname": node.name}
+@pytest.fixture
+def gpu_node(local_cluster: KubernetesCluster) -> Iterator[str]:
+    """The name of a node that offers one GPU."""
+    last = existing_nodes()[-1]
+    advertise_gpus(last, 1)
+    yield last.name
+    advertise_gpus(last, 0)
 
-    for name in ("first", "second"):
-        script = "sleep infinity"
-        manifest = pod(name, local_cluster.busybox_image, script, resources=resources, nodeSelector=selector)
-        local_cluster.apply(cluster_namespace, manifest)
-        if name == "first":
-            wait_for_phase(local_cluster, cluster_namespace, "first", "Running")
+
+def test_pods_that_request_gpus_run_where_nodes_offer_them(
+    local_cluster: KubernetesCluster, cluster_namespace: str, gpu_node: str
+) -> None:
+    def gpu_pod(name: str) -> dict[str, Any]:
+        resources = {"limits": {"nvidia.com/gpu": 1}}
+        selector = {"kubernetes.io/hostname": gpu_node}
+        return pod(name, local_cluster.busybox_image, "sleep infinity", resources=resources, nodeSelector=selector)
+
+    local_cluster.apply(cluster_namespace, gpu_pod("first"))
+    wait_for_phase(local_cluster, cluster_namespace, "first", "Running")
+    local_cluster.apply(cluster_namespace, gpu_pod("second"))
 
     local_cluster.kubectl(
         "wait", "--for=condition=PodScheduled=False", "pod/second", f"--namespace={cluster_namespace}", "--timeout=60s"
     )
-    advertise_gpus(node, 0)
