@@ -12,7 +12,7 @@ import random
 import signal
 import ssl
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -51,11 +51,14 @@ class NodeFiles:
 class FakeKubelet:
     """One node of an API server. It runs the pods of one namespace."""
 
-    def __init__(self, server: ApiServer, client: KubeClient, name: str, files: NodeFiles) -> None:
+    def __init__(
+        self, server: ApiServer, client: KubeClient, name: str, files: NodeFiles, labels: Mapping[str, str]
+    ) -> None:
         self._server = server
         self._client = client
         self._name = name
         self._files = files
+        self._labels = {"kubernetes.io/hostname": name, **labels}
         self._pods = Informer(client, PODS, field_selector=f"spec.nodeName={name}")
         self._workers: dict[str, PodWorker] = {}
         self._tasks: asyncio.TaskGroup
@@ -78,7 +81,7 @@ class FakeKubelet:
 
     def _register(self, capacity: JsonObject, port: int) -> None:
         path = f"/api/v1/nodes/{self._name}"
-        metadata = {"name": self._name, "labels": {"kubernetes.io/hostname": self._name}}
+        metadata = {"name": self._name, "labels": self._labels}
         self._server.request("POST", "/api/v1/nodes", {"metadata": metadata})
         status = {
             "capacity": capacity,
@@ -129,7 +132,8 @@ class FakeKubelet:
 
     def kill(self, pod: str) -> None:
         """Kills the process of the pod's container."""
-        self._workers[pod].kill()
+        if pod in self._workers:
+            self._workers[pod].kill()
 
 
 @dataclass

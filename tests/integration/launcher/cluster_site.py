@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,17 +17,19 @@ from tests.integration.launcher.conformance import none, observed
 from tests.kubernetes.api_server import ApiServer
 from tests.kubernetes.fake_kubelet import FakeKubelet, NodeFiles
 
-CAPACITY = {"cpu": "64", "memory": "64Gi", "pods": "110", "nvidia.com/gpu": "8"}
+NAMESPACE_LABEL = "tests/namespace"
+"""The label of nodes that run the pods of one test only."""
 
 
-def cluster_settings(node: str, **changes: object) -> ClusterSettings:
-    device = {"image": "localhost/cornserve-echo:dev", "nodeSelector": {"kubernetes.io/hostname": node}}
+def cluster_settings(namespace: str, **changes: object) -> ClusterSettings:
+    device = {"image": "localhost/cornserve-echo:dev", "nodeSelector": {NAMESPACE_LABEL: namespace}}
     settings = {
         "instance": "test",
         "cpu": device,
         "gpu": device,
         "secretName": "cornserve",
         "drainSeconds": 20,
+        "cellPatienceSeconds": 0.5,
         "peerNetworks": ["127.0.0.0/8"],
         "limits": ["slab-mib=64"],
     }
@@ -36,13 +38,16 @@ def cluster_settings(node: str, **changes: object) -> ClusterSettings:
 
 @dataclass(frozen=True)
 class ClusterSite:
+    server: ApiServer
     client: KubeClient
-    kubelet: FakeKubelet
+    kubelets: list[FakeKubelet]
     settings: ClusterSettings
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[KubernetesLauncher]:
-        launcher = KubernetesLauncher(self.client, self.settings, lambda: CREDENTIALS)
+    async def open(self, **changes: object) -> AsyncIterator[KubernetesLauncher]:
+        """Starts a launcher, by default with the settings of the site."""
+        settings = cluster_settings(self.client.namespace, **changes) if changes else self.settings
+        launcher = KubernetesLauncher(self.client, settings, lambda: CREDENTIALS)
         await launcher.start()
         try:
             yield launcher
@@ -50,7 +55,8 @@ class ClusterSite:
             await launcher.close()
 
     async def kill(self, replica: ReplicaId) -> None:
-        self.kubelet.kill(parse_replica_id(replica)[0])
+        for kubelet in self.kubelets:
+            kubelet.kill(parse_replica_id(replica)[0])
 
     async def clear(self) -> None:
         async with self.open() as launcher:
@@ -59,14 +65,22 @@ class ClusterSite:
 
 
 @asynccontextmanager
-async def cluster_site(server: ApiServer, kubeconfig: Path, files: NodeFiles) -> AsyncIterator[ClusterSite]:
-    """Yields the namespace of the kubeconfig with its own node."""
-    async with KubeClient.connect(kubeconfig=kubeconfig, field_manager=FIELD_MANAGER) as client:
-        node = f"node-{client.namespace}"
-        kubelet = FakeKubelet(server, client, node, files)
-        async with kubelet.running(CAPACITY):
-            site = ClusterSite(client, kubelet, cluster_settings(node))
-            try:
-                yield site
-            finally:
-                await site.clear()
+async def cluster_site(
+    server: ApiServer, kubeconfig: Path, files: NodeFiles, gpus: Sequence[int] = (8,)
+) -> AsyncIterator[ClusterSite]:
+    """Yields the namespace of the kubeconfig with its own nodes, one for each number of GPUs."""
+    async with (
+        KubeClient.connect(kubeconfig=kubeconfig, field_manager=FIELD_MANAGER) as client,
+        AsyncExitStack() as stack,
+    ):
+        kubelets = []
+        for number, count in enumerate(gpus, start=1):
+            name, labels = f"node-{number}-{client.namespace}", {NAMESPACE_LABEL: client.namespace}
+            kubelets.append(FakeKubelet(server, client, name, files, labels))
+            capacity = {"cpu": "64", "memory": "64Gi", "pods": "110", "nvidia.com/gpu": str(count)}
+            await stack.enter_async_context(kubelets[-1].running(capacity))
+        site = ClusterSite(server, client, kubelets, cluster_settings(client.namespace))
+        try:
+            yield site
+        finally:
+            await site.clear()

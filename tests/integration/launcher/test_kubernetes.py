@@ -4,16 +4,68 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import JsonValue
 
 from cornserve.app.record import ReplicaState
-from cornserve.control.launcher.base import ExecutorGroup, Launcher
+from cornserve.control.launcher.base import (
+    ExecutorGroup,
+    GroupKey,
+    GroupRefusedError,
+    Launcher,
+    PodSettings,
+    Replica,
+)
+from cornserve.control.launcher.kubernetes.logs import ClusterReplicaLogs
+from cornserve.kubernetes.errors import KubeNotFoundError
+from cornserve.kubernetes.resources import DEPLOYMENTS, POD_DISRUPTION_BUDGETS, PODS, SERVICES, ResourceType
+from cornserve.v1 import executor_pb2 as pb
 from tests.credentials import write_secret
 from tests.integration.launcher.cluster_site import ClusterSite, cluster_site
-from tests.integration.launcher.conformance import BROKEN, LauncherConformance, failed, ids, observed, started
+from tests.integration.launcher.conformance import (
+    BROKEN,
+    ECHO,
+    OTHER,
+    LauncherConformance,
+    events,
+    failed,
+    ids,
+    observed,
+    ready,
+    started,
+    watching,
+)
 from tests.kubernetes.api_server import ApiServer
 from tests.kubernetes.fake_kubelet import NodeFiles
+from tests.waiting import until
+
+ONE_GPU = ECHO.model_copy(update={"gpus": 1, "config": {"prefix": "one: "}})
+ALSO_ONE_GPU = ECHO.model_copy(update={"gpus": 1, "config": {"prefix": "also: "}})
+ANY_ONE_GPU = ECHO.model_copy(update={"gpus": 1, "config": {"prefix": "any: "}})
+
+
+def ready_groups(replicas: list[Replica]) -> set[GroupKey]:
+    return {replica.group for replica in replicas if replica.state is ReplicaState.READY}
+
+
+async def objects(site: ClusterSite) -> list[ResourceType]:
+    """Returns the types of the objects of the echo group that exist."""
+    found = []
+    for type in (DEPLOYMENTS, SERVICES, POD_DISRUPTION_BUDGETS):
+        try:
+            await site.client.get(type, ECHO.key)
+            found.append(type)
+        except KubeNotFoundError:
+            pass
+    return found
+
+
+def written(deployment: dict[str, Any]) -> Any:
+    """Returns when each manager has written which fields."""
+    managers = deployment["metadata"]["managedFields"]
+    return [(each["time"], each["fieldsV1"]) for each in managers if each.get("subresource") != "status"]
 
 
 @pytest.fixture(scope="module")
@@ -22,9 +74,26 @@ def api_server(control_plane: ApiServer) -> ApiServer:
 
 
 @pytest.fixture
-async def site(api_server: ApiServer, kubeconfig: Path, tmp_path: Path) -> AsyncIterator[ClusterSite]:
-    files = NodeFiles(tmp_path, write_secret(tmp_path / "secret"))
-    async with cluster_site(api_server, kubeconfig, files) as site:
+def node_files(tmp_path: Path) -> NodeFiles:
+    return NodeFiles(tmp_path, write_secret(tmp_path / "secret"))
+
+
+@pytest.fixture
+async def site(api_server: ApiServer, kubeconfig: Path, node_files: NodeFiles) -> AsyncIterator[ClusterSite]:
+    async with cluster_site(api_server, kubeconfig, node_files) as site:
+        yield site
+
+
+@pytest.fixture
+async def launcher(site: ClusterSite) -> AsyncIterator[Launcher]:
+    async with site.open() as launcher:
+        yield launcher
+
+
+@pytest.fixture
+async def two_nodes(api_server: ApiServer, kubeconfig: Path, node_files: NodeFiles) -> AsyncIterator[ClusterSite]:
+    """A node with one GPU and a node with two."""
+    async with cluster_site(api_server, kubeconfig, node_files, gpus=(1, 2)) as site:
         yield site
 
 
@@ -43,3 +112,129 @@ class TestConformance(LauncherConformance):
         await launcher.delete(before[0].group)
         await observed(launcher, lambda replicas: not replicas or replicas[0].state is ReplicaState.DRAINING)
         assert not ids(await started(launcher)) & ids(before)
+
+
+class TestObjects:
+    async def test_a_group_that_is_up_to_date_is_not_written_again(self, site: ClusterSite) -> None:
+        async with site.open() as launcher:
+            await started(launcher)
+            before = await site.client.get(DEPLOYMENTS, ECHO.key)
+            for _ in range(3):
+                await launcher.apply(ExecutorGroup(ECHO, 1))
+        async with site.open() as launcher:
+            await launcher.apply(ExecutorGroup(ECHO, 1))
+            after = await site.client.get(DEPLOYMENTS, ECHO.key)
+        assert written(after) == written(before)
+
+    async def test_a_deleted_group_leaves_nothing(self, site: ClusterSite) -> None:
+        async with site.open() as launcher:
+            await started(launcher)
+            assert set(await objects(site)) == {DEPLOYMENTS, SERVICES, POD_DISRUPTION_BUDGETS}
+            await launcher.delete(GroupKey(ECHO.key))
+
+            async def has_no_objects() -> bool:
+                return await objects(site) == []
+
+            await until(has_no_objects)
+
+    async def test_the_service_stays_while_a_pod_drains(self, site: ClusterSite) -> None:
+        async with site.open() as launcher:
+            [replica] = await started(launcher)
+            invocation = events(replica, "first second", seconds=1)
+            await anext(invocation)
+            await launcher.delete(replica.group)
+            await observed(launcher, lambda replicas: replicas[0].state is ReplicaState.DRAINING)
+            assert SERVICES in await objects(site)
+            assert [event async for event in invocation][-1].end.code == pb.CODE_OK
+
+    async def test_a_deployment_that_someone_changes_is_restored(self, site: ClusterSite) -> None:
+        async with site.open() as launcher:
+            await started(launcher)
+            change = {"spec": {"minReadySeconds": 1, "template": {"spec": {"terminationGracePeriodSeconds": 1}}}}
+            changed = await site.client.merge_patch(DEPLOYMENTS, ECHO.key, change)
+
+            async def is_restored() -> bool:
+                await launcher.apply(ExecutorGroup(ECHO, 1))
+                found = await site.client.get(DEPLOYMENTS, ECHO.key)
+                grace = found["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+                return bool(found["metadata"]["generation"] > changed["metadata"]["generation"] and grace > 1)
+
+            await until(is_restored)
+
+    async def test_a_deployment_that_someone_deletes_is_created_again(self, site: ClusterSite) -> None:
+        async with site.open() as launcher:
+            before = await started(launcher)
+            await site.client.delete(DEPLOYMENTS, ECHO.key)
+            await observed(launcher, lambda replicas: ReplicaState.DRAINING in [each.state for each in replicas])
+
+            async def is_replaced() -> bool:
+                await launcher.apply(ExecutorGroup(ECHO, 1))
+                replicas = launcher.replicas()
+                return ready(1)(replicas) and not ids(before) & ids(replicas)
+
+            await until(is_replaced)
+
+    async def test_an_image_is_upgraded_without_a_gap(self, site: ClusterSite) -> None:
+        async with site.open() as launcher:
+            before = await started(launcher)
+        device = {**site.settings.cpu.model_dump(by_alias=True), "image": "localhost/cornserve-echo:new"}
+        async with site.open(cpu=device) as launcher, watching(launcher) as watch:
+            await launcher.apply(ExecutorGroup(ECHO, 1))
+            async for replicas in watch:
+                states = [replica.state for replica in replicas]
+                assert ReplicaState.READY in states
+                if states == [ReplicaState.READY] and not ids(replicas) & ids(before):
+                    break
+
+    async def test_the_words_of_the_api_server_refuse_a_pod_template(self, launcher: Launcher) -> None:
+        containers: list[JsonValue] = [{"name": "executor", "resources": {"limits": {"cpu": "much"}}}]
+        group = ExecutorGroup(ECHO, 1, PodSettings(template={"spec": {"containers": containers}}))
+        with pytest.raises(GroupRefusedError, match="quantities must match the regular expression"):
+            await launcher.apply(group)
+        unknown = ExecutorGroup(ECHO, 1, PodSettings(template={"spec": {"colour": "red"}}))
+        with pytest.raises(GroupRefusedError, match="colour"):
+            await launcher.apply(unknown)
+        assert launcher.replicas() == []
+
+    async def test_pods_that_the_namespace_refuses_are_reported(self, launcher: Launcher) -> None:
+        containers: list[JsonValue] = [{"name": "executor", "securityContext": {"allowPrivilegeEscalation": True}}]
+        group = ExecutorGroup(ECHO, 1, PodSettings(template={"spec": {"containers": containers}}))
+        await launcher.apply(group)
+        await observed(launcher, lambda replicas: "violates PodSecurity" in replicas[0].message)
+
+    async def test_insufficient_capacity_is_reported_with_numbers(self, launcher: Launcher) -> None:
+        await launcher.apply(ExecutorGroup(ECHO.model_copy(update={"gpus": 9}), 1))
+        [replica] = await observed(launcher, lambda replicas: replicas[0].reason == "InsufficientCapacity")
+        assert "Insufficient nvidia.com/gpu" in replica.message
+        assert replica.state is ReplicaState.STARTING
+
+    async def test_only_logs_of_executors_are_read(self, site: ClusterSite) -> None:
+        async with site.open() as launcher:
+            [replica] = await started(launcher)
+            stranger = ClusterReplicaLogs(site.client, "another-installation")
+            assert await stranger(replica.id, 10) == []
+
+
+class TestCells:
+    async def test_a_half_free_node_never_strands_a_cell(self, two_nodes: ClusterSite) -> None:
+        async with two_nodes.open() as launcher:
+            blocker = ExecutorGroup(OTHER.model_copy(update={"gpus": 2}), 1)
+            await launcher.apply(blocker)
+            await observed(launcher, ready(1))
+            members = [ExecutorGroup(ONE_GPU, 1, cell="a"), ExecutorGroup(ALSO_ONE_GPU, 1, cell="a")]
+            for member in members:
+                await launcher.apply(member)
+
+            def is_released(replicas: list[Replica]) -> bool:
+                own = [replica for replica in replicas if replica.group != blocker.key]
+                return [replica.reason for replica in own] == ["CellUnplaceable"] * 2
+
+            replicas = await observed(launcher, is_released)
+            assert "Insufficient nvidia.com/gpu" in replicas[-1].message
+            await launcher.apply(ExecutorGroup(ANY_ONE_GPU, 1))  # The half-free node is available to others.
+            await observed(launcher, lambda replicas: ANY_ONE_GPU.key in ready_groups(replicas))
+            await launcher.delete(blocker.key)
+            keys = {member.key for member in members}
+            replicas = await observed(launcher, lambda replicas: ready_groups(replicas) >= keys)
+            pods = [await two_nodes.client.get(PODS, each.id) for each in replicas if each.group in keys]
+            assert len({pod["spec"]["nodeName"] for pod in pods}) == 1

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import replace
 
 from cornserve.app.record import ReplicaState
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, GroupRefusedError, Replica, ReplicaId
+from cornserve.control.launcher.kubernetes.cell_groups import CellGroups
 from cornserve.control.launcher.kubernetes.group_objects import GroupObjects
 from cornserve.control.launcher.kubernetes.loading_progress import LoadingProgress
 from cornserve.control.launcher.kubernetes.logs import ClusterReplicaLogs
-from cornserve.control.launcher.kubernetes.manifests import render_group
 from cornserve.control.launcher.kubernetes.names import selector
 from cornserve.control.launcher.kubernetes.observed_groups import ObservedGroups
 from cornserve.control.launcher.kubernetes.settings import ClusterSettings
@@ -41,14 +42,14 @@ class KubernetesLauncher:
         self, client: KubeClient, settings: ClusterSettings, load_credentials: Callable[[], ConnectionCredentials]
     ) -> None:
         labels = selector(settings.instance)
-        self._settings = settings
         self._pods = Informer(client, PODS, label_selector=labels)
         self._deployments = Informer(client, DEPLOYMENTS, label_selector=labels)
         self._objects = GroupObjects(client, self._deployments, self._pods)
+        self._cells = CellGroups(settings, self._deployments)
         self._observed = ObservedGroups(self._pods, self._deployments)
         self._progress = LoadingProgress(load_credentials, self._observed.changes.notify)
         self._logs = ClusterReplicaLogs(client, settings.instance)
-        self._errors = ErrorLog(log, "cannot remove ended executor groups: %s")
+        self._errors = ErrorLog(log, "cannot maintain executor groups: %s")
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -59,18 +60,17 @@ class KubernetesLauncher:
         self._tasks.append(asyncio.create_task(self._maintain()))
 
     async def apply(self, group: ExecutorGroup) -> None:
-        manifests = render_group(group, self._settings)
+        manifests = self._cells.render(group)
         try:
             await self._objects.apply(manifests)
-        except KubeInvalidError as error:
-            raise GroupRefusedError(f"Kubernetes refuses the executor {group.key}: {error}") from error
-        except KubeForbiddenError as error:
-            if not _refused_by_policy(error):
+        except KubeApiError as error:
+            if not _refuses_object(error):
                 raise
             raise GroupRefusedError(f"Kubernetes refuses the executor {group.key}: {error}") from error
         self._observed.set_wanted(group.key, group.replicas)
 
     async def delete(self, key: GroupKey) -> None:
+        self._cells.forget(key)
         await self._objects.retire(key)
         self._observed.set_wanted(key, 0)
 
@@ -79,11 +79,14 @@ class KubernetesLauncher:
             await self.delete(key)
 
     def replicas(self) -> list[Replica]:
-        return [self._with_progress(replica) for replica in self._observed.replicas()]
+        return [self._explain(replica) for replica in self._observed.replicas()]
 
-    def _with_progress(self, replica: Replica) -> Replica:
-        message = self._progress.messages.get(replica.id) if replica.state is ReplicaState.STARTING else None
-        return replica if message is None else replace(replica, message=message)
+    def _explain(self, replica: Replica) -> Replica:
+        """Adds what the statuses of pods do not contain."""
+        if replica.state is not ReplicaState.STARTING:
+            return replica
+        message = self._progress.messages.get(replica.id)
+        return self._cells.explain(replica) if message is None else replace(replica, message=message)
 
     async def watch(self) -> AsyncIterator[list[Replica]]:
         while True:
@@ -100,14 +103,24 @@ class KubernetesLauncher:
             changed = self._observed.changes.next_change()
             self._progress.observe(self._observed.loading())
             try:
+                await self._place_cells()
                 await self._objects.remove_ended()
                 self._errors.clear()
-            except KubeApiError as error:
+            except (KubeApiError, GroupRefusedError) as error:
                 self._errors.report(str(error))
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
-            await changed.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(self._cells.deadline):
+                    await changed.wait()
             await asyncio.sleep(MERGE_SECONDS)
+
+    async def _place_cells(self) -> None:
+        """Releases cells that cannot be placed, and starts further attempts."""
+        for group in self._cells.update(self._pods.objects, asyncio.get_running_loop().time()):
+            await self.apply(group)
+            self._cells.mark_applied(group.key)
+            self._observed.changes.notify()
 
     async def close(self) -> None:
         await self._progress.close()
@@ -116,6 +129,9 @@ class KubernetesLauncher:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-def _refused_by_policy(error: KubeForbiddenError) -> bool:
-    """Whether an admission policy refuses the object, in contrast to a missing permission of the controller."""
-    return "denied" in error.message
+def _refuses_object(error: KubeApiError) -> bool:
+    """Whether the API server refuses the object itself, so that another attempt does not help."""
+    if isinstance(error, KubeForbiddenError):
+        return "denied" in error.message  # by an admission policy, in contrast to a permission that is missing
+    # The API server reports a malformed quantity as an internal error.
+    return isinstance(error, KubeInvalidError) or "failed to convert new object" in error.message

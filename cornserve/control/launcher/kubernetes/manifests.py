@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from hashlib import sha256
 from json import dumps
 
 from cornserve.control.launcher.base import AppOwner, ExecutorGroup
+from cornserve.control.launcher.kubernetes.cells import avoid_nodes
 from cornserve.control.launcher.kubernetes.merge import merge_pod_template
 from cornserve.control.launcher.kubernetes.names import (
+    AVOIDED_NODES_ANNOTATION,
     CELL_LABEL,
     COMPONENT,
     COMPONENT_LABEL,
@@ -51,14 +54,21 @@ class GroupManifests:
         return int(self.deployment["spec"]["replicas"])
 
 
-def render_group(group: ExecutorGroup, settings: ClusterSettings) -> GroupManifests:
-    """Raises `GroupRefusedError` if the key or the user's pod template cannot be used."""
+def render_group(group: ExecutorGroup, settings: ClusterSettings, *, avoided: Collection[str] = ()) -> GroupManifests:
+    """Renders the objects of a group.
+
+    Args:
+        avoided: the nodes that its pods avoid.
+
+    Raises:
+        GroupRefusedError: the key or the user's pod template cannot be used.
+    """
     metadata = _metadata(group, settings)
-    deployment = {
+    deployment: JsonObject = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": metadata,
-        "spec": _deployment_spec(group, settings),
+        "spec": _deployment_spec(group, settings, avoided),
     }
     service = {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": _service_spec(group, settings)}
     budget = {
@@ -73,10 +83,12 @@ def render_group(group: ExecutorGroup, settings: ClusterSettings) -> GroupManife
     }
     identity = dumps([deployment, service, budget], sort_keys=True)
     annotations = {HASH_ANNOTATION: sha256(identity.encode()).hexdigest()[:16], RETIRED_ANNOTATION: "false"}
+    if avoided:
+        annotations[AVOIDED_NODES_ANNOTATION] = ",".join(sorted(avoided))
     deployment = {
         **deployment,
         "metadata": {**metadata, "annotations": annotations},
-        "spec": {"replicas": group.replicas, **_deployment_spec(group, settings)},
+        "spec": {"replicas": group.replicas, **deployment["spec"]},
     }
     return GroupManifests(deployment, service, budget)
 
@@ -112,7 +124,7 @@ def _pod_labels(group: ExecutorGroup, settings: ClusterSettings) -> dict[str, st
     return {**_selector(group, settings), **({CELL_LABEL: group.cell} if group.cell else {})}
 
 
-def _deployment_spec(group: ExecutorGroup, settings: ClusterSettings) -> JsonObject:
+def _deployment_spec(group: ExecutorGroup, settings: ClusterSettings, avoided: Collection[str]) -> JsonObject:
     device = settings.gpu if group.spec.gpus else settings.cpu
     labels = {
         **settings.pod_labels,
@@ -121,6 +133,7 @@ def _deployment_spec(group: ExecutorGroup, settings: ClusterSettings) -> JsonObj
         MANAGED_BY_LABEL: FIELD_MANAGER,
         **_pod_labels(group, settings),
     }
+    template = merge_pod_template(render_pod(group, labels, settings), group.pod.template)
     return {
         "revisionHistoryLimit": 1,
         "selector": {"matchLabels": _selector(group, settings)},
@@ -128,7 +141,7 @@ def _deployment_spec(group: ExecutorGroup, settings: ClusterSettings) -> JsonObj
             "type": "RollingUpdate",
             "rollingUpdate": {"maxSurge": device.max_surge, "maxUnavailable": device.max_unavailable},
         },
-        "template": merge_pod_template(render_pod(group, labels, settings), group.pod.template),
+        "template": avoid_nodes(template, avoided),
     }
 
 

@@ -22,6 +22,8 @@ HASH_ANNOTATION: Final = "cornserve.ai/applied-hash"
 """A hash of the objects of a group without the number of replicas. The Deployment has it once all are applied."""
 RETIRED_ANNOTATION: Final = "cornserve.ai/retired"
 """`true`: the group is deleted as soon as its pods have ended."""
+AVOIDED_NODES_ANNOTATION: Final = "cornserve.ai/avoided-nodes"
+"""The nodes, separated by commas, where a cell could not be placed."""
 
 CONTAINER: Final = "executor"
 DOWNLOAD_CONTAINER: Final = "download"

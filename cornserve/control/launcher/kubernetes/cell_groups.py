@@ -1,0 +1,89 @@
+"""The cells of the groups that were applied."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+
+from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Replica
+from cornserve.control.launcher.kubernetes.cells import CellPlacement
+from cornserve.control.launcher.kubernetes.manifests import GroupManifests, render_group
+from cornserve.control.launcher.kubernetes.names import AVOIDED_NODES_ANNOTATION, CELL_LABEL
+from cornserve.control.launcher.kubernetes.pod_observation import ReplicaReason, has_ended
+from cornserve.control.launcher.kubernetes.settings import ClusterSettings
+from cornserve.kubernetes.informer import Informer
+from cornserve.kubernetes.resources import JsonObject
+
+
+class CellGroups:
+    """Renders groups as the state of their cells requires."""
+
+    def __init__(self, settings: ClusterSettings, deployments: Informer) -> None:
+        self._settings = settings
+        self._deployments = deployments
+        self._groups: dict[GroupKey, ExecutorGroup] = {}
+        """The groups that belong to a cell."""
+        self._cells: dict[str, CellPlacement] = {}
+        self._pending: set[GroupKey] = set()
+        """Groups that must be applied again."""
+
+    def render(self, group: ExecutorGroup) -> GroupManifests:
+        """Raises `GroupRefusedError`."""
+        if not group.cell:
+            return render_group(group, self._settings)
+        cell = self._cells.get(group.cell) or self._find(group)
+        replicas = 0 if cell.is_released else group.replicas
+        manifests = render_group(replace(group, replicas=replicas), self._settings, avoided=cell.avoided)
+        self._cells[group.cell] = cell
+        self._groups[group.key] = group
+        (cell.members.add if group.replicas else cell.members.discard)(group.key)
+        return manifests
+
+    def _find(self, group: ExecutorGroup) -> CellPlacement:
+        """Returns the cell as an earlier launcher has left it: another template would replace its pods."""
+        for deployment in self._deployments.objects.values():
+            metadata = deployment["metadata"]
+            if metadata["labels"].get(CELL_LABEL) == group.cell:
+                avoided = metadata.get("annotations", {}).get(AVOIDED_NODES_ANNOTATION, "")
+                return CellPlacement(self._settings.cell_patience_seconds, filter(None, avoided.split(",")))
+        return CellPlacement(self._settings.cell_patience_seconds)
+
+    def forget(self, key: GroupKey) -> None:
+        """Removes a group that is deleted."""
+        group = self._groups.pop(key, None)
+        self._pending.discard(key)
+        if group is not None:
+            self._cells[group.cell].members.discard(key)
+            if not any(other.cell == group.cell for other in self._groups.values()):
+                del self._cells[group.cell]
+
+    def update(self, pods: Mapping[str, JsonObject], now: float) -> list[ExecutorGroup]:
+        """Observes the pods. Returns the groups that must be applied again; call `mark_applied` for each."""
+        if not self._cells:
+            return []
+        by_cell = defaultdict[str, list[JsonObject]](list)
+        for pod in (pod for pod in pods.values() if not has_ended(pod)):
+            by_cell[pod["metadata"]["labels"].get(CELL_LABEL, "")].append(pod)
+        changed = {name for name, cell in self._cells.items() if cell.update(by_cell[name], now)}
+        self._pending |= {key for key, group in self._groups.items() if group.cell in changed}
+        return [self._groups[key] for key in self._pending]
+
+    def mark_applied(self, key: GroupKey) -> None:
+        self._pending.discard(key)
+
+    @property
+    def deadline(self) -> float | None:
+        """The time of the next `update` that can have an effect without a change of pods, or None."""
+        return min((cell.deadline for cell in self._cells.values() if cell.deadline is not None), default=None)
+
+    def explain(self, replica: Replica) -> Replica:
+        """Adds the reason to a replica whose cell is released."""
+        group = self._groups.get(replica.group)
+        if group is None or not self._cells[group.cell].is_released:
+            return replica
+        message = (
+            f"no single {self._settings.topology_key} can run all executors of cell {group.cell}: "
+            f"{self._cells[group.cell].obstacle} The cell has released its nodes and tries again"
+        )
+        return replace(replica, message=message, reason=ReplicaReason.CELL_UNPLACEABLE)
