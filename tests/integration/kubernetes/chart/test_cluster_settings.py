@@ -1,0 +1,64 @@
+"""The controller can read the settings that the chart renders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cornserve.control.launcher.kubernetes.settings import (
+    ClaimedSharedMemory,
+    ClusterSettings,
+    HostPathSharedMemory,
+    NoSharedMemory,
+)
+from cornserve.limits import Limits
+from tests.kubernetes.helm import CHART, Manifests, render
+
+
+def settings(directory: Path, *options: str | Path) -> ClusterSettings:
+    config_map = Manifests(render(*options)).get("ConfigMap", "cornserve-cluster-settings")
+    file = directory / "settings.yaml"
+    file.write_text(config_map["data"]["settings.yaml"])
+    return ClusterSettings.load(file)
+
+
+def test_default_settings_use_the_objects_of_the_chart(tmp_path: Path) -> None:
+    loaded, manifests = settings(tmp_path), Manifests(render())
+
+    assert loaded.shared_memory == NoSharedMemory()
+    assert loaded.tls_secret_name is None
+    assert manifests.get("Secret", loaded.secret_name)["data"]["secret"]
+    assert manifests.get("ServiceAccount", loaded.service_account_name)
+    assert loaded.instance == manifests.pod("cornserve-gateway")["metadata"]["labels"]["app.kubernetes.io/instance"]
+
+
+def test_all_values_reach_the_controller(tmp_path: Path) -> None:
+    options = "limits.queue=7,executors.priorityClassName=high,executors.schedulerName=volcano,internalTls.enabled=true"
+    loaded = settings(tmp_path, "--set", options, "--set", "images.pullSecrets={registry},images.tag=v2")
+
+    assert Limits.parse(loaded.limits).queue == 7
+    assert (loaded.priority_class_name, loaded.scheduler_name) == ("high", "volcano")
+    assert loaded.tls_secret_name == "cornserve-tls"
+    assert loaded.image_pull_secrets == ["registry"]
+    assert loaded.cpu.image == "localhost/cornserve-executor-cpu:v2"
+    assert {"checksum/instance-secret", "checksum/tls-secret"} <= loaded.pod_annotations.keys()
+
+
+def test_gpu_values_share_memory_through_the_claim_of_the_chart(tmp_path: Path) -> None:
+    values = ("--values", CHART / "values-gpu.yaml")
+    loaded, manifests = settings(tmp_path, *values), Manifests(render(*values))
+
+    assert isinstance(loaded.shared_memory, ClaimedSharedMemory)
+    claim = manifests.get("PersistentVolumeClaim", loaded.shared_memory.claim_name)
+    volume = manifests.get("PersistentVolume", claim["spec"]["volumeName"])
+    assert volume["spec"]["local"] == {"path": "/dev/shm/cornserve-team-a"}
+    assert loaded.gpu.max_surge == 0
+    assert loaded.gpu.tolerations
+
+
+@pytest.mark.parametrize(("path", "expected"), [("", "/dev/shm/cornserve-team-a"), ("/mnt/shared", "/mnt/shared")])
+def test_a_host_path_is_the_directory_of_the_namespace(tmp_path: Path, path: str, expected: str) -> None:
+    options = f"executors.sharedMemory.type=hostPath,executors.sharedMemory.path={path}"
+
+    assert settings(tmp_path, "--set", options).shared_memory == HostPathSharedMemory(type="hostPath", path=expected)
