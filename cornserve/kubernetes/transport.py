@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from cornserve.kubernetes.configuration import ClusterAccess
-from cornserve.kubernetes.errors import response_error, unreachable_error
+from cornserve.kubernetes.errors import KubeUnauthorizedError, response_error, unreachable_error
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientTimeout, ClientWebSocketResponse
@@ -85,22 +85,35 @@ class KubeTransport:
         self, path: str, *, parameters: Mapping[str, str], protocol: str
     ) -> AsyncIterator[ClientWebSocketResponse]:
         """Opens a websocket, and closes it at the end of the block. Raises `KubeApiError`."""
+        url, access = f"{path}?{urlencode(parameters)}", self._access
+        async with AsyncExitStack() as stack:
+            try:
+                socket = await stack.enter_async_context(self._websocket(url, protocol))
+            except KubeUnauthorizedError:
+                await self._reload(access)
+                socket = await stack.enter_async_context(self._websocket(url, protocol))
+            yield socket
+
+    @asynccontextmanager
+    async def _websocket(self, url: str, protocol: str) -> AsyncIterator[ClientWebSocketResponse]:
         from aiohttp import ClientSession, TCPConnector, WSServerHandshakeError
 
         connector = TCPConnector(limit=0, ssl=self._rest.ssl_context)
         async with ClientSession(connector=connector, timeout=websocket_timeout()) as session:
             with self.connection_errors():
                 try:
-                    socket = await session.ws_connect(
-                        f"{self.host}{path}?{urlencode(parameters)}",
-                        protocols=[protocol],
-                        headers=await self._headers(),
-                        max_msg_size=0,
-                        proxy=self._rest.proxy,
-                        proxy_headers=self._rest.proxy_headers,
-                    )
+                    async with asyncio.timeout(READ_SECONDS):
+                        socket = await session.ws_connect(
+                            self.host + url,
+                            protocols=[protocol],
+                            headers=await self._headers(),
+                            max_msg_size=0,
+                            proxy=self._rest.proxy,
+                            proxy_headers=self._rest.proxy_headers,
+                        )
                 except WSServerHandshakeError as error:
-                    raise response_error(error.status, b"") from error
+                    text = f"the Kubernetes API server refuses {url} with HTTP status {error.status}"
+                    raise response_error(error.status, text.encode()) from error
             async with socket:
                 yield socket
 
