@@ -230,6 +230,13 @@ class KubeClient:
             return frozenset()
         return frozenset(each["name"] for each in body["resources"])
 
+    async def openapi(self, group_version: str) -> JsonObject:
+        """Returns the OpenAPI document of an API group, which every authenticated user may read.
+
+        Raises `KubeUnknownTypeError` if the API server does not have the group.
+        """
+        return await self._request("GET", f"/openapi/v3{group_path(group_version)}")
+
     async def server_version(self) -> str:
         """Returns the version of Kubernetes, such as `v1.36.3`."""
         return str((await self._request("GET", "/version"))["gitVersion"])

@@ -6,7 +6,6 @@ import re
 
 from cornserve.cli.check_result import CheckResult
 from cornserve.cli.cluster_doctor.facts import ClusterFacts, Missing
-from cornserve.kubernetes.resources import APP_ROUTES, APPS
 
 OLDEST_VERSION = (1, 30)
 """The oldest supported version of Kubernetes: CEL rules of CRDs and admission policies, sleep before a pod ends."""
@@ -47,11 +46,14 @@ def pod_security(namespace: object) -> str:
 
 
 def crd_check(facts: ClusterFacts) -> CheckResult:
-    missing = [type.qualified_name for type in (APPS, APP_ROUTES) if type.plural not in facts.types]
-    if missing:
-        remedy = "install them: `helm install cornserve-crds helm/cornserve-crds`"
-        return CheckResult("CRDs", False, f"missing: {', '.join(missing)}", remedy, is_essential=True)
-    return CheckResult("CRDs", True, "installed")
+    from cornserve.kubernetes_resources.schema_check import OutdatedCrdError, check_schemas
+
+    try:
+        check_schemas(facts.schemas)
+    except OutdatedCrdError as error:
+        found, _, remedy = str(error).rpartition(": ")
+        return CheckResult("CRDs", False, found, remedy, is_essential=True)
+    return CheckResult("CRDs", True, "current")
 
 
 def permission_check(facts: ClusterFacts) -> CheckResult:

@@ -13,7 +13,6 @@ from cornserve.kubernetes.errors import KubeForbiddenError, KubeNotFoundError, K
 from cornserve.kubernetes.resources import (
     APPS,
     CONFIG_MAPS,
-    CUSTOM_RESOURCE_DEFINITIONS,
     LEASES,
     NAMESPACES,
     NODES,
@@ -52,11 +51,10 @@ class ClusterFacts:
     host: str
     namespace_name: str
     version: str
-    types: frozenset[str]
-    """The plural names of Cornserve's types that the API server has."""
+    schemas: JsonObject
+    """The OpenAPI document of Cornserve's types. Empty if their CRDs are not installed."""
     missing_permissions: list[Permission]
     namespace: JsonObject | Missing | None
-    app_crd: JsonObject | Missing | None
     pods: list[JsonObject] | None
     """Pods of Cornserve in the namespace."""
     leases: list[JsonObject] | None
@@ -70,11 +68,8 @@ class ClusterFacts:
     async def read(cls, client: KubeClient) -> ClusterFacts:
         """Raises `KubeApiError`, except for missing permissions."""
         version = await client.server_version()  # first: it shows whether the API server can be reached
-        types, permissions, namespace, app_crd = await asyncio.gather(
-            client.types(APPS.api_version),
-            _missing_permissions(client),
-            _object(client, NAMESPACES, client.namespace),
-            _object(client, CUSTOM_RESOURCE_DEFINITIONS, APPS.qualified_name),
+        schemas, permissions, namespace = await asyncio.gather(
+            _schemas(client), _missing_permissions(client), _object(client, NAMESPACES, client.namespace)
         )
         listed = await asyncio.gather(*(_objects(client, type, labels) for type, labels in _LISTED.items()))
         objects = dict(zip(_LISTED, listed, strict=True))
@@ -82,10 +77,9 @@ class ClusterFacts:
             host=client.host,
             namespace_name=client.namespace,
             version=version,
-            types=types,
+            schemas=schemas,
             missing_permissions=permissions,
             namespace=namespace,
-            app_crd=app_crd,
             pods=objects[PODS],
             leases=objects[LEASES],
             settings=objects[CONFIG_MAPS],
@@ -118,6 +112,13 @@ async def _is_allowed(client: KubeClient, permission: Permission) -> bool:
         "spec": {"resourceAttributes": attributes},
     }
     return bool((await client.create(SELF_SUBJECT_ACCESS_REVIEWS, review))["status"]["allowed"])
+
+
+async def _schemas(client: KubeClient) -> JsonObject:
+    try:
+        return await client.openapi(APPS.api_version)
+    except (KubeNotFoundError, KubeUnknownTypeError):
+        return {}
 
 
 async def _object(client: KubeClient, type: ResourceType, name: str) -> JsonObject | Missing | None:

@@ -74,3 +74,7 @@ def test_files_of_this_machine_are_not_repaired_with_a_cluster(cli: CliRunner) -
     result = cli.invoke(app, ["--context", CONTEXT, "doctor", "--repair"])
     assert result.exit_code == 2
     assert "--repair repairs files of this machine" in result.stderr
+
+
+def test_the_installed_crds_are_current(cli: CliRunner) -> None:
+    assert check(cli, "CRDs") == {"name": "CRDs", "ok": True, "found": "current", "remedy": "", "is_essential": False}

@@ -60,7 +60,9 @@ async def test_a_missing_permission_names_the_path(
     load = partial(load_access, kubeconfig=write_kubeconfig(api_server, tmp_path, token))
     transport = KubeTransport(await load(), load)
 
-    with pytest.raises(KubeForbiddenError, match=r"refuses .*/pods/gateway-0/portforward\?ports=8000 with HTTP status 403"):
+    with pytest.raises(
+        KubeForbiddenError, match=r"refuses .*/pods/gateway-0/portforward\?ports=8000 with HTTP status 403"
+    ):
         async with open_pod_port(transport, path, 8000):
             pass
 

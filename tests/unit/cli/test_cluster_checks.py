@@ -1,0 +1,155 @@
+"""The checks of a cluster, with its state given."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from cornserve.cli.cluster_doctor.checks import crd_check, namespace_check, version_check
+from cornserve.cli.cluster_doctor.facts import ClusterFacts, Missing
+from cornserve.cli.cluster_doctor.pod_checks import component_check, executor_check, leader_check
+from cornserve.cli.cluster_doctor.resource_checks import gpu_check, shared_memory_check, storage_check
+from cornserve.kubernetes_resources.crd import app_crd, route_crd
+
+NOTHING = ClusterFacts(
+    host="https://kind",
+    namespace_name="team-a",
+    version="v1.36.3",
+    schemas={},
+    missing_permissions=[],
+    namespace=Missing(),
+    pods=[],
+    leases=[],
+    settings=[],
+    claims=[],
+    nodes=[],
+    storage_classes=[],
+)
+UNREADABLE = replace(
+    NOTHING, namespace=None, pods=None, leases=None, settings=None, claims=None, nodes=None, storage_classes=None
+)
+
+
+def pod(component: str, name: str = "a", *, ready: bool = True, **state: Any) -> dict[str, Any]:
+    metadata = {"name": name, "labels": {"app.kubernetes.io/component": component}}
+    conditions = [{"type": "Ready", "status": str(ready)}]
+    return {"metadata": metadata, "status": {"conditions": conditions, "containerStatuses": [{"state": state}]}}
+
+
+def settings(yaml: str) -> list[dict[str, Any]]:
+    return [{"data": {"settings.yaml": yaml}}]
+
+
+def namespace(level: str) -> dict[str, Any]:
+    return {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": level}}}
+
+
+def lease(holder: str, renewed: str) -> dict[str, Any]:
+    spec = {"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": 15}
+    return {"metadata": {"name": "cornserve-controller"}, "spec": spec}
+
+
+@pytest.mark.parametrize(("version", "ok"), [("v1.30.0", True), ("v1.29.9", False), ("v2.0.1-eks", True), ("?", False)])
+def test_old_versions_of_kubernetes_are_refused(version: str, ok: bool) -> None:
+    assert version_check(replace(NOTHING, version=version)).ok is ok
+
+
+def test_what_may_not_be_read_is_unknown_and_not_a_failure() -> None:
+    results = [
+        namespace_check(UNREADABLE),
+        component_check(UNREADABLE, "gateway"),
+        leader_check(UNREADABLE),
+        executor_check(UNREADABLE),
+        gpu_check(UNREADABLE),
+        shared_memory_check(UNREADABLE),
+        storage_check(UNREADABLE),
+    ]
+    assert [(result.ok, "you may not" in result.found) for result in results] == [(True, True)] * 7
+
+
+def test_older_and_missing_crds_are_reported() -> None:
+    schemas = {}
+    for crd in (app_crd(), route_crd()):
+        schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        kind = {"group": "cornserve.ai", "kind": crd["spec"]["names"]["kind"], "version": "v1alpha1"}
+        schemas[kind["kind"]] = schema | {"x-kubernetes-group-version-kind": [kind]}
+    document = {"components": {"schemas": schemas}}
+
+    assert crd_check(replace(NOTHING, schemas=document)).ok
+    del schemas["App"]["properties"]["spec"]["properties"]["model"]
+    old, missing = crd_check(replace(NOTHING, schemas=document)), crd_check(NOTHING)
+
+    assert "it lacks spec.model" in old.found
+    assert "is not installed" in missing.found
+    assert [result.is_essential for result in (old, missing)] == [True, True]
+
+
+def test_an_image_that_cannot_be_pulled_is_reported_with_a_remedy() -> None:
+    waiting = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "x"'}
+    pods = [pod("gateway"), pod("gateway", "b", ready=False, waiting=waiting)]
+
+    some = component_check(replace(NOTHING, pods=pods), "gateway")
+    none = component_check(replace(NOTHING, pods=pods[1:]), "gateway")
+
+    assert some.found == '1 of 2 pods ready; b: ImagePullBackOff: Back-off pulling image "x"'
+    assert "images.pullSecrets" in some.remedy
+    assert [some.ok, some.is_essential, none.is_essential] == [False, False, True]
+
+
+def test_an_executor_that_crashes_is_reported_with_the_commands_that_show_why() -> None:
+    crashed = {"reason": "CrashLoopBackOff", "message": "back-off 10s"}
+    result = executor_check(replace(NOTHING, pods=[pod("executor", "llm-1-x", ready=False, waiting=crashed)]))
+
+    assert result.found.endswith("llm-1-x: CrashLoopBackOff: back-off 10s")
+    assert "kubectl logs llm-1-x -n team-a --previous" in result.remedy
+    assert executor_check(NOTHING).found == "none: no app is deployed"
+
+
+def test_a_lease_that_is_not_renewed_has_no_leader() -> None:
+    now = datetime(2026, 11, 22, 12, 0, 40, tzinfo=UTC)
+    current = leader_check(replace(NOTHING, leases=[lease("controller-1", "2026-11-22T12:00:30.5Z")]), now)
+    old = leader_check(replace(NOTHING, leases=[lease("controller-1", "2026-11-22T12:00:00Z")]), now)
+    released = leader_check(replace(NOTHING, leases=[lease("", "2026-11-22T12:00:30Z")]), now)
+
+    assert (current.ok, current.found) == (True, "controller-1")
+    assert (old.ok, old.found) == (False, "controller-1 has not renewed its Lease for 40 s")
+    assert (released.ok, released.found) == (False, "no controller leads")
+
+
+def test_gpus_are_counted_and_a_missing_device_plugin_is_found() -> None:
+    labeled = {"metadata": {"labels": {"nvidia.com/gpu.present": "true"}}, "status": {"allocatable": {}}}
+    gpus = {"metadata": {}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}}
+
+    assert gpu_check(replace(NOTHING, nodes=[gpus, gpus, labeled])).found == "16 nvidia.com/gpu on 2 of 3 nodes"
+    broken = gpu_check(replace(NOTHING, nodes=[labeled]))
+    assert (broken.ok, broken.is_essential) == (False, False)
+    assert broken.found == "1 nodes have GPUs, but none of them offers nvidia.com/gpu"
+    amd = {"metadata": {}, "status": {"allocatable": {"amd.com/gpu": "4"}}}
+    assert gpu_check(replace(NOTHING, nodes=[amd], settings=settings("gpuResource: amd.com/gpu"))).ok
+
+
+def test_shared_memory_must_be_bound_and_allowed() -> None:
+    claimed = replace(NOTHING, settings=settings("sharedMemory: {type: persistentVolumeClaim, claimName: shm}"))
+    host_path = settings("sharedMemory: {type: hostPath, path: /dev/shm/cornserve}")
+    bound = {"metadata": {"name": "shm"}, "status": {"phase": "Bound"}}
+
+    missing = shared_memory_check(claimed)
+    assert (missing.ok, missing.found) == (False, "PersistentVolumeClaim shm: missing")
+    assert shared_memory_check(replace(claimed, claims=[bound])).ok
+    refused = shared_memory_check(replace(NOTHING, settings=host_path, namespace=namespace("baseline")))
+    assert (refused.is_essential, refused.found.startswith("Pod Security baseline refuses")) == (True, True)
+    assert shared_memory_check(replace(NOTHING, settings=host_path, namespace=namespace("privileged"))).ok
+    assert not shared_memory_check(replace(NOTHING, settings=settings("sharedMemory: {type: none}"))).ok
+
+
+def test_storage_needs_a_default_class_and_bound_claims() -> None:
+    default = {"metadata": {"name": "fast", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}}
+    pending = {"metadata": {"name": "models"}, "status": {"phase": "Pending"}}
+
+    assert storage_check(replace(NOTHING, storage_classes=[default])).found == "default StorageClass fast"
+    assert not storage_check(NOTHING).ok
+    waiting = storage_check(replace(NOTHING, storage_classes=[default], claims=[pending]))
+    assert (waiting.ok, waiting.found) == (False, "not bound: models")
