@@ -162,5 +162,7 @@ async def test_the_role_of_the_cli_reads_one_secret(
 
     await until(lambda: user.get(f"{secrets}/cornserve-access") == 200)
     assert user.get(f"/api/v1/namespaces/{kube_namespace}/services") == 200
+    for path in ("api/v1/{}/configmaps", "api/v1/{}/persistentvolumeclaims", "apis/coordination.k8s.io/v1/{}/leases"):
+        assert user.get(f"/{path.format(f'namespaces/{kube_namespace}')}") == 200
     assert user.get(f"{secrets}/cornserve-instance") == 403
     assert user.get(secrets) == 403
