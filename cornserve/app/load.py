@@ -9,6 +9,7 @@ from cornserve.app.record import AppSpec
 from cornserve.app.source import SourceError, load_app_source, unload_app
 from cornserve.task.errors import DefinitionError
 from cornserve_tasklib.model_families import default_paths
+from cornserve_tasklib.model_options import ModelOptions
 
 
 def load_app(name: str, spec: AppSpec, module: str) -> App:
@@ -26,9 +27,15 @@ def load_app(name: str, spec: AppSpec, module: str) -> App:
 
 
 def _build(name: str, spec: AppSpec, module: str) -> App:
+    options = {override.name: override.options for override in spec.executors}
     if spec.model is not None:
-        return _build_from_model(name, spec.model, spec.shares)
+        return _build_from_model(name, spec.model, spec.shares, ModelOptions(spec.revision, options))
     assert spec.source is not None
+    if any(options.values()):
+        raise DefinitionError(
+            "executors: options cannot be set for an app with source: set them in the source, such as "
+            "LLMTask(…, options=EngineOptions(…))"
+        )
     app = load_app_source(spec.source, module)
     if app.name != name:
         unload_app(module)
@@ -39,8 +46,8 @@ def _build(name: str, spec: AppSpec, module: str) -> App:
     return app
 
 
-def _build_from_model(name: str, model: str, shares: Mapping[str, float] | None) -> App:
-    paths = default_paths(model)
+def _build_from_model(name: str, model: str, shares: Mapping[str, float] | None, options: ModelOptions) -> App:
+    paths = default_paths(model, options)
     if shares is None:
         shares = {next(iter(paths)): 1.0}
     for path in shares.keys() - paths.keys():

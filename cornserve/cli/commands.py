@@ -132,7 +132,7 @@ _COMMANDS: list[tuple[str, Callable[..., None], list[str]]] = [
         deploy,
         [
             "cornserve deploy ./SmolLM2-135M-Instruct --name smollm2",
-            "cornserve deploy Qwen/Qwen3-0.6B --replicas 2",
+            "cornserve deploy Qwen/Qwen3-0.6B --replicas 2 --option max_model_len=8192",
             "cornserve deploy app.py",
         ],
     ),

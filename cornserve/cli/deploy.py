@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from json import loads
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -13,6 +14,8 @@ from cornserve.cli.gateway import open_client
 from cornserve.cli.options import Json, Url
 
 if TYPE_CHECKING:
+    from pydantic import JsonValue
+
     from cornserve.app.record import AppView
     from cornserve.client import Client
     from cornserve.client.deploy_target import DeployTarget
@@ -53,6 +56,14 @@ def deploy(
             help="Share of the requests for a path of the model's family: --share monolith=1 --share e-el=3.",
         ),
     ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option",
+            metavar="NAME=VALUE",
+            help="Option of the model's engine: --option max_model_len=32768 --option llm.seed=7 (one executor).",
+        ),
+    ] = None,
     timeout: Annotated[
         float | None,
         typer.Option(
@@ -69,7 +80,14 @@ def deploy(
     """
     from cornserve.client.deploy_target import resolve_target
 
-    resolved = resolve_target(target, name=name, replicas=replicas, balance=balance, shares=_shares(share or []))
+    resolved = resolve_target(
+        target,
+        name=name,
+        replicas=replicas,
+        balance=balance,
+        shares=_shares(share or []),
+        options=_options(option or []),
+    )
     with open_client(ctx, url) as client, _hint_on_interrupt(resolved.name):
         view = _deploy_and_wait(client, resolved, timeout) if wait else client.deploy(resolved, wait=False)
     if json:
@@ -90,6 +108,20 @@ def _shares(settings: list[str]) -> dict[str, float] | None:
         except ValueError:
             raise CliError(f"{setting!r} is not a valid share: give PATH=WEIGHT, such as e-el=3") from None
     return shares or None
+
+
+def _options(settings: list[str]) -> dict[str, JsonValue]:
+    """Parses values that are JSON, such as numbers; others are texts."""
+    options: dict[str, JsonValue] = {}
+    for setting in settings:
+        name, separator, value = setting.partition("=")
+        if not (name and separator):
+            raise CliError(f"{setting!r} is not a valid option: give NAME=VALUE, such as max_model_len=32768")
+        try:
+            options[name] = loads(value)
+        except ValueError:
+            options[name] = value
+    return options
 
 
 def _deploy_and_wait(client: Client, target: DeployTarget, timeout: float | None) -> AppView:

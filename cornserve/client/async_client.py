@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import httpx2 as httpx
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 
 from cornserve.app.app import App
 from cornserve.app.event import AppEvent
@@ -95,13 +95,14 @@ class AsyncClient:
         replicas: int | None = None,
         balance: Balance = "least-loaded",
         shares: Mapping[str, float] | None = None,
+        options: Mapping[str, JsonValue] | None = None,
         wait: bool = True,
         timeout: float | None = None,
         on_progress: Callable[[str], object] = lambda line: None,
     ) -> AppView:
         check_timeout(timeout)
         resolved = await asyncio.to_thread(
-            resolve_target, target, name=name, replicas=replicas, balance=balance, shares=shares
+            resolve_target, target, name=name, replicas=replicas, balance=balance, shares=shares, options=options
         )  # may import the app
         deployed = await self._call(calls.deploy(resolved.name, resolved.spec), responses.app_view)
         if not wait:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import httpx2 as httpx
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 
 from cornserve.app.app import App
 from cornserve.app.event import AppEvent
@@ -116,6 +116,7 @@ class Client:
         replicas: int | None = None,
         balance: Balance = "least-loaded",
         shares: Mapping[str, float] | None = None,
+        options: Mapping[str, JsonValue] | None = None,
         wait: bool = True,
         timeout: float | None = None,
         on_progress: Callable[[str], object] = lambda line: None,
@@ -129,7 +130,9 @@ class Client:
             replicas: replicas of each executor; by default, 1 for a new app, else the current number.
             balance: how requests are distributed among the replicas.
             shares: how requests are distributed among the paths of the model's family, such as `{"e-l": 1}`; by
-                default, the first path receives all. An `AppSpec` has its own `replicas`, `balance` and `shares`.
+                default, the first path receives all.
+            options: options of the model's executors, such as `{"max_model_len": 32768}`, or `{"llm.dtype": "float16"}`
+                for one executor. An `AppSpec` has its own `replicas`, `balance`, `shares` and options.
             wait: whether to wait. Otherwise the app is only stored: see `follow` and `app`.
             timeout: how long to wait. The deployment continues after a timeout.
             on_progress: receives a line of text for each step, for example `print`.
@@ -139,7 +142,7 @@ class Client:
             WaitTimeoutError: the app does not serve yet.
         """
         check_timeout(timeout)
-        resolved = resolve_target(target, name=name, replicas=replicas, balance=balance, shares=shares)
+        resolved = resolve_target(target, name=name, replicas=replicas, balance=balance, shares=shares, options=options)
         deployed = self._call(calls.deploy(resolved.name, resolved.spec), responses.app_view)
         if not wait:
             return deployed

@@ -9,11 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from cornserve.app.app import App, check_name
 from cornserve.app.declared_name import declared_name
 from cornserve.app.record import AppSpec, Balance
+from cornserve.app.settings import ExecutorOverride
 from cornserve.app.source import SourceError, load_app_source, unload_app
 from cornserve.client.errors import DeployTargetError
 from cornserve.task.errors import DefinitionError
@@ -21,6 +22,7 @@ from cornserve.validation_errors import describe_all
 from cornserve_tasklib import ChatRequest
 from cornserve_tasklib.hub import is_hub_id
 from cornserve_tasklib.model_families import default_paths
+from cornserve_tasklib.model_options import ALL_ENGINES
 
 MakeSpec = Callable[..., AppSpec]
 
@@ -43,12 +45,19 @@ def resolve_target(
     replicas: int | None = None,
     balance: Balance = "least-loaded",
     shares: Mapping[str, float] | None = None,
+    options: Mapping[str, JsonValue] | None = None,
 ) -> DeployTarget:
     """Resolves a target. Raises `DeployTargetError` if it cannot be deployed. May import the app, which is slow."""
     # A redeployment keeps the number of replicas unless one is given.
     given: dict[str, Any] = {} if replicas is None else {"replicas": replicas}
-    make_spec = partial(AppSpec, balance=balance, shares=None if shares is None else dict(shares), **given)
     try:
+        make_spec = partial(
+            AppSpec,
+            balance=balance,
+            shares=None if shares is None else dict(shares),
+            executors=_executor_overrides(options or {}),
+            **given,
+        )
         match what:
             case DeployTarget():
                 return what
@@ -66,6 +75,15 @@ def resolve_target(
         raise DeployTargetError(describe_all(error.errors())) from error
     except DefinitionError as error:
         raise DeployTargetError(str(error)) from error
+
+
+def _executor_overrides(options: Mapping[str, JsonValue]) -> list[ExecutorOverride]:
+    """Groups options such as `max_model_len`, for all executors, and `llm.max_model_len` by executor."""
+    by_executor: dict[str, dict[str, JsonValue]] = {}
+    for name, value in options.items():
+        executor, _, option = name.rpartition(".")
+        by_executor.setdefault(executor or ALL_ENGINES, {})[option] = value
+    return [ExecutorOverride(name=executor, options=values) for executor, values in by_executor.items()]
 
 
 def _path_or_hub_id(what: str, name: str | None, make_spec: MakeSpec) -> DeployTarget:

@@ -4,7 +4,8 @@ from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.chat_response import ChatChoice, ChatChunk, ChatResponse, Usage
 from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.embedding import Embed, EmbeddingRequest, EmbeddingResponse, EmbeddingTask
-from cornserve_tasklib.encoder import Embeddings, EncoderTask
+from cornserve_tasklib.encoder import Embeddings, EncoderOptions, EncoderTask
+from cornserve_tasklib.engine import EngineOptions
 from cornserve_tasklib.image import Image
 from cornserve_tasklib.llm import Chat, LLMRequest, LLMTask, Mllm
 from cornserve_tasklib.messages import ChatMessage
@@ -22,7 +23,9 @@ __all__ = [
     "EmbeddingResponse",
     "EmbeddingTask",
     "Embeddings",
+    "EncoderOptions",
     "EncoderTask",
+    "EngineOptions",
     "Image",
     "LLMRequest",
     "LLMTask",

@@ -10,7 +10,7 @@ from annotated_types import Ge, Le, MaxLen, MinLen
 from pydantic import BaseModel, ConfigDict, Discriminator, Tag
 
 from cornserve.task import Output, Task, UnitTask
-from cornserve_tasklib.engine import EngineSettings
+from cornserve_tasklib.engine import EngineOptions, EngineSettings
 from cornserve_tasklib.sampling_fields import STRICT, Tokens
 
 MAX_INPUTS = 2048
@@ -67,9 +67,13 @@ class Embed(Task[EmbeddingRequest, EmbeddingResponse]):
 
     model_id: str
     """A Hugging Face id, or the path of a model directory."""
+    revision: str | None = None
+    """See `EmbeddingTask.revision`."""
+    options: EngineOptions = EngineOptions()
+    """Options of the engine."""
 
     def post_init(self) -> None:
-        self.embedding = EmbeddingTask(model_id=self.model_id)
+        self.embedding = EmbeddingTask(model_id=self.model_id, revision=self.revision, options=self.options)
 
     def invoke(self, request: EmbeddingRequest) -> EmbeddingResponse:
         return self.embedding.invoke(request)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from cornserve.task import Output, Tensor, UnitTask
+from cornserve.task import ExecutorSpec, Output, Tensor, UnitTask
+from cornserve_tasklib.engine import Dtype
 from cornserve_tasklib.image import Image
 
 
@@ -15,6 +16,20 @@ class Embeddings(Output):
 
     embeddings: Tensor = Tensor()
     """A tensor of shape [rows, hidden size of the language model]. Its metadata is an `EncodedImage`."""
+
+
+MAX_BATCH_PATCHES = 16384
+
+
+class EncoderOptions(BaseModel):
+    """Options of the encoder of a multimodal model."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dtype: Dtype | None = None
+    """See `EncoderTask.dtype`. Defaults to that of the language model."""
+    max_batch_patches: int = Field(default=MAX_BATCH_PATCHES, ge=1)
+    """See `EncoderTask.max_batch_patches`."""
 
 
 class EncoderTask(UnitTask[Image, Embeddings]):
@@ -27,13 +42,19 @@ class EncoderTask(UnitTask[Image, Embeddings]):
 
     model_id: str
     """A Hugging Face id, or the path of a model directory. Only the encoder's weights are loaded."""
+    revision: str | None = None
+    """The branch, tag or commit of the model's repository on Hugging Face. Defaults to its main branch."""
     modality: Literal["image"] = "image"
     """The type of media that is encoded."""
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    dtype: Dtype = "auto"
     """The dtype of weights and embeddings. Choose the language model's to get the same responses as without a separate
     encoder. The language model converts embeddings of another dtype."""
-    max_batch_patches: int = Field(default=16384, ge=1)
+    max_batch_patches: int = Field(default=MAX_BATCH_PATCHES, ge=1)
     """The maximum number of patches per batch. Larger batches use a GPU better, but take longer."""
+
+    def executor_spec(self) -> ExecutorSpec:
+        config = self.model_dump(mode="json", exclude={"revision"} if self.revision is None else None)
+        return ExecutorSpec(executor=self.executor, config=config)
 
     def components(self, request: Image) -> frozenset[str]:
         return frozenset({f"{self.modality}_encoder"})

@@ -2,33 +2,95 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from cornserve.task import ExecutorSpec
 
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+
+_UNAVAILABLE_ARGS: Final = frozenset(
+    {
+        *("model", "revision", "served_model_name", "runner", "convert", "hf_token", "trust_remote_code"),
+        *("allowed_local_media_path", "allowed_media_domains", "download_dir", "language_model_only"),
+        *("limit_mm_per_prompt", "mm_processor_cache_gb", "mm_encoder_only", "enable_mm_embeds"),
+        *("reasoning_parser", "reasoning_parser_plugin", "io_processor_plugin", "structured_outputs_config"),
+        *("worker_cls", "worker_extension_cls", "scheduler_cls", "logits_processors", "model_class_overrides"),
+        *("distributed_executor_backend", "pipeline_parallel_size", "device_ids", "nnodes", "node_rank"),
+        *("master_addr", "master_port", "prefill_context_parallel_size", "renderer_num_workers"),
+        *("ec_transfer_config", "kv_transfer_config", "kv_events_config", "weight_transfer_config"),
+        *("disable_log_stats", "otlp_traces_endpoint", "enable_sleep_mode", "enable_lora", "log_config_file"),
+    }
+)
+"""Arguments that executors set, that would run code of a model's repository, that need more GPUs than the spec names,
+or that have no effect without further support."""
+
+_UNAVAILABLE_PREFIXES: Final = ("_", "data_parallel_")
+
+
+class EngineOptions(BaseModel):
+    """Options of a vLLM engine, with vLLM's names. An option without a value has vLLM's default."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dtype: Dtype = "auto"
+    """The dtype of weights and activations. "auto" selects vLLM's choice on GPUs, and float32 on CPUs."""
+    quantization: str | None = Field(default=None, min_length=1)
+    """The quantization method ("fp8", "awq", …). Defaults to that of the checkpoint."""
+    max_model_len: int | None = Field(default=None, ge=1)
+    """The maximum number of tokens of prompt and response together. Defaults to the model's context length."""
+    max_num_seqs: int | None = Field(default=None, ge=1)
+    """The maximum number of requests in a batch."""
+    max_num_batched_tokens: int | None = Field(default=None, ge=1)
+    """The maximum number of tokens in a batch."""
+    enable_prefix_caching: bool | None = None
+    """Whether requests with a common prefix share its KV cache."""
+    gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1)
+    """The share of a GPU's memory that the engine uses."""
+    kv_cache_memory_bytes: int | None = Field(default=None, ge=1)
+    """The size of the KV cache, per GPU. Defaults to the remaining memory of the GPU, and to 1 GiB on a CPU."""
+    tensor_parallel_size: int = Field(default=1, ge=1)
+    """The number of GPUs that share the model."""
+    enforce_eager: bool = False
+    """Whether to skip compilation and CUDA graphs, for a faster start and slower inference. Always true on CPUs."""
+    seed: int | None = Field(default=None, ge=0, lt=1 << 32)
+    """The seed for requests without one."""
+    engine_args: dict[str, JsonValue] = Field(default_factory=dict)
+    """Further arguments of vLLM's `AsyncEngineArgs` by name. The executor checks them when it starts."""
+
+    @field_validator("engine_args")
+    @classmethod
+    def _check_engine_args(cls, args: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        for name in args:
+            if name in cls.model_fields:
+                raise ValueError(f"{name!r} is an option: set it outside of engine_args")
+            if name in _UNAVAILABLE_ARGS or name.startswith(_UNAVAILABLE_PREFIXES):
+                raise ValueError(f"{name!r} cannot be set: Cornserve sets it, or does not support it")
+        return args
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The options that differ from the defaults, as JSON."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
 
 class EngineSettings(BaseModel):
-    """Settings of a vLLM engine."""
+    """Settings of an executor on vLLM."""
 
     executor: ClassVar[str]
 
     model_id: str
     """A Hugging Face id, or the path of a model directory."""
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """The dtype of weights and activations. "auto" selects vLLM's choice on GPUs, and float32 on CPUs."""
-    max_model_len: int | None = Field(default=None, ge=1)
-    """The maximum number of tokens of prompt and response together. Defaults to the model's context length."""
-    max_num_seqs: int | None = Field(default=None, ge=1)
-    """The maximum number of requests in a batch. Defaults to vLLM's choice."""
-    kv_cache_memory_bytes: int | None = Field(default=None, ge=1)
-    """The size of the KV cache, per GPU. Defaults to the remaining memory of the GPU, and to 1 GiB on a CPU."""
-    enforce_eager: bool = False
-    """Whether to skip compilation and CUDA graphs, for a faster start and slower inference. Always true on CPUs."""
-    tensor_parallel_size: int = Field(default=1, ge=1)
-    """The number of GPUs that share the model."""
+    revision: str | None = None
+    """The branch, tag or commit of the model's repository on Hugging Face. Defaults to its main branch."""
+    options: EngineOptions = EngineOptions()
+    """Options of the engine."""
 
     def executor_spec(self) -> ExecutorSpec:
-        config = self.model_dump(mode="json")
-        return ExecutorSpec(executor=self.executor, config=config, gpus=self.tensor_parallel_size)
+        config = self.model_dump(mode="json", exclude={"revision", "options"})
+        if self.revision is not None:
+            config["revision"] = self.revision
+        if self.options.given:
+            config["options"] = self.options.given
+        return ExecutorSpec(executor=self.executor, config=config, gpus=self.options.tensor_parallel_size)

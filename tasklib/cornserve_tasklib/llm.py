@@ -11,8 +11,8 @@ from cornserve.task import Task, UnitTask
 from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.chat_response import ChatResponse
 from cornserve_tasklib.completion import CompletionRequest
-from cornserve_tasklib.encoder import Embeddings, EncoderTask
-from cornserve_tasklib.engine import EngineSettings
+from cornserve_tasklib.encoder import Embeddings, EncoderOptions, EncoderTask
+from cornserve_tasklib.engine import EngineOptions, EngineSettings
 
 
 def _kind(request: object) -> str:
@@ -80,6 +80,8 @@ class Mllm(Task[LLMRequest, ChatResponse]):
 
     model_id: str
     """A Hugging Face id, or the path of a model directory."""
+    revision: str | None = None
+    """See `LLMTask.revision`."""
     split_encoder: bool = False
     """Whether an `EncoderTask` encodes the images."""
     with_enc: bool = True
@@ -88,18 +90,29 @@ class Mllm(Task[LLMRequest, ChatResponse]):
     """See `LLMTask.tool_parser`."""
     reasoning_parser: str | None = None
     """See `LLMTask.reasoning_parser`."""
+    options: EngineOptions = EngineOptions()
+    """Options of the language model."""
+    encoder_options: EncoderOptions = EncoderOptions()
+    """Options of the separate encoder."""
 
     def post_init(self) -> None:
         if not (self.split_encoder or self.with_enc):
             raise ValueError("split_encoder and with_enc are both false: set one of them, so that images are encoded")
         self.llm = LLMTask(
             model_id=self.model_id,
+            revision=self.revision,
+            options=self.options,
             tool_parser=self.tool_parser,
             reasoning_parser=self.reasoning_parser,
             with_enc=self.with_enc,
         )
         if self.split_encoder:
-            self.encoder = EncoderTask(model_id=self.model_id)
+            self.encoder = EncoderTask(
+                model_id=self.model_id,
+                revision=self.revision,
+                dtype=self.encoder_options.dtype or self.options.dtype,
+                max_batch_patches=self.encoder_options.max_batch_patches,
+            )
 
     def invoke(self, request: LLMRequest) -> ChatResponse:
         images = request.images if self.split_encoder and isinstance(request, ChatRequest) else []
@@ -111,13 +124,23 @@ class Chat(Task[LLMRequest, ChatResponse]):
 
     model_id: str
     """A Hugging Face id, or the path of a model directory."""
+    revision: str | None = None
+    """See `LLMTask.revision`."""
     tool_parser: str | None = None
     """See `LLMTask.tool_parser`."""
     reasoning_parser: str | None = None
     """See `LLMTask.reasoning_parser`."""
+    options: EngineOptions = EngineOptions()
+    """Options of the engine."""
 
     def post_init(self) -> None:
-        self.llm = LLMTask(model_id=self.model_id, tool_parser=self.tool_parser, reasoning_parser=self.reasoning_parser)
+        self.llm = LLMTask(
+            model_id=self.model_id,
+            revision=self.revision,
+            options=self.options,
+            tool_parser=self.tool_parser,
+            reasoning_parser=self.reasoning_parser,
+        )
 
     def invoke(self, request: LLMRequest) -> ChatResponse:
         return self.llm.invoke(request)

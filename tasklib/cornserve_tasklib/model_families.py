@@ -12,6 +12,7 @@ from cornserve.task.errors import DefinitionError
 from cornserve_tasklib.embedding import Embed
 from cornserve_tasklib.hub import is_hub_id
 from cornserve_tasklib.llm import Chat, Mllm
+from cornserve_tasklib.model_options import ModelOptions
 
 ModelPaths = dict[str, Task[Any, Any]]
 """Tasks by path name. The first one is the default."""
@@ -28,15 +29,16 @@ _MULTIMODAL_IDS = re.compile(r"Qwen/Qwen2\.5-VL-.+|OpenGVLab/InternVL3-.+-hf")
 code from its repository."""
 
 
-def default_paths(model: str) -> ModelPaths:
+def default_paths(model: str, options: ModelOptions = ModelOptions()) -> ModelPaths:  # noqa: B008 - it is frozen
     """Returns the paths by which a model can be served.
 
     Args:
         model: a Hugging Face id, or the absolute path of a model directory. The files of a directory,
             or the name in an id, determine the family. An id of an unknown family is assumed to be a language model.
+        options: for the executors of the paths.
 
     Raises:
-        DefinitionError: the directory does not contain a model of a known family.
+        DefinitionError: the directory does not contain a model of a known family, or the options are invalid.
     """
     if not Path(model).is_absolute():
         if not is_hub_id(model):
@@ -44,20 +46,39 @@ def default_paths(model: str) -> ModelPaths:
                 f"{model!r} is neither an absolute path nor a Hugging Face id: give a model directory such as "
                 "/models/qwen3, or an id NAME or OWNER/NAME"
             )
-        return _multimodal_paths(model, None) if _MULTIMODAL_IDS.fullmatch(model) else {"chat": Chat(model_id=model)}
+        return (_multimodal_paths if _MULTIMODAL_IDS.fullmatch(model) else _chat_path)(model, None, options)
     architectures = _architectures(Path(model))
     if _is_embedding_model(Path(model), architectures):
-        return {"embed": Embed(model_id=model)}
+        options.check_executors(model, ["embedding"])
+        embed = Embed(model_id=model, revision=options.revision, options=options.engine("embedding"))
+        return {"embed": embed}
     if any(name in _MULTIMODAL for name in architectures):
-        return _multimodal_paths(model, _tool_parser(Path(model)))
+        return _multimodal_paths(model, _tool_parser(Path(model)), options)
     if any(name.endswith("ForCausalLM") for name in architectures):
-        return {"chat": Chat(model_id=model, tool_parser=_tool_parser(Path(model)))}
+        return _chat_path(model, _tool_parser(Path(model)), options)
     raise DefinitionError(f"unsupported architecture {', '.join(architectures)} of {model}: {_SUPPORTED}")
 
 
-def _multimodal_paths(model: str, tool_parser: str | None) -> ModelPaths:
+def _chat_path(model: str, tool_parser: str | None, options: ModelOptions) -> ModelPaths:
+    options.check_executors(model, ["llm"])
+    engine = options.engine("llm")
+    return {"chat": Chat(model_id=model, revision=options.revision, tool_parser=tool_parser, options=engine)}
+
+
+def _multimodal_paths(model: str, tool_parser: str | None, options: ModelOptions) -> ModelPaths:
+    options.check_executors(model, ["llm", "encoder"])
+    engine, encoder = options.engine("llm"), options.encoder()
+
     def path(*, split_encoder: bool, with_enc: bool) -> Mllm:
-        return Mllm(model_id=model, split_encoder=split_encoder, with_enc=with_enc, tool_parser=tool_parser)
+        return Mllm(
+            model_id=model,
+            revision=options.revision,
+            split_encoder=split_encoder,
+            with_enc=with_enc,
+            tool_parser=tool_parser,
+            options=engine,
+            encoder_options=encoder,
+        )
 
     return {
         "monolith": path(split_encoder=False, with_enc=True),

@@ -90,9 +90,10 @@ TOKENS = 60
 
 LLM = """
 from cornserve import App
-from cornserve_tasklib import LLMTask
+from cornserve_tasklib import EngineOptions, LLMTask
 
-app = App(name="llm", paths=[LLMTask(model_id={model!r}, max_model_len=4096, kv_cache_memory_bytes=64 << 20)])
+options = EngineOptions(max_model_len=4096, kv_cache_memory_bytes=64 << 20)
+app = App(name="llm", paths=[LLMTask(model_id={model!r}, options=options)])
 """
 
 

@@ -20,8 +20,9 @@ SINGLE = "model.safetensors"
 class EncoderCheckpoint:
     """A checkpoint in a directory or on Hugging Face's hub. Only the files that are needed are downloaded."""
 
-    def __init__(self, model_id: str) -> None:
+    def __init__(self, model_id: str, revision: str | None = None) -> None:
         self._model_id = model_id
+        self._revision = revision
         self._files = self._files_by_tensor()
 
     @property
@@ -53,5 +54,5 @@ class EncoderCheckpoint:
         return path
 
     def _find_file(self, name: str) -> Path | None:
-        path = cached_file(self._model_id, name, _raise_exceptions_for_missing_entries=False)
+        path = cached_file(self._model_id, name, revision=self._revision, _raise_exceptions_for_missing_entries=False)
         return None if path is None else Path(path)

@@ -33,10 +33,10 @@ class LoadedEncoder:
 
 def load_encoder(settings: EncoderTask, device: str) -> LoadedEncoder:
     try:
-        config = AutoConfig.from_pretrained(settings.model_id)
+        config = AutoConfig.from_pretrained(settings.model_id, revision=settings.revision)
         family_type = _family_type(settings.model_id, config)
-        processor = AutoImageProcessor.from_pretrained(settings.model_id)
-        checkpoint = EncoderCheckpoint(settings.model_id)
+        processor = AutoImageProcessor.from_pretrained(settings.model_id, revision=settings.revision)
+        checkpoint = EncoderCheckpoint(settings.model_id, settings.revision)
     except (OSError, ValueError) as error:
         raise ExecutorStartError(f"{settings.model_id} cannot be loaded: {_first_line(error)}") from error
     dtype = _select_dtype(settings, config, device)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
+from difflib import get_close_matches
 from typing import Any
 
+import vllm
 from prometheus_client import Metric
 from pydantic import ValidationError
 from vllm.engine.arg_utils import AsyncEngineArgs
@@ -62,13 +65,23 @@ def translate_errors() -> Iterator[None]:
 
 
 def _vllm_config(args: Mapping[str, Any]) -> Any:
+    known = [argument.name for argument in fields(AsyncEngineArgs)]
+    for name in args.keys() - known:
+        similar = "".join(f", did you mean {match!r}?" for match in get_close_matches(name, known, n=1))
+        raise ExecutorStartError(f"engine_args: vLLM {vllm.__version__} has no argument {name!r}{similar}")
     try:
         return AsyncEngineArgs(**args).create_engine_config(UsageContext.ENGINE_CONTEXT)
-    except ValidationError as error:
+    except (ValueError, TypeError) as error:  # pydantic's error is a `ValueError`
         raise ExecutorStartError(f"vLLM rejects {args['model']}: {_first_sentence(error)}") from error
 
 
-def _first_sentence(error: ValidationError) -> str:
-    """Returns the first sentence only: vLLM appends lists of hundreds of names, or advice about its own options."""
-    message = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
-    return message.split(". ")[0].splitlines()[0]
+def _first_sentence(error: Exception) -> str:
+    """Returns the first sentence only: vLLM appends lists of hundreds of names, or advice about its own options.
+
+    The name of an argument comes first if vLLM reports it.
+    """
+    message, argument = str(error), ""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False)[0]
+        message, argument = first["msg"].removeprefix("Value error, "), "".join(f"{part}: " for part in first["loc"])
+    return argument + (message.split(". ")[0].splitlines() or [type(error).__name__])[0]

@@ -11,7 +11,7 @@ from typing import Any
 
 from cornserve_executors.base import ExecutorStartError
 from cornserve_executors.models import check_model
-from cornserve_tasklib.engine import EngineSettings
+from cornserve_tasklib.engine import EngineOptions, EngineSettings
 
 CPU_KV_CACHE_BYTES = 1 << 30
 """Size of the KV cache on CPUs, allocated at start. vLLM's default is too large for a second executor."""
@@ -70,27 +70,25 @@ def _threads() -> int:
 
 def engine_args(config: EngineSettings) -> dict[str, Any]:
     """Returns the arguments of vLLM's `AsyncEngineArgs`."""
+    options = config.options
     args: dict[str, Any] = {
+        **options.model_dump(exclude_none=True, exclude={"engine_args"}),
+        **options.engine_args,
         "model": config.model_id,
-        "dtype": config.dtype,
-        "max_model_len": config.max_model_len,
-        "max_num_seqs": config.max_num_seqs,
-        "kv_cache_memory_bytes": config.kv_cache_memory_bytes,
-        "enforce_eager": config.enforce_eager,
-        "tensor_parallel_size": config.tensor_parallel_size,
+        "revision": config.revision,
         "renderer_num_workers": TOKENIZER_THREADS,
         # vLLM's loggers would register with the process-wide Prometheus registry. `VllmStats` reports the same metrics.
         "disable_log_stats": True,
     }
-    return args | _cpu_args(config) if on_cpu() else args
+    return args | _cpu_args(options) if on_cpu() else args
 
 
-def _cpu_args(config: EngineSettings) -> dict[str, Any]:
+def _cpu_args(options: EngineOptions) -> dict[str, Any]:
     return {
         # Without AVX-512 BF16, bfloat16 is up to five times slower than float32.
-        "dtype": "float32" if config.dtype == "auto" else config.dtype,
-        "kv_cache_memory_bytes": config.kv_cache_memory_bytes or CPU_KV_CACHE_BYTES,
+        "dtype": "float32" if options.dtype == "auto" else options.dtype,
+        "kv_cache_memory_bytes": options.kv_cache_memory_bytes or CPU_KV_CACHE_BYTES,
         # Compilation takes two minutes, for a speed-up of a third.
         "enforce_eager": True,
-        "distributed_executor_backend": "uni" if config.tensor_parallel_size == 1 else "mp",
+        "distributed_executor_backend": "uni" if options.tensor_parallel_size == 1 else "mp",
     }

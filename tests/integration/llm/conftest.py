@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cornserve_tasklib import LLMTask
+from cornserve_tasklib import EngineOptions, LLMTask
 from tests.integration.llm.client import ExecutorClient, connected
 from tests.integration.llm.process import ExecutorProcess, running_executor
 from tests.integration.observe.collector import TraceCollector, running_collector
@@ -17,7 +17,9 @@ CONTEXT = 4096
 @pytest.fixture(scope="session")
 def tiny_task(tiny_llama: Path) -> LLMTask:
     return LLMTask(
-        model_id=str(tiny_llama), max_model_len=CONTEXT, kv_cache_memory_bytes=64 << 20, tool_parser="hermes"
+        model_id=str(tiny_llama),
+        tool_parser="hermes",
+        options=EngineOptions(max_model_len=CONTEXT, kv_cache_memory_bytes=64 << 20),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cornserve_tasklib import ChatRequest, LLMTask
+from cornserve_tasklib import ChatRequest, EngineOptions, LLMTask
 from tests.integration.llm.client import connected
 from tests.integration.llm.process import ExecutorProcess, running_executor
 
@@ -49,7 +49,7 @@ SAMPLING: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def task(smollm2: Path) -> LLMTask:
-    return LLMTask(model_id=str(smollm2), max_model_len=2048, kv_cache_memory_bytes=256 << 20)
+    return LLMTask(model_id=str(smollm2), options=EngineOptions(max_model_len=2048, kv_cache_memory_bytes=256 << 20))
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +60,8 @@ def reference_tokens(task: LLMTask, tmp_path_factory: pytest.TempPathFactory) ->
     directory = tmp_path_factory.mktemp("reference")
     job = {
         "model": task.model_id,
-        "max_model_len": task.max_model_len,
-        "kv_cache_memory_bytes": task.kv_cache_memory_bytes,
+        "max_model_len": task.options.max_model_len,
+        "kv_cache_memory_bytes": task.options.kv_cache_memory_bytes,
         "conversations": conversations,
         "sampling": [{"temperature": 0, "max_tokens": MAX_TOKENS} | option for option in options],
     }

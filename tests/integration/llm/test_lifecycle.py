@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cornserve.v1 import executor_pb2 as pb
-from cornserve_tasklib import ChatRequest, CompletionRequest, LLMTask
+from cornserve_tasklib import ChatRequest, CompletionRequest, EngineOptions, LLMTask
 from tests.integration.llm.client import connected
 from tests.integration.llm.process import START_SECONDS, STOP_SECONDS, ExecutorProcess, running_executor
 from tests.waiting import until
@@ -124,7 +124,7 @@ def test_an_unsupported_architecture_is_named(broken_model: Path, tmp_path: Path
 
 
 def test_a_context_longer_than_the_models_is_rejected_with_both_numbers(tiny_llama: Path, tmp_path: Path) -> None:
-    line = start_error(LLMTask(model_id=str(tiny_llama), max_model_len=9999), tmp_path)
+    line = start_error(LLMTask(model_id=str(tiny_llama), options=EngineOptions(max_model_len=9999)), tmp_path)
 
     assert "the executor did not start: vLLM rejects" in line
     assert "9999" in line
@@ -134,7 +134,9 @@ def test_a_context_longer_than_the_models_is_rejected_with_both_numbers(tiny_lla
 async def test_a_model_without_a_chat_template_completes_texts(broken_model: Path, tmp_path: Path) -> None:
     (broken_model / "chat_template.jinja").unlink()
 
-    with running_executor(LLMTask(model_id=str(broken_model), kv_cache_memory_bytes=64 << 20), tmp_path) as executor:
+    with running_executor(
+        LLMTask(model_id=str(broken_model), options=EngineOptions(kv_cache_memory_bytes=64 << 20)), tmp_path
+    ) as executor:
         executor.until_ready()
         async with connected(executor.endpoint) as client:
             rejected = await client.invoke(ChatRequest.ask("Hello?"))

@@ -18,7 +18,7 @@ from cornserve_executors.llm.prompt_renderer import PromptRenderer, RenderedRequ
 from cornserve_executors.llm.response_builder import ResponseBuilder
 from cornserve_executors.vllm import settings
 from cornserve_executors.vllm.engine import translate_errors
-from cornserve_tasklib import ChatChunk, ChatRequest, ChatResponse, LLMTask
+from cornserve_tasklib import ChatChunk, ChatRequest, ChatResponse, EngineOptions, LLMTask
 
 pytestmark = [
     pytest.mark.timeout(120),
@@ -37,7 +37,7 @@ MakeRenderer = Callable[..., PromptRenderer]
 def make_renderer(tiny_llama: Path) -> MakeRenderer:
     """Makes renderers with the given parsers."""
     settings.prepare_environment()
-    args = settings.engine_args(LLMTask(model_id=str(tiny_llama), max_model_len=4096))
+    args = settings.engine_args(LLMTask(model_id=str(tiny_llama), options=EngineOptions(max_model_len=4096)))
     vllm_config = AsyncEngineArgs(**args).create_engine_config()
     renderer = renderer_from_config(vllm_config)
 

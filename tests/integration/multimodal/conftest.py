@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from cornserve_executors.llm.engine import LLMEngine
 from cornserve_executors.vllm import settings
-from cornserve_tasklib import LLMTask
+from cornserve_tasklib import EngineOptions, LLMTask
 from tests.integration.multimodal.chats import CONTENTS
 from tests.integration.multimodal.encoder import LocalEncoder, running_encoder
 from tests.integration.multimodal.transformers_reference import TransformersReference
@@ -21,7 +21,11 @@ def engines(model: Path) -> Iterator[dict[bool, LLMEngine]]:
     settings.prepare_environment()
     started = {
         with_enc: LLMEngine(
-            LLMTask(model_id=str(model), max_model_len=3968, kv_cache_memory_bytes=4 << 20, with_enc=with_enc)
+            LLMTask(
+                model_id=str(model),
+                options=EngineOptions(max_model_len=3968, kv_cache_memory_bytes=4 << 20),
+                with_enc=with_enc,
+            )
         )
         for with_enc in (True, False)
     }

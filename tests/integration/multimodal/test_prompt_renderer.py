@@ -15,7 +15,7 @@ from cornserve_executors.base import InvalidRequestError
 from cornserve_executors.llm.engine import engine_args
 from cornserve_executors.llm.prompt_renderer import PromptRenderer, RenderedRequest
 from cornserve_executors.vllm import settings
-from cornserve_tasklib import ChatMessage, ChatRequest, LLMTask
+from cornserve_tasklib import ChatMessage, ChatRequest, EngineOptions, LLMTask
 from cornserve_tasklib.image import ImagePart
 from cornserve_tasklib.tools import Tool
 from tests.images import noise
@@ -43,7 +43,9 @@ async def encoder(model: Path, tmp_path: Path) -> AsyncIterator[LocalEncoder]:
 
 def make_renderer(model: Path, *, with_enc: bool = True, tool_parser: str | None = None) -> PromptRenderer:
     settings.prepare_environment()
-    task = LLMTask(model_id=str(model), max_model_len=4096, with_enc=with_enc, tool_parser=tool_parser)
+    task = LLMTask(
+        model_id=str(model), options=EngineOptions(max_model_len=4096), with_enc=with_enc, tool_parser=tool_parser
+    )
     vllm_config = AsyncEngineArgs(**engine_args(task)).create_engine_config()
     return PromptRenderer(vllm_config.model_config, renderer_from_config(vllm_config), task)
 

@@ -165,6 +165,21 @@ def test_an_invalid_value_is_quoted(cli: CliRunner, command: list[str], message:
     assert "Value error" not in result.stderr
 
 
+@pytest.mark.parametrize("option", ["max_model_len", "=5"])
+def test_an_option_without_name_or_value_is_rejected(cli: CliRunner, option: str) -> None:
+    result = cli.invoke(app, ["deploy", "a/b", "--option", option, "--url", UNREACHABLE])
+    assert result.exit_code == 1
+    assert result.stderr == f"error: {option!r} is not a valid option: give NAME=VALUE, such as max_model_len=32768\n"
+
+
+def test_the_values_of_options_are_json_or_texts(cli: CliRunner, server: StubServer) -> None:
+    server.on("PUT /admin/v1/apps/b", json_response({"error": {"message": "stored"}}, 400))
+    options = ["--option", "max_model_len=32768", "--option", "quantization=fp8", "--option", 'engine_args={"a": [1]}']
+    cli.invoke(app, ["deploy", "a/b", *options, "--url", server.url])
+    [override] = server.requests[-1][1]["executors"]
+    assert override["options"] == {"max_model_len": 32768, "quantization": "fp8", "engine_args": {"a": [1]}}
+
+
 def test_an_error_of_the_gateway_is_reported_in_one_line(cli: CliRunner, server: StubServer) -> None:
     server.on("GET /admin/v1/apps/a", json_response({"error": {"message": "unknown app 'a'"}}, 404))
     result = cli.invoke(app, ["status", "a", "--url", server.url])

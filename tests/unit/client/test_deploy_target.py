@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 
 from cornserve.client import DeployTargetError
 from cornserve.client.deploy_target import default_app_name, resolve_target
@@ -118,3 +119,18 @@ def test_an_invalid_app_name_is_rejected(model: Path) -> None:
 )
 def test_default_app_names_are_valid(model: str, name: str) -> None:
     assert default_app_name(model) == name
+
+
+def test_options_are_grouped_by_executor(model: Path) -> None:
+    options: dict[str, JsonValue] = {
+        "max_model_len": 1000,
+        "llm.dtype": "float16",
+        "llm.engine_args": {"block_size": 64},
+    }
+
+    overrides = resolve_target(model, name=None, options=options).spec.executors
+
+    assert {override.name: override.options for override in overrides} == {
+        "*": {"max_model_len": 1000},
+        "llm": {"dtype": "float16", "engine_args": {"block_size": 64}},
+    }

@@ -1,0 +1,53 @@
+"""Options of the executors of a model that is deployed without Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from pydantic import BaseModel, JsonValue, ValidationError
+
+from cornserve.task.errors import DefinitionError
+from cornserve.validation_errors import describe_all
+from cornserve_tasklib.encoder import EncoderOptions
+from cornserve_tasklib.engine import EngineOptions
+
+Options = TypeVar("Options", bound=BaseModel)
+
+ALL_ENGINES: Final = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """The revision of a model, and the options of its executors."""
+
+    revision: str | None = None
+    by_executor: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
+    """Options by the name of the executor. Those of `*` are for all engines of language and embedding models, unless
+    the options of a named executor contain them, too."""
+
+    def check_executors(self, model: str, executors: Iterable[str]) -> None:
+        """Raises `DefinitionError` if there are options for other executors than those of the model."""
+        known = sorted(executors)
+        for name in self.by_executor:
+            if name not in (ALL_ENGINES, *known):
+                choices = ", ".join([*known, f"{ALL_ENGINES} for all"])
+                raise DefinitionError(f"{model} has no executor {name!r}: choose from {choices}")
+
+    def engine(self, executor: str) -> EngineOptions:
+        """Returns the options of an executor on vLLM. Raises `DefinitionError` if they are invalid."""
+        options = {**self.by_executor.get(ALL_ENGINES, {}), **self.by_executor.get(executor, {})}
+        return _validated(EngineOptions, options, executor)
+
+    def encoder(self) -> EncoderOptions:
+        """Returns the options of the encoder. Raises `DefinitionError` if they are invalid."""
+        return _validated(EncoderOptions, self.by_executor.get("encoder", {}), "encoder")
+
+
+def _validated(kind: type[Options], options: Mapping[str, JsonValue], executor: str) -> Options:
+    try:
+        return kind.model_validate(options)
+    except ValidationError as error:
+        problems = describe_all(error.errors())
+        raise DefinitionError(f"invalid options of the executor {executor!r}: {problems}") from error

@@ -1,0 +1,77 @@
+"""The options of an engine, with vLLM: those that the executor applies, and those that it rejects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cornserve_tasklib import CompletionRequest, EngineOptions, LLMTask
+from tests.integration.llm.client import connected
+from tests.integration.llm.process import START_SECONDS, ExecutorProcess, running_executor
+from tests.waiting import until
+
+CONTEXT = 2000
+
+
+@pytest.fixture(scope="module")
+def limited(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExecutorProcess]:
+    options = EngineOptions(
+        max_model_len=CONTEXT,
+        max_num_seqs=1,
+        max_num_batched_tokens=CONTEXT,
+        kv_cache_memory_bytes=64 << 20,
+        enable_prefix_caching=False,
+        seed=7,
+        engine_args={"block_size": 64},
+    )
+    task = LLMTask(model_id=str(tiny_llama), options=options)
+    with running_executor(task, tmp_path_factory.mktemp("limited")) as executor:
+        executor.until_ready()
+        yield executor
+
+
+async def test_a_prompt_longer_than_max_model_len_is_rejected(limited: ExecutorProcess) -> None:
+    async with connected(limited.endpoint) as client:
+        reply = await client.invoke(CompletionRequest(prompt=[1] * (CONTEXT + 1), max_tokens=1))
+
+    assert reply.code == "INVALID_ARGUMENT"
+    assert f"maximum context length is {CONTEXT} tokens" in reply.end.message
+
+
+async def test_max_num_seqs_limits_the_requests_that_run(limited: ExecutorProcess) -> None:
+    request = CompletionRequest(prompt="Hello", max_tokens=CONTEXT - 10, ignore_eos=True)
+
+    async def one_runs_and_one_waits() -> bool:
+        metrics = await limited.metrics()
+        running, waiting = metrics["cornserve_llm_num_requests_running"], metrics["cornserve_llm_num_requests_waiting"]
+        assert running <= 1
+        return (running, waiting) == (1, 1)
+
+    async with connected(limited.endpoint) as client:
+        invocations = [await client.start(request) for _ in range(2)]
+        await until(one_runs_and_one_waits)
+        for invocation in invocations:
+            invocation.cancel()
+
+
+@pytest.mark.parametrize(
+    ("engine_args", "reason"),
+    [
+        ({"blok_size": 64}, "has no argument 'blok_size', did you mean 'block_size'?"),
+        ({"block_size": "large"}, "block_size: "),
+    ],
+)
+def test_the_last_line_of_the_log_names_an_invalid_engine_argument(
+    tiny_llama: Path, tmp_path: Path, engine_args: dict[str, object], reason: str
+) -> None:
+    options = EngineOptions.model_validate({"engine_args": engine_args})
+    task = LLMTask(model_id=str(tiny_llama), options=options)
+
+    with running_executor(task, tmp_path) as executor:
+        assert executor.process.wait(START_SECONDS) == 1
+        line = executor.last_line()
+
+    assert "the executor did not start: " in line
+    assert reason in line

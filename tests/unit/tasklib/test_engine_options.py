@@ -1,0 +1,113 @@
+"""Options of engines: the specs of executors, and the options of a model that is deployed without Python."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from cornserve.app.load import load_app
+from cornserve.app.record import AppSpec
+from cornserve.app.settings import ExecutorOverride
+from cornserve.task.errors import DefinitionError
+from cornserve.task.spec import ExecutorSpec
+from cornserve.task.unit import unit_tasks
+from cornserve_tasklib import EmbeddingTask, EncoderTask, EngineOptions, LLMTask
+from cornserve_tasklib.model_families import default_paths
+from cornserve_tasklib.model_options import ModelOptions
+
+TEXT = "Qwen/Qwen3-0.6B"
+VISION = "Qwen/Qwen2.5-VL-7B-Instruct"
+
+
+def specs(model: str, path: str, options: ModelOptions) -> dict[str, ExecutorSpec]:
+    """Returns the executors of a path by name."""
+    return {unit.executor: unit.spec for unit in unit_tasks(default_paths(model, options)[path])}
+
+
+def test_defaults_are_not_part_of_the_spec() -> None:
+    task = LLMTask(model_id="m")
+
+    assert task.spec.config.keys().isdisjoint({"options", "revision"})
+    assert LLMTask(model_id="m", options=EngineOptions(dtype="auto", engine_args={})).key == task.key
+    assert EncoderTask(model_id="m", revision=None).spec.config.keys().isdisjoint({"revision"})
+
+
+def test_executors_with_unequal_options_are_not_shared() -> None:
+    options = [
+        EngineOptions(),
+        EngineOptions(max_model_len=1000),
+        EngineOptions(max_num_seqs=1),
+        EngineOptions(engine_args={"block_size": 32}),
+        EngineOptions(engine_args={"block_size": 64}),
+    ]
+
+    assert len({LLMTask(model_id="m", options=each).key for each in options}) == len(options)
+    assert LLMTask(model_id="m", revision="v2").key != LLMTask(model_id="m").key
+    assert EncoderTask(model_id="m", revision="v2").key != EncoderTask(model_id="m").key
+
+
+def test_tensor_parallelism_needs_gpus() -> None:
+    assert EmbeddingTask(model_id="m", options=EngineOptions(tensor_parallel_size=4)).spec.gpus == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"max_model_length": 1}, "max_model_length"),
+        ({"max_num_seqs": 0}, "max_num_seqs"),
+        ({"gpu_memory_utilization": 1.5}, "gpu_memory_utilization"),
+        ({"engine_args": {"seed": 1}}, "'seed' is an option: set it outside of engine_args"),
+        ({"engine_args": {"model": "other"}}, "'model' cannot be set"),
+        ({"engine_args": {"trust_remote_code": True}}, "'trust_remote_code' cannot be set"),
+        ({"engine_args": {"data_parallel_size": 2}}, "'data_parallel_size' cannot be set"),
+    ],
+)
+def test_invalid_options_are_named(options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        EngineOptions.model_validate(options)
+    with pytest.raises(DefinitionError, match=f"invalid options of the executor 'llm': .*{reason}"):
+        default_paths(TEXT, ModelOptions(by_executor={"*": options}))
+
+
+def test_options_of_a_named_executor_take_precedence() -> None:
+    options = ModelOptions(
+        revision="v2",
+        by_executor={
+            "*": {"max_num_seqs": 8, "dtype": "float16"},
+            "llm": {"max_num_seqs": 4, "max_model_len": 1000},
+            "encoder": {"max_batch_patches": 100},
+        },
+    )
+
+    executors = specs(VISION, "e-l", options)
+
+    assert executors["llm"].config["options"] == {"max_num_seqs": 4, "max_model_len": 1000, "dtype": "float16"}
+    assert executors["encoder"].config["max_batch_patches"] == 100
+    assert executors["encoder"].config["dtype"] == "float16"  # the encoder's dtype is that of the language model
+    assert {spec.config["revision"] for spec in executors.values()} == {"v2"}
+
+
+def test_an_executor_that_the_model_does_not_have_is_named() -> None:
+    message = f"{TEXT} has no executor 'encoder': choose from llm, * for all"
+    with pytest.raises(DefinitionError, match=re.escape(message)):
+        default_paths(TEXT, ModelOptions(by_executor={"encoder": {}}))
+
+
+def test_an_app_applies_the_options_of_its_spec() -> None:
+    overrides = [ExecutorOverride(name="*", options={"max_model_len": 500})]
+
+    app = load_app("app", AppSpec(model=TEXT, revision="v2", executors=overrides), "unused")
+
+    [spec] = app.executor_specs().values()
+    assert spec.config["options"] == {"max_model_len": 500}
+    assert spec.config["revision"] == "v2"
+
+
+def test_an_app_with_source_sets_options_in_its_source() -> None:
+    overrides = [ExecutorOverride(name="llm", options={"max_model_len": 500})]
+
+    with pytest.raises(DefinitionError, match="options cannot be set for an app with source: set them in the source"):
+        load_app("app", AppSpec(source="", executors=overrides), "unused")
