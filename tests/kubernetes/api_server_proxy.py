@@ -43,6 +43,10 @@ class ApiServerProxy:
         """Closes all connections and refuses others, like an API server that has ended."""
         if self._server is not None:
             self._server.close()
+        await self.drop_connections()
+
+    async def drop_connections(self) -> None:
+        """Closes all connections."""
         forwards = self._forwards.copy()
         for task, writers in forwards.items():
             task.cancel()

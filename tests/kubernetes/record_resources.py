@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from cornserve.control.store.base import RecordKind, Spec, Status
+from cornserve.control.store.base import APPS, RecordKind, Spec, Status
 from cornserve.control.store.kubernetes_codec import ResourceCodec
 from cornserve.kubernetes.resources import JsonObject, ResourceType
 from tests.kubernetes.api_server import ApiServer
@@ -29,6 +29,9 @@ def plain_codec(kind: RecordKind[Spec, Status], type: ResourceType) -> ResourceC
 
 def _encode(model: BaseModel, current: JsonObject | None) -> JsonObject:
     return model.model_dump(mode="json", exclude_defaults=True)
+
+
+RECORD_CODECS = {APPS.name: plain_codec(APPS, APP_RECORDS)}
 
 
 @pytest.fixture(scope="session")

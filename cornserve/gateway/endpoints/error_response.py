@@ -9,7 +9,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cornserve.control.store.base import StoreDamagedError, StoreError, UnreadableRecordError
+from cornserve.control.store.base import (
+    FieldConflictError,
+    RecordRejectedError,
+    StoreDamagedError,
+    StoreError,
+    UnreadableRecordError,
+)
 from cornserve.gateway.context import GatewayContext
 from cornserve.gateway.errors import ApiError
 from cornserve.tracebacks import clear_traceback
@@ -45,6 +51,10 @@ def _to_api_error(error: Exception, method: str, path: str) -> ApiError:
         case StoreDamagedError() | UnreadableRecordError():
             log.error("%s %s: %s", method, path, error)
             return ApiError(503, str(error), code="store_error")
+        case FieldConflictError():
+            return ApiError(409, str(error), code="field_conflict")
+        case RecordRejectedError():
+            return ApiError(400, str(error), code="invalid_app")
         case StoreError():
             log.error("%s %r: the store failed: %s", method, path, error)
             return ApiError(503, f"the store failed: {error}: retry after 1 s", code="store_error")
