@@ -15,7 +15,14 @@ import pytest
 from cornserve.app.record import AppSpec, AppStatus, GroupStatus, Phase, ReplicaState, ReplicaStatus
 from cornserve.app_host.errors import ForkServerError
 from cornserve.app_host.fork_client import ForkServer
-from cornserve.control.store.base import APPS, Store, StoreUnavailableError
+from cornserve.control.store.base import (
+    APPS,
+    FieldConflictError,
+    RecordRejectedError,
+    Store,
+    StoreError,
+    StoreUnavailableError,
+)
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.gateway.endpoints import admin
 from cornserve.gateway.endpoints.admin import MAX_SOURCE_BYTES
@@ -103,6 +110,25 @@ async def test_scaling_an_app_that_is_deleted_concurrently_returns_404(
 
     assert response.status_code == 404
     assert response.json()["error"]["code"] == "app_not_found"
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (FieldConflictError("spec.replicas (argocd-controller)"), 409, "field_conflict"),
+        (RecordRejectedError("the API server refuses it"), 400, "invalid_app"),
+    ],
+)
+async def test_a_write_that_the_store_refuses_has_the_reason(
+    gateway: httpx.AsyncClient, store: Store, monkeypatch: pytest.MonkeyPatch, error: StoreError, status: int, code: str
+) -> None:
+    await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+    monkeypatch.setattr(store, "update_spec", AsyncMock(side_effect=error))
+    response = await gateway.put("/admin/v1/apps/echo/scale", json={"replicas": 3})
+
+    assert response.status_code == status
+    assert response.json()["error"]["code"] == code
+    assert response.json()["error"]["message"] == str(error)
 
 
 @pytest.mark.parametrize("replicas", [-1, 65, 1.5, "many", None])
