@@ -31,7 +31,7 @@ def _encode(model: BaseModel, current: JsonObject | None) -> JsonObject:
     return model.model_dump(mode="json", exclude_defaults=True)
 
 
-RECORD_CODECS = {APPS.name: plain_codec(APPS, APP_RECORDS)}
+PLAIN_CODECS = {APPS.name: plain_codec(APPS, APP_RECORDS)}
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ from cornserve.kubernetes.errors import KubeGoneError
 from cornserve.kubernetes.informer import Informer
 from scripts.cluster.control_plane import ControlPlaneFiles
 from tests.kubernetes.api_server import ApiServer, require_programs, running
-from tests.kubernetes.record_resources import APP_RECORDS, RECORD_CODECS, install_record_crds
+from tests.kubernetes.record_resources import APP_RECORDS, PLAIN_CODECS, install_record_crds
 from tests.unit.store.conformance import ONE, TWO, open_watch
 from tests.waiting import until
 
@@ -88,7 +88,7 @@ async def client(restartable: RestartableApiServer) -> AsyncIterator[KubeClient]
 async def test_store_and_informer_survive_an_api_server_that_restarts(
     restartable: RestartableApiServer, client: KubeClient
 ) -> None:
-    store = KubernetesStore(client, RECORD_CODECS)
+    store = KubernetesStore(client, PLAIN_CODECS)
     informer = Informer(client, APP_RECORDS)
     following = asyncio.create_task(informer.run())
     first = await store.create(APPS, "a", ONE)
@@ -120,7 +120,7 @@ async def test_store_and_informer_survive_an_api_server_that_restarts(
 async def test_a_spec_based_on_a_version_that_etcd_has_dropped_is_a_conflict(
     restartable: RestartableApiServer, client: KubeClient
 ) -> None:
-    store = KubernetesStore(client, RECORD_CODECS)
+    store = KubernetesStore(client, PLAIN_CODECS)
     old = await store.create(APPS, "a", ONE)
     new = await store.update_status(APPS, "a", old.status.model_copy(update={"message": "hello"}), old.version)
     newest = await store.create(APPS, "b", ONE)

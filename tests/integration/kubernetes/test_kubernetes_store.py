@@ -24,11 +24,10 @@ from cornserve.control.store.base import (
     UnreadableRecordError,
 )
 from cornserve.control.store.kubernetes import KubernetesStore
-from cornserve.control.store.list_watch import list_and_watch
 from cornserve.kubernetes.client import KubeClient
 from cornserve.kubernetes.resources import ResourceType
 from tests.kubernetes.api_server_proxy import ApiServerProxy
-from tests.kubernetes.record_resources import APP_RECORDS, RECORD_CODECS, plain_codec
+from tests.kubernetes.record_resources import APP_RECORDS, PLAIN_CODECS, plain_codec
 from tests.unit.store.conformance import ONE, TWO, Connect, StoreConformance, open_watch, read_changes
 from tests.waiting import until
 
@@ -40,19 +39,19 @@ def connect(kubeconfig: Path, record_crds: None) -> Connect:
     @asynccontextmanager
     async def open_store() -> AsyncIterator[Store]:
         async with KubeClient.connect(kubeconfig=kubeconfig, field_manager="cornserve") as client:
-            yield KubernetesStore(client, RECORD_CODECS)
+            yield KubernetesStore(client, PLAIN_CODECS)
 
     return open_store
 
 
 @pytest.fixture
 def store(kube_client: KubeClient, record_crds: None) -> Store:
-    return KubernetesStore(kube_client, RECORD_CODECS)
+    return KubernetesStore(kube_client, PLAIN_CODECS)
 
 
 @pytest.fixture
 def proxied_store(proxied_client: KubeClient, record_crds: None) -> Store:
-    return KubernetesStore(proxied_client, RECORD_CODECS)
+    return KubernetesStore(proxied_client, PLAIN_CODECS)
 
 
 class TestKubernetesStore(StoreConformance):
@@ -124,7 +123,7 @@ async def test_a_missing_crd_is_one_clear_error(kube_client: KubeClient) -> None
 async def test_a_missing_namespace_is_not_a_missing_record(kubeconfig: Path, record_crds: None) -> None:
     async with KubeClient.connect(kubeconfig=kubeconfig, namespace="missing", field_manager="cornserve") as client:
         with pytest.raises(StoreUnavailableError, match='namespaces "missing" not found'):
-            await KubernetesStore(client, RECORD_CODECS).create(APPS, "a", ONE)
+            await KubernetesStore(client, PLAIN_CODECS).create(APPS, "a", ONE)
 
 
 async def test_a_spec_based_on_an_unknown_version_is_a_conflict(store: Store) -> None:
@@ -167,12 +166,11 @@ async def test_a_watch_survives_a_lost_connection(
 async def test_a_watch_fails_while_the_api_server_is_away(
     proxied_store: Store, api_server_proxy: ApiServerProxy
 ) -> None:
-    events = list_and_watch(proxied_store, APPS)
-    await anext(events)
-    pending = asyncio.create_task(anext(events))
-    await api_server_proxy.stop()
-    with pytest.raises(StoreUnavailableError, match="cannot reach"):
-        await pending
+    async with open_watch(proxied_store, (await proxied_store.list(APPS)).version) as watch:
+        pending = asyncio.create_task(read_changes(watch, 1))
+        await api_server_proxy.stop()
+        with pytest.raises(StoreUnavailableError, match="cannot reach"):
+            await pending
 
 
 async def test_a_watch_of_a_quiet_store_continues_when_its_time_ends(

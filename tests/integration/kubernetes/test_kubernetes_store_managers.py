@@ -13,12 +13,12 @@ from cornserve.control.store.kubernetes import KubernetesStore
 from cornserve.kubernetes.client import KubeClient
 from cornserve.kubernetes.resources import JsonObject
 from tests.kubernetes.api_server import ApiServer
-from tests.kubernetes.record_resources import APP_RECORDS, RECORD_CODECS
+from tests.kubernetes.record_resources import APP_RECORDS, PLAIN_CODECS
 
 
 @pytest.fixture
 def store(kube_client: KubeClient, record_crds: None) -> Store:
-    return KubernetesStore(kube_client, RECORD_CODECS)
+    return KubernetesStore(kube_client, PLAIN_CODECS)
 
 
 @pytest.fixture
@@ -56,8 +56,8 @@ async def test_a_field_of_another_manager_is_not_removed(store: Store, argo: Kub
 
 async def test_a_write_manages_only_the_fields_that_it_changes(store: Store, argo: KubeClient) -> None:
     await argo.apply(APP_RECORDS, manifest(model="m"))
+    record = await store.get(APPS, "a")
     for replicas in (3, 4):
-        record = await store.get(APPS, "a")
         record = await store.update_spec(APPS, "a", AppSpec(model="m", replicas=replicas), record.version)
     assert record.spec == AppSpec(model="m", replicas=4)
     assert await managed_fields(argo, "cornserve") == {"f:replicas"}
