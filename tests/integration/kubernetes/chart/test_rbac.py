@@ -133,6 +133,13 @@ async def test_a_component_reads_no_secrets_and_no_other_namespace(
         assert own.get(path) == 403
 
 
+def test_the_controller_changes_the_lease_of_its_release_only() -> None:
+    rules = Manifests(render(release="serving")).get("Role", "serving-cornserve-controller")["rules"]
+
+    names = [rule.get("resourceNames") for rule in rules if rule["resources"] == ["leases"]]
+    assert names == [None, ["serving-controller"]]
+
+
 def test_every_permission_is_in_the_namespace() -> None:
     manifests = Manifests(render("--set", "monitoring.podMonitor.enabled=true,gateway.autoscaling.enabled=true"))
 
