@@ -112,7 +112,7 @@ def _selector(group: ExecutorGroup, settings: ClusterSettings) -> dict[str, str]
 
 def _labels(group: ExecutorGroup, settings: ClusterSettings) -> dict[str, str]:
     return {
-        "app.kubernetes.io/name": group.spec.executor,
+        "app.kubernetes.io/name": "cornserve",
         "app.kubernetes.io/part-of": "cornserve",
         "app.kubernetes.io/version": settings.version,
         MANAGED_BY_LABEL: FIELD_MANAGER,
@@ -128,7 +128,7 @@ def _deployment_spec(group: ExecutorGroup, settings: ClusterSettings, avoided: C
     device = settings.gpu if group.spec.gpus else settings.cpu
     labels = {
         **settings.pod_labels,
-        "app.kubernetes.io/name": group.spec.executor,
+        "app.kubernetes.io/name": "cornserve",
         "app.kubernetes.io/part-of": "cornserve",
         MANAGED_BY_LABEL: FIELD_MANAGER,
         **_pod_labels(group, settings),
