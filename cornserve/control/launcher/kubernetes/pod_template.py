@@ -37,7 +37,7 @@ from cornserve.observe.logs import REPLICA_VARIABLE
 STOP_SECONDS = 30
 """Time for an executor to free its resources after the drain."""
 SECRET_MODE = 0o440
-STARTUP_PERIOD_SECONDS = 5
+STARTUP_PERIOD_SECONDS = 2
 
 _CONTAINER_SECURITY: JsonObject = {
     "allowPrivilegeEscalation": False,
