@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from json import dumps
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -104,7 +105,9 @@ def _show_app(app: AppView, json: bool) -> None:
         print_line(f"{_older_generation(app)} until then")
     print_line(Text(f"model: {app.spec.model}" if app.spec.model else "from Python source"))
     for override in app.spec.executors:
-        options = " ".join(f"{name}={value}" for name, value in override.options.items())
+        options = " ".join(
+            f"{name}={value if isinstance(value, str) else dumps(value)}" for name, value in override.options.items()
+        )
         print_line(Text(f"options of {'all executors' if override.name == '*' else override.name}: {options}"))
     for group in app.status.groups:
         print_line(Text.assemble("\n", (group.key, "bold"), f"  {group.ready} of {group.wanted} ready"))
