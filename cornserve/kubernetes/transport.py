@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from http import HTTPStatus
@@ -10,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from cornserve.kubernetes.configuration import ClusterAccess
-from cornserve.kubernetes.errors import KubeUnauthorizedError, response_error, unreachable_error
+from cornserve.kubernetes.errors import KubeConfigError, KubeUnauthorizedError, response_error, unreachable_error
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientTimeout, ClientWebSocketResponse
     from kubernetes.aio.client.rest import RESTClientObject
+
+log = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 5.0
 """Timeout of a connection, with its TLS handshake."""
@@ -48,7 +51,7 @@ class KubeTransport:
         self._access = access
         self._rest = _rest_client(access)
         self._retired: list[RESTClientObject] = []
-        """Clients with earlier credentials, whose watches may still run."""
+        """The client with the last credentials, whose watches may still run."""
         self._reloading = asyncio.Lock()
 
     @property
@@ -135,9 +138,8 @@ class KubeTransport:
         while True:
             access = self._access
             response = await self._send_once(method, url, body, content_type, timeout)
-            if response.status == HTTPStatus.UNAUTHORIZED and not reloaded:
+            if response.status == HTTPStatus.UNAUTHORIZED and not reloaded and await self._reload(access):
                 reloaded = True
-                await self._reload(access)
             elif (pause := _retry_after(response)) is not None and retries < MAX_RETRIES:
                 retries += 1
                 await asyncio.sleep(pause)
@@ -158,13 +160,27 @@ class KubeTransport:
         settings = (await self._access.configuration.auth_settings()).values()
         return {"User-Agent": "cornserve", **{setting["key"]: setting["value"] for setting in settings}}
 
-    async def _reload(self, refused: ClusterAccess) -> None:
-        """Reads the credentials again, unless another request has done so since `refused` was used."""
+    async def _reload(self, refused: ClusterAccess) -> bool:
+        """Reads the credentials again, unless another request has done so since `refused` was used.
+
+        Returns whether there are other credentials.
+        """
         async with self._reloading:
             if self._access is refused:
-                self._access = await self._load()
-                self._retired.append(self._rest)
+                try:
+                    self._access = await self._load()
+                except KubeConfigError as error:
+                    log.warning("cannot read the credentials again: %s", error)
+                    return False
+                await self._retire(self._rest)
                 self._rest = _rest_client(self._access)
+        return True
+
+    async def _retire(self, rest: RESTClientObject) -> None:
+        """Keeps a client whose watches may still run, and closes the one before."""
+        for earlier in self._retired:
+            await earlier.close()
+        self._retired = [rest]
 
 
 def request_timeout() -> ClientTimeout:

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
     [
         "cornserve/app_host",
         "cornserve/gateway",
+        "cornserve/kubernetes",
         "cornserve/kubernetes_resources",
         "cornserve/transport",
         "executors/cornserve_executors",

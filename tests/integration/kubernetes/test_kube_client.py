@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -117,6 +120,43 @@ async def test_credentials_are_read_again_when_they_are_refused(
     async with KubeClient.connect(kubeconfig=kubeconfig, field_manager="a") as client:
         files.write_kubeconfig(kubeconfig, files.admin_token, kube_namespace)
         assert (await client.list(PODS)).items == []
+
+
+async def test_a_pod_uses_its_service_account_and_reads_a_rotated_token(
+    api_server: ApiServer, kube_namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = api_server.files
+    token = tmp_path / "token"
+    token.write_text("expired")
+    (tmp_path / "namespace").write_text(kube_namespace)
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", files.address)
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(files.port))
+    monkeypatch.setattr("cornserve.kubernetes.configuration.SERVICE_ACCOUNT", tmp_path)
+    monkeypatch.setattr("kubernetes.aio.config.incluster_config.SERVICE_TOKEN_FILENAME", str(token))
+    monkeypatch.setattr("kubernetes.aio.config.incluster_config.SERVICE_CERT_FILENAME", str(files.ca_file))
+    async with KubeClient.connect(field_manager="a") as client:
+        assert (client.namespace, client.host) == (kube_namespace, api_server.url)
+        with pytest.raises(KubeUnauthorizedError):
+            await client.list(PODS)
+        token.write_text(files.admin_token)
+        assert (await client.list(PODS)).items == []
+
+
+async def test_credentials_that_cannot_be_read_again_are_an_error_of_the_request(
+    api_server: ApiServer, kube_namespace: str, kubeconfig: Path
+) -> None:
+    api_server.files.write_kubeconfig(kubeconfig, "expired", kube_namespace)
+    async with KubeClient.connect(kubeconfig=kubeconfig, field_manager="a") as client:
+        await asyncio.to_thread(kubeconfig.unlink)
+        with pytest.raises(KubeUnauthorizedError):
+            await client.list(PODS)
+
+
+def test_the_import_of_the_client_is_fast() -> None:
+    modules = "cornserve.kubernetes.client, cornserve.kubernetes.informer, cornserve.kubernetes.lease_election"
+    program = f"import sys, {modules}; print([name for name in ('aiohttp', 'kubernetes') if name in sys.modules])"
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"
 
 
 @pytest.mark.parametrize(
