@@ -17,7 +17,7 @@ ARG PIP_INDEX_URL=
 ARG UV_DEFAULT_INDEX=
 ARG UV_HTTP_TIMEOUT=300
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1 \
-    UV_LINK_MODE=copy UV_SYSTEM_CERTS=1 VIRTUAL_ENV=/opt/cornserve
+    PYC_INVALIDATION_MODE=UNCHECKED_HASH UV_LINK_MODE=copy UV_SYSTEM_CERTS=1 VIRTUAL_ENV=/opt/cornserve
 COPY requirements/build.txt /build/
 RUN python3 -m venv /opt/build \
     && /opt/build/bin/python -m pip install --require-hashes -r /build/build.txt \
@@ -26,20 +26,17 @@ RUN python3 -m venv /opt/build \
 FROM build AS control-packages
 COPY requirements/control.txt /build/
 RUN --mount=type=cache,target=/root/.cache/uv \
-    /opt/build/bin/uv pip sync --require-hashes --no-build /build/control.txt \
-    && /opt/cornserve/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/cornserve/lib
+    /opt/build/bin/uv pip sync --require-hashes --no-build --compile-bytecode /build/control.txt
 
 FROM build AS executor-cpu-packages
 COPY requirements/executor-cpu.txt /build/
 RUN --mount=type=cache,target=/root/.cache/uv \
-    /opt/build/bin/uv pip sync --require-hashes --no-build /build/executor-cpu.txt \
-    && /opt/cornserve/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/cornserve/lib
+    /opt/build/bin/uv pip sync --require-hashes --no-build --compile-bytecode /build/executor-cpu.txt
 
 FROM build AS executor-gpu-packages
 COPY requirements/executor-gpu.txt /build/
 RUN --mount=type=cache,target=/root/.cache/uv \
-    /opt/build/bin/uv pip sync --require-hashes --no-build /build/executor-gpu.txt \
-    && /opt/cornserve/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/cornserve/lib
+    /opt/build/bin/uv pip sync --require-hashes --no-build --compile-bytecode /build/executor-gpu.txt
 
 FROM build AS project
 COPY pyproject.toml README.md LICENSE /build/cornserve/
