@@ -10,50 +10,34 @@
 # Needs Python 3.11 with its venv module, on Debian or Ubuntu.
 ARG BASE=python:3.11-slim-bookworm
 
-# The tools that build the images, and an empty environment.
+# The tools that build the images.
 FROM ${BASE} AS build
 # The package index, if it is not the public one.
 ARG PIP_INDEX_URL=
-ARG UV_DEFAULT_INDEX=
-ARG UV_HTTP_TIMEOUT=300
-ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1 \
-    PYC_INVALIDATION_MODE=UNCHECKED_HASH UV_LINK_MODE=copy UV_SYSTEM_CERTS=1 VIRTUAL_ENV=/opt/cornserve
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1
 COPY requirements/build.txt /build/
-RUN python3 -m venv /opt/build \
-    && /opt/build/bin/python -m pip install --require-hashes -r /build/build.txt \
-    && python3 -m venv --without-pip /opt/cornserve
+RUN python3 -m venv /opt/build && /opt/build/bin/python -m pip install --require-hashes -r /build/build.txt
+COPY --chmod=755 kubernetes/images/install-packages /opt/build/bin/
 
-FROM build AS control-packages
-COPY requirements/control.txt /build/
-RUN --mount=type=cache,target=/root/.cache/uv \
-    /opt/build/bin/uv pip sync --require-hashes --no-build --compile-bytecode /build/control.txt
-
-FROM build AS executor-cpu-packages
-COPY requirements/executor-cpu.txt /build/
-RUN --mount=type=cache,target=/root/.cache/uv \
-    /opt/build/bin/uv pip sync --require-hashes --no-build --compile-bytecode /build/executor-cpu.txt
-
-FROM build AS executor-gpu-packages
-COPY requirements/executor-gpu.txt /build/
-RUN --mount=type=cache,target=/root/.cache/uv \
-    /opt/build/bin/uv pip sync --require-hashes --no-build --compile-bytecode /build/executor-gpu.txt
-
+# Cornserve without the packages that it requires.
 FROM build AS project
 COPY pyproject.toml README.md LICENSE /build/cornserve/
 COPY cornserve /build/cornserve/cornserve
 COPY tasklib /build/cornserve/tasklib
 COPY executors /build/cornserve/executors
 COPY planner /build/cornserve/planner
-RUN /opt/build/bin/python -m pip wheel --no-deps --no-build-isolation --wheel-dir /build/dist /build/cornserve \
+RUN python3 -m venv --without-pip /opt/cornserve \
+    && /opt/build/bin/python -m pip wheel --no-deps --no-build-isolation --wheel-dir /build/dist /build/cornserve \
     && /opt/build/bin/python -m pip --python /opt/cornserve install --no-deps --no-compile --prefix /opt/project /build/dist/*.whl \
     && python3 -m compileall -q --invalidation-mode unchecked-hash -s /opt/project -p /opt/cornserve /opt/project/lib
 
-# What the images have in common: a user without privileges, and no program that grants any. All files can be read-only;
-# temporary files and caches go to /tmp.
+# What the images have in common: an empty environment, a user without privileges, and no program that grants any. All
+# files can be read-only; temporary files and caches go to /tmp.
 FROM ${BASE} AS runtime
 RUN groupadd --gid 10001 cornserve \
     && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin cornserve \
-    && find / -xdev -type f -perm /6000 -exec chmod a-s {} +
+    && find / -xdev -type f -perm /6000 -exec chmod a-s {} + \
+    && python3 -m venv --without-pip /opt/cornserve
 ENV PATH=/opt/cornserve/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp USER=cornserve \
     PYTHONDONTWRITEBYTECODE=1 PYTHONSAFEPATH=1 PYTHONUNBUFFERED=1
 LABEL org.opencontainers.image.vendor="Cornserve" \
@@ -63,7 +47,10 @@ WORKDIR /tmp
 CMD ["cornserve", "--help"]
 
 FROM runtime AS control
-COPY --from=control-packages /opt/cornserve /opt/cornserve
+ARG UV_DEFAULT_INDEX=
+COPY requirements/control.txt /opt/cornserve/requirements.txt
+RUN --mount=type=bind,from=build,source=/opt/build,target=/opt/build --mount=type=cache,target=/var/cache/uv \
+    /opt/build/bin/install-packages
 COPY --from=project /opt/project /opt/cornserve
 LABEL org.opencontainers.image.title="cornserve-control" \
     org.opencontainers.image.description="Gateway, controller and command line of Cornserve"
@@ -74,7 +61,10 @@ USER 10001:10001
 FROM runtime AS executor-cpu
 # libnuma1: vLLM's CPU kernels.
 RUN apt-get update && apt-get install --yes --no-install-recommends libnuma1 && rm -rf /var/lib/apt/lists/*
-COPY --from=executor-cpu-packages /opt/cornserve /opt/cornserve
+ARG UV_DEFAULT_INDEX=
+COPY requirements/executor-cpu.txt /opt/cornserve/requirements.txt
+RUN --mount=type=bind,from=build,source=/opt/build,target=/opt/build --mount=type=cache,target=/var/cache/uv \
+    /opt/build/bin/install-packages
 COPY --from=project /opt/project /opt/cornserve
 LABEL org.opencontainers.image.title="cornserve-executor-cpu" \
     org.opencontainers.image.description="Executors of Cornserve for CPUs"
@@ -87,7 +77,10 @@ FROM runtime AS executor-gpu
 RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 # The NVIDIA container runtime provides the driver's libraries. Which GPUs a container sees is up to the device plugin.
 ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility
-COPY --from=executor-gpu-packages /opt/cornserve /opt/cornserve
+ARG UV_DEFAULT_INDEX=
+COPY requirements/executor-gpu.txt /opt/cornserve/requirements.txt
+RUN --mount=type=bind,from=build,source=/opt/build,target=/opt/build --mount=type=cache,target=/var/cache/uv \
+    /opt/build/bin/install-packages
 COPY --from=project /opt/project /opt/cornserve
 LABEL org.opencontainers.image.title="cornserve-executor-gpu" \
     org.opencontainers.image.description="Executors of Cornserve for NVIDIA GPUs"
