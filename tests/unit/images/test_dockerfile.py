@@ -21,13 +21,14 @@ def instructions(dockerfile: Path) -> list[str]:
 
 
 def stages() -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    """Returns the instructions of each stage by its name."""
+    found: list[list[str]] = []
     for instruction in instructions(ROOT / "Dockerfile"):
-        if match := re.fullmatch(r"FROM (\S+) AS (\S+)", instruction):
-            current = found[match[2]] = []
+        if instruction.startswith("FROM "):
+            found.append([])
         if found:
-            current.append(instruction)
-    return found
+            found[-1].append(instruction)
+    return {stage[0].split()[3]: stage for stage in found}
 
 
 @pytest.mark.parametrize("target", TARGETS)
