@@ -15,7 +15,7 @@ from typing import Any, Final
 UID: Final = 10001
 
 
-class Image:
+class UnpackedImage:
     """The root file system and the configuration of an image, unpacked from an OCI archive."""
 
     def __init__(self, archive: Path, directory: Path) -> None:

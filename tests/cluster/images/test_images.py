@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 import cornserve
-from tests.cluster.images.container import UID, Image
+from tests.cluster.images.container import UID, UnpackedImage
 from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(1200)
@@ -41,7 +41,7 @@ def free_port() -> int:
 
 @pytest.mark.parametrize("name", ["control", "echo"])
 def test_an_image_says_what_it_is(name: str, request: pytest.FixtureRequest) -> None:
-    image: Image = request.getfixturevalue(name)
+    image: UnpackedImage = request.getfixturevalue(name)
 
     assert image.name == f"localhost/cornserve-{name}:dev"
     assert image.labels["title"] == f"cornserve-{name}"
@@ -50,7 +50,7 @@ def test_an_image_says_what_it_is(name: str, request: pytest.FixtureRequest) -> 
     assert image.config["User"] == f"{UID}:{UID}"
 
 
-def test_a_derived_image_adds_one_layer(control: Image, echo: Image) -> None:
+def test_a_derived_image_adds_one_layer(control: UnpackedImage, echo: UnpackedImage) -> None:
     assert echo.layers[:-1] == control.layers
 
 
@@ -64,26 +64,26 @@ def test_a_derived_image_adds_one_layer(control: Image, echo: Image) -> None:
         ("id -u -n", "cornserve"),
     ],
 )
-def test_the_programs_run(control: Image, command: str, output: str) -> None:
+def test_the_programs_run(control: UnpackedImage, command: str, output: str) -> None:
     result = control.run(*command.split())
 
     assert result.returncode == 0, result.stderr
     assert output in result.stdout
 
 
-def test_the_control_image_contains_no_engine_and_no_installer(control: Image) -> None:
+def test_the_control_image_contains_no_engine_and_no_installer(control: UnpackedImage) -> None:
     unwanted = {"torch", "transformers", "vllm", "pip", "setuptools", "pytest", "numpy"}
 
     assert {path.name for path in (control.root / SITE_PACKAGES).iterdir()} & unwanted == set()
 
 
-def test_only_temporary_directories_are_writable(control: Image) -> None:
+def test_only_temporary_directories_are_writable(control: UnpackedImage) -> None:
     result = control.run("sh", "-c", f"touch /tmp/a; touch /a; touch /{SITE_PACKAGES}/a")
 
     assert result.stderr.count("Read-only file system") == 2
 
 
-def test_no_file_grants_privileges_or_belongs_to_the_processes(control: Image) -> None:
+def test_no_file_grants_privileges_or_belongs_to_the_processes(control: UnpackedImage) -> None:
     files = [(path, path.lstat()) for path in control.root.rglob("*") if not path.is_symlink()]
     privileged = [path for path, status in files if path.is_file() and status.st_mode & (stat.S_ISUID | stat.S_ISGID)]
     writable = [path for path, status in files if path.is_file() and status.st_mode & stat.S_IWOTH]
@@ -94,7 +94,7 @@ def test_no_file_grants_privileges_or_belongs_to_the_processes(control: Image) -
     assert {status.st_uid for _, status in files if status.st_uid == UID} == set()
 
 
-def test_all_modules_are_compiled_and_never_checked_against_their_source(echo: Image) -> None:
+def test_all_modules_are_compiled_and_never_checked_against_their_source(echo: UnpackedImage) -> None:
     packages = echo.root / SITE_PACKAGES
     modules = [path for name in ("cornserve", "cornserve_echo", "pydantic") for path in (packages / name).rglob("*.py")]
     compiled = [path.parent / "__pycache__" / f"{path.stem}.cpython-311.pyc" for path in modules]
@@ -104,7 +104,7 @@ def test_all_modules_are_compiled_and_never_checked_against_their_source(echo: I
     assert {path.read_bytes()[4:8] for path in compiled} == {b"\x01\0\0\0"}  # by hash, unchecked
 
 
-async def test_the_gateway_answers_and_stops(control: Image) -> None:
+async def test_the_gateway_answers_and_stops(control: UnpackedImage) -> None:
     port = free_port()
     secret = 'umask 077; python -c "print(bytes(32).hex())" >/tmp/secret'
     gateway = f"exec python -m cornserve.gateway --home /tmp/home --secret /tmp/secret --port {port}"
@@ -126,14 +126,14 @@ async def test_the_gateway_answers_and_stops(control: Image) -> None:
     assert process.returncode == 0, errors
 
 
-def test_a_derived_image_serves_an_app_with_its_unit_task(echo: Image) -> None:
+def test_a_derived_image_serves_an_app_with_its_unit_task(echo: UnpackedImage) -> None:
     result = echo.run("sh", "-c", DEPLOY.format(port=free_port()))
 
     assert result.returncode == 0, result.stdout + result.stderr
     assert json.loads(result.stdout[result.stdout.index("{") : result.stdout.index("}") + 1])["text"] == "so it goes"
 
 
-def test_the_build_leaves_no_caches(control: Image) -> None:
+def test_the_build_leaves_no_caches(control: UnpackedImage) -> None:
     leftovers = ("opt/build", "root/.cache", "tmp/*", "tmp/.*", "var/cache/uv", "var/lib/apt/lists/*_*")
 
     assert [path for pattern in leftovers for path in control.root.glob(pattern)] == []
