@@ -31,8 +31,8 @@ RUN python3 -m venv --without-pip /opt/cornserve \
     && /opt/build/bin/python -m pip --python /opt/cornserve install --no-deps --no-compile --prefix /opt/project /build/dist/*.whl \
     && python3 -m compileall -q --invalidation-mode unchecked-hash -s /opt/project -p /opt/cornserve /opt/project/lib
 
-# What the images have in common: an empty environment, a user without privileges, and no program that grants any. All
-# files can be read-only; temporary files and caches go to /tmp.
+# The common part of all images: an empty environment, a user without privileges, and no program that grants any. All files
+# can be read-only; temporary files and caches go to /tmp.
 FROM ${BASE} AS runtime
 RUN groupadd --gid 10001 cornserve \
     && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin cornserve \

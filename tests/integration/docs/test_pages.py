@@ -41,6 +41,8 @@ AFTER_THE_README = [
 LANGUAGES = ("bash", "console", "csv", "json", "python", "text", "toml", "yaml")
 
 NOT_RUN_PAGES = [
+    "docs/how-to/package-a-unit-task.md",  # checked by tests/cluster/images
+    "docs/reference/images.md",  # checked by tests/cluster/images
     "docs/how-to/install-without-cuda.md",  # changes what is installed
     "docs/how-to/use-the-cli-with-a-cluster.md",  # needs a cluster
     "docs/performance.md",  # needs an idle machine
