@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from cornserve.control.launcher.base import GroupKey
+from cornserve.control.launcher.base import AppOwner, ExecutorGroup, GroupKey
+from cornserve.control.launcher.kubernetes import ClusterSettings
+from cornserve.control.launcher.kubernetes.cell_groups import CellGroups
 from cornserve.control.launcher.kubernetes.cells import CellPlacement, avoid_nodes
+from cornserve.kubernetes.informer import Informer
+from cornserve.task.spec import ExecutorSpec
 
 A, B = GroupKey("a-1"), GroupKey("b-1")
 
@@ -116,3 +121,19 @@ def test_avoided_nodes_restrict_every_term_of_a_node_affinity() -> None:
     assert terms == [{**zone, "matchFields": names}, {**rack, "matchFields": names}]
     assert affinity["podAffinity"] == {"some": "term"}
     assert avoid_nodes(template, ()) == template
+
+
+def cell_groups() -> CellGroups:
+    devices = {"cpu": {"image": "registry/cpu:1"}, "gpu": {"image": "registry/gpu:1"}}
+    settings = ClusterSettings.model_validate({"instance": "cs", "secretName": "cs-secret", **devices})
+    return CellGroups(settings, cast(Informer, SimpleNamespace(objects={})))
+
+
+def test_a_group_is_rendered_again_only_if_it_has_changed() -> None:
+    groups, spec = cell_groups(), ExecutorSpec(executor="llm")
+    first = groups.render(ExecutorGroup(spec, 1))
+    assert groups.render(ExecutorGroup(spec, 1)) is first
+    assert groups.render(ExecutorGroup(spec, 2)).replicas == 2
+    owner = AppOwner("a", "uid-a")
+    [reference] = groups.render(ExecutorGroup(spec, 2, owners=(owner,))).deployment["metadata"]["ownerReferences"]
+    assert reference["uid"] == owner.uid

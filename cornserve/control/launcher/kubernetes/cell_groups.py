@@ -25,20 +25,29 @@ class CellGroups:
         self._groups: dict[GroupKey, ExecutorGroup] = {}
         """The groups that belong to a cell."""
         self._cells: dict[str, CellPlacement] = {}
+        self._rendered: dict[GroupKey, tuple[ExecutorGroup, frozenset[str], GroupManifests]] = {}
         self._pending: set[GroupKey] = set()
         """Groups that must be applied again."""
 
     def render(self, group: ExecutorGroup) -> GroupManifests:
         """Raises `GroupRefusedError`."""
         if not group.cell:
-            return render_group(group, self._settings)
+            return self._render(group)
         cell = self._cells.get(group.cell) or self._find(group)
         replicas = 0 if cell.is_released else group.replicas
-        manifests = render_group(replace(group, replicas=replicas), self._settings, avoided=cell.avoided)
+        manifests = self._render(replace(group, replicas=replicas), cell.avoided)
         self._cells[group.cell] = cell
         self._groups[group.key] = group
         (cell.members.add if group.replicas else cell.members.discard)(group.key)
         return manifests
+
+    def _render(self, group: ExecutorGroup, avoided: frozenset[str] = frozenset()) -> GroupManifests:
+        """Renders a group only if it has changed: a controller applies all groups in each round."""
+        last = self._rendered.get(group.key)
+        if last is None or last[:2] != (group, avoided):
+            last = (group, avoided, render_group(group, self._settings, avoided=avoided))
+            self._rendered[group.key] = last
+        return last[2]
 
     def _find(self, group: ExecutorGroup) -> CellPlacement:
         """Returns the cell as an earlier launcher has left it: another template would replace its pods."""
@@ -53,6 +62,7 @@ class CellGroups:
         """Removes a group that is deleted."""
         group = self._groups.pop(key, None)
         self._pending.discard(key)
+        self._rendered.pop(key, None)
         if group is not None:
             self._cells[group.cell].members.discard(key)
             if not any(other.cell == group.cell for other in self._groups.values()):
