@@ -63,6 +63,23 @@ class CurrentApp:
         return app.encode().ljust(_BYTES, b"\0")
 
 
+def restore_current_app(file: Path, apps: BlockingApps) -> None:
+    """Uses a file as the page of this process, where no supervisor passes one.
+
+    An app in the file played when an earlier process was killed, by a liveness probe for example. It may have blocked
+    that process.
+    """
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+    os.ftruncate(descriptor, _BYTES)
+    page = CurrentApp(descriptor)
+    app = page.read()
+    if app is not None:
+        apps.add(app)
+    page.end()
+    page.close()
+    os.environ[CURRENT_APP_VARIABLE] = str(descriptor)
+
+
 class BlockingApps:
     """The names of the apps that have blocked a gateway."""
 

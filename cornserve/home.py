@@ -51,6 +51,11 @@ class Home:
         return self.path / "blocking-apps"
 
     @property
+    def current_app(self) -> Path:
+        """The app that plays in a gateway without a supervisor."""
+        return self.path / "current-app"
+
+    @property
     def models(self) -> Path:
         return self.path / "models"
 

@@ -10,9 +10,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, mo
 MAX_EXECUTOR_OVERRIDES = 16
 MAX_OPTIONS = 64
 
-MODEL_MOUNT = "/mnt/model"
-"""The directory in which pods mount the storage of a model."""
-
 ObjectName = Annotated[
     str, Field(pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$", max_length=253)
 ]
@@ -112,14 +109,6 @@ class ModelStorage(_Settings):
     image: ImageStorage | None = None
     host_path: HostPathStorage | None = None
     download: DownloadStorage | None = None
-
-    @property
-    def directory(self) -> str | None:
-        """The directory of the model in a pod. None for a download, which the model's id identifies."""
-        if self.download is not None:
-            return None
-        mounted = self.persistent_volume_claim or self.image
-        return f"{MODEL_MOUNT}/{mounted.path}" if mounted is not None and mounted.path else MODEL_MOUNT
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:

@@ -1,4 +1,4 @@
-"""Runs a local controller: `python -m cornserve.control --home DIR`."""
+"""Runs a controller: `python -m cornserve.control --home DIR`."""
 
 from __future__ import annotations
 
@@ -30,6 +30,10 @@ log = logging.getLogger("cornserve.controller")
 def main() -> int:
     parser = argparse.ArgumentParser(prog="cornserve-controller", description=__doc__)
     parser.add_argument("--home", type=Path, default=Home.default().path)
+    parser.add_argument("--kubernetes", action="store_true", help="run in a pod")
+    parser.add_argument("--cluster-settings", type=Path, metavar="FILE", help="the settings of executors in pods")
+    parser.add_argument("--health-port", type=int, default=9100, help="port of probes and metrics in a pod")
+    parser.add_argument("--secret", type=Path, metavar="FILE", help="the instance's secret (default: in the home)")
     parser.add_argument("--gpus", type=int, help="number of the machine's GPUs to use (default: all)")
     parser.add_argument("--cpu-slots", type=int, help="number of executors that may run without GPUs (default: cores)")
     parser.add_argument("--metrics-port", type=int, help="port of the Prometheus metrics on 127.0.0.1")
@@ -38,9 +42,29 @@ def main() -> int:
     options = parser.parse_args()
     os.umask(PRIVATE_UMASK)
     logs.configure()
-    slots = DeviceSlots.detect(gpus=options.gpus, cpu_slots=options.cpu_slots)
     limits = Limits.parse(options.limit)
+    if options.kubernetes:
+        return _run_in_pod(options, limits)
+    slots = DeviceSlots.detect(gpus=options.gpus, cpu_slots=options.cpu_slots)
     asyncio.run(run_controller(Home(options.home), slots, limits, options.metrics_port, options.tls))
+    return 0
+
+
+def _run_in_pod(options: argparse.Namespace, limits: Limits) -> int:
+    # They load the client of Kubernetes.
+    from cornserve.control.cluster_controller import run_cluster_controller
+    from cornserve.control.launcher.kubernetes.settings import ClusterSettingsError
+    from cornserve.kubernetes.errors import KubeConfigError
+
+    secret = options.secret or Home(options.home).secret
+    run = run_cluster_controller(
+        options.cluster_settings, limits, secret=secret, tls=options.tls, health_port=options.health_port
+    )
+    try:
+        asyncio.run(run)
+    except (ClusterSettingsError, KubeConfigError) as error:
+        print(error, file=sys.stderr)
+        return 1
     return 0
 
 

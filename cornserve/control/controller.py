@@ -183,13 +183,14 @@ class Controller:
         deployment.promote_if_ready(self._managers)
         await self._write_route(record, deployment.route)
         status = await deployment.status(self._managers, self._launcher)
-        if status == record.status:
+        if status == record.status or deployment.written == (record.version, status):
             return
         try:
             updated = await self._store.update_status(APPS, record.name, status, record.version)
         except (ConflictError, NotFoundError):
             return  # Another process has changed the record: the watch delivers the change and starts the next round.
         deployment.record = updated
+        deployment.written = (updated.version, status)
         self.metrics.count_rollout(record.name, record.status, status)
         if self._apps.replace(record, updated):
             self._changed.set()

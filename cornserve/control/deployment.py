@@ -103,6 +103,9 @@ class Deployment:
 
     def __init__(self, record: AppRecord) -> None:
         self.record = record
+        self.written: tuple[int, AppStatus] | None = None
+        """The status that was written last, with the version of the record that has it. A store may not keep it
+        completely, so that the record differs from it."""
         self._suspension = RouteStatus()
         self._newest: AppVersion | None = None
         self._served: AppVersion | None = None
@@ -266,7 +269,10 @@ class Deployment:
         return bool(serving) and all(manager.endpoints for manager in serving)
 
     def _status(self, phase: Phase, message: str, managers: Managers) -> AppStatus:
-        groups = self._recorded_groups if self._newest is None else self._groups(self._newest, managers)
+        groups = self._groups(self._newest, managers)
+        if self._newest is None:
+            known = {group.key for group in groups}
+            groups += [group for group in self._recorded_groups if group.key not in known]
         status = AppStatus(phase=phase, generation=self.record.generation, message=message[:MAX_MESSAGE_CHARACTERS])
         return self._with_common_fields(status, groups)
 

@@ -28,14 +28,11 @@ def app_group(spec: ExecutorSpec, app: AppSpec, owner: AppOwner) -> ExecutorGrou
 
 
 def _configured(spec: ExecutorSpec, app: AppSpec, options: dict[str, JsonValue]) -> ExecutorSpec:
-    """Returns the spec with the app's engine options, and with the directory of the model's files."""
+    """Returns the spec with the app's engine options."""
     config = dict(spec.config)
     if options:
         own = config.get("options")
         config["options"] = {**own, **options} if isinstance(own, dict) else options
-    directory = None if app.storage is None else app.storage.directory
-    if directory is not None and config.get("model_id") == app.model:
-        config["model_id"] = directory
     return ExecutorSpec(
         executor=spec.executor,
         config=config,

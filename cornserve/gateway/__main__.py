@@ -1,4 +1,4 @@
-"""Runs a local gateway: `python -m cornserve.gateway --home DIR`."""
+"""Runs a gateway: `python -m cornserve.gateway --home DIR`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 
@@ -17,14 +18,11 @@ from starlette.types import ASGIApp
 
 from cornserve import file_limit
 from cornserve.access import ADMIN_TOKEN, API_KEYS, Access, AccessError
-from cornserve.blocking_apps import BlockingApps
-from cornserve.control.launcher.local.logs import LocalReplicaLogs
+from cornserve.blocking_apps import BlockingApps, restore_current_app
 from cornserve.control.managed_process import EXIT_NO_RESTART
-from cornserve.control.store.base import Store
-from cornserve.control.store.sqlite import SqliteStore
 from cornserve.gateway.api import create_gateway
-from cornserve.gateway.context import ReplicaLogReader
-from cornserve.gateway.http.server import BACKLOG, HttpServer, server_config
+from cornserve.gateway.backend import Backend, kubernetes_backend, local_backend
+from cornserve.gateway.http.server import BACKLOG, GRACE_SECONDS, HttpServer, server_config
 from cornserve.gateway.media.fetch import ImageFetcher
 from cornserve.gateway.media.images import ImageLoader
 from cornserve.gateway.memory_tuning import reduce_garbage_collection, return_large_blocks_to_the_system
@@ -46,6 +44,8 @@ def main() -> int:
     parser.add_argument("--home", type=Path, default=Home.default().path)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--kubernetes", metavar="INSTANCE", help="run in a pod of this installation")
+    parser.add_argument("--drain-seconds", type=float, default=GRACE_SECONDS, help="time of requests to end at a stop")
     parser.add_argument("--secret", type=Path, metavar="FILE", help="the instance's secret (default: in the home)")
     parser.add_argument("--tls", type=Path, metavar="DIR", help="use TLS for connections to executors")
     parser.add_argument("--own-address", metavar="HOST:PORT", help="also listen here, and share the port with others")
@@ -79,19 +79,24 @@ def main() -> int:
     file_limit.raise_file_limit()
     return_large_blocks_to_the_system()
     tracing.setup("cornserve-gateway")
+    blocking_apps = BlockingApps(home.blocking_apps)
+    if options.kubernetes is not None:
+        home.create_private()
+        restore_current_app(home.current_app, blocking_apps)
+    backend = local_backend(home) if options.kubernetes is None else kubernetes_backend(options.kubernetes)
     try:
         create = partial(
             create_gateway,
             credentials=credentials,
             limits=limits,
             access=access,
-            blocking_apps=BlockingApps(home.blocking_apps),
+            blocking_apps=blocking_apps,
             images=ImageLoader(ImageFetcher(limits, sources)),
             host=options.host,
             gateways=options.gateway,
             controller_metrics=options.controller_metrics,
         )
-        uvloop.run(serve(home, listeners, limits, create))
+        uvloop.run(serve(backend, listeners, limits, create, options.drain_seconds))
     except BaseException:
         log.exception("the gateway failed")
         os._exit(1)  # Threads of libraries would keep the process running.
@@ -100,12 +105,16 @@ def main() -> int:
 
 
 async def serve(
-    home: Home, listeners: list[socket.socket], limits: Limits, create: Callable[[Store, ReplicaLogReader], ASGIApp]
+    opening: AbstractAsyncContextManager[Backend],
+    listeners: list[socket.socket],
+    limits: Limits,
+    create: Callable[..., ASGIApp],
+    drain_seconds: float,
 ) -> None:
     """Serves until a stop signal, then finishes the requests in flight."""
-    store = SqliteStore(home.store)
-    try:
-        server = HttpServer(server_config(create(store, LocalReplicaLogs(home)), limits))
+    async with opening as backend:
+        api = create(backend.store, backend.logs, events=backend.events, endpoints=backend.endpoints)
+        server = HttpServer(server_config(api, limits, drain_seconds), drain_seconds)
         start_heartbeats(lambda: server.is_ready)
         reduce_garbage_collection()
         serving = asyncio.create_task(server.serve(sockets=listeners))
@@ -114,8 +123,6 @@ async def serve(
         server.begin_shutdown()
         await serving
         stopping.cancel()
-    finally:
-        await store.close()
 
 
 def _listen(host: str, port: int, own_address: str | None) -> list[socket.socket]:

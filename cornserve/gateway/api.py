@@ -21,7 +21,7 @@ from cornserve.access import Access
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.control.store.base import Store, StoreError
 from cornserve.gateway.app_loader import AppLoader
-from cornserve.gateway.app_registry import SYNC_SECONDS, AppRegistry
+from cornserve.gateway.app_registry import SYNC_SECONDS, AppRegistry, EndpointSource
 from cornserve.gateway.context import AppEventReader, Context, GatewayContext, ReplicaLogReader
 from cornserve.gateway.endpoints import admin, v1_router
 from cornserve.gateway.endpoints.error_response import error_response
@@ -48,6 +48,7 @@ def create_gateway(
     store: Store,
     logs: ReplicaLogReader,
     *,
+    endpoints: EndpointSource | None = None,
     credentials: ConnectionCredentials,
     limits: Limits | None = None,
     access: Access | None = None,
@@ -62,6 +63,7 @@ def create_gateway(
     """Returns the application. While it runs, it follows the store.
 
     Args:
+        endpoints: reports the endpoints of executors. By default, the apps' records contain them.
         credentials: for the connections to executors.
         blocking_apps: the apps that have blocked a gateway.
         host: the address that the gateway listens on.
@@ -71,7 +73,7 @@ def create_gateway(
     metrics.registry.register(admission)
     metrics.registry.register(ReplicaMetrics(replicas.stats))
     fork_server = fork_server or ForkServer()
-    apps = AppRegistry(store, AppLoader(fork_server, admission.limits, blocking_apps), replicas, metrics)
+    apps = AppRegistry(store, AppLoader(fork_server, admission.limits, blocking_apps), replicas, metrics, endpoints)
     services = (store, apps, replicas, metrics, logs, admission, images, fork_server)
     context = GatewayContext(*services, gateways, controller_metrics, events)
     router = v1_router.V1Router(HeadMiddleware(create_api(context)), context)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -27,7 +28,7 @@ BACKLOG = 4096
 """The length of the listen queue. The operating system may allow less."""
 
 
-def server_config(app: ASGIApp, limits: Limits) -> uvicorn.Config:
+def server_config(app: ASGIApp, limits: Limits, grace_seconds: float = GRACE_SECONDS) -> uvicorn.Config:
     connection: Any = partial(HttpConnection, limits=limits)
     return uvicorn.Config(
         app,
@@ -39,7 +40,7 @@ def server_config(app: ASGIApp, limits: Limits) -> uvicorn.Config:
         proxy_headers=False,
         server_header=False,
         timeout_keep_alive=limits.idle_seconds,
-        timeout_graceful_shutdown=GRACE_SECONDS + CANCEL_SECONDS,
+        timeout_graceful_shutdown=math.ceil(grace_seconds + CANCEL_SECONDS),
         backlog=BACKLOG,
     )
 
@@ -49,6 +50,10 @@ class HttpServer(uvicorn.Server):
 
     It leaves signals to `stop_signals`: uvicorn would raise them again after it has stopped.
     """
+
+    def __init__(self, config: uvicorn.Config, grace_seconds: float = GRACE_SECONDS) -> None:
+        super().__init__(config)
+        self._grace_seconds = grace_seconds
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
         return nullcontext()
@@ -71,7 +76,7 @@ class HttpServer(uvicorn.Server):
         self.begin_shutdown()
         for listener in sockets or []:
             await self._accept_waiting(listener)
-        timer = asyncio.get_running_loop().call_later(GRACE_SECONDS, self._cancel_requests)
+        timer = asyncio.get_running_loop().call_later(self._grace_seconds, self._cancel_requests)
         await super().shutdown(sockets)
         timer.cancel()
 

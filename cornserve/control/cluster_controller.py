@@ -1,0 +1,93 @@
+"""Runs the controller of a Kubernetes namespace: one of its replicas leads, the others wait."""
+
+from __future__ import annotations
+
+import os
+import socket
+from functools import partial
+from pathlib import Path
+from uuid import uuid4
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, generate_latest
+
+from cornserve.app_host.describe import describe_app
+from cornserve.app_host.fork_client import ForkServer
+from cornserve.concurrency import run_unless
+from cornserve.control.controller import Controller
+from cornserve.control.launcher.kubernetes.launcher import KubernetesLauncher
+from cornserve.control.launcher.kubernetes.names import FIELD_MANAGER
+from cornserve.control.launcher.kubernetes.settings import ClusterSettings
+from cornserve.control.store.kubernetes import KubernetesStore
+from cornserve.control.store.kubernetes_records import RECORD_CODECS
+from cornserve.kubernetes.client import KubeClient
+from cornserve.kubernetes.lease_election import LeaseElection
+from cornserve.limits import Limits
+from cornserve.signals import stop_signals
+from cornserve.wire.credentials import ConnectionCredentials
+
+POD_NAME_VARIABLE = "POD_NAME"
+
+
+class ClusterController:
+    """Reconciles the apps of a namespace while it holds the Lease of the installation."""
+
+    def __init__(
+        self, client: KubeClient, settings: ClusterSettings, limits: Limits, secret: Path, tls: Path | None
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._limits = limits
+        self._load_credentials = partial(ConnectionCredentials.load, secret, tls)
+        self._fork_server = ForkServer()
+        self._metrics = CollectorRegistry()
+        identity = f"{os.environ.get(POD_NAME_VARIABLE) or socket.gethostname()}_{uuid4().hex[:8]}"
+        self._election = LeaseElection(client, f"{settings.instance}-controller", identity)
+
+    async def run(self, health_port: int) -> None:
+        """Runs until a stop signal. Executors keep running."""
+        runner = web.AppRunner(self._health_api(), access_log=None)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, port=health_port).start()
+            await run_unless(stop_signals(), self._election.run(self._lead))
+        finally:
+            await self._fork_server.close()
+            await runner.cleanup()
+
+    async def _lead(self) -> None:
+        store = KubernetesStore(self._client, RECORD_CODECS)
+        launcher = KubernetesLauncher(self._client, self._settings, self._load_credentials)
+        try:
+            await launcher.start()
+            controller = Controller(store, launcher, partial(describe_app, self._fork_server, self._limits))
+            self._metrics = controller.metrics.registry
+            await controller.run()
+        finally:
+            self._metrics = CollectorRegistry()
+            await launcher.close()
+            await store.close()
+
+    def _health_api(self) -> web.Application:
+        """Returns the probes and metrics. A replica that does not lead is ready too, or roll-outs would wait for it."""
+        api = web.Application()
+        api.router.add_get("/healthz", _respond_ok)
+        api.router.add_get("/readyz", _respond_ok)
+        api.router.add_get("/metrics", self._respond_metrics)
+        return api
+
+    async def _respond_metrics(self, request: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(self._metrics), headers={"content-type": "text/plain; version=0.0.4"})
+
+
+async def _respond_ok(request: web.Request) -> web.Response:
+    return web.Response(text="ok")
+
+
+async def run_cluster_controller(
+    settings_file: Path, limits: Limits, *, secret: Path, tls: Path | None, health_port: int
+) -> None:
+    """Runs until a stop signal. Raises `ClusterSettingsError`."""
+    settings = ClusterSettings.load(settings_file)
+    async with KubeClient.connect(field_manager=FIELD_MANAGER) as client:
+        await ClusterController(client, settings, limits, secret, tls).run(health_port)

@@ -1,0 +1,55 @@
+"""The store of a gateway, and its sources of what the store does not contain: on one machine, or on Kubernetes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from cornserve.control.launcher.local.logs import LocalReplicaLogs
+from cornserve.control.store.base import Store
+from cornserve.control.store.sqlite import SqliteStore
+from cornserve.gateway.app_registry import EndpointSource
+from cornserve.gateway.context import AppEventReader, ReplicaLogReader
+from cornserve.gateway.state_events import state_events
+from cornserve.home import Home
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    store: Store
+    logs: ReplicaLogReader
+    events: AppEventReader = state_events
+    endpoints: EndpointSource | None = None
+    """None: the apps' records contain the endpoints."""
+
+
+@asynccontextmanager
+async def local_backend(home: Home) -> AsyncIterator[Backend]:
+    """Uses the files in the home of an instance."""
+    store = SqliteStore(home.store)
+    try:
+        yield Backend(store, LocalReplicaLogs(home))
+    finally:
+        await store.close()
+
+
+@asynccontextmanager
+async def kubernetes_backend(instance: str) -> AsyncIterator[Backend]:
+    """Uses the objects of an installation in the namespace of this pod.
+
+    Args:
+        instance: the label `app.kubernetes.io/instance` of the installation.
+    """
+    # They load the client of Kubernetes.
+    from cornserve.control.launcher.kubernetes.logs import ClusterReplicaLogs
+    from cornserve.control.store.kubernetes import KubernetesStore
+    from cornserve.control.store.kubernetes_records import RECORD_CODECS
+    from cornserve.gateway.kubernetes_endpoints import EndpointSliceSource
+    from cornserve.gateway.kubernetes_events import KubernetesEvents
+    from cornserve.kubernetes.client import KubeClient
+
+    async with KubeClient.connect(field_manager="cornserve") as client:
+        store = KubernetesStore(client, RECORD_CODECS)
+        logs = ClusterReplicaLogs(client, instance)
+        yield Backend(store, logs, KubernetesEvents(client), EndpointSliceSource(client, instance))
