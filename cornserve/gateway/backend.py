@@ -1,4 +1,4 @@
-"""The store of a gateway, and its sources of what the store does not contain: on one machine, or on Kubernetes."""
+"""The store, logs, events and endpoints that a gateway reads, on one machine or on Kubernetes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Backend:
     logs: ReplicaLogReader
     events: AppEventReader = state_events
     endpoints: EndpointSource | None = None
-    """None: the apps' records contain the endpoints."""
+    """The source of endpoints, or None if the apps' records contain them."""
 
 
 @asynccontextmanager
