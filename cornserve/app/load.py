@@ -30,7 +30,12 @@ def _build(name: str, spec: AppSpec, module: str) -> App:
     options = {override.name: override.options for override in spec.executors}
     if spec.model is not None:
         return _build_from_model(name, spec.model, spec.shares, ModelOptions(spec.revision, options))
-    assert spec.source is not None
+    if spec.source is None:
+        assert spec.source_config_map is not None
+        reference = spec.source_config_map
+        raise DefinitionError(
+            f"the source is missing: create a ConfigMap {reference.name!r} with the key {reference.key!r}"
+        )
     if any(options.values()):
         raise DefinitionError(
             "executors: options cannot be set for an app with source: set them in the source, such as "

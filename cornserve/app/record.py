@@ -122,6 +122,8 @@ class Phase(StrEnum):
 class FailureReason(StrEnum):
     """Why a generation has failed, in the spelling of Kubernetes' conditions."""
 
+    SOURCE_NOT_FOUND = "SourceNotFound"
+    """The ConfigMap that contains the source does not exist, or has no such key."""
     IMPORT_FAILED = "ImportFailed"
     """The app cannot be loaded: its code, its model or its settings are wrong."""
     EXECUTOR_FAILED = "ExecutorFailed"
@@ -222,6 +224,8 @@ class AppStatus(BaseModel):
     """The generation of the spec that this status describes."""
     reason: FailureReason | None = None
     """Why the generation has failed."""
+    failed_code: str = ""
+    """The hash of the code that has failed. The code of a generation changes if it is in a ConfigMap."""
     message: str = ""
     logs: list[str] = Field(default_factory=list)
     """The last log lines of the executor that failed."""

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 from cornserve.app.record import AppSpec, AppStatus, Route, RouteStatus
@@ -189,6 +190,8 @@ class Controller:
             updated = await self._store.update_status(APPS, record.name, status, record.version)
         except (ConflictError, NotFoundError):
             return  # Another process has changed the record: the watch delivers the change and starts the next round.
+        # A change of a ConfigMap changes the spec of a record: only the watch delivers it, so that no change is missed.
+        updated = replace(updated, spec=record.spec)
         deployment.record = updated
         deployment.written = (updated.version, status)
         self.metrics.count_rollout(record.name, record.status, status)

@@ -116,14 +116,14 @@ class Deployment:
 
     def apply_records(self, record: AppRecord, route: RouteRecord | None) -> None:
         """Updates the deployment to newer versions of the app's record and of its route."""
-        if record.generation != self.record.generation:
+        if _version(record) != _version(self.record):
             self._definition_error, self._load_error = None, ""
             self._progress = RolloutProgress()
         self.record = record
         has_route = route is not None and route.spec.app_uid == record.uid
         self._apply_route(route.spec if route is not None and has_route else None)
         self._suspension = route.status if route is not None and has_route else RouteStatus()
-        if self._newest is None or self._newest.generation != record.generation:
+        if self._newest is None or (self._newest.generation, self._newest.spec.code) != _version(record):
             self._newest = self._loaded_version(record)
 
     def _apply_route(self, route: Route | None) -> None:
@@ -171,7 +171,8 @@ class Deployment:
     @property
     def _has_failed(self) -> bool:
         status = self.record.status
-        return status.phase is Phase.FAILED and status.generation == self.record.generation
+        failed = (status.generation, status.failed_code)
+        return status.phase is Phase.FAILED and failed == _version(self.record)
 
     def groups(self) -> dict[GroupKey, ExecutorGroup]:
         """Returns the executor groups that must run for this app."""
@@ -215,7 +216,9 @@ class Deployment:
         if self._has_failed:
             return self._with_common_fields(self.record.status, self._groups(None, managers))
         if self._definition_error is not None:
-            return self._failed_status(managers, Failure(FailureReason.IMPORT_FAILED, self._definition_error))
+            is_missing = self.record.spec.source_config_map is not None
+            reason = FailureReason.SOURCE_NOT_FOUND if is_missing else FailureReason.IMPORT_FAILED
+            return self._failed_status(managers, Failure(reason, self._definition_error))
         if self._newest is None:
             error = self._load_error
             message = f"cannot be loaded and will be loaded again: {error}" if error else "is being loaded"
@@ -281,6 +284,7 @@ class Deployment:
             phase=Phase.FAILED,
             generation=self.record.generation,
             reason=failure.reason,
+            failed_code=self.record.spec.code,
             message=failure.message[:MAX_MESSAGE_CHARACTERS],
             logs=failure.logs,
         )
@@ -301,3 +305,8 @@ class Deployment:
         versions = (newest, self._served)
         keys = dict.fromkeys(group.key for version in versions if version is not None for group in version.groups)
         return [managers[key].status for key in keys if key in managers]
+
+
+def _version(record: AppRecord) -> tuple[int, str]:
+    """Returns the generation and the code. A changed ConfigMap changes the code of a generation."""
+    return record.generation, record.spec.code

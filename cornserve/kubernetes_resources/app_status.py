@@ -82,6 +82,8 @@ class AppResourceStatus(_StatusSection):
 
     observed_generation: int | None = Field(default=None, ge=0)
     """The generation that this status describes."""
+    failed_code: str = Field(default="", max_length=64)
+    """A hash of the version that has failed. The next attempt needs another version."""
     serving_generation: int | None = Field(default=None, ge=0)
     """The generation that serves. While a new generation starts, this is the old one."""
     replicas: int | None = Field(default=None, ge=0, le=2**31 - 1)

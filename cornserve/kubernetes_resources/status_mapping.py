@@ -50,6 +50,7 @@ def encode_status(
     return to_json(
         AppResourceStatus(
             observed_generation=status.generation,
+            failed_code=status.failed_code,
             serving_generation=status.serving_generation,
             replicas=min(replicas, default=0),
             ready_replicas=min((group.ready for group in status.groups), default=0),
@@ -81,6 +82,7 @@ def decode_status(status: JsonObject) -> AppStatus:
         phase=phase,
         generation=resource.observed_generation or 0,
         reason=reason,
+        failed_code=resource.failed_code,
         message=progressing.message,
         logs=resource.logs,
         groups=[_group(executor) for executor in resource.executors],

@@ -13,7 +13,8 @@ from uuid import uuid4
 import pytest
 
 from cornserve.app.load import load_app
-from cornserve.app.record import AppSpec, AppStatus, Phase, ReplicaState, Route, RouteStatus
+from cornserve.app.record import AppSpec, AppStatus, FailureReason, Phase, ReplicaState, Route, RouteStatus
+from cornserve.app.settings import ConfigMapKeyRef
 from cornserve.app.source import unload_app
 from cornserve.app_host.describe import DescribeApp
 from cornserve.app_host.description import AppDescription
@@ -22,9 +23,11 @@ from cornserve.control.controller import Controller
 from cornserve.control.deployment import Deployment
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Replica, ReplicaId
 from cornserve.control.store.base import APPS, ROUTES, AppRecord, Record, Store, StoreUnavailableError
+from cornserve.control.store.config_map_sources import ConfigMapSources
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.control.store.sqlite_connection import StoreConnections
 from cornserve.task.errors import DefinitionError
+from tests.unit.fake_config_maps import FakeConfigMaps
 from tests.waiting import until
 
 
@@ -115,6 +118,15 @@ class StoreClient:
 
         await until(holds)
         return (await self.store.get(APPS, name)).status
+
+    async def wait_until_source(self, name: str, source: str) -> None:
+        """Waits until the app's route has this source."""
+
+        async def holds() -> bool:
+            routes = (await self.store.list(ROUTES)).records
+            return any(record.name == name and record.spec.spec.source == source for record in routes)
+
+        await until(holds)
 
     async def wait_until_served(self, name: str, generation: int = 1) -> Route:
         await self.wait_for_status(
@@ -411,3 +423,23 @@ async def test_a_controller_without_a_readable_store_keeps_executors_and_continu
             assert len(launcher.groups) == 1
         await client.redeploy("echo", echo("echo", replicas=2))
         await client.wait_until_served("echo", generation=2)
+
+
+async def test_a_changed_config_map_is_a_new_version_of_the_same_generation(client: StoreClient) -> None:
+    config_maps = FakeConfigMaps()
+    launcher = FakeLauncher()
+    client.store = ConfigMapSources(client.store, config_maps)
+    reference = AppSpec(source_config_map=ConfigMapKeyRef(name="brief", key="brief.py"))
+    async with running_controller(client, launcher):
+        await client.deploy("echo", reference)
+        failed = await client.wait_for_status("echo", lambda status: status.phase is Phase.FAILED)
+        assert failed.reason is FailureReason.SOURCE_NOT_FOUND
+        assert "create a ConfigMap 'brief' with the key 'brief.py'" in failed.message
+
+        for prefix in ("old", "new"):
+            source = str(echo("echo", prefix).source)
+            config_maps.put("brief", brief=source)
+            await client.wait_until_source("echo", source)
+
+        status = await client.wait_for_status("echo", lambda status: status.phase is Phase.SERVING)
+        assert status.generation == 1

@@ -125,6 +125,7 @@ def app_statuses(draw: st.DrawFn) -> AppStatus:
         phase=phase,
         generation=draw(st.integers(0, 99)),
         reason=draw(st.none() | st.sampled_from(FailureReason)) if phase is Phase.FAILED else None,
+        failed_code=draw(st.sampled_from(["", "0123456789ab"])),
         message=draw(texts),
         logs=draw(st.lists(texts, max_size=20)),
         groups=draw(st.lists(groups, max_size=3, unique_by=lambda group: group.key)),
