@@ -20,7 +20,10 @@ def pod_problem(pod: JsonObject) -> str:
     status = pod.get("status") or {}
     for container in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
         state = container.get("state") or {}
-        if waiting := state.get("waiting"):
+        ended = (container.get("lastState") or {}).get("terminated")
+        if (waiting := state.get("waiting")) and ended:
+            return f"{waiting.get('reason')}: its last run ended with status {ended.get('exitCode')}"
+        if waiting:
             return _text(waiting, "is waiting")
         if (terminated := state.get("terminated")) and terminated.get("exitCode"):
             return _text(terminated, "has ended")

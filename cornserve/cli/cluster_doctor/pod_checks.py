@@ -86,4 +86,4 @@ def leader_check(facts: ClusterFacts, now: datetime | None = None) -> CheckResul
 def _is_of_controller(lease: JsonObject) -> bool:
     metadata = lease["metadata"]
     is_labeled = metadata.get("labels", {}).get("app.kubernetes.io/component") == "controller"
-    return is_labeled or str(metadata["name"]).endswith("cornserve-controller")
+    return is_labeled or str(metadata["name"]).endswith("-controller")

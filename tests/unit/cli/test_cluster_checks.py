@@ -33,10 +33,11 @@ UNREADABLE = replace(
 )
 
 
-def pod(component: str, name: str = "a", *, ready: bool = True, **state: Any) -> dict[str, Any]:
+def pod(component: str, name: str = "a", *, ready: bool = True, exit_code: int = 0, **state: Any) -> dict[str, Any]:
     metadata = {"name": name, "labels": {"app.kubernetes.io/component": component}}
     conditions = [{"type": "Ready", "status": str(ready)}]
-    return {"metadata": metadata, "status": {"conditions": conditions, "containerStatuses": [{"state": state}]}}
+    last = {"lastState": {"terminated": {"exitCode": exit_code}}} if exit_code else {}
+    return {"metadata": metadata, "status": {"conditions": conditions, "containerStatuses": [{"state": state, **last}]}}
 
 
 def settings(yaml: str) -> list[dict[str, Any]]:
@@ -49,7 +50,7 @@ def namespace(level: str) -> dict[str, Any]:
 
 def lease(holder: str, renewed: str) -> dict[str, Any]:
     spec = {"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": 15}
-    return {"metadata": {"name": "cornserve-controller"}, "spec": spec}
+    return {"metadata": {"name": "release-controller"}, "spec": spec}
 
 
 @pytest.mark.parametrize(("version", "ok"), [("v1.30.0", True), ("v1.29.9", False), ("v2.0.1-eks", True), ("?", False)])
@@ -101,9 +102,10 @@ def test_an_image_that_cannot_be_pulled_is_reported_with_a_remedy() -> None:
 
 def test_an_executor_that_crashes_is_reported_with_the_commands_that_show_why() -> None:
     crashed = {"reason": "CrashLoopBackOff", "message": "back-off 10s"}
-    result = executor_check(replace(NOTHING, pods=[pod("executor", "llm-1-x", ready=False, waiting=crashed)]))
+    executor = pod("executor", "llm-1-x", ready=False, exit_code=3, waiting=crashed)
+    result = executor_check(replace(NOTHING, pods=[executor]))
 
-    assert result.found.endswith("llm-1-x: CrashLoopBackOff: back-off 10s")
+    assert result.found.endswith("llm-1-x: CrashLoopBackOff: its last run ended with status 3")
     assert "kubectl logs llm-1-x -n team-a --previous" in result.remedy
     assert executor_check(NOTHING).found == "none: no app is deployed"
 
