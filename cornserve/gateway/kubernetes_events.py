@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 
 from cornserve.app.event import AppEvent
 from cornserve.control.store.base import AppRecord, StoreUnavailableError
@@ -31,8 +31,8 @@ class KubernetesEvents:
             listing = await self._client.list(EVENTS)
         except KubeApiError as error:
             raise StoreUnavailableError(f"the Events of {record.name!r} cannot be read: {error}: retry") from error
-        events = [_app_event(event) for event in listing.items if _belongs(event["involvedObject"], record.uid, keys)]
-        return sorted(events, key=lambda event: event.time or datetime.min.replace(tzinfo=UTC))
+        found = [event for event in listing.items if _belongs(event["involvedObject"], record.uid, keys)]
+        return [_app_event(event) for event in sorted(found, key=_order)]
 
 
 def _belongs(involved: JsonObject, uid: str, keys: Iterable[str]) -> bool:
@@ -42,16 +42,21 @@ def _belongs(involved: JsonObject, uid: str, keys: Iterable[str]) -> bool:
     return involved.get("kind") in GROUP_KINDS and any(name == key or name.startswith(f"{key}-") for key in keys)
 
 
+def _order(event: JsonObject) -> tuple[datetime, int]:
+    """Returns the time in full seconds, which most Events have, and the order in which they were written."""
+    return _time(event).replace(microsecond=0), int(event["metadata"]["resourceVersion"])
+
+
+def _time(event: JsonObject) -> datetime:
+    series = event.get("series") or {}
+    time = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
+    return datetime.fromisoformat(time or event["metadata"]["creationTimestamp"])
+
+
 def _app_event(event: JsonObject) -> AppEvent:
     series, involved = event.get("series") or {}, event["involvedObject"]
-    time = (
-        series.get("lastObservedTime")
-        or event.get("lastTimestamp")
-        or event.get("eventTime")
-        or event["metadata"]["creationTimestamp"]
-    )
     return AppEvent(
-        time=datetime.fromisoformat(time),
+        time=_time(event),
         type="Warning" if event.get("type") == "Warning" else "Normal",
         reason=event.get("reason") or "",
         object=f"{involved.get('kind')}/{involved.get('name')}",

@@ -26,7 +26,7 @@ from cornserve.kubernetes.resources import (
 
 T = TypeVar("T")
 
-LABELS = "app.kubernetes.io/name=cornserve"
+LABELS = "app.kubernetes.io/part-of=cornserve"
 
 
 _LISTED = {

@@ -27,6 +27,8 @@ async def test_the_events_of_an_app_are_those_of_its_objects_in_the_order_of_tim
     early, late = "2026-11-22T12:00:00Z", "2026-11-22T12:00:05Z"
     create("Pod", "llm-1-x", reason="BackOff", type="Warning", message="restarting\n", lastTimestamp=late, count=3)
     create("App", "a", uid="uid-of-a", reason="Accepted", message="loaded", lastTimestamp=early)
+    create("Pod", "llm-1-x", reason="Pulled", message="", lastTimestamp="2026-11-22T12:00:01Z")
+    create("Pod", "llm-1-x", reason="Started", message="", lastTimestamp="2026-11-22T12:00:01Z")
     create("App", "a", uid="uid-of-an-earlier-a", reason="Deleted", lastTimestamp=early)
     create("Pod", "llm-12-x", reason="Other", lastTimestamp=early)
     create("Node", "llm-1", reason="Other", lastTimestamp=early)
@@ -39,7 +41,9 @@ async def test_the_events_of_an_app_are_those_of_its_objects_in_the_order_of_tim
     found = [(event.type, event.reason, event.object, event.message, event.count) for event in events]
     assert found == [
         ("Normal", "Accepted", "App/a", "loaded", 1),
+        ("Normal", "Pulled", "Pod/llm-1-x", "", 1),
+        ("Normal", "Started", "Pod/llm-1-x", "", 1),
         ("Warning", "BackOff", "Pod/llm-1-x", "restarting", 3),
     ]
-    assert events[1].time is not None
-    assert events[1].time.isoformat() == "2026-11-22T12:00:05+00:00"
+    assert events[-1].time is not None
+    assert events[-1].time.isoformat() == "2026-11-22T12:00:05+00:00"

@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 from cornserve.cli.commands import app
 from scripts.cluster.control_plane import CONTEXT
 from tests.kubernetes.api_server import ApiServer
+from tests.kubernetes.stub_gateway import StubGateway
+from tests.kubernetes.stub_kubelet import stub_kubelet
 
 
 @pytest.fixture
@@ -68,6 +70,25 @@ def test_an_unreachable_api_server_is_the_only_result(cli: CliRunner, kubeconfig
 
     assert result.exit_code == 1
     assert [check["name"] for check in json.loads(result.stdout)["checks"]] == ["API server"]
+
+
+def test_executors_are_found_by_the_labels_of_the_launcher(
+    cli: CliRunner, api_server: ApiServer, kube_namespace: str
+) -> None:
+    labels = {
+        "app.kubernetes.io/name": "echo",
+        "app.kubernetes.io/component": "executor",
+        "app.kubernetes.io/part-of": "cornserve",
+    }
+    with stub_kubelet(api_server.files.directory) as kubelet:
+        gateway = StubGateway(api_server, kube_namespace, kubelet)
+        gateway.install()
+        gateway.add_pod("echo-1-x", 1, ready=False, labels=labels)
+
+    executors = check(cli, "executors")
+
+    assert executors["found"] == "0 of 1 pods ready; echo-1-x: ImagePullBackOff: no such image"
+    assert not executors["is_essential"]
 
 
 def test_files_of_this_machine_are_not_repaired_with_a_cluster(cli: CliRunner) -> None:
