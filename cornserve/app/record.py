@@ -151,6 +151,8 @@ class ReplicaStatus(BaseModel):
     state: ReplicaState
     message: str = ""
     """The current activity, or the reason for a failure, for users."""
+    reason: str = ""
+    """Why the replica is not ready, as a reason of a Kubernetes condition. It may be empty."""
     endpoint: str | None = None
     """`host:port` of the gRPC server, once it listens."""
     metrics: str | None = None

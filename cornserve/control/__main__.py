@@ -54,7 +54,8 @@ def _run_in_pod(options: argparse.Namespace, limits: Limits) -> int:
     # They load the client of Kubernetes.
     from cornserve.control.cluster_controller import run_cluster_controller
     from cornserve.control.launcher.kubernetes.settings import ClusterSettingsError
-    from cornserve.kubernetes.errors import KubeConfigError
+    from cornserve.kubernetes.errors import KubeApiError, KubeConfigError
+    from cornserve.kubernetes_resources.schema_check import OutdatedCrdError
 
     secret = options.secret or Home(options.home).secret
     run = run_cluster_controller(
@@ -62,7 +63,7 @@ def _run_in_pod(options: argparse.Namespace, limits: Limits) -> int:
     )
     try:
         asyncio.run(run)
-    except (ClusterSettingsError, KubeConfigError) as error:
+    except (ClusterSettingsError, KubeConfigError, KubeApiError, OutdatedCrdError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0

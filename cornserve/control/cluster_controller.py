@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from functools import partial
@@ -18,10 +19,14 @@ from cornserve.control.controller import Controller
 from cornserve.control.launcher.kubernetes.launcher import KubernetesLauncher
 from cornserve.control.launcher.kubernetes.names import FIELD_MANAGER
 from cornserve.control.launcher.kubernetes.settings import ClusterSettings
+from cornserve.control.store.config_map_sources import ConfigMapSources
 from cornserve.control.store.kubernetes import KubernetesStore
 from cornserve.control.store.kubernetes_records import RECORD_CODECS
 from cornserve.kubernetes.client import KubeClient
+from cornserve.kubernetes.informer import Informer
 from cornserve.kubernetes.lease_election import LeaseElection
+from cornserve.kubernetes.resources import APPS, CONFIG_MAPS
+from cornserve.kubernetes_resources.schema_check import check_schemas
 from cornserve.limits import Limits
 from cornserve.signals import stop_signals
 from cornserve.wire.credentials import ConnectionCredentials
@@ -56,9 +61,12 @@ class ClusterController:
             await runner.cleanup()
 
     async def _lead(self) -> None:
-        store = KubernetesStore(self._client, RECORD_CODECS)
+        config_maps = Informer(self._client, CONFIG_MAPS)
+        store = ConfigMapSources(KubernetesStore(self._client, RECORD_CODECS), config_maps)
+        following = asyncio.create_task(config_maps.run())
         launcher = KubernetesLauncher(self._client, self._settings, self._load_credentials)
         try:
+            await config_maps.synced.wait()
             await launcher.start()
             controller = Controller(store, launcher, partial(describe_app, self._fork_server, self._limits))
             self._metrics = controller.metrics.registry
@@ -66,7 +74,8 @@ class ClusterController:
         finally:
             self._metrics = CollectorRegistry()
             await launcher.close()
-            await store.close()
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
 
     def _health_api(self) -> web.Application:
         """Returns the probes and metrics. A replica that does not lead is ready too, or roll-outs would wait for it."""
@@ -87,7 +96,8 @@ async def _respond_ok(request: web.Request) -> web.Response:
 async def run_cluster_controller(
     settings_file: Path, limits: Limits, *, secret: Path, tls: Path | None, health_port: int
 ) -> None:
-    """Runs until a stop signal. Raises `ClusterSettingsError`."""
+    """Runs until a stop signal. Raises `ClusterSettingsError`, `OutdatedCrdError`, `KubeApiError`."""
     settings = ClusterSettings.load(settings_file)
     async with KubeClient.connect(field_manager=FIELD_MANAGER) as client:
+        check_schemas(await client.openapi(APPS.api_version))
         await ClusterController(client, settings, limits, secret, tls).run(health_port)

@@ -79,6 +79,7 @@ class TaskManager:
                     id=replica.id,
                     state=replica.state,
                     message=replica.description,
+                    reason=replica.reason,
                     endpoint=replica.endpoint,
                     metrics=replica.metrics,
                 )

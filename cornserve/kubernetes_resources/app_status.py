@@ -54,6 +54,8 @@ class ReplicaSection(_StatusSection):
     """`Draining`: the pod ends when its last request has ended. `Failed`: its process has exited and is replaced."""
     message: str = Field(default="", max_length=MAX_REPLICA_MESSAGE_CHARACTERS)
     """The current activity, or the reason for a failure."""
+    reason: str = Field(default="", max_length=64)
+    """Why the pod is not ready, such as `PullingImage` or `InsufficientCapacity`."""
 
 
 class ExecutorSection(_StatusSection):

@@ -20,15 +20,11 @@ NOT_ACCEPTED = (FailureReason.SOURCE_NOT_FOUND, FailureReason.IMPORT_FAILED, Fai
 
 _PHASE_REASONS = {
     "Pending": Phase.PENDING,
-    "Loading": Phase.STARTING,
-    "Starting": Phase.STARTING,
-    "RollingOut": Phase.STARTING,
     "Complete": Phase.SERVING,
-    "Scaling": Phase.SERVING,
     "ScaledToZero": Phase.PARKED,
     "Failed": Phase.FAILED,
 } | dict.fromkeys(FailureReason, Phase.FAILED)
-"""The phase for each reason of `Progressing`, which identifies the phase."""
+"""The phase for each reason of `Progressing` while its status is not `True`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +72,8 @@ def findings(status: AppStatus) -> list[Finding]:
 
 def phase_of(progressing: StatusCondition) -> tuple[Phase, FailureReason | None]:
     """Returns the phase, and the reason for a failure."""
+    if progressing.status == "True":
+        return Phase.SERVING if progressing.reason == "Scaling" else Phase.STARTING, None
     phase = _PHASE_REASONS.get(progressing.reason, Phase.PENDING)
     failures: tuple[str, ...] = tuple(FailureReason)
     return phase, FailureReason(progressing.reason) if progressing.reason in failures else None
@@ -115,7 +113,8 @@ def _progressing(status: AppStatus) -> Finding:
 def _starting_reason(status: AppStatus) -> str:
     if not status.groups:
         return "Loading"
-    return "Starting" if status.serving_generation is None else "RollingOut"
+    reasons = (replica.reason for group in status.groups for replica in group.replicas if replica.reason)
+    return next(reasons, "Starting" if status.serving_generation is None else "RollingOut")
 
 
 def _available(status: AppStatus) -> Finding:

@@ -125,7 +125,7 @@ def _listed(replicas: Iterable[ReplicaStatus]) -> list[ReplicaStatus]:
 
 def _replica(replica: ReplicaStatus) -> ReplicaSection:
     message = replica.message[:MAX_REPLICA_MESSAGE_CHARACTERS]
-    return ReplicaSection(name=replica.id, state=_STATES[replica.state], message=message)
+    return ReplicaSection(name=replica.id, state=_STATES[replica.state], message=message, reason=replica.reason)
 
 
 def _group(executor: ExecutorSection) -> GroupStatus:
@@ -137,7 +137,7 @@ def _group(executor: ExecutorSection) -> GroupStatus:
         apps=executor.apps,
         wanted=executor.desired,
         replicas=[
-            ReplicaStatus(id=replica.name, state=states[replica.state], message=replica.message)
+            ReplicaStatus(id=replica.name, state=states[replica.state], message=replica.message, reason=replica.reason)
             for replica in executor.replicas
         ],
     )
