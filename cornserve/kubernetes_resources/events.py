@@ -56,7 +56,7 @@ class EventRecorder:
         if not self._take(uid):
             return
         message = message[:MAX_EVENT_CHARACTERS]
-        identity = sha256("\0".join((uid, type, reason, message)).encode(errors="replace")).hexdigest()[:16]
+        identity = sha256(f"{uid} {type} {reason} {message}".encode(errors="replace")).hexdigest()[:16]
         event_name = f"{name}.{identity}"
         try:
             await self._write(event_name, self._event(event_name, name, uid, type, reason, message))

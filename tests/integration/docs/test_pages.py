@@ -46,6 +46,7 @@ NOT_RUN_PAGES = [
     "docs/how-to/install-without-cuda.md",  # changes what is installed
     "docs/how-to/install-with-helm.md",  # needs a cluster: tests/integration/kubernetes/chart renders the chart
     "docs/how-to/use-the-cli-with-a-cluster.md",  # needs a cluster
+    "docs/reference/app-resource.md",  # needs a cluster; the examples are checked by tests/integration/kubernetes
     "docs/performance.md",  # needs an idle machine
     "docs/reproduction.md",  # checked by tests/integration/benchmarks
 ]
