@@ -51,7 +51,7 @@ def decode_spec(spec: JsonObject) -> AppSpec:
 def encode_spec(spec: AppSpec, current: JsonObject | None = None) -> JsonObject:
     """Returns `App.spec`. Fields of the `current` spec keep their form if their meaning is unchanged.
 
-    Raises `AppResourceError` if the API cannot represent the spec, such as shares that are not integers.
+    Raises `AppResourceError` if the API cannot represent the spec, such as numbers with too many digits.
     """
     _check_numbers(spec)
     new = to_json(_resource(spec))
@@ -61,29 +61,6 @@ def encode_spec(spec: AppSpec, current: JsonObject | None = None) -> JsonObject:
     unchanged = to_json(_resource(decode_spec(current)))
     kept = {name: value for name, value in current.items() if new.get(name) == unchanged.get(name)}
     return {name: kept.get(name, value) for name, value in new.items()} | kept
-
-
-def integer_shares(shares: Mapping[str, float]) -> dict[str, float]:
-    """Returns the integer weights with the same proportions: `{"a": 0.25, "b": 0.75}` becomes `{"a": 1, "b": 3}`.
-
-    Integers stay as they are. Raises `AppResourceError` if the weights would exceed 1,000,000.
-    """
-    if all(_is_weight(share) for share in shares.values()):
-        return dict(shares)
-    exact = {path: Fraction(str(share)) for path, share in shares.items()}
-    unit = Fraction(
-        gcd(*(share.numerator for share in exact.values())), lcm(*(share.denominator for share in exact.values()))
-    )
-    weights = {path: float(share / unit) for path, share in exact.items()}
-    if max(weights.values()) > MAX_WEIGHT:
-        raise AppResourceError(
-            f"shares: {dict(shares)} have no integer weights up to {MAX_WEIGHT}: use fewer digits, or integer weights"
-        )
-    return weights
-
-
-def _is_weight(share: float) -> bool:
-    return float(share).is_integer() and share <= MAX_WEIGHT
 
 
 def _resource(spec: AppSpec) -> AppResourceSpec:
@@ -116,12 +93,26 @@ def _source_fields(source: SourceSection | None) -> dict[str, Any]:
 
 
 def _weights(shares: Mapping[str, float]) -> dict[str, int]:
-    if not all(_is_weight(share) for share in shares.values()):
+    """Returns the integer weights with the same proportions: `{"a": 0.25, "b": 0.75}` becomes `{"a": 1, "b": 3}`.
+
+    Integers stay as they are. Raises `AppResourceError` if the weights would exceed 1,000,000.
+    """
+    if all(_is_weight(share) for share in shares.values()):
+        return {path: int(share) for path, share in shares.items()}
+    exact = {path: Fraction(str(share)) for path, share in shares.items()}
+    unit = Fraction(
+        gcd(*(share.numerator for share in exact.values())), lcm(*(share.denominator for share in exact.values()))
+    )
+    weights = {path: int(share / unit) for path, share in exact.items()}
+    if max(weights.values()) > MAX_WEIGHT:
         raise AppResourceError(
-            f"shares: {dict(shares)} are not integers from 0 to {MAX_WEIGHT}: use integer weights, such as 3 and 7 for "
-            "0.3 and 0.7"
+            f"shares: {dict(shares)} have no integer weights up to {MAX_WEIGHT}: use fewer digits, or integer weights"
         )
-    return {path: int(share) for path, share in shares.items()}
+    return weights
+
+
+def _is_weight(share: float) -> bool:
+    return float(share).is_integer() and share <= MAX_WEIGHT
 
 
 def _check_numbers(spec: AppSpec) -> None:

@@ -54,9 +54,19 @@ async def test_an_app_and_its_route_are_read_as_they_were_written(store: Store, 
     assert (await store.list(APPS)).records == [scaled]
 
 
+async def test_shares_are_stored_as_integer_weights(store: Store) -> None:
+    spec = AppSpec(model="m", shares={"x": 0.25, "y": 0.75})
+
+    app = await store.create(APPS, "a", spec)
+
+    assert app.spec.shares == {"x": 1.0, "y": 3.0}
+    again = await store.update_spec(APPS, "a", spec, app.version)
+    assert (again.spec, again.generation) == (app.spec, 1)
+
+
 async def test_an_app_that_the_api_cannot_represent_is_rejected(store: Store) -> None:
     with pytest.raises(RecordRejectedError, match=r"'a' cannot be stored in Kubernetes: .*shares"):
-        await store.create(APPS, "a", AppSpec(model="m", shares={"x": 0.123}))
+        await store.create(APPS, "a", AppSpec(model="m", shares={"x": 0.123456789, "y": 1}))
 
 
 async def test_a_new_route_keeps_its_owner(store: Store, kube_client: KubeClient) -> None:
