@@ -108,12 +108,12 @@ async def serve(
     opening: AbstractAsyncContextManager[Backend],
     listeners: list[socket.socket],
     limits: Limits,
-    create: Callable[..., ASGIApp],
+    create: Callable[[Backend], ASGIApp],
     drain_seconds: float,
 ) -> None:
     """Serves until a stop signal, then finishes the requests in flight."""
     async with opening as backend:
-        api = create(backend.store, backend.logs, events=backend.events, endpoints=backend.endpoints)
+        api = create(backend)
         server = HttpServer(server_config(api, limits, drain_seconds), drain_seconds)
         start_heartbeats(lambda: server.is_ready)
         reduce_garbage_collection()

@@ -19,10 +19,11 @@ from starlette.types import ASGIApp
 
 from cornserve.access import Access
 from cornserve.app_host.fork_client import ForkServer
-from cornserve.control.store.base import Store, StoreError
+from cornserve.control.store.base import StoreError
 from cornserve.gateway.app_loader import AppLoader
-from cornserve.gateway.app_registry import SYNC_SECONDS, AppRegistry, EndpointSource
-from cornserve.gateway.context import AppEventReader, Context, GatewayContext, ReplicaLogReader
+from cornserve.gateway.app_registry import SYNC_SECONDS, AppRegistry
+from cornserve.gateway.backend import Backend
+from cornserve.gateway.context import Context, GatewayContext
 from cornserve.gateway.endpoints import admin, v1_router
 from cornserve.gateway.endpoints.error_response import error_response
 from cornserve.gateway.endpoints.openai import models
@@ -39,16 +40,13 @@ from cornserve.gateway.media.images import ImageLoader
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
 from cornserve.gateway.observe.replica_metrics import ReplicaMetrics
 from cornserve.gateway.request.replica_pool import ReplicaPool
-from cornserve.gateway.state_events import state_events
 from cornserve.limits import Limits
 from cornserve.wire.credentials import ConnectionCredentials
 
 
 def create_gateway(
-    store: Store,
-    logs: ReplicaLogReader,
+    backend: Backend,
     *,
-    endpoints: EndpointSource | None = None,
     credentials: ConnectionCredentials,
     limits: Limits | None = None,
     access: Access | None = None,
@@ -58,12 +56,10 @@ def create_gateway(
     host: str = "127.0.0.1",
     gateways: Sequence[str] = (),
     controller_metrics: str | None = None,
-    events: AppEventReader = state_events,
 ) -> ASGIApp:
     """Returns the application. While it runs, it follows the store.
 
     Args:
-        endpoints: reports the endpoints of executors. By default, the apps' records contain them.
         credentials: for the connections to executors.
         blocking_apps: the apps that have blocked a gateway.
         host: the address that the gateway listens on.
@@ -73,9 +69,10 @@ def create_gateway(
     metrics.registry.register(admission)
     metrics.registry.register(ReplicaMetrics(replicas.stats))
     fork_server = fork_server or ForkServer()
-    apps = AppRegistry(store, AppLoader(fork_server, admission.limits, blocking_apps), replicas, metrics, endpoints)
-    services = (store, apps, replicas, metrics, logs, admission, images, fork_server)
-    context = GatewayContext(*services, gateways, controller_metrics, events)
+    loader = AppLoader(fork_server, admission.limits, blocking_apps)
+    apps = AppRegistry(backend.store, loader, replicas, metrics, backend.endpoints)
+    services = (backend.store, apps, replicas, metrics, backend.logs, admission, images, fork_server)
+    context = GatewayContext(*services, gateways, controller_metrics, backend.events, backend.on_kubernetes)
     router = v1_router.V1Router(HeadMiddleware(create_api(context)), context)
     return RequestMiddleware(router, Authenticator(access or Access(), host), admission, metrics.record_error)
 

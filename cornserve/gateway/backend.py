@@ -22,6 +22,8 @@ class Backend:
     events: AppEventReader = state_events
     endpoints: EndpointSource | None = None
     """The source of endpoints, or None if the apps' records contain them."""
+    on_kubernetes: bool = False
+    """Whether the executors are pods."""
 
 
 @asynccontextmanager
@@ -51,5 +53,5 @@ async def kubernetes_backend(instance: str) -> AsyncIterator[Backend]:
 
     async with KubeClient.connect(field_manager="cornserve") as client:
         store = KubernetesStore(client, RECORD_CODECS)
-        logs = ClusterReplicaLogs(client, instance)
-        yield Backend(store, logs, KubernetesEvents(client), EndpointSliceSource(client, instance))
+        logs, events = ClusterReplicaLogs(client, instance), KubernetesEvents(client)
+        yield Backend(store, logs, events, EndpointSliceSource(client, instance), on_kubernetes=True)

@@ -22,6 +22,7 @@ from cornserve.app_host.fork_client import ForkServer
 from cornserve.control.store.base import APPS, Store
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.gateway.api import create_gateway
+from cornserve.gateway.backend import Backend
 from cornserve.gateway.http.server import HttpServer, server_config
 from cornserve.gateway.media.fetch import ImageFetcher
 from cornserve.gateway.media.images import ImageLoader
@@ -67,8 +68,7 @@ async def server(
     listener = socket.create_server(("127.0.0.1", 0))
     images = ImageLoader(ImageFetcher(limits, MediaAllowlist.parse(media_from)))
     app = create_gateway(
-        store,
-        no_logs,
+        Backend(store, no_logs),
         credentials=CREDENTIALS,
         limits=limits,
         access=access,
