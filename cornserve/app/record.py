@@ -124,6 +124,8 @@ class FailureReason(StrEnum):
 
     SOURCE_NOT_FOUND = "SourceNotFound"
     """The ConfigMap that contains the source does not exist, or has no such key."""
+    INVALID_SPEC = "InvalidSpec"
+    """The spec has values that cannot be used."""
     IMPORT_FAILED = "ImportFailed"
     """The app cannot be loaded: its code, its model or its settings are wrong."""
     EXECUTOR_FAILED = "ExecutorFailed"

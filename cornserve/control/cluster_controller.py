@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from cornserve.app_host.describe import describe_app
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.concurrency import run_unless
+from cornserve.control.cluster_app_observer import ClusterAppObserver
 from cornserve.control.controller import Controller
 from cornserve.control.launcher.kubernetes.launcher import KubernetesLauncher
 from cornserve.control.launcher.kubernetes.names import FIELD_MANAGER
@@ -68,7 +69,8 @@ class ClusterController:
         try:
             await config_maps.synced.wait()
             await launcher.start()
-            controller = Controller(store, launcher, partial(describe_app, self._fork_server, self._limits))
+            describe = partial(describe_app, self._fork_server, self._limits)
+            controller = Controller(store, launcher, describe, ClusterAppObserver(self._client, FIELD_MANAGER))
             self._metrics = controller.metrics.registry
             await controller.run()
         finally:

@@ -15,6 +15,7 @@ from typing import Any
 
 from cornserve.app.record import AppSpec, AppStatus, Route, RouteStatus
 from cornserve.app_host.describe import DescribeApp
+from cornserve.control.app_observer import AppObserver
 from cornserve.control.deployment import Deployment
 from cornserve.control.executor_groups import merge_groups
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Launcher
@@ -43,12 +44,16 @@ class Controller:
 
     Args:
         describe: describes an app without an import of its code into this process.
+        observer: receives what happens to apps.
     """
 
-    def __init__(self, store: Store, launcher: Launcher, describe: DescribeApp) -> None:
+    def __init__(
+        self, store: Store, launcher: Launcher, describe: DescribeApp, observer: AppObserver | None = None
+    ) -> None:
         self._store = store
         self._launcher = launcher
         self._describe = describe
+        self._observer = observer
         self.metrics = ControllerMetrics(launcher)
         self._apps: RecordCache[AppSpec, AppStatus] = RecordCache(store, APPS)
         self._routes: RecordCache[Route, RouteStatus] = RecordCache(store, ROUTES)
@@ -78,6 +83,8 @@ class Controller:
                 async for update in cache.follow():
                     for record in update.unreadable:
                         log.error("%s; its executors keep running", record.reason)
+                        if self._observer is not None and cache is self._apps:
+                            self._tasks.create_task(self._observer.on_unreadable(record))
                     self._changed.set()
                     if not self._apps.error and not self._routes.error:
                         self._store_errors.clear()
@@ -195,6 +202,8 @@ class Controller:
         deployment.record = updated
         deployment.written = (updated.version, status)
         self.metrics.count_rollout(record.name, record.status, status)
+        if self._observer is not None:
+            self._tasks.create_task(self._observer.on_status(replace(updated, status=status), record.status))
         if self._apps.replace(record, updated):
             self._changed.set()
 

@@ -16,7 +16,12 @@ from cornserve.kubernetes_resources.app_status import (
 DEGRADED_LOG_LINES = 5
 """Number of log lines in the message of `Degraded`."""
 
-NOT_ACCEPTED = (FailureReason.SOURCE_NOT_FOUND, FailureReason.IMPORT_FAILED, FailureReason.INVALID_POD_TEMPLATE)
+NOT_ACCEPTED = (
+    FailureReason.INVALID_SPEC,
+    FailureReason.SOURCE_NOT_FOUND,
+    FailureReason.IMPORT_FAILED,
+    FailureReason.INVALID_POD_TEMPLATE,
+)
 
 _PHASE_REASONS = {
     "Pending": Phase.PENDING,

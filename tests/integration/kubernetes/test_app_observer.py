@@ -1,0 +1,58 @@
+"""Events about apps, and apps whose specs cannot be used, with a real API server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cornserve.app.record import AppSpec, AppStatus, FailureReason, GroupStatus, Phase
+from cornserve.control.cluster_app_observer import ClusterAppObserver
+from cornserve.control.store.base import APPS, AppRecord, UnreadableRecord
+from cornserve.control.store.kubernetes import KubernetesStore
+from cornserve.control.store.kubernetes_records import RECORD_CODECS
+from cornserve.kubernetes import resources
+from cornserve.kubernetes.client import KubeClient
+
+GROUPS = [GroupStatus(key="llm-1", executor="llm", wanted=1, replicas=[])]
+STARTING = AppStatus(phase=Phase.STARTING, generation=1, message="waiting for llm-1", groups=GROUPS)
+SERVING = AppStatus(phase=Phase.SERVING, generation=1, serving_generation=1)
+FAILED = AppStatus(
+    phase=Phase.FAILED, generation=1, reason=FailureReason.EXECUTOR_FAILED, message="no room", logs=["out of memory"]
+)
+
+
+async def observe(client: KubeClient, *statuses: AppStatus) -> list[tuple[str, str, str]]:
+    """Writes and reports the statuses one after the other. Returns type, reason and message of the Events."""
+    store, observer = KubernetesStore(client, RECORD_CODECS), ClusterAppObserver(client, "controller")
+    app: AppRecord = await store.create(APPS, "a", AppSpec(model="a/b"))
+    for status in statuses:
+        before = app.status
+        app = await store.update_status(APPS, "a", status, app.version)
+        await observer.on_status(app, before)
+    events = (await client.list(resources.EVENTS)).items
+    return sorted((event["type"], event["reason"], event["message"]) for event in events)
+
+
+async def test_the_steps_of_a_rollout_are_events(kube_client: KubeClient) -> None:
+    events = await observe(kube_client, STARTING, STARTING.model_copy(update={"message": "90 %"}), SERVING)
+    assert [(kind, reason) for kind, reason, _ in events] == [("Normal", "Complete"), ("Normal", "Starting")]
+
+
+async def test_a_failure_is_a_warning_with_the_last_log_lines(kube_client: KubeClient) -> None:
+    events = await observe(kube_client, STARTING, FAILED)
+    assert ("Warning", "ExecutorFailed", "no room\nout of memory") in events
+
+
+async def test_an_app_whose_spec_cannot_be_used_is_not_accepted(kube_client: KubeClient) -> None:
+    await KubernetesStore(kube_client, RECORD_CODECS).create(APPS, "a", AppSpec(model="a/b"))
+    observer = ClusterAppObserver(kube_client, "controller")
+    for _ in range(2):
+        await observer.on_unreadable(UnreadableRecord("a", "spec.executors: too many"))
+    app: dict[str, Any] = await kube_client.get(resources.APPS, "a")
+    [accepted] = [each for each in app["status"]["conditions"] if each["type"] == "Accepted"]
+    assert (accepted["status"], accepted["reason"], accepted["message"]) == (
+        "False",
+        "InvalidSpec",
+        "spec.executors: too many",
+    )
+    [event] = (await kube_client.list(resources.EVENTS)).items
+    assert (event["type"], event["reason"], event["count"]) == ("Warning", "InvalidSpec", 1)
