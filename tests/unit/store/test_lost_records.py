@@ -29,7 +29,7 @@ def home(tmp_path: Path) -> Home:
     async def create() -> None:
         store = await SqliteStore.open(tmp_path / "state.db", keep=1)
         for name in NAMES:
-            await store.create(APPS, name, AppSpec(model="m" * (PAGE - 300)))
+            await store.create(APPS, name, AppSpec(source="m" * (PAGE - 300)))
         await store.close()
 
     asyncio.run(create())
