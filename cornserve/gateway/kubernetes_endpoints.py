@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 
 from cornserve.control.launcher.kubernetes.names import EXECUTOR_LABEL, selector
 from cornserve.gateway.app_registry import Endpoints
@@ -14,7 +14,7 @@ from cornserve.kubernetes.resources import ENDPOINT_SLICES, JsonObject
 
 
 class EndpointSliceSource:
-    """Reports the ready pods of each executor group, which Kubernetes observes without the controller."""
+    """Reports the pods that serve each executor group, which Kubernetes observes without the controller."""
 
     def __init__(self, client: KubeClient, instance: str) -> None:
         self._slices = Informer(client, ENDPOINT_SLICES, label_selector=selector(instance))
@@ -33,13 +33,25 @@ class EndpointSliceSource:
 
 
 def _endpoints(slices: list[JsonObject]) -> Endpoints:
-    groups: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    """Returns the ready pods of each group, or those that end if no pod of the group is ready.
+
+    A pod that ends still serves the gateways that are connected to it: for a group that was replaced, until a gateway
+    has loaded the app's next version, and for a deleted pod, until its replacement is ready.
+    """
+    ready: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    ending: defaultdict[str, dict[str, str]] = defaultdict(dict)
     for each in slices:
-        group = groups[each["metadata"]["labels"][EXECUTOR_LABEL]]
-        ports = [port["port"] for port in each.get("ports") or ()]
-        for endpoint in each.get("endpoints") or ():
-            if ports and endpoint.get("conditions", {}).get("ready"):
-                address = endpoint["addresses"][0]
-                host = f"[{address}]" if ":" in address else address
-                group[f"{host}:{ports[0]}"] = endpoint.get("targetRef", {}).get("name", address)
-    return dict(groups)
+        key = each["metadata"]["labels"][EXECUTOR_LABEL]
+        ready[key].update(_pods(each, "ready"))
+        ending[key].update(_pods(each, "terminating"))
+    return {key: group or ending[key] for key, group in ready.items()}
+
+
+def _pods(endpoint_slice: JsonObject, condition: str) -> Iterator[tuple[str, str]]:
+    """Yields endpoint and name of the pods with a condition."""
+    ports = [port["port"] for port in endpoint_slice.get("ports") or ()]
+    for endpoint in endpoint_slice.get("endpoints") or ():
+        if ports and endpoint.get("conditions", {}).get(condition):
+            address = endpoint["addresses"][0]
+            host = f"[{address}]" if ":" in address else address
+            yield f"{host}:{ports[0]}", endpoint.get("targetRef", {}).get("name", address)

@@ -212,9 +212,7 @@ class Dispatcher:
         """Starts a waiting execution now, or as soon as a replica is available."""
         if not execution.is_waiting or self._fail_early(execution) or self._try_start(execution):
             return
-        if self._select_replica(execution) is None and self._replicas.is_unrouted(self._group(execution)):
-            self._fail(execution, "UNAVAILABLE", "the app version of this request has been replaced: send it again")
-        else:
+        if not self._fail_replaced(execution):
             self._start_later(execution)
 
     def _fail_early(self, execution: InvocationExecution) -> bool:
@@ -229,6 +227,13 @@ class Dispatcher:
                     execution.fail(producer.invocation.error)
                     self.on_completed(execution)
         return execution.is_finished
+
+    def _fail_replaced(self, execution: InvocationExecution) -> bool:
+        """Fails an execution of a group that no route contains any more, if none of its replicas can be reached."""
+        is_replaced = self._select_replica(execution) is None and self._replicas.is_unrouted(self._group(execution))
+        if is_replaced:
+            self._fail(execution, "UNAVAILABLE", "the app version of this request has been replaced: send it again")
+        return is_replaced
 
     def _try_start(self, execution: InvocationExecution) -> bool:
         """Starts the execution, and then its waiting consumers, if it and all its producers have replicas."""
@@ -261,7 +266,7 @@ class Dispatcher:
 
     def _start_or_fail(self, execution: InvocationExecution) -> None:
         """Starts a waiting execution if a replica is available, and fails it if none will be soon."""
-        if execution.is_waiting and not self._try_start(execution):
+        if execution.is_waiting and not self._try_start(execution) and not self._fail_replaced(execution):
             outage = self._replicas.outage(self._group(execution))
             if outage:
                 self._fail(execution, "UNAVAILABLE", outage)

@@ -356,6 +356,25 @@ async def test_a_request_that_started_with_a_replaced_version_fails_at_once_when
     assert "has been replaced: send it again" in error_of(response)["message"]
 
 
+async def test_a_request_that_waits_for_a_replaced_version_fails_at_once(group: EchoGroup) -> None:
+    dying = await group.add()
+    await group.publish(dying)
+    request = group.send("a", seconds=LONG)
+    await until(lambda: group.running(dying) == 1)
+
+    async def is_shown_as_lost() -> bool:
+        return (await group.view()).status.groups[0].ready == 0
+
+    await group.kill(dying)
+    await until(is_shown_as_lost)
+    await group.publish()
+    await group.publish_other_version(await group.add())
+
+    response = await request
+    assert (response.status_code, response.headers["retry-after"]) == (503, "1")
+    assert "has been replaced: send it again" in error_of(response)["message"]
+
+
 async def test_a_started_stream_resumes_exactly_if_its_task_allows_it(group: EchoGroup) -> None:
     dying, living = await group.add(), await group.add()
     await group.publish(dying)
