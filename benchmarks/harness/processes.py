@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,11 +49,29 @@ def pinned(cores: frozenset[int]) -> Iterator[None]:
 
 @contextmanager
 def running_process(
-    command: Sequence[str], log: Path, cores: frozenset[int] = frozenset()
+    command: Sequence[str],
+    log: Path,
+    cores: frozenset[int] = frozenset(),
+    *,
+    directory: Path | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Starts a process that ends with the block. It also ends with this process, which holds its standard input."""
+    """Starts a process that ends with the block. It also ends with this process, which holds its standard input.
+
+    Args:
+        directory: its working directory.
+        environment: its variables, by default those of this process.
+    """
     with log.open("ab") as output, pinned(cores):
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True)
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            cwd=directory,
+            env=environment,
+            start_new_session=True,
+        )
     try:
         yield process
     finally:

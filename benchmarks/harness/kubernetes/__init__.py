@@ -1,0 +1,1 @@
+"""A Kubernetes control plane with fake nodes, and what Cornserve costs there."""
