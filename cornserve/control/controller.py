@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -18,7 +19,7 @@ from cornserve.app_host.describe import DescribeApp
 from cornserve.control.app_observer import AppObserver
 from cornserve.control.deployment import Deployment
 from cornserve.control.executor_groups import merge_groups
-from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Launcher
+from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Launcher, Replica
 from cornserve.control.metrics import ControllerMetrics
 from cornserve.control.store.base import (
     APPS,
@@ -139,8 +140,11 @@ class Controller:
         observed = self._launcher.replicas()
         self.metrics.observe(observed)
         self.metrics.retain(set(self._deployments), set(self._managers))
-        for manager in self._managers.values():
-            manager.observe(observed)
+        by_group = defaultdict[GroupKey, list[Replica]](list)
+        for replica in observed:
+            by_group[replica.group].append(replica)
+        for key, manager in self._managers.items():
+            manager.observe(by_group[key])
         for name, deployment in self._deployments.items():
             with self._retry_on_error(f"writing the status of app {name}"):
                 await self._write_status(deployment)

@@ -23,7 +23,7 @@ class TaskManager:
         self._executor, self._gpus, self._apps = "", 0, 0
         self.refusal = ""
         """The reason why the launcher refuses the group. Empty if it accepts the group."""
-        self._replicas: list[Replica] = []
+        self._replicas: Sequence[Replica] = ()
 
     async def apply(self, group: ExecutorGroup) -> None:
         """Sets the number of replicas. Call it in every round, because an earlier call may have failed."""
@@ -36,8 +36,8 @@ class TaskManager:
             self.refusal = str(error)
 
     def observe(self, replicas: Sequence[Replica]) -> None:
-        """Updates the observed state from the replicas of all groups."""
-        self._replicas = [replica for replica in replicas if replica.group == self.key]
+        """Updates the observed state from the replicas of the group."""
+        self._replicas = replicas
 
     @property
     def endpoints(self) -> list[str]:

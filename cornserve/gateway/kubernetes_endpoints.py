@@ -12,6 +12,9 @@ from cornserve.kubernetes.client import KubeClient
 from cornserve.kubernetes.informer import Informer
 from cornserve.kubernetes.resources import ENDPOINT_SLICES, JsonObject
 
+MERGE_SECONDS = 0.05
+"""Changes within this time after a report are reported together: each report costs time for all endpoints."""
+
 
 class EndpointSliceSource:
     """Reports the pods that serve each executor group, which Kubernetes observes without the controller."""
@@ -26,6 +29,7 @@ class EndpointSliceSource:
             while True:
                 change = self._slices.next_change()
                 yield _endpoints(list(self._slices.objects.values()))
+                await asyncio.sleep(MERGE_SECONDS)  # The next change is reported at once if none came shortly before.
                 await change.wait()
         finally:
             following.cancel()

@@ -92,6 +92,7 @@ class KubernetesLauncher:
         while True:
             changed = self._observed.changes.next_change()
             yield self.replicas()
+            await asyncio.sleep(MERGE_SECONDS)  # The next change is reported at once if none came shortly before.
             await changed.wait()
 
     async def logs(self, replica: ReplicaId, lines: int) -> list[str]:
