@@ -30,6 +30,7 @@ from benchmarks.harness.processes import running_process
 from benchmarks.harness.report import create_table, print_report
 from benchmarks.harness.sampler import START_SIGNAL
 from cornserve.instance_secret import InstanceSecret
+from scripts.cluster.programs import ProgramMissingError
 
 APPS = f"/apis/cornserve.ai/v1alpha1/namespaces/{NAMESPACE}/apps"
 DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
@@ -208,14 +209,14 @@ def measure(size: Size, profile: Path | None = None) -> list[PhaseUsage]:
 def _costs_table(phases: list[PhaseUsage]) -> Table:
     numbers = ["seconds"]
     for name in ("controller", "gateway"):
-        numbers += [f"{name}: CPU s", "MiB", "hosts' MiB", "requests", "requests/s"]
-    table = create_table(["phase"], [*numbers, "API server: CPU s"])
+        numbers += [f"{name}: CPU, s", "MiB", "children, MiB", "requests"]
+    table = create_table(["phase"], [*numbers, "API server: CPU, s"])
     for phase in phases:
         cells = [f"{phase.seconds:.1f}"]
         for name in ("controller", "gateway"):
             used, requests = phase.processes[name], phase.count_requests(name)
             cells += [f"{used.cpu_seconds:.2f}", f"{used.memory_mib:.0f}", f"{used.descendants_mib:.0f}"]
-            cells += [f"{requests}", f"{requests / phase.seconds:.2f}"]
+            cells.append(f"{requests} ({requests / phase.seconds:.1f}/s)")
         table.add_row(phase.phase, *cells, f"{phase.processes['API server'].cpu_seconds:.1f}")
     return table
 
@@ -241,7 +242,10 @@ def main() -> None:
     size = Size(options.nodes, options.apps, options.replicas, options.idle_seconds)
     if options.quick:
         size = Size(nodes=2, apps=2, replicas=4, idle_seconds=2)
-    phases = measure(size, options.profile)
+    try:
+        phases = measure(size, options.profile)
+    except ProgramMissingError as error:
+        sys.exit(str(error))
     if options.json:
         print(json.dumps({"machine": asdict(machine), "size": asdict(size), "phases": list(map(asdict, phases))}))
         return

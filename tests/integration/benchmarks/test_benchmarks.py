@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.kubernetes.api_server import require_programs
+
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 
 
@@ -82,3 +84,18 @@ def test_the_planner_is_measured_with_both_solvers() -> None:
     assert {row["nodes"] for row in report["placements"]} == {2}
     assert report["mixtures"][0]["gpus"] == 1_000_000
     assert report["quality"]["mean_to_direct"] >= 1
+
+
+def test_the_control_plane_is_measured_on_a_cluster_with_fake_nodes() -> None:
+    require_programs()
+
+    report = run("kubernetes.py")
+
+    assert [phase["phase"] for phase in report["phases"]] == ["deploy", "idle", "scale one app", "change one app"]
+    for phase in report["phases"]:
+        assert set(phase["processes"]) == {"API server", "controller", "gateway"}
+        assert all(used["memory_mib"] > 0 for used in phase["processes"].values())
+    deploy, idle, scale, _ = (phase["requests"] for phase in report["phases"])
+    assert deploy["controller patch deployments"] >= 2
+    assert scale["controller patch deployments"] == 1
+    assert set(idle) <= {"controller update leases"}
