@@ -58,7 +58,7 @@ setup: .venv/set-up.$(DEVICE) ## Installs everything into .venv (DEVICE=cpu|gpu,
 	@scripts/setup $(DEVICE)
 
 programs: setup ## Builds etcd and the Kubernetes programs for the tests (needs Go; minutes at first, then nothing)
-	@.venv/bin/python -m scripts.cluster.programs kube helm kube-score
+	@.venv/bin/python -m scripts.cluster.programs kube helm kube-score kwok
 
 manifests: programs ## Regenerates kubernetes/manifests and the reference of the chart's values
 	@.venv/bin/python -m scripts.chart

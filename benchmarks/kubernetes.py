@@ -58,7 +58,7 @@ class Size:
     nodes: int
     apps: int
     replicas: int
-    """Of all apps together."""
+    """The sum over all apps."""
     idle_seconds: float
 
     @property
@@ -232,7 +232,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=100, metavar="N")
     parser.add_argument("--apps", type=int, default=50, metavar="N")
-    parser.add_argument("--replicas", type=int, default=500, metavar="N", help="of all apps together")
+    parser.add_argument("--replicas", type=int, default=500, metavar="N", help="sum over all apps")
     parser.add_argument("--idle-seconds", type=float, default=60, metavar="S")
     parser.add_argument("--profile", type=Path, metavar="FILE", help="sample controller and gateway")
     parser.add_argument("--quick", action="store_true", help="run a minimal measurement")

@@ -114,7 +114,7 @@ def running_fake_cluster(directory: Path) -> Iterator[FakeCluster]:
         _wait_until_ready(cluster)
         cluster.kubectl("apply", "--server-side", "-f", CRDS)
         cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
-        # Fake nodes send no heartbeats, which would be a load of their own.
+        # Fake nodes send no heartbeats, which would add requests.
         start([*files.controller_manager(), *CLIENT_LIMITS, "--node-monitor-grace-period=24h"])
         start([*files.scheduler(), *CLIENT_LIMITS])
         options = ("--manage-all-nodes", f"--config={STAGES}", f"--cidr={POD_NETWORK}")
