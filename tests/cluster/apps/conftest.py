@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.conftest import KubernetesCluster
+from tests.cluster.installation import Installation, installation, values
+from tests.cluster.node_images import loaded_image
+
+
+@pytest.fixture(scope="session")
+def echo_tag(cluster: KubernetesCluster) -> str:
+    """The tag of the image with the echo executors, which is on the nodes."""
+    return loaded_image(cluster, "echo")
+
+
+@pytest.fixture(scope="session")
+def installed(
+    cluster: KubernetesCluster, echo_tag: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Installation]:
+    """A release with echo executors, which all tests share. Each test has apps of its own."""
+    with installation(cluster, values(cluster, echo_tag), tmp_path_factory.mktemp("values")) as release:
+        yield release
+
+
+@pytest.fixture(scope="session")
+def gateway_url(installed: Installation) -> Iterator[str]:
+    with installed.forwarded() as url:
+        yield url
