@@ -69,9 +69,9 @@ cluster: setup ## Starts a Kubernetes cluster with two nodes on this machine (ne
 cluster-down: setup ## Stops the cluster
 	@.venv/bin/python -m scripts.cluster down
 
-test-cluster: programs ## Runs the tests on the cluster (CONTEXT=name: on another one, by the name in your kubeconfig file)
+test-cluster: programs ## Runs the tests on the cluster (CONTEXT=name: on another one; VLLM=1: with models)
 	@$(if $(CONTEXT),,.venv/bin/python -m scripts.cluster up)
-	@CORNSERVE_TEST_CONTEXT=$(CONTEXT) $(PYTEST) -m cluster tests/cluster
+	@CORNSERVE_TEST_CONTEXT=$(CONTEXT) $(PYTEST) -m "cluster$(if $(VLLM),, and not vllm)" tests/cluster
 
 lock: ## Regenerates requirements/*.txt from pyproject.toml (UPGRADE=1: newest versions)
 	@scripts/lock

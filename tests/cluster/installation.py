@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import uuid
 from base64 import b64decode
@@ -12,9 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import click.testing
 import yaml
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from cornserve.cli.commands import app as cornserve_program
 from scripts.cluster.programs import program
@@ -30,19 +30,21 @@ _SMALL: Final = {"requests": {"cpu": "10m", "memory": "64Mi"}}
 """Requests of pods, so that many fit on the nodes of a small machine."""
 
 
-def values(cluster: KubernetesCluster, tag: str, *, executors: str = "cornserve-echo", **limits: str) -> Values:
-    """Returns values for executors of an image. They share the memory of a node if the node has the directory."""
+def values(
+    cluster: KubernetesCluster, tag: str, *, control: str = "cornserve-echo", executors: str = "cornserve-echo"
+) -> Values:
+    """Returns values for images. The executors share the memory of a node if all nodes have the directory."""
     shared = {"type": "persistentVolumeClaim", "path": "/dev/shm/cornserve"} if cluster.is_local else {"type": "none"}
     return {
         "images": {
             "tag": tag,
-            "control": {"repository": executors},
+            "control": {"repository": control},
             "executors": {"cpu": {"repository": executors}},
         },
         "gateway": {"resources": _SMALL, "drainSeconds": 10, "preStopSeconds": 1},
         "controller": {"resources": _SMALL, "replicas": 1},
         "executors": {
-            "cpu": {"resources": {**_SMALL, "limits": limits}},
+            "cpu": {"resources": {**_SMALL, "limits": {}}},
             "sharedMemory": shared,
             "drainSeconds": 10,
         },
@@ -92,7 +94,7 @@ class Installation:
         found: dict[str, Any] = next(condition for condition in conditions if condition["type"] == type)
         return found
 
-    def cornserve(self, *arguments: str) -> click.testing.Result:
+    def cornserve(self, *arguments: str) -> Result:
         """Runs the command line against the installation."""
         environment = dict(os.environ)
         if self.cluster.kubeconfig is not None:
@@ -111,8 +113,8 @@ class Installation:
     def forwarded(self) -> Iterator[str]:
         """Forwards a local port to a gateway; returns the URL."""
         files = [f"--kubeconfig={self.cluster.kubeconfig}"] if self.cluster.kubeconfig else []
-        command = [program("kubectl"), *files, f"--context={self.cluster.context}", f"--namespace={self.namespace}"]
-        command += ["port-forward", "service/cornserve", ":http"]
+        command = [str(program("kubectl")), *files, f"--context={self.cluster.context}", "port-forward"]
+        command += [f"--namespace={self.namespace}", "service/cornserve", ":http"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             try:
                 assert process.stdout is not None
@@ -135,3 +137,24 @@ def installation(cluster: KubernetesCluster, given: Values, directory: Path) -> 
     finally:
         installed.helm("uninstall", "--ignore-not-found")
         cluster.kubectl("delete", "namespace", name, "--wait=false")
+
+
+def on_node(executor: str, name: str) -> dict[str, Any]:
+    """Returns the settings of an executor whose pods run on a node."""
+    return {"name": executor, "podTemplate": {"spec": {"nodeSelector": {"kubernetes.io/hostname": name}}}}
+
+
+def pod_of(installed: Installation, app: str, executor: str) -> Any:
+    """Returns the only pod of an executor of an app."""
+    executors = installed.get("app", app)["status"]["executors"]
+    (key,) = [section["key"] for section in executors if section["name"] == executor]
+    (found,) = installed.get("pods", f"--selector=cornserve.ai/executor={key}")["items"]
+    return found
+
+
+def received_bytes(installed: Installation, pod_name: str) -> dict[str, float]:
+    """Returns the bytes of received tensors by kind of transfer."""
+    script = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9002/metrics').read().decode())"
+    metrics = installed.kubectl("exec", pod_name, "--container=executor", "--", "python", "-c", script)
+    found = re.findall(r'^cornserve_transport_received_bytes_total\{kind="(\w+)"\} (\S+)$', metrics, re.MULTILINE)
+    return {kind: float(nbytes) for kind, nbytes in found}

@@ -17,23 +17,29 @@ TAG: Final = "CORNSERVE_TEST_TAG"
 """The environment variable with the tag of the images on another cluster than that of `make cluster`."""
 
 
-def loaded_image(cluster: KubernetesCluster, name: str) -> str:
-    """Builds the image `cornserve-NAME` and loads it into the nodes that lack it. Returns its tag.
+def loaded_images(cluster: KubernetesCluster, *names: str) -> str:
+    """Builds the images `cornserve-NAME` and loads them into the nodes that lack them. Returns their common tag.
 
-    The tag is a hash of the image's files, so that checkouts can share a cluster.
+    The tag is made of hashes of the images' files, so that checkouts can share a cluster.
     """
     if not cluster.is_local:
         return os.environ.get(TAG, "dev")
+    archives = {name: build_image(name) for name in names}
+    tag = "-".join(archive.stem.rpartition("-")[2] for archive in archives.values())
+    for node in existing_nodes():
+        for name, archive in archives.items():
+            image = f"localhost/cornserve-{name}"
+            if not _ctr(node, "list", "--quiet", f"name=={image}:{tag}"):
+                load_image(node, archive)
+                _ctr(node, "tag", "--force", f"{image}:dev", f"{image}:{tag}")
+    return tag
+
+
+def build_image(name: str) -> Path:
+    """Returns the archive of an image, which is built if its files have changed."""
     built = subprocess.run([ROOT / "kubernetes/images/build", name], capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr[-4000:]
-    archive = Path(built.stdout.strip())
-    tag = archive.stem.rpartition("-")[2]
-    repository = f"localhost/cornserve-{name}"
-    for node in existing_nodes():
-        if not _ctr(node, "list", "--quiet", f"name=={repository}:{tag}"):
-            load_image(node, archive)
-            _ctr(node, "tag", "--force", f"{repository}:dev", f"{repository}:{tag}")
-    return tag
+    return Path(built.stdout.strip())
 
 
 def _ctr(node: ClusterNode, *arguments: str) -> str:

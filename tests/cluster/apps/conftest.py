@@ -6,13 +6,13 @@ import pytest
 
 from tests.cluster.conftest import KubernetesCluster
 from tests.cluster.installation import Installation, installation, values
-from tests.cluster.node_images import loaded_image
+from tests.cluster.node_images import loaded_images
 
 
 @pytest.fixture(scope="session")
 def echo_tag(cluster: KubernetesCluster) -> str:
     """The tag of the image with the echo executors, which is on the nodes."""
-    return loaded_image(cluster, "echo")
+    return loaded_images(cluster, "echo")
 
 
 @pytest.fixture(scope="session")
