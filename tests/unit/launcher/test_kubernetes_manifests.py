@@ -109,6 +109,11 @@ class TestPods:
         assert container["image"] == "registry/gpu:1"
         assert container["resources"]["limits"] == {"memory": "8Gi", "nvidia.com/gpu": "2"}
         assert container["resources"]["requests"] == {"cpu": "2", "nvidia.com/gpu": "2"}
+
+    def test_without_gpus_the_same_executor_runs_on_cpus(self) -> None:
+        container = executor(ExecutorGroup(LLM, 1), usesGpus=False)
+        assert container["image"] == "registry/cpu:1"
+        assert container["resources"] == {}
         assert executor(ExecutorGroup(ENCODER, 1))["resources"] == {}
         assert executor(ExecutorGroup(ENCODER, 1))["image"] == "registry/cpu:1"
 

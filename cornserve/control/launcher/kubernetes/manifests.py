@@ -125,7 +125,7 @@ def _pod_labels(group: ExecutorGroup, settings: ClusterSettings) -> dict[str, st
 
 
 def _deployment_spec(group: ExecutorGroup, settings: ClusterSettings, avoided: Collection[str]) -> JsonObject:
-    device = settings.gpu if group.spec.gpus else settings.cpu
+    device = settings.device(group.spec)
     labels = {
         **settings.pod_labels,
         "app.kubernetes.io/name": "cornserve",

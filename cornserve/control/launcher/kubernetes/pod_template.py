@@ -26,7 +26,6 @@ from cornserve.control.launcher.kubernetes.names import (
 from cornserve.control.launcher.kubernetes.settings import (
     ClaimedSharedMemory,
     ClusterSettings,
-    DeviceSettings,
     HostPathSharedMemory,
     NoSharedMemory,
 )
@@ -48,7 +47,7 @@ _CONTAINER_SECURITY: JsonObject = {
 
 def render_pod(group: ExecutorGroup, labels: JsonObject, settings: ClusterSettings) -> JsonObject:
     """Returns the launcher's own pod template, without the user's changes."""
-    device = _device(group, settings)
+    device = settings.device(group.spec)
     return {
         "metadata": {"labels": labels, "annotations": settings.pod_annotations},
         "spec": _present(
@@ -84,10 +83,6 @@ def _present(fields: JsonObject) -> JsonObject:
     return {name: value for name, value in fields.items() if value not in (None, [], {})}
 
 
-def _device(group: ExecutorGroup, settings: ClusterSettings) -> DeviceSettings:
-    return settings.gpu if group.spec.gpus else settings.cpu
-
-
 def _executor(group: ExecutorGroup, settings: ClusterSettings) -> JsonObject:
     return {
         "name": CONTAINER,
@@ -114,7 +109,7 @@ def _executor(group: ExecutorGroup, settings: ClusterSettings) -> JsonObject:
 
 def _program(group: ExecutorGroup, settings: ClusterSettings) -> JsonObject:
     return {
-        "image": _device(group, settings).image,
+        "image": settings.device(group.spec).image,
         "imagePullPolicy": settings.image_pull_policy,
         "securityContext": _CONTAINER_SECURITY,
         "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -146,8 +141,9 @@ def _environment() -> list[JsonObject]:
 
 
 def _resources(group: ExecutorGroup, settings: ClusterSettings) -> JsonObject:
-    device = _device(group, settings).resources
-    gpus = {settings.gpu_resource: str(group.spec.gpus)} if group.spec.gpus else {}
+    device = settings.device(group.spec).resources
+    count = settings.gpus(group.spec)
+    gpus = {settings.gpu_resource: str(count)} if count else {}
     return _present({"requests": {**device.requests, **gpus}, "limits": {**device.limits, **gpus}})
 
 

@@ -12,6 +12,7 @@ from pydantic.alias_generators import to_camel
 
 from cornserve.app.settings import AbsolutePath, ObjectName
 from cornserve.limits import LimitError, Limits
+from cornserve.task.spec import ExecutorSpec
 from cornserve.validation_errors import describe_all
 
 Quantity = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?([EPTGMk]i?|m)?$")]
@@ -97,6 +98,8 @@ class ClusterSettings(_ClusterModel):
     """Executors without GPUs."""
     gpu: DeviceSettings
     """Executors with GPUs."""
+    uses_gpus: bool = True
+    """Without, executors that would have GPUs run on CPUs, as on a machine without GPUs."""
     gpu_resource: str = "nvidia.com/gpu"
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     image_pull_secrets: list[ObjectName] = Field(default_factory=list)
@@ -127,6 +130,13 @@ class ClusterSettings(_ClusterModel):
     """Time for which an executor that ends serves its connected callers."""
     limits: Annotated[list[str], AfterValidator(_valid_limits)] = Field(default_factory=list)
     """Limits of executors as `NAME=VALUE`."""
+
+    def gpus(self, spec: ExecutorSpec) -> int:
+        """Returns the number of GPUs of a pod of an executor."""
+        return spec.gpus if self.uses_gpus else 0
+
+    def device(self, spec: ExecutorSpec) -> DeviceSettings:
+        return self.gpu if self.gpus(spec) else self.cpu
 
     @classmethod
     def load(cls, file: Path) -> Self:

@@ -9,6 +9,7 @@ version: {{ .Chart.AppVersion | quote }}
   image: {{ include "cornserve.image" (dict "root" $ "image" (index $.Values.images.executors $device)) }}
   {{- toYaml $settings | nindent 2 }}
 {{- end }}
+usesGpus: {{ eq $executors.device "gpu" }}
 gpuResource: {{ $executors.gpuResource }}
 imagePullPolicy: {{ .Values.images.pullPolicy }}
 imagePullSecrets: {{ toJson .Values.images.pullSecrets }}

@@ -28,6 +28,7 @@ def test_default_settings_use_the_objects_of_the_chart(tmp_path: Path) -> None:
 
     assert loaded.shared_memory == NoSharedMemory()
     assert loaded.tls_secret_name is None
+    assert not loaded.uses_gpus
     assert manifests.get("Secret", loaded.secret_name)["data"]["secret"]
     assert manifests.get("ServiceAccount", loaded.service_account_name)
     assert loaded.instance == manifests.pod("cornserve-gateway")["metadata"]["labels"]["app.kubernetes.io/instance"]
@@ -53,6 +54,7 @@ def test_gpu_values_share_memory_through_the_claim_of_the_chart(tmp_path: Path) 
     claim = manifests.get("PersistentVolumeClaim", loaded.shared_memory.claim_name)
     volume = manifests.get("PersistentVolume", claim["spec"]["volumeName"])
     assert volume["spec"]["local"] == {"path": "/dev/shm/cornserve-team-a"}
+    assert loaded.uses_gpus
     assert loaded.gpu.max_surge == 0
     assert loaded.gpu.tolerations
 
