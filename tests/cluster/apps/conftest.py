@@ -19,12 +19,12 @@ def echo_tag(cluster: KubernetesCluster) -> str:
 def installed(
     cluster: KubernetesCluster, echo_tag: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Installation]:
-    """A release with echo executors, which all tests share. Each test has apps of its own."""
+    """A release with echo executors, which all tests share. Each test has its own apps."""
     with installation(cluster, values(cluster, echo_tag), tmp_path_factory.mktemp("values")) as release:
         yield release
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def gateway_url(installed: Installation) -> Iterator[str]:
     with installed.forwarded() as url:
         yield url

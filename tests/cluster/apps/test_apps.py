@@ -1,4 +1,4 @@
-"""Apps in pods: what `kubectl`, the command line and clients see."""
+"""The views of `kubectl`, the command line and clients on apps in pods."""
 
 from __future__ import annotations
 

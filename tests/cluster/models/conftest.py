@@ -27,7 +27,7 @@ def installed(cluster: KubernetesCluster, tmp_path_factory: pytest.TempPathFacto
         yield release
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def gateway_url(installed: Installation) -> Iterator[str]:
     with installed.forwarded() as url:
         yield url
