@@ -3,6 +3,8 @@
 import json
 import os
 import sys
+import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -20,8 +22,17 @@ def main() -> int:
 
 
 def _send(request: urllib.request.Request) -> str:
-    with urllib.request.urlopen(request, timeout=300) as response:
-        return str(response.read().decode())
+    """Repeats the request for a minute if a gateway responds that it is still loading the app."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            with urllib.request.urlopen(request, timeout=300) as response:
+                return str(response.read().decode())
+        except urllib.error.HTTPError as error:
+            print(f"{request.get_method()} {request.full_url}: {error}: {error.read().decode()}")
+            if error.code != 503 or time.monotonic() > deadline:
+                raise
+        time.sleep(1)
 
 
 if __name__ == "__main__":

@@ -13,23 +13,30 @@ from scripts.cluster.machines import existing_nodes
 from tests.cluster.apps.sources import notes
 from tests.cluster.installation import Installation, on_node, pod_of, received_bytes
 from tests.cluster.test_cluster import output, pod
+from tests.waiting import until
 
 NBYTES = 1 << 20
 
 
-def copy_note(installed: Installation, url: str, app: str) -> str:
+async def copy_note(installed: Installation, url: str, app: str) -> str:
+    """Returns the response of a gateway, once it has loaded the app."""
     headers = {"Authorization": f"Bearer {installed.api_key}"}
     body = {"text": "a b c", "nbytes": NBYTES}
-    response = httpx.Client(transport=httpx.HTTPTransport(retries=3)).post(
-        f"{url}/v1/apps/{app}/invoke", json=body, headers=headers, timeout=60
-    )
-    assert response.status_code == 200, response.text
-    text: str = response.json()["text"]
+    responses: list[httpx.Response] = []
+
+    async def is_loaded() -> bool:
+        responses.append(await client.post(f"{url}/v1/apps/{app}/invoke", json=body, headers=headers, timeout=60))
+        return responses[-1].status_code != 503
+
+    async with httpx.AsyncClient() as client:
+        await until(is_loaded)
+    assert responses[-1].status_code == 200, responses[-1].text
+    text: str = responses[-1].json()["text"]
     return text
 
 
 @pytest.mark.parametrize(("reader_node", "kind"), [(0, "same_node"), (-1, "pulled")])
-def test_a_tensor_passes_from_pod_to_pod(
+async def test_a_tensor_passes_from_pod_to_pod(
     installed: Installation, gateway_url: str, reader_node: int, kind: str
 ) -> None:
     if not installed.cluster.is_local:
@@ -39,7 +46,7 @@ def test_a_tensor_passes_from_pod_to_pod(
     installed.apply_app(name, {"source": {"inline": notes(name)}, "executors": executors})
     installed.wait_until_ready(name)
 
-    assert copy_note(installed, gateway_url, name) == "a b c"
+    assert await copy_note(installed, gateway_url, name) == "a b c"
 
     reader = pod_of(installed, name, "echo-reader")
     assert reader["spec"]["nodeName"] == nodes[reader_node]
