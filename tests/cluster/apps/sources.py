@@ -13,7 +13,8 @@ class Parrot(Task[ChatRequest, ChatResponse]):
         self.echo = EchoTask({settings})
 
     def invoke(self, request: ChatRequest) -> ChatResponse:
-        output = self.echo.invoke(EchoRequest(text=request.messages[-1].content))
+        words = request.messages[-1].content.split(" ")[: request.max_tokens]
+        output = self.echo.invoke(EchoRequest(text=" ".join(words)))
         return ChatResponse(chunks=output.words.map(lambda word: ChatChunk(text=word + " ")))
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.cluster.apps.sources import parrot
 from tests.cluster.conftest import KubernetesCluster
 from tests.cluster.installation import Installation, installation, values
+from tests.kubernetes.helm import HelmError
 from tests.waiting import until
 
 
@@ -25,7 +28,10 @@ async def test_a_release_serves_and_leaves_nothing(cluster: KubernetesCluster, e
         release.apply_app("parrot", {"source": {"inline": parrot("parrot")}})
         release.wait_until_ready("parrot")
 
-        assert "Succeeded" in release.helm("test")
+        try:
+            release.helm("test")
+        except HelmError as error:
+            pytest.fail(f"{error}: {release.kubectl('logs', 'cornserve-test')}")
 
         installed = objects(release)
         assert "app.cornserve.ai/parrot" in installed
