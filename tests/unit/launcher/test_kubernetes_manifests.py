@@ -262,6 +262,7 @@ class TestPodTemplate:
             ({"spec": {"containers": {}}}, "spec.containers must be a list"),
             ({"spec": {"containers": [{"image": "a"}]}}, "an element of containers has no name"),
             ({"spec": {"restartPolicy": "Never"}}, "spec.restartPolicy cannot be changed"),
+            ({"spec": {"serviceAccountName": "cornserve-controller"}}, "spec.serviceAccountName cannot be changed"),
             ({"spec": {"volumes": [{"$patch": "delete", "name": "tmp"}]}}, "the directive \\$patch is not supported"),
         ],
     )

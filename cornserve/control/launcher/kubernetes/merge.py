@@ -32,7 +32,13 @@ _APPENDED = {"tolerations"}
 """Lists without a key whose elements are added: a user's toleration must not remove those of the installation."""
 
 _REFUSED_FIELDS = ("command", "args", "ports", "startupProbe", "readinessProbe", "livenessProbe", "lifecycle")
-_REFUSED_POD_FIELDS = ("restartPolicy", "terminationGracePeriodSeconds", "hostNetwork")
+_REFUSED_POD_FIELDS = (
+    "restartPolicy",
+    "terminationGracePeriodSeconds",
+    "hostNetwork",
+    "serviceAccountName",
+    "serviceAccount",
+)
 _DELETIONS = ("$patch", "$retainKeys", "$deleteFromPrimitiveList", "$setElementOrder")
 
 
