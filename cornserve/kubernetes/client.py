@@ -11,7 +11,6 @@ from typing import Any, Self
 
 from cornserve.kubernetes.apply_patch import APPLY, to_yaml
 from cornserve.kubernetes.configuration import load_access
-from cornserve.kubernetes.errors import KubeNotFoundError, KubeUnknownTypeError
 from cornserve.kubernetes.pages import ObjectList, Parameters, read_pages
 from cornserve.kubernetes.port_forward import PodPortConnection, open_pod_port
 from cornserve.kubernetes.resources import EVENTS, PODS, JsonObject, ResourceType, group_path
@@ -221,14 +220,6 @@ class KubeClient:
         """Returns the Events about the object with this uid."""
         listing = await self.list(EVENTS, field_selector=f"involvedObject.uid={uid}")
         return listing.items
-
-    async def types(self, group_version: str) -> frozenset[str]:
-        """Returns the plural names of the resources of an API group, such as `policy/v1`; nothing if it is unknown."""
-        try:
-            body = await self._request("GET", group_path(group_version))
-        except (KubeNotFoundError, KubeUnknownTypeError):
-            return frozenset()
-        return frozenset(each["name"] for each in body["resources"])
 
     async def openapi(self, group_version: str) -> JsonObject:
         """Returns the OpenAPI document of an API group, which every authenticated user may read.

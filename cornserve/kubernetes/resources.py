@@ -51,17 +51,12 @@ CONFIG_MAPS = ResourceType("", "v1", "configmaps", "ConfigMap")
 EVENTS = ResourceType("", "v1", "events", "Event")
 NAMESPACES = ResourceType("", "v1", "namespaces", "Namespace", namespaced=False)
 NODES = ResourceType("", "v1", "nodes", "Node", namespaced=False)
-PERSISTENT_VOLUMES = ResourceType("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
 PERSISTENT_VOLUME_CLAIMS = ResourceType("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 PODS = ResourceType("", "v1", "pods", "Pod")
 SECRETS = ResourceType("", "v1", "secrets", "Secret")
 SERVICES = ResourceType("", "v1", "services", "Service")
 
 DEPLOYMENTS = ResourceType("apps", "v1", "deployments", "Deployment")
-REPLICA_SETS = ResourceType("apps", "v1", "replicasets", "ReplicaSet")
-CUSTOM_RESOURCE_DEFINITIONS = ResourceType(
-    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
-)
 ENDPOINT_SLICES = ResourceType("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 LEASES = ResourceType("coordination.k8s.io", "v1", "leases", "Lease")
 POD_DISRUPTION_BUDGETS = ResourceType("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")

@@ -10,8 +10,9 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, create_model
 from pydantic.alias_generators import to_camel
 
+from cornserve.kubernetes.resources import JsonObject
+
 Model = TypeVar("Model", bound=BaseModel)
-JsonObject = dict[str, Any]
 
 
 class _CamelCase(BaseModel):

@@ -9,16 +9,13 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from cornserve.kubernetes.resources import GROUP, VERSION, JsonObject
 from cornserve.kubernetes_resources.app_spec import AppResourceSpec
 from cornserve.kubernetes_resources.app_status import AppResourceStatus
-from cornserve.kubernetes_resources.camel_case import JsonObject
 from cornserve.kubernetes_resources.cel import rule, rules
 from cornserve.kubernetes_resources.labels import SCHEMA_HASH_ANNOTATION
 from cornserve.kubernetes_resources.route_resource import AppRouteSpec, AppRouteStatus
 from cornserve.kubernetes_resources.schema import structural_schema
-
-GROUP = "cornserve.ai"
-VERSION = "v1alpha1"
 
 CHART_TEMPLATES = Path(__file__).parents[2] / "helm/cornserve-crds/templates"
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cornserve.app.record import MAX_PATHS, AppSpec, Route, RouteStatus
+from cornserve.kubernetes.resources import JsonObject
 from cornserve.kubernetes_resources.app_spec import MAX_SOURCE_CHARACTERS
-from cornserve.kubernetes_resources.camel_case import JsonObject, from_json, to_json
+from cornserve.kubernetes_resources.camel_case import from_json, to_json
 from cornserve.kubernetes_resources.spec_mapping import AppResourceError
 from cornserve.task.spec import ExecutorSpec
 from cornserve.validation_errors import describe_all

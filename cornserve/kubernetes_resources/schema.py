@@ -14,7 +14,8 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
-from cornserve.kubernetes_resources.camel_case import JsonObject, camel_case
+from cornserve.kubernetes.resources import JsonObject
+from cornserve.kubernetes_resources.camel_case import camel_case
 
 _KEPT = {
     "description", "enum", "format", "items", "maxItems", "maxLength", "maxProperties", "maximum", "minItems",

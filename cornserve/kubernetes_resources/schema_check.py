@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cornserve.kubernetes_resources.camel_case import JsonObject
-from cornserve.kubernetes_resources.crd import GROUP, app_crd, route_crd
+from cornserve.kubernetes.resources import GROUP, JsonObject
+from cornserve.kubernetes_resources.crd import app_crd, route_crd
 
 MAX_LISTED_FIELDS = 5
 

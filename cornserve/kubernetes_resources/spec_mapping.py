@@ -12,6 +12,7 @@ from pydantic import JsonValue, ValidationError
 
 from cornserve.app.record import AppSpec
 from cornserve.app.settings import Rollout
+from cornserve.kubernetes.resources import JsonObject
 from cornserve.kubernetes_resources.app_spec import (
     MAX_WEIGHT,
     AppResourceSpec,
@@ -19,7 +20,7 @@ from cornserve.kubernetes_resources.app_spec import (
     RestartSection,
     SourceSection,
 )
-from cornserve.kubernetes_resources.camel_case import JsonObject, from_json, to_json
+from cornserve.kubernetes_resources.camel_case import from_json, to_json
 from cornserve.validation_errors import describe_all
 
 

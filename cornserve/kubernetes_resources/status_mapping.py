@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from cornserve.app.record import AppStatus, GroupStatus, ReplicaState, ReplicaStatus
+from cornserve.kubernetes.resources import JsonObject
 from cornserve.kubernetes_resources.app_status import (
     MAX_LISTED_EXECUTORS,
     MAX_LISTED_REPLICAS,
@@ -20,7 +21,7 @@ from cornserve.kubernetes_resources.app_status import (
     ReplicaSection,
     StatusCondition,
 )
-from cornserve.kubernetes_resources.camel_case import JsonObject, from_json, to_json
+from cornserve.kubernetes_resources.camel_case import from_json, to_json
 from cornserve.kubernetes_resources.conditions import findings, phase_of, with_times
 from cornserve.kubernetes_resources.labels import EXECUTOR_LABEL
 from cornserve.kubernetes_resources.spec_mapping import AppResourceError
@@ -89,11 +90,6 @@ def decode_status(status: JsonObject) -> AppStatus:
         serving_generation=resource.serving_generation,
         suspended=available.message if available is not None and available.reason == "Suspended" else "",
     )
-
-
-def stored(status: AppStatus) -> AppStatus:
-    """Returns the status as it is read from an `App` after it was written. Compare it to find out about changes."""
-    return decode_status(encode_status(status))
 
 
 def _current_conditions(current: JsonObject) -> Sequence[StatusCondition]:

@@ -10,6 +10,7 @@ from cornserve.cli.cluster_doctor.facts import ClusterFacts
 from cornserve.cli.cluster_doctor.pod_checks import component_check, executor_check, leader_check
 from cornserve.cli.cluster_doctor.resource_checks import gpu_check, shared_memory_check, storage_check
 from cornserve.client.cluster.errors import explained_errors
+from cornserve.client.cluster.tunnel import FIELD_MANAGER
 from cornserve.kubernetes.client import KubeClient
 
 
@@ -40,6 +41,6 @@ def check_cluster(context: str | None, namespace: str | None) -> Iterator[CheckR
 
 async def _read(context: str | None, namespace: str | None) -> ClusterFacts:
     with explained_errors(context):
-        connecting = KubeClient.connect(context=context, namespace=namespace, field_manager="cornserve-cli")
+        connecting = KubeClient.connect(context=context, namespace=namespace, field_manager=FIELD_MANAGER)
         async with connecting as client:
             return await ClusterFacts.read(client)

@@ -9,11 +9,16 @@ from hypothesis import given
 
 from cornserve.app.record import AppStatus, FailureReason, GroupStatus, Phase, ReplicaState, ReplicaStatus
 from cornserve.kubernetes_resources.app_status import MAX_LOG_LINES, MAX_REPLICA_MESSAGE_CHARACTERS
-from cornserve.kubernetes_resources.status_mapping import decode_status, encode_status, stored
+from cornserve.kubernetes_resources.status_mapping import decode_status, encode_status
 from tests.unit.kubernetes_resources.strategies import app_statuses
 
 NOW = datetime(2026, 11, 22, 13, 0, tzinfo=UTC)
 LATER = datetime(2026, 11, 22, 14, 0, tzinfo=UTC)
+
+
+def stored(status: AppStatus) -> AppStatus:
+    """Returns the status as it is read after it was written."""
+    return decode_status(encode_status(status))
 
 
 def group(*states: ReplicaState, wanted: int | None = None, key: str = "llm-1") -> GroupStatus:

@@ -27,9 +27,7 @@ from cornserve.control.launcher.kubernetes.names import (
 )
 from cornserve.control.launcher.kubernetes.pod_template import render_pod
 from cornserve.control.launcher.kubernetes.settings import ClusterSettings
-from cornserve.kubernetes.resources import JsonObject
-
-APP_API_VERSION = "cornserve.ai/v1alpha1"
+from cornserve.kubernetes.resources import APPS, JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +101,13 @@ def _metadata(group: ExecutorGroup, settings: ClusterSettings) -> JsonObject:
 
 def _owner_reference(owner: AppOwner) -> JsonObject:
     """Returns a reference to one of several owners: the garbage collector deletes the object with the last of them."""
-    return {"apiVersion": APP_API_VERSION, "kind": "App", "name": owner.name, "uid": owner.uid, "controller": False}
+    return {
+        "apiVersion": APPS.api_version,
+        "kind": APPS.kind,
+        "name": owner.name,
+        "uid": owner.uid,
+        "controller": False,
+    }
 
 
 def _selector(group: ExecutorGroup, settings: ClusterSettings) -> dict[str, str]:
