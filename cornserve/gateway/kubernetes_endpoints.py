@@ -6,11 +6,13 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Iterator
 
-from cornserve.control.launcher.kubernetes.names import EXECUTOR_LABEL, selector
+from cornserve.control.launcher.kubernetes.names import selector
 from cornserve.gateway.app_registry import Endpoints
 from cornserve.kubernetes.client import KubeClient
 from cornserve.kubernetes.informer import Informer
+from cornserve.kubernetes.pods import pod_endpoint
 from cornserve.kubernetes.resources import ENDPOINT_SLICES, JsonObject
+from cornserve.kubernetes_resources.labels import EXECUTOR_LABEL
 
 MERGE_SECONDS = 0.05
 """Changes within this time after a report are reported together: each report costs time for all endpoints."""
@@ -57,5 +59,4 @@ def _pods(endpoint_slice: JsonObject, condition: str) -> Iterator[tuple[str, str
     for endpoint in endpoint_slice.get("endpoints") or ():
         if ports and endpoint.get("conditions", {}).get(condition):
             address = endpoint["addresses"][0]
-            host = f"[{address}]" if ":" in address else address
-            yield f"{host}:{ports[0]}", endpoint.get("targetRef", {}).get("name", address)
+            yield pod_endpoint(address, ports[0]), endpoint.get("targetRef", {}).get("name", address)

@@ -1,20 +1,31 @@
-"""Describes the status of pods for users."""
+"""Reads the status of pods."""
 
 from __future__ import annotations
 
 from cornserve.kubernetes.resources import JsonObject
 
 
+def find_condition(object: JsonObject, type: str) -> JsonObject:
+    """Returns the condition of a pod, or of another object, or nothing if it has none of this type."""
+    conditions: list[JsonObject] = (object.get("status") or {}).get("conditions") or []
+    return next((condition for condition in conditions if condition["type"] == type), {})
+
+
+def pod_endpoint(address: str, port: int) -> str:
+    """Returns `host:port`, with brackets around an IPv6 address."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
 def is_pod_ready(pod: JsonObject) -> bool:
     """Returns whether the pod is ready and does not end."""
-    return _condition(pod, "Ready").get("status") == "True" and not pod["metadata"].get("deletionTimestamp")
+    return find_condition(pod, "Ready").get("status") == "True" and not pod["metadata"].get("deletionTimestamp")
 
 
 def pod_problem(pod: JsonObject) -> str:
     """Returns why the pod is not ready: that it cannot be scheduled, or the state of its first waiting container."""
     if pod["metadata"].get("deletionTimestamp"):
         return "is being deleted"
-    scheduled = _condition(pod, "PodScheduled")
+    scheduled = find_condition(pod, "PodScheduled")
     if scheduled.get("status") == "False":
         return _text(scheduled, "is not scheduled")
     status = pod.get("status") or {}
@@ -28,11 +39,6 @@ def pod_problem(pod: JsonObject) -> str:
         if (terminated := state.get("terminated")) and terminated.get("exitCode"):
             return _text(terminated, "has ended")
     return _text(status, str(status.get("phase", "has no status")).lower())
-
-
-def _condition(pod: JsonObject, type_: str) -> JsonObject:
-    conditions = (pod.get("status") or {}).get("conditions") or []
-    return next((condition for condition in conditions if condition["type"] == type_), {})
 
 
 def _text(state: JsonObject, default: str) -> str:

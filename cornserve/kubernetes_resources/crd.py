@@ -13,7 +13,7 @@ from cornserve.kubernetes.resources import GROUP, VERSION, JsonObject
 from cornserve.kubernetes_resources.app_spec import AppResourceSpec
 from cornserve.kubernetes_resources.app_status import AppResourceStatus
 from cornserve.kubernetes_resources.cel import rule, rules
-from cornserve.kubernetes_resources.labels import SCHEMA_HASH_ANNOTATION
+from cornserve.kubernetes_resources.labels import COMPONENT_LABEL, NAME_LABEL, SCHEMA_HASH_ANNOTATION
 from cornserve.kubernetes_resources.route_resource import AppRouteSpec, AppRouteStatus
 from cornserve.kubernetes_resources.schema import structural_schema
 
@@ -117,7 +117,7 @@ def _crd(names: JsonObject, schema: JsonObject, subresources: JsonObject, column
         "metadata": {
             "name": f"{names['plural']}.{GROUP}",
             "annotations": {"helm.sh/resource-policy": "keep", SCHEMA_HASH_ANNOTATION: schema_hash(schema)},
-            "labels": {"app.kubernetes.io/name": "cornserve", "app.kubernetes.io/component": "crds"},
+            "labels": {NAME_LABEL: "cornserve", COMPONENT_LABEL: "crds"},
         },
         "spec": {
             "group": GROUP,

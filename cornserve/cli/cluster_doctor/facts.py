@@ -23,10 +23,11 @@ from cornserve.kubernetes.resources import (
     JsonObject,
     ResourceType,
 )
+from cornserve.kubernetes_resources.labels import COMPONENT_LABEL, PART_OF_LABEL
 
 T = TypeVar("T")
 
-LABELS = "app.kubernetes.io/part-of=cornserve"
+LABELS = f"{PART_OF_LABEL}=cornserve"
 
 
 _LISTED = {
@@ -90,7 +91,7 @@ class ClusterFacts:
 
     def component(self, name: str) -> list[JsonObject]:
         """Returns the pods of a component."""
-        return [pod for pod in self.pods or () if pod["metadata"]["labels"].get("app.kubernetes.io/component") == name]
+        return [pod for pod in self.pods or () if pod["metadata"]["labels"].get(COMPONENT_LABEL) == name]
 
 
 async def _missing_permissions(client: KubeClient) -> list[Permission]:

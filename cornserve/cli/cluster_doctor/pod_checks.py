@@ -8,6 +8,7 @@ from cornserve.cli.check_result import CheckResult
 from cornserve.cli.cluster_doctor.facts import ClusterFacts
 from cornserve.kubernetes.pods import is_pod_ready, pod_problem
 from cornserve.kubernetes.resources import JsonObject
+from cornserve.kubernetes_resources.labels import COMPONENT_LABEL
 
 _REMEDIES = {
     "ErrImagePull": "make its image available to the nodes: see the values images.registry and images.pullSecrets",
@@ -71,7 +72,7 @@ def leader_check(facts: ClusterFacts, now: datetime | None = None) -> CheckResul
     lease = next((lease for lease in facts.leases if _is_of_controller(lease)), None)
     holder = lease and lease["spec"].get("holderIdentity")
     remedy = (
-        "apps are not deployed until a controller leads: see `kubectl logs -l app.kubernetes.io/component=controller "
+        f"apps are not deployed until a controller leads: see `kubectl logs -l {COMPONENT_LABEL}=controller "
         f"-n {facts.namespace_name}`"
     )
     if lease is None or not holder:
@@ -85,5 +86,5 @@ def leader_check(facts: ClusterFacts, now: datetime | None = None) -> CheckResul
 
 def _is_of_controller(lease: JsonObject) -> bool:
     metadata = lease["metadata"]
-    is_labeled = metadata.get("labels", {}).get("app.kubernetes.io/component") == "controller"
+    is_labeled = metadata.get("labels", {}).get(COMPONENT_LABEL) == "controller"
     return is_labeled or str(metadata["name"]).endswith("-controller")

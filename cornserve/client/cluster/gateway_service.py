@@ -12,8 +12,9 @@ from cornserve.kubernetes.client import KubeClient
 from cornserve.kubernetes.errors import KubeForbiddenError, KubeNotFoundError
 from cornserve.kubernetes.pods import is_pod_ready, pod_problem
 from cornserve.kubernetes.resources import PODS, SECRETS, SERVICES, JsonObject
+from cornserve.kubernetes_resources.labels import COMPONENT_LABEL, NAME_LABEL
 
-SELECTOR = "app.kubernetes.io/name=cornserve,app.kubernetes.io/component=gateway"
+SELECTOR = f"{NAME_LABEL}=cornserve,{COMPONENT_LABEL}=gateway"
 """The labels of the gateway's Service."""
 
 PORT = "http"

@@ -12,9 +12,10 @@ from typing import Any
 
 from cornserve.backoff import backoff_seconds
 from cornserve.control.launcher.base import GroupKey
-from cornserve.control.launcher.kubernetes.names import EXECUTOR_LABEL
-from cornserve.control.launcher.kubernetes.pod_observation import condition, is_unschedulable
+from cornserve.control.launcher.kubernetes.pod_observation import is_unschedulable
+from cornserve.kubernetes.pods import find_condition
 from cornserve.kubernetes.resources import JsonObject
+from cornserve.kubernetes_resources.labels import EXECUTOR_LABEL
 
 LONGEST_PAUSES = 10
 """The longest pause before another attempt, as a multiple of the first."""
@@ -88,7 +89,7 @@ class CellPlacement:
         return True
 
     def _without_ready_pods(self, pods: Iterable[JsonObject]) -> set[GroupKey]:
-        ready = {_group(pod) for pod in pods if condition(pod, "Ready").get("status") == "True"}
+        ready = {_group(pod) for pod in pods if find_condition(pod, "Ready").get("status") == "True"}
         return self.members - ready
 
     def _find_obstacle(self, pods: Collection[JsonObject]) -> str:
@@ -97,8 +98,10 @@ class CellPlacement:
         Cells that serve are never released, for example when they are scaled up and their node is full.
         """
         waiting = self._without_ready_pods(pods)
-        stuck = (pod for pod in pods if _group(pod) in waiting and is_unschedulable(pod))
-        return next((str(condition(pod, "PodScheduled").get("message", "")) or "no node fits" for pod in stuck), "")
+        stuck = next((pod for pod in pods if _group(pod) in waiting and is_unschedulable(pod)), None)
+        if stuck is None:
+            return ""
+        return str(find_condition(stuck, "PodScheduled").get("message", "")) or "no node fits"
 
 
 def _group(pod: JsonObject) -> GroupKey:

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from cornserve.control.launcher.base import GroupKey
 from cornserve.control.launcher.kubernetes.manifests import GroupManifests
-from cornserve.control.launcher.kubernetes.names import EXECUTOR_LABEL, HASH_ANNOTATION, RETIRED_ANNOTATION
+from cornserve.control.launcher.kubernetes.names import HASH_ANNOTATION, RETIRED_ANNOTATION
 from cornserve.kubernetes.client import KubeClient
 from cornserve.kubernetes.errors import KubeNotFoundError
 from cornserve.kubernetes.informer import Informer
@@ -18,6 +18,7 @@ from cornserve.kubernetes.resources import (
     SERVICES,
     JsonObject,
 )
+from cornserve.kubernetes_resources.labels import EXECUTOR_LABEL
 
 log = logging.getLogger(__name__)
 

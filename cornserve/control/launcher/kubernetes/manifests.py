@@ -14,13 +14,9 @@ from cornserve.control.launcher.kubernetes.names import (
     AVOIDED_NODES_ANNOTATION,
     CELL_LABEL,
     COMPONENT,
-    COMPONENT_LABEL,
-    EXECUTOR_LABEL,
     FIELD_MANAGER,
     HASH_ANNOTATION,
-    INSTANCE_LABEL,
     INVOCATION_PORT,
-    MANAGED_BY_LABEL,
     METRICS_PORT,
     RETIRED_ANNOTATION,
     object_name,
@@ -28,6 +24,15 @@ from cornserve.control.launcher.kubernetes.names import (
 from cornserve.control.launcher.kubernetes.pod_template import render_pod
 from cornserve.control.launcher.kubernetes.settings import ClusterSettings
 from cornserve.kubernetes.resources import APPS, JsonObject
+from cornserve.kubernetes_resources.labels import (
+    COMPONENT_LABEL,
+    EXECUTOR_LABEL,
+    INSTANCE_LABEL,
+    MANAGED_BY_LABEL,
+    NAME_LABEL,
+    PART_OF_LABEL,
+    VERSION_LABEL,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +121,9 @@ def _selector(group: ExecutorGroup, settings: ClusterSettings) -> dict[str, str]
 
 def _labels(group: ExecutorGroup, settings: ClusterSettings) -> dict[str, str]:
     return {
-        "app.kubernetes.io/name": "cornserve",
-        "app.kubernetes.io/part-of": "cornserve",
-        "app.kubernetes.io/version": settings.version,
+        NAME_LABEL: "cornserve",
+        PART_OF_LABEL: "cornserve",
+        VERSION_LABEL: settings.version,
         MANAGED_BY_LABEL: FIELD_MANAGER,
         **_pod_labels(group, settings),
     }
@@ -132,8 +137,8 @@ def _deployment_spec(group: ExecutorGroup, settings: ClusterSettings, avoided: C
     device = settings.device(group.spec)
     labels = {
         **settings.pod_labels,
-        "app.kubernetes.io/name": "cornserve",
-        "app.kubernetes.io/part-of": "cornserve",
+        NAME_LABEL: "cornserve",
+        PART_OF_LABEL: "cornserve",
         MANAGED_BY_LABEL: FIELD_MANAGER,
         **_pod_labels(group, settings),
     }

@@ -7,15 +7,11 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from cornserve.control.launcher.base import GroupKey, GroupRefusedError
+from cornserve.kubernetes_resources.labels import COMPONENT_LABEL, INSTANCE_LABEL
 
 FIELD_MANAGER: Final = "cornserve-controller"
 
 COMPONENT: Final = "executor"
-COMPONENT_LABEL: Final = "app.kubernetes.io/component"
-INSTANCE_LABEL: Final = "app.kubernetes.io/instance"
-MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
-EXECUTOR_LABEL: Final = "cornserve.ai/executor"
-"""The key of the executor group."""
 CELL_LABEL: Final = "cornserve.ai/cell"
 
 HASH_ANNOTATION: Final = "cornserve.ai/applied-hash"

@@ -11,12 +11,12 @@ from cornserve.control.launcher.base import GroupKey, Replica, ReplicaId
 from cornserve.control.launcher.kubernetes.names import RETIRED_ANNOTATION
 from cornserve.control.launcher.kubernetes.pod_observation import (
     ReplicaReason,
-    condition,
     has_ended,
     is_terminating,
     observe_pod,
 )
 from cornserve.kubernetes.informer import Informer
+from cornserve.kubernetes.pods import find_condition
 from cornserve.kubernetes.resources import JsonObject
 
 
@@ -90,7 +90,7 @@ class ObservedGroups:
         return adopted | self._wanted
 
     def _uncreated(self, key: GroupKey, count: int) -> Iterator[Replica]:
-        failure = condition(self._deployments.objects.get(key, {}), "ReplicaFailure").get("message")
+        failure = find_condition(self._deployments.objects.get(key, {}), "ReplicaFailure").get("message")
         for number in range(count):
             yield Replica(
                 ReplicaId(f"{key}.new-{number}"),

@@ -10,9 +10,11 @@ from typing import Any
 
 from cornserve.app.record import ReplicaState
 from cornserve.control.launcher.base import GroupKey, Replica, ReplicaId
-from cornserve.control.launcher.kubernetes.names import CONTAINER, EXECUTOR_LABEL, INVOCATION_PORT, METRICS_PORT
+from cornserve.control.launcher.kubernetes.names import CONTAINER, INVOCATION_PORT, METRICS_PORT
 from cornserve.control.launcher.log_lines import cut_line, find_error
+from cornserve.kubernetes.pods import find_condition, pod_endpoint
 from cornserve.kubernetes.resources import JsonObject
+from cornserve.kubernetes_resources.labels import EXECUTOR_LABEL
 
 FIRST_SYNC_SECONDS = 2.0
 """A kubelet writes the first Ready condition of a pod within this time after the pod's start time."""
@@ -56,7 +58,7 @@ def has_ended(pod: JsonObject) -> bool:
 
 def is_unschedulable(pod: JsonObject) -> bool:
     """Whether no node can run the pod."""
-    return condition(pod, "PodScheduled").get("reason") == "Unschedulable"
+    return find_condition(pod, "PodScheduled").get("reason") == "Unschedulable"
 
 
 def is_scheduled(pod: JsonObject) -> bool:
@@ -65,11 +67,6 @@ def is_scheduled(pod: JsonObject) -> bool:
 
 def is_terminating(pod: JsonObject) -> bool:
     return "deletionTimestamp" in pod["metadata"]
-
-
-def condition(pod: JsonObject, type: str) -> JsonObject:
-    conditions: list[JsonObject] = pod.get("status", {}).get("conditions") or []
-    return next((each for each in conditions if each["type"] == type), {})
 
 
 def container_status(pod: JsonObject) -> JsonObject:
@@ -89,16 +86,12 @@ def observe_pod(pod: JsonObject) -> Replica:
         group=GroupKey(metadata["labels"][EXECUTOR_LABEL]),
         state=state,
         message=cut_line(message),
-        endpoint=_endpoint(address, INVOCATION_PORT) if is_running else None,
-        metrics=_endpoint(address, METRICS_PORT) if is_running else None,
+        endpoint=pod_endpoint(address, INVOCATION_PORT) if is_running else None,
+        metrics=pod_endpoint(address, METRICS_PORT) if is_running else None,
         failures=_failures(pod, status),
         reason=reason,
         restart_delay=_restart_delay(status) if state is ReplicaState.FAILED else 0,
     )
-
-
-def _endpoint(address: str, port: int) -> str:
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def _state(pod: JsonObject, status: JsonObject) -> tuple[ReplicaState, str, str]:
@@ -108,7 +101,7 @@ def _state(pod: JsonObject, status: JsonObject) -> tuple[ReplicaState, str, str]
     if has_ended(pod):
         found = pod["status"]
         return ReplicaState.FAILED, ": ".join(filter(None, (found.get("reason"), found.get("message")))), ""
-    if condition(pod, "Ready").get("status") == "True":
+    if find_condition(pod, "Ready").get("status") == "True":
         return ReplicaState.READY, "", ""
     current = status.get("state", {})
     ended = current.get("terminated") or ("waiting" in current and status.get("lastState", {}).get("terminated"))
@@ -125,7 +118,7 @@ def _state(pod: JsonObject, status: JsonObject) -> tuple[ReplicaState, str, str]
 
 def _pending(pod: JsonObject) -> tuple[str, str]:
     if is_unschedulable(pod):
-        message = str(condition(pod, "PodScheduled").get("message") or "no node can run it")
+        message = str(find_condition(pod, "PodScheduled").get("message") or "no node can run it")
         return message, ReplicaReason.INSUFFICIENT_CAPACITY
     if is_scheduled(pod):
         return "waiting for its node", ReplicaReason.PULLING_IMAGE
@@ -194,7 +187,7 @@ def _failures(pod: JsonObject, status: JsonObject) -> int:
     if ended is None or status.get("ready"):
         return 0
     exits = int(status.get("restartCount", 0)) + ("running" not in state)
-    ready = condition(pod, "Ready").get("lastTransitionTime")
+    ready = find_condition(pod, "Ready").get("lastTransitionTime")
     first, began = pod["status"].get("startTime"), ended.get("startedAt")
     if ready is None or first is None or (_time(ready) - _time(first)).total_seconds() <= FIRST_SYNC_SECONDS:
         return exits
