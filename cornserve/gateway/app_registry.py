@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from cornserve.app.record import GroupStatus, ReplicaState, Route
+from cornserve.app.record import AppSpec, AppStatus, GroupStatus, Route
 from cornserve.control.store.base import APPS, ROUTES, AppRecord, RouteRecord, Store, StoreError
 from cornserve.control.store.record_cache import RecordCache
 from cornserve.gateway.app_loader import AppLoader
 from cornserve.gateway.errors import ApiError
+from cornserve.gateway.executor_endpoints import EndpointSource, ExecutorEndpoints
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
 from cornserve.gateway.play.player import PlayableApp
 from cornserve.gateway.request.replica_pool import ReplicaPool
@@ -33,20 +34,6 @@ RELOAD_SECONDS = 10.0
 
 SYNC_SECONDS = 10.0
 """The time after which a starting gateway is ready, although some apps are still being loaded."""
-
-
-Endpoints = Mapping[str, Mapping[str, str]]
-"""Replica ids by endpoint, by executor group."""
-
-
-class EndpointSource(Protocol):
-    """Reports the endpoints of executors."""
-
-    def watch(self) -> AsyncIterator[Endpoints]:
-        """Yields the endpoints of the groups that exist, now and after each change. Runs until closed.
-
-        The endpoints of draining executors are included while callers may be connected to them.
-        """
 
 
 class DesiredApp(NamedTuple):
@@ -79,12 +66,9 @@ class AppRegistry:
         self._loader = loader
         self._metrics = metrics
         self._replicas = replicas
-        self._apps = RecordCache(store, APPS)
+        self._apps = RecordCache[AppSpec, AppStatus](store, APPS)
         self._routes = RecordCache(store, ROUTES)
-        self._endpoint_source = endpoint_source
-        self._endpoints: Endpoints = {}
-        """The endpoints that the source has reported last."""
-        self._has_endpoints = asyncio.Event()
+        self._endpoints = ExecutorEndpoints(self._apps, endpoint_source)
         self._desired: dict[str, DesiredApp] = {}
         self._served: dict[str, ServedApp] = {}
         self._failures: dict[str, str] = {}
@@ -161,12 +145,10 @@ class AppRegistry:
     async def _watch(self) -> None:
         self._tasks.create_task(self._follow(self._apps))
         self._tasks.create_task(self._follow(self._routes))
-        if self._endpoint_source is not None:
-            self._tasks.create_task(self._follow_endpoints(self._endpoint_source))
+        self._tasks.create_task(self._endpoints.follow(self._publish_routes))
         await self._apps.listed.wait()
         await self._routes.listed.wait()
-        if self._endpoint_source is not None:
-            await self._has_endpoints.wait()
+        await self._endpoints.read.wait()
         if self._loading:
             await asyncio.wait(self._loading.values(), timeout=SYNC_SECONDS)
         self.synced.set()
@@ -182,12 +164,6 @@ class AppRegistry:
             except StoreError as error:
                 self._store_errors.report(str(error))
             await asyncio.sleep(RETRY_SECONDS)
-
-    async def _follow_endpoints(self, source: EndpointSource) -> None:
-        async for endpoints in source.watch():
-            self._endpoints = endpoints
-            self._has_endpoints.set()
-            self._publish_routes()
 
     def _update(self, names: Set[str]) -> None:
         for name in names | (self._routes.records.keys() - self._desired.keys()):
@@ -216,7 +192,7 @@ class AppRegistry:
     def _request_route(self, route: Route, served: ServedApp | None) -> RequestRoute:
         """Returns the route of a version with the endpoints that are known."""
         known = {} if served is None else served.route.endpoints
-        return replace(RequestRoute.of(route), endpoints=known).with_endpoints(self._group_endpoints())
+        return replace(RequestRoute.of(route), endpoints=known).with_endpoints(self._endpoints.by_group())
 
     async def _load(self, name: str, desired: DesiredApp) -> None:
         """Loads in the background, so that slow imports do not delay other apps. The old version continues to serve."""
@@ -275,35 +251,9 @@ class AppRegistry:
             served.code.close()
         self._publish_routes()
 
-    def _replica_ids(self) -> dict[str, str]:
-        """Returns replica ids by endpoint."""
-        if self._endpoint_source is not None:
-            return {endpoint: id for group in self._endpoints.values() for endpoint, id in group.items()}
-        replicas = (replica for group in self._recorded_groups() for replica in group.replicas)
-        return {replica.endpoint: replica.id for replica in replicas if replica.endpoint is not None}
-
-    def _group_endpoints(self) -> dict[str, list[str]]:
-        """Returns the endpoints of ready replicas by group key. If apps share a group, the newest record wins."""
-        if self._endpoint_source is not None:
-            return {key: list(group) for key, group in self._endpoints.items()}
-        return {group.key: group.endpoints for group in self._recorded_groups()}
-
-    def _recorded_groups(self) -> Iterator[GroupStatus]:
-        """Yields the executor groups in the records, those of the newest record last."""
-        for record in sorted(self._apps.records.values(), key=lambda record: record.version):
-            yield from record.status.groups
-
-    def _failed_groups(self) -> dict[str, str]:
-        """Returns the executor groups whose replicas have all failed, with the reason."""
-        return {
-            group.key: group.replicas[0].message
-            for group in self._recorded_groups()
-            if group.replicas and all(replica.state is ReplicaState.FAILED for replica in group.replicas)
-        }
-
     def _publish_routes(self) -> None:
         """Updates the endpoints of the routes, and the replica pool."""
-        endpoints = self._group_endpoints()
+        endpoints = self._endpoints.by_group()
         for name, app in self._served.items():
             route = app.route.with_endpoints(endpoints)
             if route is not app.route:
@@ -312,5 +262,5 @@ class AppRegistry:
         desired = (app.route.groups for app in self._desired.values())
         routed = {group for groups in (*served, *desired) for group in groups.values()}
         known = {group: endpoints[group] for group in sorted(routed) if group in endpoints}
-        self._replicas.update_routes(known, self._replica_ids(), self._failed_groups())
+        self._replicas.update_routes(known, self._endpoints.replica_ids(), self._endpoints.failed_groups())
         self._metrics.retain_apps(set(self._desired))

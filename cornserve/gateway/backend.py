@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from cornserve.control.launcher.local.logs import LocalReplicaLogs
 from cornserve.control.store.base import Store
 from cornserve.control.store.sqlite import SqliteStore
-from cornserve.gateway.app_registry import EndpointSource
 from cornserve.gateway.context import AppEventReader, ReplicaLogReader
+from cornserve.gateway.executor_endpoints import EndpointSource
 from cornserve.gateway.state_events import state_events
 from cornserve.home import Home
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, Iterator
 
 from cornserve.control.launcher.kubernetes.names import selector
-from cornserve.gateway.app_registry import Endpoints
+from cornserve.gateway.executor_endpoints import Endpoints
 from cornserve.kubernetes.client import KubeClient
 from cornserve.kubernetes.informer import Informer
 from cornserve.kubernetes.pods import pod_endpoint
