@@ -3,76 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Self
+from dataclasses import dataclass, field
 
-from cornserve.app.record import AppSpec, AppStatus, FailureReason, GroupStatus, Phase, Route, RouteStatus
+from cornserve.app.record import AppStatus, FailureReason, GroupStatus, Phase, Route, RouteStatus
 from cornserve.app_host.describe import DescribeApp
-from cornserve.app_host.description import AppDescription
 from cornserve.app_host.errors import AppLoadError, ForkServerError
-from cornserve.control.executor_groups import app_group, merge_groups
-from cornserve.control.launcher.base import AppOwner, ExecutorGroup, GroupKey, Launcher
+from cornserve.control.app_version import AppVersion, Managers
+from cornserve.control.executor_groups import merge_groups
+from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Launcher
+from cornserve.control.rollout_progress import RolloutProgress
 from cornserve.control.store.base import AppRecord, RouteRecord
 from cornserve.control.task_manager import TaskManager
 from cornserve.task.errors import DefinitionError
-from cornserve.task.spec import ExecutorSpec
 
 LOG_LINES = 20
 MAX_MESSAGE_CHARACTERS = 4000
 """Error messages may contain any text, and a status must stay small."""
-
-Managers = Mapping[GroupKey, TaskManager]
-
-
-@dataclass(frozen=True, slots=True)
-class AppVersion:
-    """The executors that one generation of an app needs."""
-
-    owner: AppOwner
-    generation: int
-    spec: AppSpec
-    shares: list[float]
-    executor_specs: dict[str, ExecutorSpec]
-
-    @classmethod
-    def from_route(cls, name: str, route: Route) -> Self:
-        """Restores the served version without an import of the app, which could fail and break a working deployment."""
-        return cls(AppOwner(name, route.app_uid), route.generation, route.spec, route.shares, route.specs)
-
-    @classmethod
-    def from_description(cls, record: AppRecord, description: AppDescription) -> Self:
-        """Returns the newest version of the record."""
-        owner = AppOwner(record.name, record.uid)
-        return cls(owner, record.generation, record.spec, description.shares, description.executor_specs)
-
-    def with_record(self, record: AppRecord) -> Self:
-        """Returns the same version for a later generation with a different number of replicas."""
-        return replace(self, generation=record.generation, spec=record.spec)
-
-    @property
-    def groups(self) -> list[ExecutorGroup]:
-        return list(self._groups.values())
-
-    @property
-    def _groups(self) -> dict[str, ExecutorGroup]:
-        """The groups by executor key."""
-        return {key: app_group(spec, self.spec, self.owner) for key, spec in self.executor_specs.items()}
-
-    @property
-    def route(self) -> Route:
-        return Route(
-            app_uid=self.owner.uid,
-            generation=self.generation,
-            spec=self.spec,
-            shares=self.shares,
-            specs=self.executor_specs,
-            groups={key: group.key for key, group in self._groups.items()},
-        )
-
-    def select_managers(self, managers: Managers) -> list[TaskManager]:
-        """Returns the managers of the groups that have one. A version that is being replaced may not have them."""
-        return [managers[group.key] for group in self.groups if group.key in managers]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +28,6 @@ class Failure:
     reason: FailureReason
     message: str
     logs: list[str] = field(default_factory=list)
-
-
-class RolloutProgress:
-    """The time of the last progress of a roll-out, from its start or the start of this controller."""
-
-    def __init__(self) -> None:
-        self._ready = 0
-        self.last_change = asyncio.get_running_loop().time()
-
-    def observe(self, ready: int) -> None:
-        """Takes another number of ready replicas for progress."""
-        if ready != self._ready:
-            self._ready = ready
-            self.last_change = asyncio.get_running_loop().time()
 
 
 class Deployment:

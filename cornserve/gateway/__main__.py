@@ -40,25 +40,7 @@ log = logging.getLogger(__name__)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="cornserve-gateway", description=__doc__)
-    parser.add_argument("--home", type=Path, default=Home.default().path)
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=8000)
-    parser.add_argument("--kubernetes", metavar="INSTANCE", help="run in a pod of this installation")
-    parser.add_argument("--drain-seconds", type=float, default=GRACE_SECONDS, help="time of requests to end at a stop")
-    parser.add_argument("--secret", type=Path, metavar="FILE", help="the instance's secret (default: in the home)")
-    parser.add_argument("--tls", type=Path, metavar="DIR", help="use TLS for connections to executors")
-    parser.add_argument("--own-address", metavar="HOST:PORT", help="also listen here, and share the port with others")
-    parser.add_argument("--gateway", action="append", default=[], metavar="HOST:PORT", help="own address of a gateway")
-    parser.add_argument("--controller-metrics", metavar="HOST:PORT", help="the address of the controller's metrics")
-    parser.add_argument("--access-log", action="store_true", help="log each request to an app")
-    parser.add_argument("--api-keys", type=Path, metavar="FILE", help=f"one key per line (default: {API_KEYS})")
-    parser.add_argument(
-        "--admin-token", type=Path, metavar="FILE", help=f"a file with one line (default: {ADMIN_TOKEN})"
-    )
-    parser.add_argument("--limit", action="append", default=[], metavar="NAME=VALUE")
-    parser.add_argument("--media-from", action="append", default=[], metavar="SOURCE")
-    options = parser.parse_args()
+    options = _parser().parse_args()
     os.umask(PRIVATE_UMASK)
     home = Home(options.home)
     logs.configure()
@@ -102,6 +84,28 @@ def main() -> int:
         os._exit(1)  # Threads of libraries would keep the process running.
     tracing.shutdown()
     return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="cornserve-gateway", description=__doc__)
+    parser.add_argument("--home", type=Path, default=Home.default().path)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--kubernetes", metavar="INSTANCE", help="run in a pod of this installation")
+    parser.add_argument("--drain-seconds", type=float, default=GRACE_SECONDS, help="time of requests to end at a stop")
+    parser.add_argument("--secret", type=Path, metavar="FILE", help="the instance's secret (default: in the home)")
+    parser.add_argument("--tls", type=Path, metavar="DIR", help="use TLS for connections to executors")
+    parser.add_argument("--own-address", metavar="HOST:PORT", help="also listen here, and share the port with others")
+    parser.add_argument("--gateway", action="append", default=[], metavar="HOST:PORT", help="own address of a gateway")
+    parser.add_argument("--controller-metrics", metavar="HOST:PORT", help="the address of the controller's metrics")
+    parser.add_argument("--access-log", action="store_true", help="log each request to an app")
+    parser.add_argument("--api-keys", type=Path, metavar="FILE", help=f"one key per line (default: {API_KEYS})")
+    parser.add_argument(
+        "--admin-token", type=Path, metavar="FILE", help=f"a file with one line (default: {ADMIN_TOKEN})"
+    )
+    parser.add_argument("--limit", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--media-from", action="append", default=[], metavar="SOURCE")
+    return parser
 
 
 async def serve(

@@ -6,7 +6,7 @@ from cornserve.kubernetes.resources import JsonObject
 
 
 def find_condition(object: JsonObject, type: str) -> JsonObject:
-    """Returns the condition of a pod, or of another object, or nothing if it has none of this type."""
+    """Returns the condition of this type of a pod or another object, or an empty one."""
     conditions: list[JsonObject] = (object.get("status") or {}).get("conditions") or []
     return next((condition for condition in conditions if condition["type"] == type), {})
 
