@@ -27,7 +27,7 @@ class ExecutorEndpoints:
     """The endpoints as they were read last.
 
     Args:
-        apps: the records of apps, which contain the endpoints if there is no source.
+        apps: the records of apps, whose endpoints count without a source.
     """
 
     def __init__(self, apps: RecordCache[Any, AppStatus], source: EndpointSource | None) -> None:
@@ -36,7 +36,7 @@ class ExecutorEndpoints:
         self._reported: Endpoints = {}
         """The endpoints that the source has reported last."""
         self.read = asyncio.Event()
-        """Set when the source has reported for the first time, or if there is none."""
+        """Set when the endpoints have been read for the first time. The records need no further read."""
         if source is None:
             self.read.set()
 
