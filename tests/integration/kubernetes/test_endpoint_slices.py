@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cornserve.gateway.app_registry import Endpoints
+from cornserve.gateway.executor_endpoints import Endpoints
 from cornserve.gateway.kubernetes_endpoints import EndpointSliceSource
 from cornserve.kubernetes.client import KubeClient
 from cornserve.kubernetes.resources import ENDPOINT_SLICES
