@@ -8,11 +8,12 @@ from typing import TypeVar
 
 from cornserve.control.launcher.kubernetes import ClusterSettings, KubernetesLauncher
 from cornserve.control.launcher.kubernetes.launcher import MERGE_SECONDS as LAUNCHER_SECONDS
-from cornserve.control.launcher.kubernetes.names import COMPONENT, COMPONENT_LABEL, EXECUTOR_LABEL, INSTANCE_LABEL
+from cornserve.control.launcher.kubernetes.names import COMPONENT
 from cornserve.gateway.kubernetes_endpoints import MERGE_SECONDS as GATEWAY_SECONDS
 from cornserve.gateway.kubernetes_endpoints import EndpointSliceSource
 from cornserve.kubernetes.client import KubeClient
 from cornserve.kubernetes.resources import DEPLOYMENTS, ENDPOINT_SLICES, JsonObject
+from cornserve.kubernetes_resources.labels import COMPONENT_LABEL, EXECUTOR_LABEL, INSTANCE_LABEL
 from tests.credentials import CREDENTIALS
 
 COUNT = 50
