@@ -22,7 +22,9 @@ def objects(installed: Installation) -> set[str]:
     return {*names, *(volume for volume in volumes if installed.namespace in volume)}
 
 
-async def test_a_release_serves_and_leaves_nothing(cluster: KubernetesCluster, echo_tag: str, tmp_path: Path) -> None:
+async def test_a_release_serves_and_leaves_only_its_lease(
+    cluster: KubernetesCluster, echo_tag: str, tmp_path: Path
+) -> None:
     given = {**values(cluster, echo_tag), "test": {"model": "parrot"}}
     with installation(cluster, given, tmp_path) as release:
         release.apply_app("parrot", {"source": {"inline": parrot("parrot")}})
@@ -37,5 +39,6 @@ async def test_a_release_serves_and_leaves_nothing(cluster: KubernetesCluster, e
         assert "app.cornserve.ai/parrot" in installed
         release.kubectl("delete", "apps", "--all")
         release.helm("uninstall")
-        left = {"configmap/kube-root-ca.crt", "serviceaccount/default"}
+        lease = "lease.coordination.k8s.io/cornserve-controller"
+        left = {"configmap/kube-root-ca.crt", "serviceaccount/default", lease}
         await until(lambda: objects(release) == left)
