@@ -32,6 +32,9 @@ RETRY_SECONDS = 1.0
 RELOAD_SECONDS = 10.0
 """The delay before loading an app again after an error: a missing dependency may have been installed."""
 
+LOADING_SECONDS = 30.0
+"""The time for which requests wait for an app that is being loaded."""
+
 SYNC_SECONDS = 10.0
 """The time after which a starting gateway is ready, although some apps are still being loaded."""
 
@@ -79,6 +82,15 @@ class AppRegistry:
         self._store_errors = ErrorLog(log, "cannot read the store; the apps stay as they were read last: %s")
         self.synced = asyncio.Event()
         """Set when the apps of the store are loaded, or after `SYNC_SECONDS`."""
+
+    async def wait_while_loading(self, name: str) -> None:
+        """Waits until the first version of a deployed app is loaded here, at most `LOADING_SECONDS`.
+
+        Another gateway may serve the app already, so clients may regard it as ready.
+        """
+        desired = self._desired.get(name)
+        if desired is not None and name not in self._served and desired.module in self._loading:
+            await asyncio.wait((self._loading[desired.module],), timeout=LOADING_SECONDS)
 
     def get(self, name: str) -> ServedApp:
         """Returns the current version. Raises a 404 for an unknown app, and a 503 for an app that is not loaded."""

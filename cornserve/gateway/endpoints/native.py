@@ -24,7 +24,7 @@ async def invoke(name: str, request: Request, context: Context) -> SendResponse:
     Clients that accept `text/event-stream` get an `item` event for each item of the streams, and a `result` event at
     the end.
     """
-    handler = RequestHandler(context, name, request)
+    handler = await RequestHandler.create(context, name, request)
     app_request, images = await read_native(request, lambda body: handler.served_app.code.parse(body or b"null"))
     handler.set_images(images)
     native = NativeHandler(app_request)

@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from starlette.requests import Request
 from starlette.types import Send
@@ -59,6 +59,12 @@ class RequestHandler:
         self._images: list[ImageSlot] = []
         self._status = 499
         logs.bind(request_id=self.id, app=app)
+
+    @classmethod
+    async def create(cls, context: GatewayContext, app: str, request: Request) -> Self:
+        """Returns a handler as soon as this gateway has loaded the app."""
+        await context.apps.wait_while_loading(app)
+        return cls(context, app, request)
 
     def set_images(self, images: list[ImageSlot]) -> None:
         """Sets the image URLs of the request. Their images are loaded before the task runs."""

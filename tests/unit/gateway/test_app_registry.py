@@ -218,8 +218,11 @@ async def test_an_app_that_is_slow_to_import_delays_no_other_and_its_old_version
     with pytest.raises(ApiError, match="is being loaded") as caught:
         restarted.get("echo")
     assert caught.value.status == 503
+    waiting = asyncio.create_task(restarted.wait_while_loading("echo"))
 
     imported.touch()
+    await waiting
+    assert restarted.get("echo").route.generation == 2
     await until(lambda: apps.get("echo").route.generation == 2)
     for task in (watching, restarting):
         task.cancel()

@@ -109,7 +109,7 @@ class ChunkChoice(TypedDict):
 async def create_chat_completion(request: Request, context: Context) -> SendResponse:
     """Responds to a chat, with the whole message or (with `stream`) in chunks."""
     body = await read_fields(request, ChatCompletionRequest)
-    handler = RequestHandler(context, body.model, request)
+    handler = await RequestHandler.create(context, body.model, request)
     check_app(handler.served_app, body.model, "chat")
     handler.set_images(find_image_slots(body))
     chat = ChatHandler(f"chatcmpl-{handler.id}", int(time.time()), body)
