@@ -22,7 +22,7 @@ from cornserve.control.launcher.kubernetes.names import FIELD_MANAGER
 from cornserve.control.launcher.kubernetes.settings import ClusterSettings
 from cornserve.control.store.config_map_sources import ConfigMapSources
 from cornserve.control.store.kubernetes import KubernetesStore
-from cornserve.control.store.kubernetes_records import RECORD_CODECS
+from cornserve.control.store.kubernetes_records import record_codecs
 from cornserve.kubernetes.client import KubeClient
 from cornserve.kubernetes.informer import Informer
 from cornserve.kubernetes.lease_election import LeaseElection
@@ -63,7 +63,7 @@ class ClusterController:
 
     async def _lead(self) -> None:
         config_maps = Informer(self._client, CONFIG_MAPS)
-        store = ConfigMapSources(KubernetesStore(self._client, RECORD_CODECS), config_maps)
+        store = ConfigMapSources(KubernetesStore(self._client, record_codecs(self._settings.url)), config_maps)
         following = asyncio.create_task(config_maps.run())
         launcher = KubernetesLauncher(self._client, self._settings, self._load_credentials)
         try:

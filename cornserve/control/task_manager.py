@@ -28,7 +28,8 @@ class TaskManager:
     async def apply(self, group: ExecutorGroup) -> None:
         """Sets the number of replicas. Call it in every round, because an earlier call may have failed."""
         self._wanted = group.replicas
-        self._executor, self._gpus, self._apps = group.spec.executor, group.spec.gpus, len(group.owners)
+        self._executor, self._apps = group.spec.executor, len(group.owners)
+        self._gpus = self._launcher.gpus(group.spec)
         try:
             await self._launcher.apply(group)
             self.refusal = ""

@@ -115,6 +115,9 @@ class Launcher(Protocol):
     async def prune(self, keep: set[GroupKey]) -> None:
         """Deletes all groups that are not in `keep`, including groups that an earlier launcher started."""
 
+    def gpus(self, spec: ExecutorSpec) -> int:
+        """Returns the number of GPUs that a replica of the executor occupies. 0 if it runs on the CPU."""
+
     def replicas(self) -> list[Replica]:
         """Returns the current state of all replicas."""
 

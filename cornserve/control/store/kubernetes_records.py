@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from cornserve.app.record import AppSpec, AppStatus, Route, RouteStatus
@@ -18,14 +19,6 @@ from cornserve.kubernetes_resources.route_resource import (
 from cornserve.kubernetes_resources.spec_mapping import decode_spec, encode_spec
 from cornserve.kubernetes_resources.status_mapping import decode_status, encode_status
 
-_APP_CODEC: ResourceCodec[AppSpec, AppStatus] = ResourceCodec(
-    type=APPS,
-    encode_spec=encode_spec,
-    decode_spec=decode_spec,
-    encode_status=encode_status,
-    decode_status=decode_status,
-)
-
 _ROUTE_CODEC: ResourceCodec[Route, RouteStatus] = ResourceCodec(
     type=APP_ROUTES,
     encode_spec=lambda route, current: encode_route(route),
@@ -35,7 +28,18 @@ _ROUTE_CODEC: ResourceCodec[Route, RouteStatus] = ResourceCodec(
     owner=lambda name, route: OwnerReference(APPS, name, route.app_uid),
 )
 
-RECORD_CODECS: Mapping[str, ResourceCodec[Any, Any]] = {
-    base.APPS.name: _APP_CODEC,
-    base.ROUTES.name: _ROUTE_CODEC,
-}
+
+def record_codecs(url: str = "") -> Mapping[str, ResourceCodec[Any, Any]]:
+    """Returns the conversion of each kind of record.
+
+    Args:
+        url: the URL of the gateways, which the status of apps contains.
+    """
+    apps: ResourceCodec[AppSpec, AppStatus] = ResourceCodec(
+        type=APPS,
+        encode_spec=encode_spec,
+        decode_spec=decode_spec,
+        encode_status=partial(encode_status, url=url),
+        decode_status=decode_status,
+    )
+    return {base.APPS.name: apps, base.ROUTES.name: _ROUTE_CODEC}

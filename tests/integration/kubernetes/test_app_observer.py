@@ -8,7 +8,7 @@ from cornserve.app.record import AppSpec, AppStatus, FailureReason, GroupStatus,
 from cornserve.control.cluster_app_observer import ClusterAppObserver
 from cornserve.control.store.base import APPS, AppRecord, UnreadableRecord
 from cornserve.control.store.kubernetes import KubernetesStore
-from cornserve.control.store.kubernetes_records import RECORD_CODECS
+from cornserve.control.store.kubernetes_records import record_codecs
 from cornserve.kubernetes import resources
 from cornserve.kubernetes.client import KubeClient
 
@@ -22,7 +22,7 @@ FAILED = AppStatus(
 
 async def observe(client: KubeClient, *statuses: AppStatus) -> list[tuple[str, str, str]]:
     """Writes and reports the statuses one after the other. Returns type, reason and message of the Events."""
-    store, observer = KubernetesStore(client, RECORD_CODECS), ClusterAppObserver(client, "controller")
+    store, observer = KubernetesStore(client, record_codecs()), ClusterAppObserver(client, "controller")
     app: AppRecord = await store.create(APPS, "a", AppSpec(model="a/b"))
     for status in statuses:
         before = app.status
@@ -43,7 +43,7 @@ async def test_a_failure_is_a_warning_with_the_last_log_lines(kube_client: KubeC
 
 
 async def test_an_app_whose_spec_cannot_be_used_is_not_accepted(kube_client: KubeClient) -> None:
-    await KubernetesStore(kube_client, RECORD_CODECS).create(APPS, "a", AppSpec(model="a/b"))
+    await KubernetesStore(kube_client, record_codecs()).create(APPS, "a", AppSpec(model="a/b"))
     observer = ClusterAppObserver(kube_client, "controller")
     for _ in range(2):
         await observer.on_unreadable(UnreadableRecord("a", "spec.executors: too many"))

@@ -12,7 +12,7 @@ import pytest
 from cornserve.app.record import AppSpec, AppStatus, Phase, Route, RouteStatus
 from cornserve.control.store.base import APPS, ROUTES, RecordRejectedError, Store, StoreUnavailableError
 from cornserve.control.store.kubernetes import KubernetesStore
-from cornserve.control.store.kubernetes_records import RECORD_CODECS
+from cornserve.control.store.kubernetes_records import record_codecs
 from cornserve.kubernetes.client import KubeClient
 from cornserve.kubernetes.errors import KubeForbiddenError
 from cornserve.kubernetes.lease_election import LeaseElection
@@ -34,7 +34,7 @@ def route_of(uid: str, spec: AppSpec) -> Route:
 
 @pytest.fixture
 async def store(kube_client: KubeClient) -> Store:
-    return KubernetesStore(kube_client, RECORD_CODECS)
+    return KubernetesStore(kube_client, record_codecs())
 
 
 @pytest.mark.parametrize("spec", [MODEL, SOURCE], ids=["model", "source"])
@@ -81,7 +81,7 @@ async def test_the_route_of_a_deleted_app_is_deleted(control_plane: ApiServer, t
     file = tmp_path / "kubeconfig"
     control_plane.files.write_kubeconfig(file, control_plane.files.admin_token, control_plane.create_namespace())
     async with KubeClient.connect(kubeconfig=file, field_manager="cornserve") as client:
-        store = KubernetesStore(client, RECORD_CODECS)
+        store = KubernetesStore(client, record_codecs())
         app = await store.create(APPS, "a", MODEL)
         await store.create(ROUTES, "a", route_of(app.uid, MODEL))
         await store.delete(APPS, "a")
@@ -117,8 +117,8 @@ async def connect_as(
 
 async def test_gateway_and_controller_may_do_what_they_do_and_nothing_else(connect_as: Connect) -> None:
     gateway_client, controller_client = await connect_as("gateway"), await connect_as("controller")
-    gateway = KubernetesStore(gateway_client, RECORD_CODECS)
-    controller = KubernetesStore(controller_client, RECORD_CODECS)
+    gateway = KubernetesStore(gateway_client, record_codecs())
+    controller = KubernetesStore(controller_client, record_codecs())
 
     start = (await gateway.list(APPS)).version
     app = await gateway.create(APPS, "a", MODEL)
@@ -171,4 +171,4 @@ async def test_a_process_without_permissions_names_what_it_lacks(
     kubeconfig = service_account_kubeconfig("default")
     async with KubeClient.connect(kubeconfig=kubeconfig, field_manager="cornserve") as client:
         with pytest.raises(StoreUnavailableError, match=r'cannot list resource "apps" in API group "cornserve.ai"'):
-            await KubernetesStore(client, RECORD_CODECS).list(APPS)
+            await KubernetesStore(client, record_codecs()).list(APPS)

@@ -27,6 +27,7 @@ from cornserve.control.store.config_map_sources import ConfigMapSources
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.control.store.sqlite_connection import StoreConnections
 from cornserve.task.errors import DefinitionError
+from cornserve.task.spec import ExecutorSpec
 from tests.unit.fake_config_maps import FakeConfigMaps
 from tests.waiting import until
 
@@ -85,6 +86,9 @@ class FakeLauncher:
             for index, state in enumerate(states)
         ]
         self._changed.set()
+
+    def gpus(self, spec: ExecutorSpec) -> int:
+        return spec.gpus
 
     def replicas(self) -> list[Replica]:
         return [replica for replicas in self._replicas.values() for replica in replicas]

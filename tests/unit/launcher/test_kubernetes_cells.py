@@ -70,7 +70,7 @@ def test_a_cell_whose_nodes_are_all_avoided_avoids_none(cell: CellPlacement) -> 
     assert cell.update([], again)
     nowhere = [pod(A), pod(B)]
     assert not cell.update(nowhere, again)
-    assert cell.update(nowhere, again + 10)
+    assert cell.update(nowhere, again + 10.1)
     assert cell.avoided == frozenset()
 
 

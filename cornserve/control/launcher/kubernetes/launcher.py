@@ -22,6 +22,7 @@ from cornserve.kubernetes.errors import KubeApiError, KubeForbiddenError, KubeIn
 from cornserve.kubernetes.informer import Informer
 from cornserve.kubernetes.resources import DEPLOYMENTS, PODS
 from cornserve.observe.error_log import ErrorLog
+from cornserve.task.spec import ExecutorSpec
 from cornserve.wire.credentials import ConnectionCredentials
 
 log = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ class KubernetesLauncher:
         self, client: KubeClient, settings: ClusterSettings, load_credentials: Callable[[], ConnectionCredentials]
     ) -> None:
         labels = selector(settings.instance)
+        self._settings = settings
         self._pods = Informer(client, PODS, label_selector=labels)
         self._deployments = Informer(client, DEPLOYMENTS, label_selector=labels)
         self._objects = GroupObjects(client, self._deployments, self._pods)
@@ -77,6 +79,9 @@ class KubernetesLauncher:
     async def prune(self, keep: set[GroupKey]) -> None:
         for key in self._observed.keys() - keep:
             await self.delete(key)
+
+    def gpus(self, spec: ExecutorSpec) -> int:
+        return self._settings.gpus(spec)
 
     def replicas(self) -> list[Replica]:
         return [self._explain(replica) for replica in self._observed.replicas()]

@@ -92,6 +92,8 @@ class ClusterSettings(_ClusterModel):
 
     instance: str = Field(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", max_length=63)
     """The label `app.kubernetes.io/instance`."""
+    url: str = ""
+    """The URL of the gateways' API in the cluster, which the status of apps shows."""
     version: str = "dev"
     """The label `app.kubernetes.io/version`. It does not restart executors."""
     cpu: DeviceSettings

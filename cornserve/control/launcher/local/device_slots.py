@@ -18,7 +18,7 @@ VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
 class DeviceSlots:
     def __init__(self, kind: Literal["GPU", "CPU slot"], ids: Sequence[str]) -> None:
-        self._kind = kind
+        self.kind = kind
         self._ids = tuple(ids)
         self._allocated: set[str] = set()
         self.releases = Broadcast()
@@ -74,11 +74,11 @@ class DeviceSlots:
     def describe_need(self, count: int) -> str:
         """Returns a message for users with the needed, free and total number of slots."""
         plural = "" if count == 1 else "s"
-        return f"needs {count} {self._kind}{plural}, {len(self._free)} of {len(self._ids)} free"
+        return f"needs {count} {self.kind}{plural}, {len(self._free)} of {len(self._ids)} free"
 
     def environment(self, slots: Sequence[str]) -> dict[str, str]:
         """Returns the environment variables that limit a replica to its own GPUs."""
-        return {VISIBLE_DEVICES: ",".join(slots) if self._kind == "GPU" else ""}
+        return {VISIBLE_DEVICES: ",".join(slots) if self.kind == "GPU" else ""}
 
 
 def _gpus() -> list[str]:

@@ -101,6 +101,9 @@ class LocalLauncher:
         """Returns the supervisors of the group's wanted replicas, oldest first."""
         return [supervisor for supervisor in self._supervisors if supervisor.group == key and supervisor.wanted]
 
+    def gpus(self, spec: ExecutorSpec) -> int:
+        return spec.gpus if self._machine.device_slots.kind == "GPU" else 0
+
     def replicas(self) -> list[Replica]:
         return self._machine.status_board.replicas()
 

@@ -2,6 +2,7 @@
 {{- define "cornserve.clusterSettings" -}}
 {{- $executors := .Values.executors -}}
 instance: {{ .Release.Name }}
+url: http://{{ include "cornserve.fullname" . }}.{{ .Release.Namespace }}.svc/v1
 version: {{ .Chart.AppVersion | quote }}
 {{- range $device := list "cpu" "gpu" }}
 {{- $settings := index $executors $device }}
