@@ -1,4 +1,4 @@
-"""The policy `modelsOnly` refuses apps with source in its namespace."""
+"""The policy `modelsOnly` refuses apps with source or pod templates in its namespace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def app(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 SOURCE = app({"source": {"inline": "task = None"}})
-MODEL = app({"model": {"id": "organization/model"}})
+MODEL = app({"model": {"id": "organization/model"}, "executors": [{"name": "llm", "options": {"seed": 1}}]})
+TEMPLATE = app({"model": {"id": "organization/model"}, "executors": [{"name": "llm", "podTemplate": {"spec": {}}}]})
 
 
 def refusal(server: ApiServer, namespace: str, body: dict[str, Any]) -> str:
@@ -29,7 +30,7 @@ def refusal(server: ApiServer, namespace: str, body: dict[str, Any]) -> str:
     return ""
 
 
-async def test_apps_with_source_are_refused_where_the_policy_is_on(
+async def test_apps_with_code_are_refused_where_the_policy_is_on(
     api_server: ApiServer, kube_namespace: str, release: HelmRelease, request: pytest.FixtureRequest
 ) -> None:
     other = api_server.create_namespace()
@@ -40,5 +41,6 @@ async def test_apps_with_source_are_refused_where_the_policy_is_on(
     await until(lambda: refusal(api_server, kube_namespace, SOURCE) != "")
 
     assert "spec.source: this namespace admits models only" in refusal(api_server, kube_namespace, SOURCE)
+    assert "spec.executors: this namespace admits no podTemplate" in refusal(api_server, kube_namespace, TEMPLATE)
     assert refusal(api_server, kube_namespace, MODEL) == ""
     assert refusal(api_server, other, SOURCE) == ""
