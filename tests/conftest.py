@@ -11,6 +11,9 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 from tests.chaos.form import FULL, FULL_TIMEOUT_SECONDS, seed
 from tests.chaos.report import FaultRecorder, FaultResult, table
 
+# By default, pytest rewrites the assertions of test modules only.
+pytest.register_assert_rewrite("tests.unit.store.conformance", "tests.integration.launcher.conformance")
+
 pytest_plugins = ["tests.kubernetes.api_server", "tests.kubernetes.record_resources"]
 
 

@@ -68,6 +68,7 @@ NOT_RUN = {
         "make programs",
         "make cluster",
         "make test-cluster",
+        "make test-cluster VLLM=1",
         "make test-cluster CONTEXT=kind-kind",
         ".venv/bin/python -m scripts.cluster load image.tar",
         "make cluster-down",

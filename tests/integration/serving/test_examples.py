@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import httpx2 as httpx
 from openai import OpenAI
@@ -12,11 +13,13 @@ from tests.integration.serving.conftest import CommandLine
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
-def deploy(cornserve: CommandLine, example: str) -> dict[str, list[str]]:
+def deploy(cornserve: CommandLine, example: str) -> set[str]:
     """Deploys an example, and returns the endpoints of its executors."""
-    view = cornserve.json("deploy", str(EXAMPLES / example))
-    endpoints: dict[str, list[str]] = view["status"]["route"]["endpoints"]
-    return endpoints
+    return endpoints_of(cornserve.json("deploy", str(EXAMPLES / example)))
+
+
+def endpoints_of(app: dict[str, Any]) -> set[str]:
+    return {replica["endpoint"] for group in app["status"]["groups"] for replica in group["replicas"]}
 
 
 def test_a_task_branches_and_loops_on_a_response(cornserve: CommandLine, model: str, client: OpenAI) -> None:
@@ -30,7 +33,7 @@ def test_a_task_branches_and_loops_on_a_response(cornserve: CommandLine, model: 
     )
 
     assert "".join(chunk.choices[0].delta.content or "" for chunk in stream)
-    assert endpoints == cornserve.json("status", model)["status"]["route"]["endpoints"]
+    assert endpoints == endpoints_of(cornserve.json("status", model))
 
 
 def test_independent_invocations_run_concurrently(cornserve: CommandLine, model: str) -> None:

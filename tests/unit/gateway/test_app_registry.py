@@ -126,6 +126,7 @@ async def test_an_app_with_a_damaged_record_is_served_as_it_was_read_last(
     for task in (watching, restarting):
         task.cancel()
     await asyncio.gather(watching, restarting, return_exceptions=True)
+    restarted.close()
 
 
 async def test_an_app_whose_new_generation_cannot_be_loaded_is_a_503_with_the_reason(
@@ -227,6 +228,7 @@ async def test_an_app_that_is_slow_to_import_delays_no_other_and_its_old_version
     for task in (watching, restarting):
         task.cancel()
     await asyncio.gather(watching, restarting, return_exceptions=True)
+    restarted.close()
 
 
 async def test_a_change_of_replicas_does_not_import_the_app_again(store: Store, apps: AppRegistry) -> None:

@@ -1,4 +1,0 @@
-import pytest
-
-# By default, pytest rewrites the assertions of test modules only.
-pytest.register_assert_rewrite("tests.integration.launcher.conformance")
