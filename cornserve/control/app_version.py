@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Self
 
 from cornserve.app.record import AppSpec, Route
@@ -17,7 +18,7 @@ from cornserve.task.spec import ExecutorSpec
 Managers = Mapping[GroupKey, TaskManager]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AppVersion:
     """The executors that one generation of an app needs."""
 
@@ -46,12 +47,12 @@ class AppVersion:
     def groups(self) -> list[ExecutorGroup]:
         return list(self._groups.values())
 
-    @property
+    @cached_property
     def _groups(self) -> dict[str, ExecutorGroup]:
         """The groups by executor key."""
         return {key: app_group(spec, self.spec, self.owner) for key, spec in self.executor_specs.items()}
 
-    @property
+    @cached_property
     def route(self) -> Route:
         return Route(
             app_uid=self.owner.uid,

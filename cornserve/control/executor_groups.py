@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from pydantic import JsonValue
-
 from cornserve.app.record import AppSpec
 from cornserve.control.launcher.base import AppOwner, ExecutorGroup, GroupKey, PodSettings
 from cornserve.task.spec import ExecutorSpec
@@ -15,31 +13,20 @@ ALL_EXECUTORS = "*"
 
 
 def app_group(spec: ExecutorSpec, app: AppSpec, owner: AppOwner) -> ExecutorGroup:
-    """Returns the group that runs an executor of an app, with the app's settings for this executor."""
-    options: dict[str, JsonValue] = {}
-    template: dict[str, JsonValue] | None = None
-    for name in (ALL_EXECUTORS, spec.executor):
-        for override in app.executors:
-            if override.name == name:
-                options |= override.options
-                template = override.pod_template or template
-    pod = PodSettings(template=template or {}, storage=app.storage)
-    return ExecutorGroup(_configured(spec, app, options), app.replicas, pod, owners=(owner,))
+    """Returns the group that runs an executor of an app, with the app's settings for this executor.
 
-
-def _configured(spec: ExecutorSpec, app: AppSpec, options: dict[str, JsonValue]) -> ExecutorSpec:
-    """Returns the spec with the app's engine options."""
-    config = dict(spec.config)
-    if options:
-        own = config.get("options")
-        config["options"] = {**own, **options} if isinstance(own, dict) else options
-    return ExecutorSpec(
+    The spec has the app's engine options already: loading the app applies them.
+    """
+    templates = {override.name: override.pod_template for override in app.executors}
+    template = templates.get(spec.executor) or templates.get(ALL_EXECUTORS) or {}
+    restarted = ExecutorSpec(
         executor=spec.executor,
-        config=config,
+        config=spec.config,
         gpus=spec.gpus,
         has_tensors=spec.has_tensors,
         restart=app.restart,
     )
+    return ExecutorGroup(restarted, app.replicas, PodSettings(template=template, storage=app.storage), owners=(owner,))
 
 
 def merge_groups(groups: Iterable[ExecutorGroup]) -> dict[GroupKey, ExecutorGroup]:
