@@ -46,12 +46,12 @@ class PlannerReport:
 def main() -> None:
     options = _options()
     instances, largest, targets = (2, 8, 5) if options.quick else (options.instances, 64, 40)
-    limit = options.limit
+    limit, sizes = options.limit, speed.SHORT_SIZES if options.quick else speed.SIZES
     report = PlannerReport(
         machine=MachineInfo.current(),
         time_limit=limit,
-        cells=speed.cells(instances, largest, limit),
-        rates=speed.rates(instances, largest, limit),
+        cells=speed.cells(sizes, instances, largest, limit),
+        rates=speed.rates(sizes, instances, largest, limit),
         models=speed.shipped(largest, limit),
         mixtures=speed.mixtures(),
         placements=speed.placements(

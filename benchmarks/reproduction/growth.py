@@ -8,7 +8,8 @@ from cornserve_planner.graph import DeploymentOption
 from cornserve_planner.inputs import load_inputs
 from cornserve_planner.problem import PlanningProblem, RequestPath
 from cornserve_planner.solve.budget import Budget
-from cornserve_planner.solve.optimization import capacity, max_rate
+from cornserve_planner.solve.capacity import capacity
+from cornserve_planner.solve.optimization import max_rate
 
 AT_8 = {"thinker": 1, "talker": 5, "vocoder": 1}
 AT_16 = {"thinker": 3, "talker+vocoder": 10}

@@ -7,10 +7,16 @@ from dataclasses import dataclass
 from functools import cache
 
 from benchmarks.reproduction.markdown import prose, table
-from cornserve_planner.graph import DeploymentOption
+from cornserve_planner.graph import DeploymentOption, RequestType
+from cornserve_planner.inputs import build_inputs
+from cornserve_planner.models import shipped_model
 from cornserve_planner.problem import PlanningProblem, RequestPath
+from cornserve_planner.profiles.gpus import GpuCatalog
+from cornserve_planner.profiles.profile import ModelProfile
 from cornserve_planner.solve.budget import Budget
-from cornserve_planner.solve.optimization import capacity, max_rate
+from cornserve_planner.solve.capacity import capacity
+from cornserve_planner.solve.optimization import max_rate
+from cornserve_planner.workload.document import Workload
 
 GPUS = 16
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.45, 0.5, 0.55, 0.6, 0.62, 0.65, 0.7, 0.75, 0.8)
@@ -41,13 +47,27 @@ PRINTED = HybridDeployment(4, 6)
 def section() -> str:
     rows = [_row(language) for language in SHARES]
     lowest, highest, gain = _with_share(VIA_ENCODERS)
+    images = images_only()
+    shipped = max_rate(images, Budget(gpus=GPUS))
+    assert shipped.replicas == {"encoder": 4, "monolith": 6}
     return prose("hybrid").format(
         ranges=table(["φ", "e from", "to", "gain from", "to", "through encoders"], rows),
         most=max(_gains(language)[1] for language in SHARES if _encoder_range(language)),
         low=lowest,
         high=highest,
         gain=gain,
+        shipped=shipped.rate,
+        monoliths=capacity(images, {"monolith": 8})[0],
+        through=sum(entry.rate for entry in shipped.rates if "encoder" in entry.path) / shipped.rate,
     )
+
+
+def images_only() -> PlanningProblem:
+    """Returns the problem of the shipped profile, where each request has an image and none has a video."""
+    model = shipped_model("internvl3-38b")
+    image = RequestType("image", frozenset({"image_encoder", "prefill", "decode"}))
+    workload = Workload({image: 1.0})
+    return build_inputs(model, workload, ModelProfile.shipped(model.name), GpuCatalog.shipped()).problem
 
 
 def best(encoder: float, language: float) -> HybridDeployment:

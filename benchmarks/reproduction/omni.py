@@ -10,7 +10,8 @@ from benchmarks.reproduction.markdown import prose, replicas, table
 from cornserve_planner.inputs import load_inputs
 from cornserve_planner.problem import PlanningProblem, RequestPath
 from cornserve_planner.solve.budget import Budget
-from cornserve_planner.solve.optimization import capacity, max_rate
+from cornserve_planner.solve.capacity import capacity
+from cornserve_planner.solve.optimization import max_rate
 
 EL, G, MONOLITH = "encoders+llm", "audio_generator", "monolith"
 SHORT = {EL: "EL", G: "G", MONOLITH: "M"}

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from benchmarks.reproduction import cost, growth, hybrid, image, mixtures, omni, predictor, transfer
+from benchmarks.reproduction import (
+    best_strategy,
+    cost,
+    growth,
+    hybrid,
+    image,
+    mixtures,
+    omni,
+    predictor,
+    static_routing,
+    transfer,
+)
 from benchmarks.reproduction.markdown import prose
 
-SECTIONS = (omni, image, hybrid, growth, mixtures, transfer, cost, predictor)
+SECTIONS = (omni, image, hybrid, static_routing, best_strategy, growth, mixtures, transfer, cost, predictor)
 
 
 def page() -> str:

@@ -36,5 +36,5 @@ def _row(row: PredictionComparison) -> list[object]:
         f"{row.published:.3f}",
         f"{row.predicted:.3f}",
         f"{error:.1f}×",
-        f"{row.utilisation:.0%}",
+        f"{row.utilization:.0%}",
     ]

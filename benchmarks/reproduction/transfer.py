@@ -1,4 +1,4 @@
-"""The bytes at each cut of a model: [H] Tables 2 and 3, and Theorem 1."""
+"""The bytes at each cut of a model: [H] Tables 2 and 3, Theorem 1, and the feasibility of a transfer (Equation 4)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,18 @@ from typing import NamedTuple
 
 from benchmarks.reproduction.markdown import prose, table
 from cornserve_planner.profiles.architecture import Architectures, DecoderShape
-from cornserve_planner.transfer_feasibility import PCIE_4, TransferRatio, embedding_bytes, kv_cache_bytes
+from cornserve_planner.profiles.published import PublishedFigures
+from cornserve_planner.transfer_feasibility import (
+    PCIE_4,
+    TransferRatio,
+    embedding_bytes,
+    kv_cache_bytes,
+    transfer_feasibility,
+)
 
 TEXT_TOKENS = 128
+BATCH = 128
+"""Images in [H Table 6]."""
 MIB, MB = 2**20, 1e6
 
 
@@ -49,7 +58,37 @@ def section() -> str:
             ["model", *(name for what in COLUMNS for name in (f"{what}: printed", "computed"))],
             map(_row, PRINTED),
         ),
+        **_dynamic(),
+        **_feasibility(seven.embedding_bytes),
     )
+
+
+def _dynamic() -> dict[str, float]:
+    """Returns the numbers for 2,048 image tokens of Qwen2.5-VL-7B."""
+    decoder = _decoder("qwen2.5-vl-7b")
+    return {
+        "dynamic_mib": TransferRatio(decoder, 2048, TEXT_TOKENS).embedding_bytes / MIB,
+        "dynamic_ratio": TransferRatio(decoder, 2048, TEXT_TOKENS).value,
+        "least_ratio": TransferRatio(decoder, 2048).value,
+    }
+
+
+def _feasibility(embedding: float) -> dict[str, float]:
+    """Returns the numbers of [H Equation 4] for a batch of `BATCH` images, and those of [H Table 6]."""
+    table_6 = {entry.what: entry.figure.value for entry in PublishedFigures.shipped().from_paper("H", "Table 6")}
+    vision, printed = table_6["vision encoding"], table_6["feature transfer"]
+    computed = transfer_feasibility(PCIE_4, BATCH * embedding, vision)
+    return {
+        "batch": BATCH,
+        "batch_mb": BATCH * embedding / MB,
+        "computed_ms": computed.seconds * 1e3,
+        "computed": computed.overhead,
+        "vision": vision,
+        "printed": printed,
+        "measured": printed / vision,
+        "slower": printed / computed.seconds,
+        "gigabytes": BATCH * embedding / printed / 1e9,
+    }
 
 
 def _decoder(model: str) -> DecoderShape:

@@ -23,7 +23,7 @@ class Cell:
     """A complete instance of the model.
 
     Args:
-        gpus: a power of two.
+        gpus: a power of two if the plan has several sizes.
         rate: requests per second; 0 if the model does not fit.
         plan: the plan of the cell, if known.
     """
@@ -33,8 +33,8 @@ class Cell:
     plan: Plan | None = None
 
     def __post_init__(self) -> None:
-        if self.gpus < 1 or self.gpus & (self.gpus - 1):
-            raise InvalidInputError("cell.gpus", f"must be a power of two, not {self.gpus}")
+        if self.gpus < 1:
+            raise InvalidInputError("cell.gpus", f"must be at least 1, not {self.gpus}")
         require_non_negative("cell.rate", self.rate)
 
 
@@ -71,6 +71,8 @@ def solve_cells(
 def efficient_cells(cells: Iterable[Cell]) -> tuple[Cell, ...]:
     """Returns the cells that serve more than smaller cells on the same number of GPUs, smallest first [C Algorithm 1].
 
+    Every size must be a multiple of all smaller ones.
+
     Unlike the paper, drops cells with rate 0. The paper always keeps the smallest cell, and with a rate of 0 its
     mixture algorithm does not terminate.
     """
@@ -78,6 +80,10 @@ def efficient_cells(cells: Iterable[Cell]) -> tuple[Cell, ...]:
     for cell in sorted(cells, key=lambda cell: cell.gpus):
         if kept and cell.gpus == kept[-1].gpus:
             raise InvalidInputError("cells", f"two cells have {cell.gpus} GPUs: remove one of them")
+        if kept and cell.gpus % kept[-1].gpus:
+            raise InvalidInputError(
+                "cells", f"a cell of {cell.gpus} GPUs is not a multiple of one of {kept[-1].gpus}: use powers of two"
+            )
         if cell.rate > (cell.gpus // kept[-1].gpus * kept[-1].rate * (1 + ROUNDING_TOLERANCE) if kept else 0.0):
             kept.append(cell)
     return tuple(kept)

@@ -5,28 +5,38 @@ The command imports its dependencies when it runs, so that `--help` and shell co
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from cornserve_planner.app_command import read_app_model, show_model
+from cornserve_planner.command_uses import others, refuse_others
 from cornserve_planner.errors import PlannerError
+from cornserve_planner.file_command import run_on_file
+from cornserve_planner.joint_command import run_joint
+from cornserve_planner.terminal import parse_bandwidth, parse_count, parse_nodes, parse_settings, show, write_file
 
 if TYPE_CHECKING:
-    from cornserve_planner.planning import PlanRequest, PlanResult
+    from cornserve_planner.plan_request import PlanRequest
+    from cornserve_planner.plan_result import PlanResult
 
 EXAMPLES = [
     "cornserve plan qwen2.5-omni-7b --gpus 16",
     "cornserve plan internvl3-38b --rate 10 --explain",
     "cornserve plan model.yaml --workload day.jsonl --profile profile.yaml --gpus 8 --save plan.json --plot plan.svg",
     "cornserve plan qwen2.5-omni-7b --gpus 16 --factor monolith=3",
+    "cornserve plan internvl3-38b --gpus 16 --utilization 0.7 --robust",
     "cornserve plan llava-1.5-7b --gpus-of RTX-4090=2 --gpus-of A100-80GB=2",
+    "cornserve plan llava-1.5-7b --dollars 20",
+    "cornserve plan internvl3-38b --nodes 2x8 --bandwidth 400Gbit/s",
+    "cornserve plan --model-rate qwen2.5-omni-7b=2 --model-rate qwen2.5-vl-32b=1",
+    "cornserve plan --from app.py > model.yaml",
+    "cornserve plan --from app.py --options gpus.yaml --profile profile.yaml --workload day.jsonl --gpus 8",
+    "cornserve plan --adapt plan.json --rate 13 --save next.json",
+    "cornserve plan --check plan.json --workload newer.jsonl",
 ]
-
-FILE_COLUMNS = 160
-"""Width of the report if the output is not a terminal."""
 
 LIBRARIES = ("highspy", "matplotlib", "numpy", "pulp", "yaml")
 
@@ -44,12 +54,29 @@ def require_libraries() -> None:
 
 
 def plan(
+    context: typer.Context,
     model: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="MODEL", help="Name of a shipped model, or a file that describes one.", autocompletion=model_names
         ),
-    ],
+    ] = None,
+    from_app: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="FILE.py | MODEL | APP",
+            help="Derive the model from the code of an app: a Python file, a model directory, a Hugging Face id, or the"
+            " name of a deployed app. Without further options, print the model.",
+        ),
+    ] = None,
+    options: Annotated[
+        Path | None,
+        typer.Option("--options", metavar="FILE", help="File with GPU types and numbers of GPUs of --from's options."),
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option("--url", envvar="CORNSERVE_URL", help="URL of the gateway of --from's deployed app.")
+    ] = None,
     gpus: Annotated[int | None, typer.Option("--gpus", min=1, help="Maximize the rate within this many GPUs.")] = None,
     gpus_of: Annotated[
         list[str] | None,
@@ -57,8 +84,28 @@ def plan(
             "--gpus-of", metavar="TYPE=N", help="Use at most N GPUs of this type, in one plan. Can be repeated."
         ),
     ] = None,
+    dollars: Annotated[
+        float | None,
+        typer.Option("--dollars", min=0, help="Maximize the rate within this price per hour, in one plan."),
+    ] = None,
+    nodes: Annotated[
+        str | None,
+        typer.Option("--nodes", metavar="NODESxGPUS", help="Place the replicas on nodes with this many GPUs each."),
+    ] = None,
+    bandwidth: Annotated[
+        str | None,
+        typer.Option("--bandwidth", metavar="RATE", help="Bandwidth between each pair of --nodes, such as 400Gbit/s."),
+    ] = None,
     rate: Annotated[
         float | None, typer.Option("--rate", min=0, help="Serve this many requests/s at the lowest cost.")
+    ] = None,
+    model_rate: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model-rate",
+            metavar="MODEL[,PROFILE,WORKLOAD]=RATE",
+            help="Serve several models at the lowest cost, in one plan: requests/s of each. Repeat for each model.",
+        ),
     ] = None,
     workload: Annotated[
         Path | None,
@@ -84,15 +131,45 @@ def plan(
             " profile. Can be repeated.",
         ),
     ] = None,
+    utilization: Annotated[
+        float,
+        typer.Option(
+            "--utilization",
+            "--utilisation",
+            help="Maximum fraction of the replicas' time to use. The rest is headroom: queues grow without bound at 1.",
+        ),
+    ] = 0.8,
+    ttft: Annotated[float | None, typer.Option("--ttft", help="Target: seconds until the first token.")] = None,
+    tbt: Annotated[float | None, typer.Option("--tbt", help="Target: seconds between two tokens.")] = None,
+    e2e: Annotated[float | None, typer.Option("--e2e", help="Target: seconds until the end of the response.")] = None,
+    percentile: Annotated[
+        float, typer.Option("--percentile", help="Percentage of the requests that --ttft and --e2e are for.")
+    ] = 95.0,
+    robust: Annotated[
+        bool, typer.Option("--robust", help="Plan for the longest times of the profile's confidence intervals.")
+    ] = False,
     objective: Annotated[
-        Literal["gpus", "dollars"], typer.Option("--objective", help="Cost that a --rate minimizes.")
-    ] = "gpus",
+        Literal["gpus", "dollars"] | None,
+        typer.Option(
+            "--objective",
+            help="Cost that a --rate minimizes. Default: gpus, or dollars if there are several GPU types.",
+        ),
+    ] = None,
     largest_cell: Annotated[
         int,
         typer.Option(
             "--largest-cell", min=1, max=1024, help="GPUs of the largest cell: the GPUs that share a fast network."
         ),
     ] = 64,
+    survive: Annotated[
+        int,
+        typer.Option(
+            "--survive",
+            min=0,
+            max=1,
+            help="Serve the rate also after losing any one replica, in one plan for all GPUs.",
+        ),
+    ] = 0,
     whole: Annotated[
         bool, typer.Option("--whole", help="Make one plan for all GPUs instead of a mixture of cells.")
     ] = False,
@@ -105,7 +182,7 @@ def plan(
         bool, typer.Option("--explain", help="Also print sources, all strategies and the gain of one more replica.")
     ] = False,
     save: Annotated[
-        Path | None, typer.Option("--save", dir_okay=False, help="Write the deployment plan to this file, as JSON.")
+        Path | None, typer.Option("--save", dir_okay=False, help="Write the plan to this file, as JSON.")
     ] = None,
     plot: Annotated[
         Path | None,
@@ -113,60 +190,101 @@ def plan(
             "--plot", dir_okay=False, help="Draw the executor graph and the throughput to this file (.svg, .png, .pdf)."
         ),
     ] = None,
+    adapt: Annotated[
+        Path | None,
+        typer.Option(
+            "--adapt",
+            metavar="FILE",
+            help="Change the running cells of this plan file to serve --rate: which to start and stop, in order.",
+        ),
+    ] = None,
+    free: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--free",
+            metavar="[TYPE=]N",
+            help="GPUs that are free while --adapt starts cells. Default: those that the new plan needs in addition.",
+        ),
+    ] = None,
+    check: Annotated[
+        Path | None,
+        typer.Option("--check", metavar="FILE", help="Compute what this plan file serves under another --workload."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of plan files, and exit.")] = False,
 ) -> None:
     """Find which components of a model to run together or apart, and how many replicas of each.
 
     Needs neither a cluster nor a GPU.
     """
     require_libraries()
+    if schema:
+        _print_schema()
+        return
+    if adapt is not None or check is not None:
+        run_on_file(context)
+        return
+    if free:
+        raise PlannerError("--free: needs --adapt, which starts cells on free GPUs")
+    if model_rate:
+        refuse_others(context, "model_rate", "which plans several models, each with its own rate")
+        from cornserve_planner.service_targets import ServiceTargets
+
+        run_joint(context.params, ServiceTargets(utilization, robust=robust))
+        return
+    document = read_app_model(context) if from_app is not None else None
+    if document is not None and not others(context, "from_app"):
+        show_model(document, json=json)
+        return
+    if document is None and options is not None:
+        raise PlannerError("--options: needs --from: a model file has GPU types and numbers of GPUs itself")
+    source = document or model
+    if source is None:
+        raise PlannerError("MODEL: is missing: give the name of a shipped model, or a file that describes one")
     if save is not None and plot is not None and save.expanduser().resolve() == plot.expanduser().resolve():
         raise PlannerError(f"--save, --plot: both name {save}: use two files")
-    from cornserve_planner.planning import PlanRequest
+    from cornserve_planner.output_file import check_output
+
+    if save is not None:
+        check_output("--save", save)
+    if plot is not None:
+        check_output("--plot", plot, (".svg", ".png", ".pdf"))
+    from cornserve_planner.latency_targets import LatencyTargets
+    from cornserve_planner.plan_request import PlanRequest
+    from cornserve_planner.service_targets import ServiceTargets
 
     request = PlanRequest(
-        model=model,
+        model=source,
         gpus=gpus,
-        gpus_of=_parse_settings("--gpus-of", "TYPE=N, a type and a whole number", gpus_of, _parse_count),
+        gpus_of=parse_settings("--gpus-of", "TYPE=N, a type and a whole number", gpus_of, parse_count),
+        dollars=dollars,
+        nodes=parse_nodes(nodes),
+        bandwidth=parse_bandwidth(bandwidth),
         rate=rate,
         workload=workload,
         profile=profile,
         gpu_types=gpu_types,
-        factors=_parse_settings("--factor", "OPTION=FACTOR, a name and a number", factor, float),
+        factors=parse_settings("--factor", "OPTION=FACTOR, a name and a number", factor, float),
         objective=objective,
         largest_cell=largest_cell,
         whole=whole,
         solver=solver,
         time_limit=time_limit,
+        targets=ServiceTargets(utilization, LatencyTargets(ttft, tbt, e2e, percentile), robust),
+        explain=explain,
+        survive=survive > 0,
     )
     result = _make_plan(request, quiet=json)
     _show(result, json=json, explain=explain)
     _write_files(result, save, plot)
 
 
-Number = TypeVar("Number", int, float)
+def _print_schema() -> None:
+    from pydantic_core import to_json
 
+    from cornserve_planner.plan_file.document import PlanFile
 
-def _parse_settings(
-    option: str, form: str, settings: list[str] | None, parse: Callable[[str], Number]
-) -> dict[str, Number]:
-    parsed: dict[str, Number] = {}
-    for setting in settings or []:
-        name, _, number = setting.rpartition("=")
-        if name in parsed:
-            raise PlannerError(f"{option}: {name!r} is given twice: remove one of them")
-        try:
-            parsed[name] = parse(number)
-        except ValueError:
-            raise PlannerError(f"{option} must be {form}, not {setting!r}") from None
-    return parsed
-
-
-def _parse_count(text: str) -> int:
-    """Raises `ValueError` unless `text` consists of ASCII digits."""
-    if not (text.isascii() and text.isdigit()):
-        raise ValueError(text)
-    return int(text)
+    typer.echo(to_json(PlanFile.json_schema(), indent=2).decode())
 
 
 def _make_plan(request: PlanRequest, *, quiet: bool) -> PlanResult:
@@ -188,8 +306,6 @@ def _make_plan(request: PlanRequest, *, quiet: bool) -> PlanResult:
 
 
 def _write_files(result: PlanResult, save: Path | None, plot: Path | None) -> None:
-    from cornserve_planner.errors import InvalidInputError
-
     def draw(path: Path) -> None:
         from cornserve_planner.diagram import draw_plan
 
@@ -197,23 +313,10 @@ def _write_files(result: PlanResult, save: Path | None, plot: Path | None) -> No
 
     for path, write in ((save, result.save), (plot, draw)):
         if path is not None:
-            try:
-                write(path.expanduser())
-            except OSError as error:
-                raise InvalidInputError(str(path), f"cannot be written: {error.strerror}") from error
+            write_file(path, write)
 
 
 def _show(result: PlanResult, *, json: bool, explain: bool) -> None:
-    if json:
-        from pydantic_core import to_json
+    from cornserve_planner.report import report
 
-        typer.echo(to_json(result.as_document(), indent=2).decode())
-    else:
-        from rich.console import Console
-
-        from cornserve_planner.report import report
-
-        console = Console(highlight=False)
-        if not console.is_terminal:
-            console.width = FILE_COLUMNS
-        console.print(report(result, everything=explain))
+    show(result.as_document, lambda: report(result, everything=explain), json=json)

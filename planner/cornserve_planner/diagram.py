@@ -8,11 +8,11 @@ from pathlib import Path
 from cornserve_planner.cells import Cell
 from cornserve_planner.diagram_layout import DiagramEdge
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.explanation import utilisation
+from cornserve_planner.explanation import utilization
 from cornserve_planner.graph import ExecutorGraph
 from cornserve_planner.mixture import most_requests
 from cornserve_planner.plan import Plan
-from cornserve_planner.planning import PlanResult
+from cornserve_planner.plan_result import PlanResult
 from cornserve_planner.plot import ChartCurve, DiagramBox, GraphDiagram, RateChart, draw
 from cornserve_planner.problem import PlanningProblem
 from cornserve_planner.solve.budget import Budget
@@ -29,17 +29,17 @@ def draw_plan(result: PlanResult, file: Path) -> None:
     """Draws the diagram. Raises `InvalidInputError` for an unsupported format, and `OSError` if writing fails."""
     graphs = [
         graph_diagram(result.inputs.graph, result.inputs.problem, entry.plan, entry.count)
-        for entry in result.deployment.instances[:GRAPHS]
+        for entry in result.running[:GRAPHS]
     ]
     try:
-        draw(file, graphs, rate_chart(result.inputs.problem, result.cells) if result.cells else None)
+        draw(file, graphs, None if result.whole else rate_chart(result.inputs.problem, result.cells))
     except ValueError as error:
         raise InvalidInputError(str(file), f"cannot be drawn: {error}") from error
 
 
 def graph_diagram(graph: ExecutorGraph, problem: PlanningProblem, plan: Plan, count: int = 1) -> GraphDiagram:
     """Builds the diagram of the options that a plan uses and the request rates between them."""
-    used = utilisation(problem, plan)
+    used = utilization(problem, plan)
     boxes = {REQUESTS: DiagramBox(REQUESTS, [f"{plan.rate:.3g}/s"], 0.0)}
     for name, replicas in plan.replicas.items():
         gpus = problem.option[name].gpus

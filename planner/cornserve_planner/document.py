@@ -7,6 +7,7 @@ error in a model or a profile would silently change the plan.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Hashable
 from importlib.resources.abc import Traversable
@@ -19,6 +20,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from cornserve_planner.errors import InvalidInputError
 
 FAMILY = "cornserve-planner"
+
+LARGEST = 100_000
+"""Maximum number of values in a YAML document, counting each use of an alias."""
 
 
 class DocumentPart(BaseModel):
@@ -85,6 +89,13 @@ class Document(DocumentPart):
         header = {"format": f"{FAMILY}/{self.kind}", "version": self.version}
         return json.dumps(header | self.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
 
+    def dump_yaml(self) -> str:
+        """Returns YAML that `parse` accepts, without fields that have their default value."""
+        header = {"format": f"{FAMILY}/{self.kind}", "version": self.version}
+        fields = header | self.model_dump(mode="json", exclude_defaults=True)
+        text: str = yaml.safe_dump(fields, sort_keys=False, default_flow_style=None, width=120, allow_unicode=True)
+        return text
+
     def write(self, path: Path) -> None:
         path.write_text(self.dump(), encoding="utf-8")
 
@@ -101,6 +112,10 @@ def _load(text: str, *, as_json: bool) -> Any:
         raise InvalidInputError(f"line {line}", f"invalid YAML: {error.problem}") from error
     except yaml.YAMLError as error:
         raise InvalidInputError("document", f"invalid YAML: {' '.join(str(error).split())}") from error
+    except RecursionError as error:
+        raise InvalidInputError("document", "is nested too deeply: use fewer levels") from error
+    except ValueError as error:
+        raise InvalidInputError("document", f"has a value that cannot be read: {error}") from error
 
 
 def reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -118,17 +133,41 @@ def _refuse_constant(constant: str) -> NoReturn:
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Rejects duplicate fields, and parses 1e-3 as a number, like JSON."""
+    """Rejects duplicate fields, keys that are not text, and aliases that multiply the document. Parses 1e-3 as a
+    number, like JSON."""
+
+    def get_single_node(self) -> yaml.Node | None:
+        node: yaml.Node | None = super().get_single_node()
+        if node is not None and _expanded_size(node, {}) > LARGEST:
+            raise InvalidInputError(
+                "document", f"its aliases expand to more than {LARGEST:,} values: write the values instead"
+            )
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise InvalidInputError(f"line {key.start_mark.line + 1}", "a field's name must be text")
             if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
                 raise InvalidInputError(
                     f"line {key.start_mark.line + 1}", f"{key.value!r} is given twice: remove one of them"
                 )
             seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+
+def _expanded_size(node: yaml.Node, sizes: dict[int, float]) -> float:
+    """Returns the number of values in a node, counting each use of an alias. Infinite if a node contains itself."""
+    if id(node) not in sizes:
+        sizes[id(node)] = math.inf
+        parts: list[yaml.Node] = []
+        if isinstance(node, yaml.MappingNode):
+            parts = [part for pair in node.value for part in pair]
+        elif isinstance(node, yaml.SequenceNode):
+            parts = node.value
+        sizes[id(node)] = 1 + sum(_expanded_size(part, sizes) for part in parts)
+    return sizes[id(node)]
 
 
 _StrictLoader.add_implicit_resolver(

@@ -55,3 +55,9 @@ def require_non_negative(where: str, value: float) -> None:
     """Raises `InvalidInputError` unless `value` is finite and at least 0."""
     if not (math.isfinite(value) and value >= 0):
         raise InvalidInputError(where, f"must be a finite number of at least 0, not {value}")
+
+
+def require_between(where: str, value: float, least: float, most: float) -> None:
+    """Raises `InvalidInputError` unless `value` is in the range."""
+    if not least <= value <= most:
+        raise InvalidInputError(where, f"must be from {least:g} to {most:g}, not {value:g}")

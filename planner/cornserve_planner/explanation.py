@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from cornserve_planner.plan import Objective, Plan
 from cornserve_planner.problem import PlanningProblem
 from cornserve_planner.solve.budget import Budget
-from cornserve_planner.solve.optimization import capacity
+from cornserve_planner.solve.capacity import capacity
 from cornserve_planner.strategies import StrategyResult, strategy_costs, strategy_rates
 
 FULL = 1e-6
-"""Options within this relative distance of the highest utilization are fully used."""
+"""Options within this relative distance of the highest utilization, relative to its maximum, limit the plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +20,8 @@ class PlanExplanation:
     """The explanation of a plan.
 
     Args:
-        utilisation: by option, the fraction of its replicas' time that is used at the plan's rate.
-        limiting: options that are fully used when the plan serves its capacity.
+        utilization: by option, the fraction of its replicas' time that is used at the plan's rate.
+        limiting: options that are used up to their maximum utilization when the plan serves its capacity.
         one_more: by option, the requests per second that one more replica would add to the capacity.
         binding: text that names the constraint that prevents a better plan.
         strategies: results of fixed strategies, best first.
@@ -29,7 +29,7 @@ class PlanExplanation:
     """
 
     plan: Plan
-    utilisation: Mapping[str, float]
+    utilization: Mapping[str, float]
     limiting: tuple[str, ...]
     one_more: Mapping[str, float]
     binding: str
@@ -48,16 +48,17 @@ class PlanExplanation:
 def explain_plan(problem: PlanningProblem, plan: Plan, budget: Budget | None = None) -> PlanExplanation:
     """Explains a plan that was solved for `problem`, within `budget` if given."""
     budget = budget or Budget()
-    used = utilisation(problem, plan)
-    highest = max(used.values())
-    limiting = tuple(name for name, fraction in used.items() if fraction >= highest * (1 - FULL))
+    used = utilization(problem, plan)
+    of_limit = {name: fraction / problem.max_utilization.get(name, 1.0) for name, fraction in used.items()}
+    highest = max(of_limit.values())
+    limiting = tuple(name for name, fraction in of_limit.items() if fraction >= highest * (1 - FULL))
     one_more = {
         name: max(0.0, capacity(problem, {**plan.replicas, name: count + 1})[0] - plan.capacity)
         for name, count in plan.replicas.items()
     }
     return PlanExplanation(
         plan=plan,
-        utilisation=used,
+        utilization=used,
         limiting=limiting,
         one_more=one_more,
         binding=_binding(plan, budget, limiting),
@@ -70,7 +71,7 @@ def explain_plan(problem: PlanningProblem, plan: Plan, budget: Budget | None = N
     )
 
 
-def utilisation(problem: PlanningProblem, plan: Plan) -> dict[str, float]:
+def utilization(problem: PlanningProblem, plan: Plan) -> dict[str, float]:
     """Returns, by option, the fraction of its replicas' time that a plan uses."""
     seconds = {(path.type, path.name): path.seconds for path in problem.paths}
     busy = dict.fromkeys(plan.replicas, 0.0)
@@ -81,7 +82,7 @@ def utilisation(problem: PlanningProblem, plan: Plan) -> dict[str, float]:
 
 
 def _binding(plan: Plan, budget: Budget, limiting: tuple[str, ...]) -> str:
-    full = f"{', '.join(limiting)} {'is' if len(limiting) == 1 else 'are'} fully used"
+    full = f"{', '.join(limiting)} {'is at its' if len(limiting) == 1 else 'are at their'} maximum utilization"
     if plan.objective is Objective.RATE:
         return f"the budget of {budget}: {full} at {plan.rate:.4g} requests/s"
     return f"the rate of {plan.rate:.4g} requests/s: {full} at {plan.capacity:.4g} requests/s"

@@ -34,12 +34,19 @@ class DeploymentOption:
     Args:
         gpus: GPUs of a replica.
         gpu: the type of these GPUs; None for any type.
+        variant_of: name of the option in model and profile, if the model lists several numbers of GPUs for it.
     """
 
     name: str
     components: tuple[str, ...]
     gpus: int = 1
     gpu: str | None = None
+    variant_of: str | None = None
+
+    @property
+    def profiled_as(self) -> str:
+        """The name of the option in a profile."""
+        return self.variant_of or self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +88,15 @@ class ValidPath:
     type: RequestType
     path: DeclaredPath
     steps: tuple[PathStep, ...]
+
+    @property
+    def name(self) -> str:
+        return path_name(self.steps)
+
+
+def path_name(steps: Iterable[PathStep]) -> str:
+    """Returns the options of a path, without those that its requests skip. Unique among the paths of a type."""
+    return ARROW.join(step.option for step in steps)
 
 
 @dataclass(frozen=True)

@@ -3,30 +3,41 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.graph import ExecutorGraph
+from cornserve_planner.graph import ExecutorGraph, PathStep, RequestType
 from cornserve_planner.model_document import ModelDocument
-from cornserve_planner.models import shipped_model, shipped_models
+from cornserve_planner.models import shipped_model, shipped_models, unknown_model
+from cornserve_planner.option_batches import OptionBatches, profile_batches
 from cornserve_planner.problem import PlanningProblem
 from cornserve_planner.profile_conversion import convert_profile, memory_per_gpu
 from cornserve_planner.profiles.gpus import GpuCatalog
 from cornserve_planner.profiles.profile import ModelProfile, OptionProfile
-from cornserve_planner.profiles.profile_matching import matching_entries, unused_entries
+from cornserve_planner.profiles.profile_matching import check_executors, matching_entries, unused_entries
 from cornserve_planner.profiles.sourced_value import SourcedValue, Tag
-from cornserve_planner.throughput_conversion import ThroughputConversion
+from cornserve_planner.rare_types import with_rare_types
+from cornserve_planner.size_costs import Draws
+from cornserve_planner.throughput_conversion import ConvertedTime, ThroughputConversion
 from cornserve_planner.workload.document import Workload, read_workload
 from cornserve_planner.workload.shipped import shipped_workload
+
+SUFFIXES = (".json", ".yaml", ".yml")
+"""Suffixes of files that describe a model."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanInputs:
     """
     Args:
+        workload: also has, with share 0, the other request types that the model can serve.
         rates: the profile's rates that the conversion uses, each with its option.
+        startup: by option, the seconds until a replica accepts requests, if known.
+        batches: by option, the batch sizes that its profile has.
+        batch: by option, the chosen batch size. `slowdown`: its seconds per request relative to the fastest one.
+        robust: whether the problem has the longest seconds of the confidence intervals.
         unused: entries of the profile that match no option of the model.
     """
 
@@ -36,7 +47,32 @@ class PlanInputs:
     conversion: ThroughputConversion
     problem: PlanningProblem
     rates: tuple[tuple[str, SourcedValue], ...]
+    startup: Mapping[str, float]
     unused: tuple[OptionProfile, ...]
+    batches: Mapping[str, OptionBatches] = field(default_factory=dict)
+    batch: Mapping[str, int] = field(default_factory=dict)
+    slowdown: Mapping[str, float] = field(default_factory=dict)
+    robust: bool = False
+
+    @property
+    def types(self) -> Iterable[RequestType]:
+        """The request types, including those with share 0."""
+        return self.workload.shares
+
+    def time(self, kind: RequestType, step: PathStep) -> ConvertedTime:
+        """Returns the seconds that the plan assumes for a step, with their confidence interval."""
+        time, slowdown = self.conversion.time(kind, step), self.slowdown.get(step.option, 1.0)
+        return ConvertedTime(
+            (time.high if self.robust else time.seconds) * slowdown,
+            time.low * slowdown,
+            time.high * slowdown,
+            time.tag,
+            time.source,
+        )
+
+    def drawn(self, kind: RequestType, step: PathStep) -> Draws:
+        """Returns the estimated seconds of a step, followed by random draws."""
+        return self.conversion.drawn(kind, step) * self.slowdown.get(step.option, 1.0)
 
     @property
     def tags(self) -> Counter[Tag]:
@@ -45,7 +81,7 @@ class PlanInputs:
 
 
 def load_inputs(
-    model: str,
+    model: str | ModelDocument,
     workload: Path | None = None,
     profile: Path | None = None,
     gpus: Path | None = None,
@@ -54,12 +90,12 @@ def load_inputs(
     """Reads the given files, and shipped files for the other inputs.
 
     Args:
-        model: the name of a shipped model, or a file.
+        model: the name of a shipped model, a file, or a document.
         factors: colocation factors that replace the profile's throughputs of these options.
 
     Raises `InvalidInputError` naming file, field and reason.
     """
-    document = shipped_model(model) if model in shipped_models() else _read_model(model)
+    document = model if isinstance(model, ModelDocument) else _read_model(model)
     if profile is None:
         model_profile = ModelProfile.shipped(document.name).restricted_to(document.options)
     else:
@@ -87,6 +123,7 @@ def build_inputs(
             f"the profile is for {profile.model!r}, but the model is {model.name!r}: give a profile of this model",
         )
     graph = model.graph()
+    workload = replace(workload, shares=with_rare_types(graph, workload.shares, model.modalities))
     used = {option.gpu for option in graph.options}
     types = [gpu for gpu in gpus.types() if gpu.name in used]
     for option in graph.options:
@@ -97,6 +134,7 @@ def build_inputs(
                 "--gpu-types",
             )
     try:
+        check_executors(model, profile)
         conversion = convert_profile(graph, profile, workload, factors)
     except InvalidInputError as error:
         raise error.within(f"profile of {profile.model}") from error
@@ -108,11 +146,22 @@ def build_inputs(
         for throughput in entry.throughput
         if option.name not in (factors or {})
     )
-    return PlanInputs(model, graph, workload, conversion, problem, rates, unused_entries(graph, profile))
+    startup = {
+        option.name: entry.startup.value
+        for option in graph.options
+        for entry in matching_entries(option, profile)
+        if entry.startup is not None
+    }
+    return PlanInputs(
+        model, graph, workload, conversion, problem, rates, startup, unused_entries(graph, profile),
+        batches=profile_batches(graph, profile),
+    )  # fmt: skip
 
 
 def _read_model(model: str) -> ModelDocument:
-    if not Path(model).suffix:
-        known = ", ".join(shipped_models())
-        raise InvalidInputError("model", f"unknown model {model!r}: use one of {known}, or a file such as model.yaml")
-    return ModelDocument.read(Path(model))
+    if model in shipped_models():
+        return shipped_model(model)
+    path = Path(model)
+    if path.suffix not in SUFFIXES and not path.exists():
+        raise unknown_model(model)
+    return ModelDocument.read(path)

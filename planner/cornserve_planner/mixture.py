@@ -1,27 +1,14 @@
-"""Mixtures of cells: fewest GPUs for a rate, or the maximum rate for a number of GPUs [C §4.3].
-
-For the fewest GPUs, the paper's greedy Algorithm 2 is not optimal. It repeatedly adds the largest cell that does not
-exceed the missing rate. With the cells (1 GPU, 1.0 req/s) and (2 GPUs, 2.9 req/s) and a target of 2.5 req/s, it uses
-three small cells, although one large cell is enough. If the smallest cell has rate 0, it does not terminate.
-
-The exact recursion needs one step for each size. Let r be the rate of the largest cell and q = floor(target / r). An
-optimal mixture with at least q of these cells exists: smaller cells with a total rate of r or more need at least as
-many GPUs, and because sizes are powers of two, a subset of them has exactly the same number of GPUs and serves at most
-r. The remaining rate is less than r: it is served by one more of the largest cell or, recursively, by smaller ones.
-"""
+"""Mixtures of cells, from `cornserve_policies.mixture`, with the errors and the exact rates of the planner."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
 from cornserve_planner.cells import Cell, efficient_cells
 from cornserve_planner.errors import InfeasibleError, InvalidInputError, require_non_negative
-
-RATE_TOLERANCE = Fraction(1, 10**9)
-"""Relative tolerance of a mixture's rate, for rounding errors in targets such as 0.1 + 0.2."""
+from cornserve_policies.mixture import RATE_TOLERANCE, cells_for_gpus, cells_for_rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +29,7 @@ def fewest_gpus(cells: Iterable[Cell], rate: float) -> Mixture:
     usable = efficient_cells(cells)
     if rate and not usable:
         raise InfeasibleError("cells", f"all cells have rate 0, but {rate:g} requests/s are requested")
-    return _mixture(usable, _close(missing=minimum_rate(rate), cells=usable)[1])
+    return _mixture(usable, cells_for_rate(_rates(usable), rate))
 
 
 def most_requests(cells: Iterable[Cell], gpus: int) -> Mixture:
@@ -53,10 +40,8 @@ def most_requests(cells: Iterable[Cell], gpus: int) -> Mixture:
     if gpus < 0:
         raise InvalidInputError("gpus", f"must be at least 0, not {gpus}")
     usable = efficient_cells(cells)
-    counts, left = {}, gpus
-    for cell in reversed(usable):
-        counts[cell.gpus], left = divmod(left, cell.gpus)
-    if not any(counts.values()):
+    counts = cells_for_gpus(_rates(usable), gpus)
+    if not counts:
         least = f"the smallest usable cell needs {usable[0].gpus} GPUs" if usable else "all cells have rate 0"
         raise InfeasibleError(f"the budget of {gpus} GPUs", f"no cell fits: {least}")
     return _mixture(usable, counts)
@@ -72,21 +57,9 @@ def total_rate(cells: Iterable[Cell], counts: Mapping[int, int]) -> Fraction:
     return sum((Fraction(cell.rate) * counts.get(cell.gpus, 0) for cell in cells), Fraction())
 
 
-def _close(missing: Fraction, cells: tuple[Cell, ...]) -> tuple[float, dict[int, int]]:
-    """Returns the fewest GPUs that serve the missing rate, and their mixture."""
-    if missing <= 0:
-        return 0, {}
-    if not cells:
-        return math.inf, {}
-    *smaller, largest = cells
-    whole, rest = divmod(missing, Fraction(largest.rate))
-    gpus, counts = _close(rest, tuple(smaller))
-    if rest and largest.gpus <= gpus:
-        gpus, counts = largest.gpus, {largest.gpus: 1}
-    counts[largest.gpus] = counts.get(largest.gpus, 0) + whole
-    return gpus + whole * largest.gpus, counts
-
-
 def _mixture(cells: tuple[Cell, ...], counts: Mapping[int, int]) -> Mixture:
-    used = {gpus: count for gpus, count in sorted(counts.items()) if count}
-    return Mixture(used, sum(gpus * count for gpus, count in used.items()), float(total_rate(cells, used)))
+    return Mixture(counts, sum(gpus * count for gpus, count in counts.items()), float(total_rate(cells, counts)))
+
+
+def _rates(cells: tuple[Cell, ...]) -> dict[int, float]:
+    return {cell.gpus: cell.rate for cell in cells}

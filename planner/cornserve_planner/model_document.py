@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from itertools import product
+from typing import Annotated, Self, TypeVar
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from cornserve_planner.document import Document, DocumentPart
 from cornserve_planner.errors import InvalidInputError
@@ -12,13 +13,17 @@ from cornserve_planner.graph import DeclaredPath, DeploymentOption, ExecutorGrap
 from cornserve_planner.workload.request_types import Modalities
 
 Name = Annotated[str, Field(min_length=1, max_length=100)]
+GpuCount = Annotated[int, Field(ge=1)]
 
 
-def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
-    for index, name in enumerate(names):
-        if name in names[:index]:
-            raise ValueError(f"{name!r} is given twice: remove one of them")
-    return names
+Entry = TypeVar("Entry", str, int)
+
+
+def _each_once(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    for index, entry in enumerate(entries):
+        if entry in entries[:index]:
+            raise ValueError(f"{entry!r} is given twice: remove one of them")
+    return entries
 
 
 Components = Annotated[tuple[Name, ...], Field(min_length=1), AfterValidator(_each_once)]
@@ -31,12 +36,43 @@ class ComponentEntry(DocumentPart):
     after: tuple[Name, ...] = ()
 
 
+class ExecutorTask(DocumentPart):
+    """The unit task of an option's executor, and its settings. Options with equal executors share replicas."""
+
+    task: Name
+    settings: dict[Name, JsonValue]
+
+
 class OptionEntry(DocumentPart):
-    """A deployment option. `gpu` is the GPU type of its replicas; None for any type."""
+    """A deployment option.
+
+    Args:
+        gpus: GPUs of a replica.
+        tensor_parallel: numbers of GPUs of a replica from which the planner chooses, instead of `gpus`.
+        gpu: the GPU type of its replicas; None for any type.
+        executor: the unit task of its executor, if known.
+    """
 
     components: tuple[Name, ...] = Field(min_length=1)
-    gpus: int = Field(default=1, ge=1)
+    gpus: GpuCount = 1
+    tensor_parallel: Annotated[tuple[GpuCount, ...], AfterValidator(_each_once)] = ()
     gpu: Name | None = None
+    executor: ExecutorTask | None = None
+
+    @model_validator(mode="after")
+    def _check_gpus(self) -> Self:
+        if self.tensor_parallel and "gpus" in self.model_fields_set:
+            raise ValueError("gives both gpus and tensor_parallel: remove one of them")
+        return self
+
+    def variants(self, name: str) -> tuple[DeploymentOption, ...]:
+        """Returns the option, or an option `NAME-tpN` for each of the numbers of GPUs to choose from."""
+        if not self.tensor_parallel:
+            return (DeploymentOption(name, self.components, self.gpus, self.gpu),)
+        return tuple(
+            DeploymentOption(f"{name}-tp{count}", self.components, count, self.gpu, variant_of=name)
+            for count in self.tensor_parallel
+        )
 
 
 class ModelDocument(Document):
@@ -47,7 +83,7 @@ class ModelDocument(Document):
       llm: {after: [encoder]}
     options:
       E: {components: [encoder]}
-      EL: {components: [encoder, llm], gpus: 2}
+      EL: {components: [encoder, llm], tensor_parallel: [2, 4]}
     paths:
       - [EL]
       - [E, EL]
@@ -67,12 +103,16 @@ class ModelDocument(Document):
 
     def graph(self) -> ExecutorGraph:
         """Returns the executor graph, which was validated when the document was parsed."""
+        variants = {name: entry.variants(name) for name, entry in self.options.items()}
+        names = {name: tuple(option.name for option in options) for name, options in variants.items()}
         return ExecutorGraph(
             components=tuple(ModelComponent(name, entry.after) for name, entry in self.components.items()),
-            options=tuple(
-                DeploymentOption(name, entry.components, entry.gpus, entry.gpu) for name, entry in self.options.items()
+            options=tuple(option for options in variants.values() for option in options),
+            paths=tuple(
+                DeclaredPath(options)
+                for path in self.paths
+                for options in product(*(names.get(name, (name,)) for name in path))
             ),
-            paths=tuple(DeclaredPath(options) for options in self.paths),
         )
 
     def model_post_init(self, _: object) -> None:

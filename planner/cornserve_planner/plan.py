@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from cornserve_planner.document import Document, DocumentPart
+from cornserve_planner.document import DocumentPart
 
 NonNegative = Annotated[float, Field(ge=0)]
 
@@ -15,7 +15,8 @@ NonNegative = Annotated[float, Field(ge=0)]
 class Objective(StrEnum):
     """The quantity that a plan optimizes.
 
-    Ties are broken by fewer GPUs, then by fewer kinds of executors, as far as a bounded search finds such a plan.
+    Ties are broken by fewer GPUs, then by fewer kinds of executors, then by fewer components in all replicas together,
+    as far as a bounded search finds such a plan.
     """
 
     RATE = "rate"
@@ -26,6 +27,15 @@ class Objective(StrEnum):
     """Fewest dollars per hour for a rate [H §4.3]."""
 
 
+class Loss(StrEnum):
+    """A loss after which a plan still serves its rate."""
+
+    REPLICA = "replica"
+    """Any one replica."""
+    NODE = "node"
+    """All replicas on any one node."""
+
+
 class PathRate(DocumentPart):
     """Requests per second of a type on a path: x_{t,p} of [C App. B]."""
 
@@ -34,23 +44,24 @@ class PathRate(DocumentPart):
     rate: NonNegative
 
 
-class Plan(Document):
-    """`format: cornserve-planner/plan`. A solution of a planning problem, with its bound.
+class Plan(DocumentPart):
+    """A solution of a planning problem, with its bound.
 
     Args:
         rate: sum of the rates on all paths. For a target rate, the target minus a few millionths that solvers tolerate;
             never more than the capacity.
-        capacity: maximum requests per second that the replicas can serve. For the objective `rate`, equal to it.
+        capacity: maximum requests per second that the replicas can serve, before a loss. For the objective `rate` and
+            plans that survive no loss, equal to it.
         gpus: GPUs of all replicas. `dollars` is their price per hour, if every option has one.
         value: value of the objective.
         bound: no plan has a better value than this.
         relaxation: value with fractional replicas. The difference is the cost of whole replicas.
         proven: whether the solver closed the gap between value and bound.
-        ties_settled: whether no plan of the same value is known to need fewer GPUs, or the same number and fewer kinds
-            of executors. The search is bounded, and is skipped for placements on nodes.
+        survives: the loss after which `rate` is still served; None if the rate is not served after losses.
+        ties_settled: whether no plan of the same value needs fewer GPUs, or the same number and fewer kinds of
+            executors, or the same kinds and fewer components. The search is bounded, and is skipped for placements on
+            nodes.
     """
-
-    kind = "plan"
 
     objective: Objective
     replicas: dict[str, Annotated[int, Field(ge=1)]]
@@ -63,6 +74,7 @@ class Plan(Document):
     bound: NonNegative
     relaxation: NonNegative
     proven: bool
+    survives: Loss | None = None
     ties_settled: bool
     solver: str
     solve_seconds: NonNegative

@@ -42,7 +42,7 @@ class DiagramBox:
 
     title: str
     lines: Sequence[str]
-    utilisation: float
+    utilization: float
     """The used fraction of its replicas' time, from 0 to 1."""
 
 
@@ -118,7 +118,7 @@ def _draw_box(axes: Any, center: Point, box: DiagramBox) -> None:
     style = "round,pad=0,rounding_size=0.06"
     axes.add_patch(FancyBboxPatch(corner, width, height, boxstyle=style, fc=FREE, ec="none", zorder=3))
     filled = FancyBboxPatch(corner, width, height, boxstyle=style, fc=FULL, ec="none", zorder=3, alpha=0.75)
-    filled.set_clip_path(Outline.unit_rectangle(), _share_of_box(axes, corner, box.utilisation))
+    filled.set_clip_path(Outline.unit_rectangle(), _share_of_box(axes, corner, box.utilization))
     axes.add_patch(filled)
     axes.add_patch(FancyBboxPatch(corner, width, height, boxstyle=style, fc="none", ec=INK, lw=1, zorder=4))
     text = [box.title, *box.lines]

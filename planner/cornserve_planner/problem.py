@@ -13,6 +13,9 @@ from cornserve_planner.graph import DeploymentOption, ExecutorGraph, PathStep, R
 SHARES_TOLERANCE = 1e-6
 """Tolerance of the sum of shares, for rounding in files."""
 
+SECONDS = (1e-8, 1e6)
+"""Minimum and maximum time of a request on an option. Solvers reject numbers that differ by more than 15 digits."""
+
 
 @dataclass(frozen=True, slots=True)
 class GpuType:
@@ -49,6 +52,8 @@ class PlanningProblem:
         shares: π_t by request type; their sum is 1.
         gpus: GPU types by name.
         memory: by option, the bytes needed on each GPU of a replica, if known.
+        max_utilization: by option, the maximum fraction of its replicas' time that a plan uses, in (0, 1]; 1 if not
+            given.
     """
 
     options: tuple[DeploymentOption, ...]
@@ -56,10 +61,12 @@ class PlanningProblem:
     paths: tuple[RequestPath, ...]
     gpus: Mapping[str, GpuType] = field(default_factory=dict)
     memory: Mapping[str, float] = field(default_factory=dict)
+    max_utilization: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._check_shares()
         self._check_gpus()
+        self._check_utilization()
         self._check_paths()
 
     @classmethod
@@ -70,6 +77,7 @@ class PlanningProblem:
         seconds: Callable[[RequestType, PathStep], float],
         gpus: Iterable[GpuType] = (),
         memory: Mapping[str, float] | None = None,
+        max_utilization: Mapping[str, float] | None = None,
     ) -> PlanningProblem:
         """Builds the problem of a graph and a workload.
 
@@ -82,13 +90,14 @@ class PlanningProblem:
                 spent: dict[str, float] = {}
                 for step in valid.steps:
                     spent[step.option] = spent.get(step.option, 0.0) + seconds(request_type, step)
-                paths.append(RequestPath(request_type.name, valid.path.name, spent, valid.steps))
+                paths.append(RequestPath(request_type.name, valid.name, spent, valid.steps))
         return cls(
             options=graph.options,
             shares={request_type.name: share for request_type, share in shares.items()},
             paths=tuple(paths),
             gpus={gpu.name: gpu for gpu in gpus},
             memory=dict(memory or {}),
+            max_utilization=dict(max_utilization or {}),
         )
 
     @cached_property
@@ -104,6 +113,19 @@ class PlanningProblem:
     def usable(self) -> tuple[RequestPath, ...]:
         """The paths whose options all fit."""
         return tuple(path for path in self.paths if not self.excluded.keys() & path.seconds.keys())
+
+    @cached_property
+    def without_utilization_limits(self) -> PlanningProblem:
+        """The equivalent problem for solvers: requests need their seconds divided by the maximum utilization."""
+        if not self.max_utilization:
+            return self
+        paths = (
+            replace(
+                path, seconds={name: each / self.max_utilization.get(name, 1.0) for name, each in path.seconds.items()}
+            )
+            for path in self.paths
+        )
+        return replace(self, paths=tuple(paths), max_utilization={})
 
     def restricted_to(self, options: Iterable[str]) -> PlanningProblem:
         """Returns the same problem with only these options. The result is infeasible if a type loses all paths."""
@@ -168,6 +190,14 @@ class PlanningProblem:
                 )
             require_non_negative(f"memory.{name}", needed)
 
+    def _check_utilization(self) -> None:
+        for name, limit in self.max_utilization.items():
+            where = f"max_utilization.{name}"
+            if name not in self.option:
+                raise InvalidInputError(where, f"is not an option of the model: use one of {', '.join(self.option)}")
+            if not 0 < limit <= 1:
+                raise InvalidInputError(where, f"must be greater than 0 and at most 1, not {limit:g}")
+
     def _check_paths(self) -> None:
         for path in self.paths:
             if path.type not in self.shares:
@@ -181,4 +211,11 @@ class PlanningProblem:
                         f"paths.{path.name}",
                         f"{name!r} is not an option of the model: use one of {', '.join(self.option)}",
                     )
-                require_positive(f"seconds of {name} for {path.type} on {path.name}", seconds)
+                where = f"seconds of {name} for {path.type} on {path.name}"
+                require_positive(where, seconds)
+                if not SECONDS[0] <= seconds <= SECONDS[1]:
+                    raise InvalidInputError(
+                        where,
+                        f"must be from {SECONDS[0]:g} to {SECONDS[1]:g}, not {seconds:g}: correct the rates in the "
+                        f"profile, or the factor of {name}",
+                    )

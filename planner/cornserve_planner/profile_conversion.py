@@ -4,27 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from cornserve_planner.graph import ExecutorGraph, RequestType
-from cornserve_planner.profiles.profile import ModelProfile, OptionProfile, Throughput
+from cornserve_planner.graph import DeploymentOption, ExecutorGraph, RequestType
+from cornserve_planner.profiles.profile import MixEntry, ModelProfile, OptionProfile
 from cornserve_planner.profiles.profile_matching import check_names, matching_entries
-from cornserve_planner.throughput_conversion import ThroughputConversion, ThroughputMeasurement, convert
+from cornserve_planner.size_costs import TypeDemands
+from cornserve_planner.throughput_conversion import ThroughputConversion, convert
+from cornserve_planner.throughput_measurement import ThroughputMeasurement
 from cornserve_planner.workload.document import Workload
+from cornserve_planner.workload.request_sizes import RequestSizes, mean_sizes
 
 
 def profile_measurements(
     graph: ExecutorGraph, profile: ModelProfile
-) -> tuple[tuple[ThroughputMeasurement, ...], dict[str, RequestType]]:
-    """Returns the profile's measurements of the model's options, and the request types of their mixes by name."""
-    measurements, types = [], {}
-    for entry in _entries(graph, profile):
+) -> tuple[tuple[ThroughputMeasurement, ...], TypeDemands]:
+    """Returns the profile's measurements of the model's options, and the request types of their mixes."""
+    measurements: list[ThroughputMeasurement] = []
+    types: dict[str, RequestType] = {}
+    sizes: dict[str, RequestSizes] = {}
+    for option, entry in _entries(graph, profile):
         for throughput in entry.throughput:
             mix: dict[str, float] = {}
-            for components, share in _mix(graph, entry, throughput):
-                kind = RequestType(f"profiled with {'+'.join(sorted(components))}", components)
-                types[kind.name] = kind
-                mix[kind.name] = mix.get(kind.name, 0.0) + share
-            measurements.append(ThroughputMeasurement(entry.option, throughput.rate.value, mix))
-    return tuple(measurements), types
+            for part in throughput.mix or [MixEntry(components=option.components, share=1.0, sizes=throughput.sizes)]:
+                name = _type_name(part)
+                types[name], sizes[name] = RequestType(name, frozenset(part.components)), part.sizes
+                mix[name] = mix.get(name, 0.0) + part.share
+            rate = throughput.rate
+            measurements.append(
+                ThroughputMeasurement(option.name, rate.value, mix, rate.tag, rate.source, throughput.error)
+            )
+    return tuple(measurements), TypeDemands(types, sizes)
+
+
+def _type_name(part: MixEntry) -> str:
+    sizes = ", ".join(f"{unit} {size:g}" for unit, size in sorted(part.sizes.items()))
+    return f"profiled with {'+'.join(sorted(part.components))}{f' ({sizes})' if sizes else ''}"
 
 
 def convert_profile(
@@ -42,26 +55,21 @@ def convert_profile(
     """
     check_names(graph, profile)
     assumed = dict(factors or {})
-    measurements, types = profile_measurements(graph, profile)
+    measurements, profiled = profile_measurements(graph, profile)
     kept = tuple(measurement for measurement in measurements if measurement.option not in assumed)
-    return convert(graph, [*workload.shares, *types.values()], kept, assumed)
+    sizes = {name: mean_sizes(found) for name, found in workload.sizes.items()}
+    return convert(graph, [*workload.shares, *profiled.types.values()], kept, assumed, {**sizes, **profiled.sizes})
 
 
 def memory_per_gpu(graph: ExecutorGraph, profile: ModelProfile) -> dict[str, float]:
     """Returns bytes by option: a GPU's part of the weights and of the cache of one request."""
     return {
-        entry.option: (entry.weights.value + (entry.cache_per_request.value if entry.cache_per_request else 0))
+        option.name: (entry.weights.value + (entry.cache_per_request.value if entry.cache_per_request else 0))
         / entry.gpus
-        for entry in _entries(graph, profile)
+        for option, entry in _entries(graph, profile)
         if entry.weights is not None
     }
 
 
-def _entries(graph: ExecutorGraph, profile: ModelProfile) -> Iterable[OptionProfile]:
-    return (entry for option in graph.options for entry in matching_entries(option, profile))
-
-
-def _mix(graph: ExecutorGraph, entry: OptionProfile, throughput: Throughput) -> Iterable[tuple[frozenset[str], float]]:
-    if not throughput.mix:
-        return [(frozenset(graph.option[entry.option].components), 1.0)]
-    return [(frozenset(part.components), part.share) for part in throughput.mix]
+def _entries(graph: ExecutorGraph, profile: ModelProfile) -> Iterable[tuple[DeploymentOption, OptionProfile]]:
+    return ((option, entry) for option in graph.options for entry in matching_entries(option, profile))

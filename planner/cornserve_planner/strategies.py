@@ -16,6 +16,8 @@ from cornserve_planner.solve.budget import Budget
 
 ROUNDING_TOLERANCE = 1e-9
 """Relative tolerance of a replica's time."""
+BISECTIONS = 60
+"""Number of bisections of a rate, after which few replicas remain to be added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +83,14 @@ def strategy_rates(problem: PlanningProblem, budget: Budget) -> tuple[StrategyRe
 
     Omits strategies that do not fit in the budget, or that the budget does not limit.
     """
-    results = []
+    results, problem = [], problem.without_utilization_limits
     for strategy in fixed_strategies(problem):
         load = _load(problem, strategy)
-        replicas = dict.fromkeys(strategy.options, 1)
-        if not budget.allows(problem, replicas) or not budget.limits(problem, strategy.options):
+        if not budget.allows(problem, dict.fromkeys(strategy.options, 1)) or not budget.limits(
+            problem, strategy.options
+        ):
             continue
-        results.append(_strategy_result(problem, strategy, _fill(problem, budget, load, replicas), load))
+        results.append(_strategy_result(problem, strategy, _fill(problem, budget, load), load))
         even = _even(problem, strategy, budget)
         if len(even) > 1 and all(even.values()) and budget.allows(problem, even):
             results.append(_strategy_result(problem, strategy, even, load, even=True))
@@ -98,10 +101,10 @@ def strategy_costs(
     problem: PlanningProblem, rate: float, objective: Objective = Objective.GPUS
 ) -> tuple[StrategyResult, ...]:
     """Returns the cost of each strategy for a rate, cheapest first."""
-    results = []
+    results, problem = [], problem.without_utilization_limits
     for strategy in fixed_strategies(problem):
         load = _load(problem, strategy)
-        needed = {name: max(1, math.ceil(work * rate - ROUNDING_TOLERANCE)) for name, work in load.items()}
+        needed = _needed(load, rate)
         results.append(_strategy_result(problem, strategy, needed, load, rate=rate))
         if len(needed) > 1:
             each = max(problem.option[name].gpus * count for name, count in needed.items())
@@ -130,17 +133,25 @@ def _route(problem: PlanningProblem, strategy: FixedStrategy, kind: str) -> Requ
     return min(paths, key=lambda path: sum(path.seconds.values()))
 
 
-def _fill(
-    problem: PlanningProblem, budget: Budget, load: Mapping[str, float], replicas: Mapping[str, int]
-) -> dict[str, int]:
-    """Adds replicas of the slowest option while the budget allows. The result has the fewest replicas for its rate."""
-    filled = dict(replicas)
+def _fill(problem: PlanningProblem, budget: Budget, load: Mapping[str, float]) -> dict[str, int]:
+    """Returns the fewest replicas for the highest rate within the budget, starting from one replica of each option."""
+    low, high = 0.0, 1 / max(load.values())
+    while budget.allows(problem, _needed(load, high)):
+        low, high = high, 2 * high
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if budget.allows(problem, _needed(load, middle)) else (low, middle)
+    filled = _needed(load, low)
     while True:
         slowest = min(load, key=lambda name: filled[name] / load[name])
         filled[slowest] += 1
         if not budget.allows(problem, filled):
             filled[slowest] -= 1
             return filled
+
+
+def _needed(load: Mapping[str, float], rate: float) -> dict[str, int]:
+    return {name: max(1, math.ceil(work * rate - ROUNDING_TOLERANCE)) for name, work in load.items()}
 
 
 def _even(problem: PlanningProblem, strategy: FixedStrategy, budget: Budget) -> dict[str, int]:

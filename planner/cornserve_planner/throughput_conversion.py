@@ -2,59 +2,54 @@
 
 Rates of different request types cannot be added, but seconds of a replica's time can. The seconds of a component are
 measured on an executor that runs it alone. On an executor with several components, they are multiplied by a colocation
-factor α, which is fitted to the measured mix. Only a second mix can check the factor.
+factor α, which is fitted to the measured mixes.
 
-Unlike the paper, a component that was not measured alone is fitted by least squares, if an executor that runs it was
-measured with enough mixes to separate its components. Otherwise, the conversion raises an error that names the
-component.
+Unlike the paper, each time has a confidence interval, several mixes of an option are fitted together, and a component
+that was not measured alone is fitted if enough mixes separate it from the others (`conversion_fit.py`).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from cornserve_planner.errors import InvalidInputError, require_non_negative, require_positive
+from cornserve_planner.conversion_fit import fit_option
+from cornserve_planner.errors import InvalidInputError, require_between
 from cornserve_planner.graph import DeploymentOption, ExecutorGraph, PathStep, RequestType
-from cornserve_planner.problem import SHARES_TOLERANCE
+from cornserve_planner.option_fit import KnownCost, OptionFit
+from cornserve_planner.profiles.sourced_value import Tag
+from cornserve_planner.size_costs import CostModel, Draws, TypeDemands
+from cornserve_planner.throughput_measurement import (
+    MeasurementCheck,
+    ThroughputMeasurement,
+    joined_sources,
+    weakest_tag,
+)
+from cornserve_planner.workload.request_sizes import RequestSizes
 
-INDEPENDENT = 1e-6
-"""Mixes separate components if their smallest singular value is at least this fraction of the largest."""
+CONFIDENCE = 0.95
+"""Probability that an interval contains the true value, if the errors are as stated."""
 
-
-@dataclass(frozen=True, slots=True)
-class ThroughputMeasurement:
-    """The measured throughput of one replica of an option.
-
-    Args:
-        rate: requests per second, counting all requests of the mix, including those that skip the option.
-        mix: the share of each request type, by name.
-    """
-
-    option: str
-    rate: float
-    mix: Mapping[str, float]
+FACTORS = (0.01, 100.0)
+"""Range of assumed factors."""
 
 
 @dataclass(frozen=True, slots=True)
-class MeasurementCheck:
-    """A measurement and the throughput that the conversion predicts for its mix.
+class ConvertedTime:
+    """The seconds of a replica's time that a request needs, with a confidence interval.
 
     Args:
-        fitted: whether the measurement was part of an overdetermined fit, so that the error is a residual.
+        tag: that of the least certain rate from which the time follows.
+        source: the sources of these rates.
     """
 
-    measurement: ThroughputMeasurement
-    predicted: float
-    fitted: bool
-
-    @property
-    def error(self) -> float:
-        """Relative error of the predicted rate."""
-        return self.predicted / self.measurement.rate - 1
+    seconds: float
+    low: float
+    high: float
+    tag: Tag
+    source: str
 
 
 @dataclass(frozen=True)
@@ -62,16 +57,55 @@ class ThroughputConversion:
     """Seconds of a replica's time. Callable as the `seconds` argument of `PlanningProblem.from_graph`.
 
     Args:
-        seconds: by option and component, including the option's factor.
+        costs: by option and component, including the option's factor.
+        demands: the request types with their mean sizes.
         factors: α of each option; 1 for a single component.
+        rates: by option and component, the measurements from which the seconds follow.
+        checks: measurements of options with more mixes than needed.
     """
 
-    seconds: Mapping[tuple[str, str], float]
+    costs: Mapping[tuple[str, str], CostModel]
+    demands: TypeDemands
     factors: Mapping[str, float]
+    rates: Mapping[tuple[str, str], tuple[ThroughputMeasurement, ...]]
     checks: tuple[MeasurementCheck, ...] = ()
 
     def __call__(self, request_type: RequestType, step: PathStep) -> float:
-        return math.fsum(self.seconds[step.option, component] for component in step.role)
+        return float(self.drawn(request_type, step)[0])
+
+    def drawn(self, request_type: RequestType, step: PathStep) -> Draws:
+        """Returns the estimated mean seconds of a step, followed by random draws."""
+        mix, where = {request_type.name: 1.0}, f"types.{request_type.name}"
+        return sum(
+            self.costs[step.option, component].seconds(self.demands.of(component, where, mix))
+            for component in step.role
+        )
+
+    def time(self, request_type: RequestType, step: PathStep) -> ConvertedTime:
+        """Returns the seconds of a step with their confidence interval."""
+        low, high = interval(self.drawn(request_type, step))
+        used = [rate for component in step.role for rate in self.rates[step.option, component]]
+        return ConvertedTime(self(request_type, step), low, high, weakest_tag(used), joined_sources(used))
+
+    def times(self, graph: ExecutorGraph, types: Iterable[RequestType]) -> dict[tuple[str, str, str], ConvertedTime]:
+        """Returns the times by option, path and request type, for all valid paths."""
+        return {
+            (step.option, valid.name, kind.name): self.time(kind, step)
+            for kind in types
+            for valid in graph.valid_paths(kind)
+            for step in valid.steps
+        }
+
+    @property
+    def seconds(self) -> dict[tuple[str, str], float]:
+        """The estimated seconds by option and component, if they do not depend on the request's size."""
+        return {key: float(cost.fixed[0]) for key, cost in self.costs.items() if not cost.per_unit}
+
+
+def interval(draws: Draws) -> tuple[float, float]:
+    """Returns the confidence interval of a quantity, from its estimate followed by random draws."""
+    low, high = (float(np.quantile(draws[1:], (1 + sign * CONFIDENCE) / 2)) for sign in (-1, 1))
+    return min(low, float(draws[0])), max(high, float(draws[0]))
 
 
 def convert(
@@ -79,165 +113,93 @@ def convert(
     types: Iterable[RequestType],
     measurements: Iterable[ThroughputMeasurement],
     factors: Mapping[str, float] | None = None,
+    sizes: Mapping[str, RequestSizes] | None = None,
 ) -> ThroughputConversion:
     """Converts the measurements of all options that are on a path.
 
-    An option's first measurement determines its factor, and the others check it. If a component was not measured alone,
-    all measurements are fitted.
-
     Args:
         factors: assumed factors of options that were not measured.
+        sizes: the mean sizes of the requests of each type, by name, where they are known.
 
-    Raises `InvalidInputError` for invalid or missing measurements.
+    Raises `InvalidInputError` for invalid or missing measurements, and for mixes that do not separate components.
     """
-    return _Fit(graph, {kind.name: kind for kind in types}, tuple(measurements), dict(factors or {})).convert()
+    demands = TypeDemands({kind.name: kind for kind in types}, sizes or {})
+    return _Conversion(graph, demands, tuple(measurements), dict(factors or {})).convert()
 
 
-class _Fit:
+class _Conversion:
     def __init__(
         self,
         graph: ExecutorGraph,
-        types: Mapping[str, RequestType],
+        demands: TypeDemands,
         measurements: tuple[ThroughputMeasurement, ...],
         assumed: Mapping[str, float],
     ) -> None:
-        self.types = types
+        self.demands = demands
         self.options = [o for o in graph.options if any(o.name in path.options for path in graph.paths)]
         self.measured: dict[str, list[ThroughputMeasurement]] = {}
         for measurement in measurements:
-            _check(measurement, graph, types)
+            measurement.check(graph, demands.types)
             self.measured.setdefault(measurement.option, []).append(measurement)
         self.assumed = assumed
-        self.alone: dict[tuple[str, str | None, int], float] = {}
-        """Seconds of a component alone, by component, GPU type and number of GPUs."""
-        self.seconds: dict[tuple[str, str], float] = {}
-        self.factors: dict[str, float] = {}
-        self.checks: list[MeasurementCheck] = []
+        self.alone: dict[tuple[str, str | None, int], KnownCost] = {}
+        """Components alone, by name, GPU type and number of GPUs."""
+        self.fits: dict[str, OptionFit] = {}
         self._check_assumed()
 
     def convert(self) -> ThroughputConversion:
-        for option in self.options:
-            if len(option.components) == 1:
-                self._fit_single(option)
-        waiting = [option for option in self.options if option.name not in self.factors]
+        waiting = sorted(self.options, key=lambda option: len(option.components) > 1)
         while waiting:
             fitted = [option for option in waiting if self._fit(option)]
             if not fitted:
                 raise self._cannot_separate(waiting[0])
             waiting = [option for option in waiting if option not in fitted]
-        return ThroughputConversion(self.seconds, self.factors, tuple(self.checks))
-
-    def _fit_single(self, option: DeploymentOption) -> None:
-        (component,) = option.components
-        if option.name not in self.measured:
-            raise InvalidInputError(
-                f"options.{option.name}", f"was not measured: add a measurement of {component} on it"
-            )
-        first = self.measured[option.name][0]
-        seconds = 1 / first.rate / self._needed(component, first)
-        self.alone.setdefault((component, option.gpu, option.gpus), seconds)
-        self._set_times(option, 1.0, {component: seconds}, used=1)
+        fits = [(option.name, self.fits[option.name]) for option in self.options]
+        return ThroughputConversion(
+            {(name, component): cost for name, fit in fits for component, cost in fit.costs.items()},
+            self.demands,
+            {name: fit.factor for name, fit in fits},
+            {(name, component): rates for name, fit in fits for component, rates in fit.rates.items()},
+            tuple(check for _, fit in fits for check in fit.checks),
+        )
 
     def _fit(self, option: DeploymentOption) -> bool:
         """Determines the seconds of an option. Returns False if other options must be determined first."""
-        known = {component: self._seconds_alone(option, component) for component in option.components}
-        unknown = [component for component, seconds in known.items() if seconds is None]
-        alone = {component: seconds for component, seconds in known.items() if seconds is not None}
+        single = len(option.components) == 1
+        known = {
+            name: found for name in option.components if not single and (found := self._alone(option, name)) is not None
+        }
+        complete = len(known) == len(option.components)
         measured = self.measured.get(option.name, [])
-        if not unknown:
-            if option.name in self.assumed:
-                factor = self.assumed[option.name]
-            elif measured:
-                factor = 1 / measured[0].rate / self._demand(option, alone, measured[0])
-            else:
-                raise InvalidInputError(f"options.{option.name}", "was not measured: measure it or give its factor")
-            self._set_times(option, factor, alone, used=min(1, len(measured)))
-            return True
-        return self._fit_unknown(option, alone, unknown, measured)
-
-    def _fit_unknown(
-        self,
-        option: DeploymentOption,
-        alone: Mapping[str, float],
-        unknown: list[str],
-        measured: list[ThroughputMeasurement],
-    ) -> bool:
-        """Fits the unknown components by least squares.
-
-        The measured seconds of each mix are the sum of the components' seconds, weighted by the share of requests that
-        need them.
-        """
-        columns = [[self._use(component, m) for m in measured] for component in unknown]
-        if alone:
-            columns.insert(0, [sum(self._use(c, m) * seconds for c, seconds in alone.items()) for m in measured])
-        matrix = np.array(columns, dtype=float).reshape(len(columns), len(measured)).T
-        scale = np.linalg.norm(matrix, axis=0)
-        if len(measured) < len(columns) or not scale.all():
+        if not measured and not complete and not single:
             return False
-        if np.linalg.matrix_rank(matrix / scale, tol=INDEPENDENT) < len(columns):
+        fit: OptionFit | None
+        if measured:
+            fit = fit_option(option, known, measured, self.demands)
+        elif option.name in self.assumed and complete:
+            fit = OptionFit.assumed(self.assumed[option.name], known)
+        else:
+            advice = f"add a measurement of {option.components[0]} on it" if single else "measure it or give its factor"
+            raise InvalidInputError(f"options.{option.name}", f"was not measured: {advice}")
+        if fit is None:
             return False
-        seconds = [1 / measurement.rate for measurement in measured]
-        found = [float(x) for x in np.linalg.lstsq(matrix / scale, seconds, rcond=None)[0] / scale]
-        if (least := min(found)) <= 0:
-            names = [f"the factor of {option.name}"] * bool(alone) + unknown
-            raise InvalidInputError(
-                f"measurements of {option.name}",
-                f"contradict each other: {names[found.index(least)]} would be {least:.3g}, not above 0: measure again",
-            )
-        factor = found.pop(0) if alone else 1.0
-        fitted = {component: value / factor for component, value in zip(unknown, found, strict=True)}
-        self.alone |= {(component, option.gpu, option.gpus): value for component, value in fitted.items()}
-        self._set_times(option, factor, {**alone, **fitted}, used=len(measured), exact=len(measured) == len(columns))
+        self.fits[option.name] = fit
+        for component, cost in fit.alone.items():
+            self.alone.setdefault((component, option.gpu, option.gpus), (cost, fit.rates[component]))
         return True
 
-    def _set_times(
-        self, option: DeploymentOption, factor: float, times: Mapping[str, float], used: int, exact: bool = True
-    ) -> None:
-        self.factors[option.name] = factor
-        for component, seconds in times.items():
-            self.seconds[option.name, component] = factor * seconds
-        for index, measurement in enumerate(self.measured.get(option.name, [])):
-            if index >= used or not exact:
-                predicted = 1 / (factor * self._demand(option, times, measurement))
-                self.checks.append(MeasurementCheck(measurement, predicted, fitted=index < used))
-
-    def _seconds_alone(self, option: DeploymentOption, component: str) -> float | None:
+    def _alone(self, option: DeploymentOption, component: str) -> KnownCost | None:
         """Returns a component's seconds alone on the same GPU type, or None.
 
         Prefers a measurement with the same number of GPUs. The effect of a different number becomes part of the factor.
         """
         found = [
-            (gpus, seconds)
-            for (name, gpu, gpus), seconds in self.alone.items()
-            if (name, gpu) == (component, option.gpu)
+            (gpus, times) for (name, gpu, gpus), times in self.alone.items() if (name, gpu) == (component, option.gpu)
         ]
         return min(found, key=lambda item: (abs(item[0] - option.gpus), item[0]))[1] if found else None
 
-    def _use(self, component: str, measurement: ThroughputMeasurement) -> float:
-        """Returns the fraction of a mix's requests that need a component."""
-        return math.fsum(share for name, share in measurement.mix.items() if component in self.types[name].components)
-
-    def _needed(self, component: str, measurement: ThroughputMeasurement) -> float:
-        if not (use := self._use(component, measurement)):
-            raise InvalidInputError(
-                f"measurements of {measurement.option}", f"no request of the mix needs {component}: measure another mix"
-            )
-        return use
-
-    def _demand(
-        self, option: DeploymentOption, times: Mapping[str, float], measurement: ThroughputMeasurement
-    ) -> float:
-        """Returns d_s: the seconds that the mean request of a mix needs on an option, without the option's factor."""
-        demand = math.fsum(self._use(component, measurement) * times[component] for component in option.components)
-        if not demand:
-            raise InvalidInputError(
-                f"measurements of {option.name}",
-                f"no request of the mix needs any of {', '.join(option.components)}: measure another mix",
-            )
-        return demand
-
     def _cannot_separate(self, option: DeploymentOption) -> InvalidInputError:
-        unknown = [component for component in option.components if self._seconds_alone(option, component) is None]
+        unknown = [component for component in option.components if self._alone(option, component) is None]
         needed = len(unknown) + (len(unknown) < len(option.components))
         mixes = len(self.measured.get(option.name, []))
         return InvalidInputError(
@@ -254,17 +216,4 @@ class _Fit:
                 raise InvalidInputError(where, f"is not an option on any path: use one of {', '.join(sorted(names))}")
             if name in self.measured:
                 raise InvalidInputError(where, "is assumed, but the option was measured: remove the factor")
-            require_positive(where, factor)
-
-
-def _check(measurement: ThroughputMeasurement, graph: ExecutorGraph, types: Mapping[str, RequestType]) -> None:
-    where = f"measurements of {measurement.option}"
-    if measurement.option not in graph.option:
-        raise InvalidInputError(where, f"is not an option of the model: use one of {', '.join(graph.option)}")
-    require_positive(f"{where}.rate", measurement.rate)
-    for name, share in measurement.mix.items():
-        if name not in types:
-            raise InvalidInputError(f"{where}.mix", f"{name!r} is not a request type: use one of {', '.join(types)}")
-        require_non_negative(f"{where}.mix.{name}", share)
-    if abs((total := math.fsum(measurement.mix.values())) - 1) > SHARES_TOLERANCE:
-        raise InvalidInputError(f"{where}.mix", f"the shares add up to {total:.6g}, not to 1: correct them")
+            require_between(where, factor, *FACTORS)

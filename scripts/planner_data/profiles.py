@@ -32,6 +32,8 @@ SIZES = {
     "audio_encoder": "200 audio tokens",
 }
 TEXT, OUTPUT = 1000, 100
+VOCODER_SHARE = 0.1
+"""Assumed time of Qwen3-Omni's vocoder, which is a convolutional network, relative to that of its talker."""
 SUM = "sum of its components' times, without interference (α = 1)"
 RATES = {
     "qwen2.5-omni-7b": {
@@ -225,9 +227,19 @@ def omni_3() -> ModelProfile:
     prompt = sum(tokens.values()) + TEXT
     requests = f"{prompt} tokens in, {OUTPUT} out"
     language = 1 / generate_seconds(found.decoder(), prompt, OUTPUT, TWO)
+    encoding = {name: 1 / tower.rate.value for name, tower in zip(tokens, towers, strict=True)}
+    speech = 1 / RATES["qwen2.5-omni-7b"]["audio_generator"]
+    seconds = {**encoding, "llm": 1 / language, "talker": speech, "vocoder": VOCODER_SHARE * speech}
+
+    def predicted(parts: tuple[str, ...], source: str) -> tuple[Throughput, ...]:
+        rate = figure(1 / sum(seconds[part] for part in parts), "requests/s", "predicted", source)
+        return (Throughput(rate=rate, requests=requests),)
+
+    other = "time of the audio generator of Qwen2.5-Omni 7B [C Table 1], another model"
     return ModelProfile(
         model=model,
-        note="The rates of its components are not published. Talker and vocoder have no predictions: profile them.",
+        note="The rates of its components are not published. Those of talker and vocoder are the least certain: they "
+        "are taken from another model.",
         options=(
             OptionProfile(option="encoders", gpu=GPU, throughput=towers, **startup(model, "encoder")),
             OptionProfile(
@@ -243,8 +255,24 @@ def omni_3() -> ModelProfile:
                 cache_per_request=cache(model, prompt),
                 **startup(model, "llm"),
             ),
-            OptionProfile(option="talker", gpu=GPU, **startup(model, "talker")),
-            OptionProfile(option="vocoder", gpu=GPU, **startup(model, "generator")),
+            OptionProfile(
+                option="encoders+llm",
+                gpu=GPU,
+                gpus=2,
+                throughput=predicted((*tokens, "llm"), SUM),
+                weights=weights(model, "llm"),
+                cache_per_request=cache(model, prompt),
+            ),
+            OptionProfile(
+                option="talker", gpu=GPU, throughput=predicted(("talker",), other), **startup(model, "talker")
+            ),
+            OptionProfile(
+                option="vocoder",
+                gpu=GPU,
+                throughput=predicted(("vocoder",), f"{VOCODER_SHARE:.0%} of the {other}; an assumption"),
+                **startup(model, "generator"),
+            ),
+            OptionProfile(option="talker+vocoder", gpu=GPU, throughput=predicted(("talker", "vocoder"), SUM)),
         ),
     )
 

@@ -26,12 +26,14 @@ class ProblemSize:
     components: int
     types: int
     options: int
-    paths: int
+    routes: int
+    """Paths of all types together, at most."""
 
 
-MULTIMODAL_LLM = ProblemSize("two components", components=2, types=2, options=3, paths=6)
-OMNI = ProblemSize("four components", components=4, types=8, options=10, paths=32)
-LARGE = ProblemSize("six components", components=6, types=16, options=30, paths=60)
+MULTIMODAL_LLM = ProblemSize("two components", components=2, types=2, options=3, routes=6)
+OMNI = ProblemSize("four components", components=4, types=8, options=10, routes=32)
+LARGE = ProblemSize("six components", components=6, types=16, options=30, routes=60)
+MANY_ROUTES = ProblemSize("six components, many routes", components=6, types=16, options=30, routes=640)
 
 
 def random_problem(seed: int, size: ProblemSize) -> PlanningProblem:
@@ -44,7 +46,7 @@ def random_problem(seed: int, size: ProblemSize) -> PlanningProblem:
     weights = [rng.random() ** 2 + 0.02 for _ in kinds]
     paths = []
     for kind in kinds:
-        for split in _some(rng, [*_splits(kind, sets)], max(2, size.paths // len(kinds))):
+        for split in _some(rng, [*_splits(kind, sets)], max(2, size.routes // len(kinds))):
             seconds, steps, left = {}, [], set(kind)
             for option in split:
                 role = left & option

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from benchmarks.harness.planner.instances import (
     LARGE,
+    MANY_ROUTES,
     MULTIMODAL_LLM,
     OMNI,
     ProblemSize,
@@ -34,7 +35,8 @@ from cornserve_planner.solve.solver import SolverEngine, SolverSettings
 
 T = TypeVar("T")
 
-SIZES = (MULTIMODAL_LLM, OMNI, LARGE)
+SHORT_SIZES = (MULTIMODAL_LLM, OMNI, LARGE)
+SIZES = (*SHORT_SIZES, MANY_ROUTES)
 MILLION_GPUS = 1_000_000
 SCARCE = 2e6
 """Bytes per second of a link for each request per second: less than most edges need."""
@@ -98,22 +100,22 @@ class PlacementTimings:
     cpu: SecondsSummary
 
 
-def cells(instances: int, gpus: int, limit: float) -> list[SolveTimings]:
+def cells(sizes: Iterable[ProblemSize], instances: int, gpus: int, limit: float) -> list[SolveTimings]:
     """Measures the maximum rate of a number of GPUs."""
     return [
         _solves(
             size.name, engine, [partial(_most, problem, gpus, SolverSettings(engine, limit)) for problem in problems]
         )
-        for size in SIZES
+        for size in sizes
         for problems in [[random_problem(seed, size) for seed in range(instances)]]
         for engine in SolverEngine
     ]
 
 
-def rates(instances: int, gpus: int, limit: float) -> list[SolveTimings]:
+def rates(sizes: Iterable[ProblemSize], instances: int, gpus: int, limit: float) -> list[SolveTimings]:
     """Measures the fewest GPUs for half of the rate of a number of GPUs, in one program without cells."""
     rows = []
-    for size in SIZES:
+    for size in sizes:
         problems = [random_problem(seed, size) for seed in range(instances)]
         wanted = [max_rate(problem, Budget(gpus=gpus), SolverSettings(gap=0.05)).rate / 2 for problem in problems]
         for engine in SolverEngine:

@@ -27,7 +27,7 @@ class PredictionComparison:
     """
     Args:
         published, predicted: seconds of a replica's time for one request.
-        utilisation: fraction of the peak FLOP/s that the published value implies. Above 1, the value cannot belong to
+        utilization: fraction of the peak FLOP/s that the published value implies. Above 1, the value cannot belong to
             the stated requests.
     """
 
@@ -37,7 +37,7 @@ class PredictionComparison:
     gpus: str
     published: float
     predicted: float
-    utilisation: float
+    utilization: float
     source: str
 
     @property
@@ -135,7 +135,7 @@ def _table_1_comparison(
         seconds = machine.seconds(work)
         if name != "qwen-image":  # the language model only embeds the prompt
             seconds += decode_seconds(decoder, prompt, CORNSERVE_TABLE_1.output, machine)
-    return compare(kind=kind, predicted=seconds, utilisation=machine.utilisation(work, published))
+    return compare(kind=kind, predicted=seconds, utilization=machine.utilization(work, published))
 
 
 def _media_tokens(requests: str) -> int:
@@ -160,7 +160,7 @@ def _streamwise() -> Iterator[PredictionComparison]:
                     gpus=f"{entry.gpus} {entry.gpu}",
                     published=curve.seconds[0],
                     predicted=machine.seconds(work),
-                    utilisation=machine.utilisation(work, curve.seconds[0]),
+                    utilization=machine.utilization(work, curve.seconds[0]),
                     source=curve.source,
                 )
 

@@ -19,22 +19,31 @@ Dtype = Literal["bf16", "fp8", "fp4"]
 class GpuDatasheet(DocumentPart):
     """
     Args:
+        bandwidth: bytes/s of the memory. Only predictions need it and `flops`.
         flops: dense tensor-core FLOP/s with FP32 accumulation. Vendors often print twice as much, for sparse matrices.
         prices: list prices per hour from one or more sources. Use your own prices where they matter.
     """
 
     memory: Size
-    bandwidth: Bandwidth
-    flops: dict[Dtype, Compute] = Field(min_length=1)
+    bandwidth: Bandwidth | None = None
+    flops: dict[Dtype, Compute] = Field(default_factory=dict)
     prices: tuple[HourlyPrice, ...] = ()
     purchase: PurchasePrice | None = None
     note: str = ""
 
     def peak(self, dtype: Dtype = "bf16") -> float:
         """Returns FLOP/s. Raises `InvalidInputError` for an unsupported data type."""
+        if not self.flops:
+            raise InvalidInputError("flops", "are not given: predictions need the GPU's FLOP/s")
         if dtype not in self.flops:
             raise InvalidInputError("dtype", f"the GPU does not support {dtype}: use one of {', '.join(self.flops)}")
         return self.flops[dtype].value
+
+    def memory_speed(self) -> float:
+        """Returns bytes/s. Raises `InvalidInputError` if they are not given."""
+        if self.bandwidth is None:
+            raise InvalidInputError("bandwidth", "is not given: predictions need the bandwidth of the GPU's memory")
+        return self.bandwidth.value
 
 
 class GpuCatalog(Document):

@@ -5,24 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator
 from importlib.resources import files
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from cornserve_planner.document import Document, DocumentPart
 from cornserve_planner.errors import InvalidInputError
-from cornserve_planner.model_document import Components, Name
+from cornserve_planner.model_document import Components, ExecutorTask, Name
 from cornserve_planner.problem import SHARES_TOLERANCE
 from cornserve_planner.profiles.sourced_value import Duration, Rate, Size, Tag
+from cornserve_planner.workload.request_sizes import RequestSizes
 
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
 class MixEntry(DocumentPart):
-    """Requests of a mix that need the same components of the model."""
+    """Requests of a mix that need the same components of the model. `sizes`: their mean sizes."""
 
     components: Components
     share: Share
+    sizes: RequestSizes = Field(default={})
 
 
 class Throughput(DocumentPart):
@@ -31,15 +33,21 @@ class Throughput(DocumentPart):
     Args:
         rate: requests of the mix per second, including requests that skip the option [C App. C].
         mix: the mix of the measurement. If empty, every request needed all components of the option.
+        sizes: the mean sizes of the requests, without a mix.
         requests: a text that describes their sizes.
+        error: relative standard error of the rate, as in 0.05; None for the default of its tag.
     """
 
     rate: Rate
+    error: Annotated[float, Field(gt=0, le=2)] | None = None
     mix: tuple[MixEntry, ...] = ()
+    sizes: RequestSizes = Field(default={})
     requests: str = ""
 
     @model_validator(mode="after")
     def _check_shares(self) -> Self:
+        if self.mix and self.sizes:
+            raise ValueError("sizes: the measurement has a mix: state the sizes in each entry of the mix")
         total = math.fsum(entry.share for entry in self.mix)
         if self.mix and abs(total - 1) > SHARES_TOLERANCE:
             raise ValueError(f"mix: the shares add up to {total:.6g}, not to 1: correct them")
@@ -47,8 +55,13 @@ class Throughput(DocumentPart):
 
 
 class BatchLatency(DocumentPart):
-    """The latency of batches, by ascending batch size."""
+    """The latency of batches, by ascending batch size.
 
+    Args:
+        measures: seconds of a complete request, until its first token, or between two of its tokens.
+    """
+
+    measures: Literal["request", "first_token", "between_tokens"] = "request"
     batch: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1)
     seconds: tuple[Annotated[float, Field(gt=0)], ...]
     requests: str = ""
@@ -77,10 +90,28 @@ class BatchLatency(DocumentPart):
         return self.seconds[upper - 1] + slope * (batch - below)
 
 
+class MeasuredWith(DocumentPart):
+    """The conditions under which an option was measured.
+
+    Args:
+        model: revision of the model, or a digest of its files; empty without a model.
+        versions: versions of packages, by name.
+        hardware: name of the GPU or the processor. `driver`: version of its driver, or of the kernel.
+        date: date of the last measurement.
+    """
+
+    model: str = ""
+    versions: dict[Name, str]
+    hardware: str
+    driver: str
+    date: str
+
+
 class OptionProfile(DocumentPart):
     """The performance of a deployment option on one GPU type.
 
     Args:
+        executor: the measured executor. The option of the model must have the same one.
         gpus: GPUs of a replica. More than one means tensor parallelism, unless the source states otherwise.
         weights: bytes of the weights on all GPUs of a replica together.
         cache_per_request: bytes that a request in flight needs: keys and values, or an encoder's outputs.
@@ -90,6 +121,8 @@ class OptionProfile(DocumentPart):
     option: Name
     gpu: Name
     gpus: Annotated[int, Field(ge=1)] = 1
+    executor: ExecutorTask | None = None
+    measured_with: MeasuredWith | None = None
     throughput: tuple[Throughput, ...] = ()
     weights: Size | None = None
     cache_per_request: Size | None = None
@@ -122,10 +155,8 @@ class ModelProfile(Document):
     @classmethod
     def shipped(cls, model: str) -> Self:
         """Returns the published profile of a model. Raises `InvalidInputError` if none is shipped."""
-        if model not in (known := set(shipped_profiles())):
-            raise InvalidInputError(
-                "model", f"no shipped profile for {model!r}: give a file, or use one of {', '.join(sorted(known))}"
-            )
+        if model not in set(shipped_profiles()):
+            raise InvalidInputError("profile", f"none is shipped for {model!r}: give a file with --profile")
         return cls.read_shipped(_DATA / f"{model}.json")
 
     def restricted_to(self, options: Collection[str]) -> Self:

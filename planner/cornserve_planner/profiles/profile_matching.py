@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.graph import DeploymentOption, ExecutorGraph
+from cornserve_planner.model_document import ExecutorTask, ModelDocument
 from cornserve_planner.profiles.profile import ModelProfile, OptionProfile
 
 
 def check_names(graph: ExecutorGraph, profile: ModelProfile) -> None:
     """Raises `InvalidInputError` for an option or a component of the profile that the model does not have."""
+    options = list(dict.fromkeys(option.profiled_as for option in graph.options))
     components = [component.name for component in graph.components]
     for index, entry in enumerate(profile.options):
-        if entry.option not in graph.option:
-            raise _unknown(f"options.{index}.option", entry.option, "option", list(graph.option))
+        if entry.option not in options:
+            raise _unknown(f"options.{index}.option", entry.option, "option", options)
         for number, throughput in enumerate(entry.throughput):
             for part, kind in enumerate(throughput.mix):
                 for name in kind.components:
@@ -21,12 +23,29 @@ def check_names(graph: ExecutorGraph, profile: ModelProfile) -> None:
                         raise _unknown(where, name, "component", components)
 
 
+def check_executors(model: ModelDocument, profile: ModelProfile) -> None:
+    """Raises `InvalidInputError` for an entry that was measured with another executor than the model's option has."""
+    for index, entry in enumerate(profile.options):
+        option = model.options.get(entry.option)
+        if option is None or option.executor is None or entry.executor is None or option.executor == entry.executor:
+            continue
+        raise InvalidInputError(
+            f"options.{index}.executor",
+            f"{entry.option} was measured as {_described(entry.executor)}, but {model.name} has "
+            f"{_described(option.executor)}: measure it again with `cornserve profile`",
+        )
+
+
+def _described(executor: ExecutorTask) -> str:
+    return f"{executor.task}({', '.join(f'{name}={value!r}' for name, value in executor.settings.items())})"
+
+
 def matching_entries(option: DeploymentOption, profile: ModelProfile) -> tuple[OptionProfile, ...]:
     """Returns the entries with the GPU type and the number of GPUs of the option.
 
     Raises `InvalidInputError` if the option allows any type and the profile has entries for several types.
     """
-    found = tuple(entry for entry in profile.for_option(option.name, option.gpu) if entry.gpus == option.gpus)
+    found = tuple(entry for entry in profile.for_option(option.profiled_as, option.gpu) if entry.gpus == option.gpus)
     if len(found) > 1:
         known = ", ".join(entry.gpu for entry in found)
         raise InvalidInputError(

@@ -69,10 +69,10 @@ class GpuMachine:
 
     def seconds(self, work: ComputeWork) -> float:
         arithmetic = work.flops / (self.count * self.gpu.peak(self.dtype) * self.efficiency.compute)
-        traffic = work.bytes / (self.count * self.gpu.bandwidth.value * self.efficiency.bandwidth)
+        traffic = work.bytes / (self.count * self.gpu.memory_speed() * self.efficiency.bandwidth)
         return max(arithmetic, traffic)
 
-    def utilisation(self, work: ComputeWork, seconds: float) -> float:
+    def utilization(self, work: ComputeWork, seconds: float) -> float:
         """Returns the fraction of the peak FLOP/s that a measurement implies. Above 1, the measurement is of different
         work."""
         return work.flops / (seconds * self.count * self.gpu.peak(self.dtype))

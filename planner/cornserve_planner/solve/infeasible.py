@@ -9,10 +9,10 @@ from functools import partial
 import pulp
 
 from cornserve_planner.errors import InfeasibleError
-from cornserve_planner.plan import Plan
+from cornserve_planner.plan import Loss, Plan
 from cornserve_planner.problem import PlanningProblem
 from cornserve_planner.solve.budget import Budget
-from cornserve_planner.solve.milp import undominated
+from cornserve_planner.solve.dominance import undominated
 from cornserve_planner.solve.solver import SolverSettings, solve_program
 
 
@@ -32,7 +32,7 @@ def require_paths(problem: PlanningProblem) -> None:
             raise InfeasibleError(f"type {name} ({share:.1%} of the requests) has no path", why)
 
 
-def explain_empty_plan(problem: PlanningProblem, budget: Budget) -> tuple[str, str]:
+def explain_empty_plan(problem: PlanningProblem, budget: Budget, survive: Loss | None) -> tuple[str, str]:
     """Explains a budget that does not allow one replica of each option on some set of paths."""
     needs = []
     for limit in _limits(problem, budget):
@@ -40,8 +40,11 @@ def explain_empty_plan(problem: PlanningProblem, budget: Budget) -> tuple[str, s
         if least > limit.most:
             each = ", ".join(f"{name} ({limit.describe(limit.weight(name))})" for name in names)
             needs.append(f"{limit.describe(least)}: one replica each of {each}")
-    why = "; or ".join(needs) or f"more than {budget} for any choice of options"
-    return f"the budget of {budget}", f"to serve every type, a plan needs at least {why}"
+    if needs:
+        why = f"{'more than' if survive else 'at least'} {'; or '.join(needs)}"
+    else:
+        why = f"more than {budget} for any choice of options"
+    return f"the budget of {budget}", f"to serve every type{_after(survive)}, a plan needs {why}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +73,16 @@ def _limits(problem: PlanningProblem, budget: Budget) -> list[_Limit]:
     return limits
 
 
-def explain_missed_rate(
-    problem: PlanningProblem,
-    rate: float,
-    budget: Budget,
-    max_rate: Callable[[PlanningProblem, Budget, SolverSettings], Plan],
-) -> tuple[str, str]:
-    """Explains a budget that does not allow a rate."""
-    best = max_rate(problem, budget, SolverSettings(time_limit=10.0))
-    return f"the budget of {budget}", f"{rate:g} requests/s are requested, but at most {best.bound:.4g} can be served"
+def explain_missed_rate(rate: float, budget: Budget, best: Plan, survive: Loss | None) -> tuple[str, str]:
+    """Explains a budget that does not allow a rate. `best` is the plan with the highest rate within the budget."""
+    return (
+        f"the budget of {budget}",
+        f"{rate:g} requests/s are requested, but at most {best.bound:.4g} can be served{_after(survive)}",
+    )
+
+
+def _after(survive: Loss | None) -> str:
+    return f" after the loss of a {survive}" if survive else ""
 
 
 def _gpus_of(problem: PlanningProblem, gpu: str, name: str) -> int:

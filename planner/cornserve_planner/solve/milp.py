@@ -8,18 +8,27 @@ fractions of their type's share, so that rare types have the same precision as c
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from functools import cached_property
+from collections.abc import Iterable, Mapping, Sequence
 
 import pulp
 
 from cornserve_planner.plan import Objective
 from cornserve_planner.problem import PlanningProblem, RequestPath
 from cornserve_planner.solve.budget import Budget
+from cornserve_planner.solve.dominance import undominated
+from cornserve_planner.solve.plan_size import PlanSize
+
+_Term = tuple[pulp.LpVariable, float]
+
+NEARLY_IDLE = 1e-3
+"""Replicas that a path keeps busy. Solvers do not notice loads of less than their tolerance of 1e-6."""
 
 
 class MilpProgram:
     """Variables x_{t,p} / π_t (rates on paths), r_s (replicas) and R (the total rate).
+
+    A rate that is served after the loss of a replica needs its own rates on paths for each loss: requests take other
+    paths after it. If no replica of the lost option runs, nothing is lost.
 
     Args:
         rate: requests per second to serve; None if the rate is a variable.
@@ -27,6 +36,9 @@ class MilpProgram:
             options.
         ceiling: an upper bound of the requests per second, which limits the useful numbers of replicas.
         whole: False for the relaxation.
+        strict: whether each path that keeps less than one replica busy requires a replica explicitly. Otherwise, only
+            paths with loads that are close to the solvers' tolerances do, which is much faster.
+        losses: options; after the loss of one replica of any of them, the rate is served.
     """
 
     def __init__(
@@ -38,6 +50,8 @@ class MilpProgram:
         replicas: Mapping[str, int] | None = None,
         ceiling: float | None = None,
         whole: bool = True,
+        strict: bool = False,
+        losses: Sequence[str] = (),
     ) -> None:
         self.problem = problem
         self.paths = [
@@ -47,19 +61,23 @@ class MilpProgram:
         ]
         self.unit = 1 / rate if rate is not None else self._unit_of_time()
         self.lp = pulp.LpProblem("plan", pulp.LpMinimize)
-        self.x = [self.lp.add_variable(f"x{index}", 0) for index in range(len(self.paths))]
         self.rate: pulp.LpVariable | None = self.lp.add_variable("R", 0) if rate is None else None
-        self._add_flows()
+        self._names = list(dict.fromkeys(name for path in self.paths for name in path.seconds))
+        self._flows = {lost: self._paths_after(index) for index, lost in enumerate(losses or [None])}
+        ceiling = rate if rate is not None else ceiling
+        self.replicas = self._replicas(budget, ceiling, spare=len(losses) > 0) if replicas is None else {}
+        for lost, flows in self._flows.items():
+            if replicas is None:
+                supply = {name: [(r, 1.0)] for name, r in self.replicas.items()}
+                if lost in supply:
+                    supply[lost].append((self._has_replica(lost), -1.0))
+                self._add_capacities(flows, {name: (terms, 0) for name, terms in supply.items()})
+                if whole and ceiling:
+                    self._add_openings(flows, supply, ceiling, 1.0 if strict else NEARLY_IDLE)
+            else:
+                self._add_capacities(flows, {name: ([], replicas.get(name, 0)) for name in self._names})
         if replicas is None:
-            ceiling = rate if rate is not None else ceiling
-            self.replicas = self._replicas(budget, ceiling)
-            if whole and ceiling:
-                self._add_openings(ceiling)
-            self._add_capacities({name: (variable, 0) for name, variable in self.replicas.items()})
             self._add_budget(budget)
-        else:
-            self.replicas = {}
-            self._add_capacities({name: (None, replicas.get(name, 0)) for name in self._load})
 
     def maximize_rate(self) -> pulp.LpProblem:
         assert self.rate is not None
@@ -73,22 +91,20 @@ class MilpProgram:
         self.lp.setObjective(pulp.LpAffineExpression(terms))
         return self.lp
 
-    def minimize_gpus_then_kinds(self, better_than: tuple[int, int] | None = None) -> pulp.LpProblem:
-        """Minimizes GPUs, then kinds of executors, in one solve: the weight of a GPU exceeds that of all kinds
-        together.
-
-        Args:
-            better_than: GPUs and kinds of a known plan. The program is infeasible if no plan is better.
-        """
-        weight = float(len(self.replicas) + 1)
-        terms = [(variable, weight * self.problem.option[name].gpus) for name, variable in self.replicas.items()]
+    def minimize_size(self, better_than: PlanSize) -> pulp.LpProblem:
+        """Minimizes the `PlanSize` in one solve, with weights. The program is infeasible if no plan is better than the
+        known one."""
+        option = self.problem.option
+        components = {name: len(option[name].components) for name in self.replicas}
+        kind = 1 + better_than.gpus * max((n / option[name].gpus for name, n in components.items()), default=0.0)
+        gpu = kind * (len(self.replicas) + 1)
+        terms = [(r, gpu * option[name].gpus + components[name]) for name, r in self.replicas.items()]
         for index, variable in enumerate(self.replicas.values()):
             runs = self.lp.add_variable(f"k{index}", 0, 1, pulp.LpInteger)
             self._require([(variable, 1.0), (runs, -float(variable.upBound or 0))], pulp.LpConstraintLE, 0.0)
-            terms.append((runs, 1.0))
-        if better_than is not None:
-            gpus, kinds = better_than
-            self._require(terms, pulp.LpConstraintLE, weight * gpus + kinds - 1)
+            terms.append((runs, kind))
+        known = better_than.gpus * gpu + better_than.kinds * kind + better_than.components
+        self._require(terms, pulp.LpConstraintLE, known - 1)
         self.lp.setObjective(pulp.LpAffineExpression(terms))
         return self.lp
 
@@ -118,18 +134,8 @@ class MilpProgram:
     def solved_rates(self) -> list[tuple[RequestPath, float]]:
         return [
             (path, self.problem.shares[path.type] * self.per_second(variable.varValue or 0.0))
-            for path, variable in zip(self.paths, self.x, strict=True)
+            for path, variable in zip(self.paths, next(iter(self._flows.values())), strict=True)
         ]
-
-    @cached_property
-    def _load(self) -> dict[str, list[tuple[pulp.LpVariable, float]]]:
-        """The rates that use replicas of each option, with the units of time for each request."""
-        load: dict[str, list[tuple[pulp.LpVariable, float]]] = {}
-        for path, variable in zip(self.paths, self.x, strict=True):
-            for name, seconds in path.seconds.items():
-                work = self.problem.shares[path.type] * seconds / self.unit
-                load.setdefault(name, []).append((variable, work))
-        return load
 
     def _unit_of_time(self) -> float:
         least: dict[str, float] = {}
@@ -138,32 +144,48 @@ class MilpProgram:
             least[path.type] = min(spent, least.get(path.type, math.inf))
         return sum(self.problem.shares[name] * spent for name, spent in least.items())
 
-    def _add_flows(self) -> None:
+    def _paths_after(self, index: int) -> list[pulp.LpVariable]:
         """Equations 10 and 13: divides each type's rate among its paths."""
-        for name in dict.fromkeys(path.type for path in self.paths):
-            terms = [(x, 1.0) for x, path in zip(self.x, self.paths, strict=True) if path.type == name]
+        flows = [self.lp.add_variable(f"x{index}_{number}", 0) for number in range(len(self.paths))]
+        by_type: dict[str, list[_Term]] = {}
+        for x, path in zip(flows, self.paths, strict=True):
+            by_type.setdefault(path.type, []).append((x, 1.0))
+        for terms in by_type.values():
             if self.rate is None:
                 self._require(terms, pulp.LpConstraintEQ, 1.0)
             else:
                 self._require([*terms, (self.rate, -1.0)], pulp.LpConstraintEQ, 0.0)
+        return flows
 
-    def _add_capacities(self, supply: Mapping[str, tuple[pulp.LpVariable | None, int]]) -> None:
+    def _add_capacities(self, flows: list[pulp.LpVariable], supply: Mapping[str, tuple[list[_Term], int]]) -> None:
         """Equations 11 and 14: a replica supplies one unit of work per unit of time."""
-        for name, terms in self._load.items():
-            variable, count = supply[name]
-            supplied = [] if variable is None else [(variable, -1.0)]
-            self._require([*terms, *supplied], pulp.LpConstraintLE, float(count))
+        load: dict[str, list[_Term]] = {}
+        for path, x in zip(self.paths, flows, strict=True):
+            for name, seconds in path.seconds.items():
+                load.setdefault(name, []).append((x, self.problem.shares[path.type] * seconds / self.unit))
+        for name, terms in load.items():
+            replicas, count = supply[name]
+            self._require([*terms, *_negated(replicas)], pulp.LpConstraintLE, float(count))
 
-    def _add_openings(self, ceiling: float) -> None:
-        """Requires a replica for every used option, even if its load is below the solver's tolerance.
+    def _add_openings(
+        self, flows: list[pulp.LpVariable], supply: Mapping[str, list[_Term]], ceiling: float, most: float
+    ) -> None:
+        """Requires a replica for every option of used paths that keep at most `most` replicas busy, even if the load is
+        below the solver's tolerance.
 
         Without these constraints, a type with one request in a million would be served by no replica.
         """
-        for path, variable in zip(self.paths, self.x, strict=True):
+        for path, x in zip(self.paths, flows, strict=True):
             for name, seconds in path.seconds.items():
-                if self.problem.shares[path.type] * seconds * ceiling < 1:
-                    terms = [(variable, 1 / (ceiling * self.unit)), (self.replicas[name], -1.0)]
+                if self.problem.shares[path.type] * seconds * ceiling < most:
+                    terms = [(x, 1 / (ceiling * self.unit)), *_negated(supply[name])]
                     self._require(terms, pulp.LpConstraintLE, 0.0)
+
+    def _has_replica(self, name: str) -> pulp.LpVariable:
+        has = self.lp.add_variable(f"l{self._names.index(name)}", 0, 1, pulp.LpInteger)
+        most = self.replicas[name].upBound
+        self._require([(self.replicas[name], 1.0), (has, -float(most or 0))], pulp.LpConstraintLE, 0.0)
+        return has
 
     def _add_budget(self, budget: Budget) -> None:
         """Equation 15, and similar limits for GPU types and for dollars."""
@@ -178,14 +200,16 @@ class MilpProgram:
             terms = [(variable, self.problem.price(option[name])) for name, variable in self.replicas.items()]
             self._require(terms, pulp.LpConstraintLE, budget.dollars)
 
-    def _replicas(self, budget: Budget, ceiling: float | None) -> dict[str, pulp.LpVariable]:
+    def _replicas(self, budget: Budget, ceiling: float | None, spare: bool) -> dict[str, pulp.LpVariable]:
         return {
-            name: self.lp.add_variable(f"r{index}", 0, self._most_replicas(name, budget, ceiling), pulp.LpInteger)
-            for index, name in enumerate(self._load)
+            name: self.lp.add_variable(f"r{index}", 0, limit, pulp.LpInteger)
+            for index, name in enumerate(self._names)
+            for limit in [self._most_replicas(name, budget, ceiling, spare)]
         }
 
-    def _most_replicas(self, name: str, budget: Budget, ceiling: float | None) -> int | None:
-        """Returns the number of replicas that the budget allows and that the maximum load can keep busy."""
+    def _most_replicas(self, name: str, budget: Budget, ceiling: float | None, spare: bool) -> int | None:
+        """Returns the number of replicas that the budget allows and that the maximum load can keep busy. `spare` adds
+        one that can be lost."""
         option = self.problem.option[name]
         limits: list[float] = []
         if budget.gpus is not None:
@@ -200,22 +224,12 @@ class MilpProgram:
                 if name in path.seconds:
                     longest[path.type] = max(path.seconds[name], longest.get(path.type, 0.0))
             busy = ceiling * sum(self.problem.shares[kind] * seconds for kind, seconds in longest.items())
-            limits.append(math.ceil(busy * (1 + 1e-9)))
+            limits.append(math.ceil(busy * (1 + 1e-9)) + spare)
         return int(min(limits)) if limits else None
 
-    def _require(self, terms: Iterable[tuple[pulp.LpVariable, float]], sense: int, limit: float) -> None:
+    def _require(self, terms: Iterable[_Term], sense: int, limit: float) -> None:
         self.lp.addConstraint(pulp.LpConstraint(pulp.LpAffineExpression(list(terms)), sense, rhs=limit))
 
 
-def undominated(paths: Iterable[RequestPath]) -> list[RequestPath]:
-    """Removes paths that are dominated: another path of the same type uses no option longer."""
-    paths = list(paths)
-    kept: list[int] = []
-    for index, path in sorted(enumerate(paths), key=lambda item: sum(item[1].seconds.values())):
-        if not any(_at_most(paths[better], path) for better in kept if paths[better].type == path.type):
-            kept.append(index)
-    return [paths[index] for index in sorted(kept)]
-
-
-def _at_most(better: RequestPath, path: RequestPath) -> bool:
-    return all(seconds <= path.seconds.get(name, 0.0) for name, seconds in better.seconds.items())
+def _negated(terms: Iterable[_Term]) -> list[_Term]:
+    return [(variable, -factor) for variable, factor in terms]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from time import perf_counter
@@ -42,6 +42,10 @@ class SolverSettings:
     engine: SolverEngine = SolverEngine.HIGHS
     time_limit: float | None = 60.0
     gap: float = 0.0
+
+    def after(self, seconds: float) -> SolverSettings:
+        """Returns the settings for the time that remains after some seconds."""
+        return self if self.time_limit is None else replace(self, time_limit=max(0.0, self.time_limit - seconds))
 
 
 @dataclass(frozen=True, slots=True)

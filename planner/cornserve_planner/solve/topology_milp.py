@@ -3,30 +3,66 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import pulp
 
 from cornserve_planner.graph import DeploymentOption, Edge
+from cornserve_planner.plan import Loss
 from cornserve_planner.problem import PlanningProblem, RequestPath
 from cornserve_planner.solve.cluster import Cluster
+from cornserve_planner.solve.joint_routing import JointRouting, RoutedPath, Term, require
 
 Traffic = Callable[[RequestPath], Mapping[Edge, float]]
 """Returns the bytes b_{s,s'} [C App. A] that a request on a path sends along each edge."""
 Placement = Mapping[str, Sequence[int]]
 """Replicas of each option on each node, y[s, h]."""
 
-_Term = tuple[pulp.LpVariable, float]
+
+@dataclass(frozen=True, slots=True)
+class LostReplicas:
+    """The loss of one replica of an option on a node; without an option, of all replicas on a node; without a node, of
+    nothing."""
+
+    option: str | None = None
+    node: int | None = None
+
+    @property
+    def all(self) -> bool:
+        return self.option is None
+
+    def remaining(self, placement: Placement) -> dict[str, tuple[int, ...]]:
+        """Returns the replicas that are left."""
+        return {
+            name: tuple(
+                count if node != self.node else 0 if self.all else max(0, count - (name == self.option))
+                for node, count in enumerate(counts)
+            )
+            for name, counts in placement.items()
+        }
+
+
+def losses(survive: Loss | None, options: Iterable[str], nodes: int) -> list[LostReplicas]:
+    """Returns the losses after which a rate is served."""
+    match survive:
+        case Loss.REPLICA:
+            return [LostReplicas(name, node) for name in options for node in range(nodes)]
+        case Loss.NODE:
+            return [LostReplicas(node=node) for node in range(nodes)]
+        case None:
+            return [LostReplicas()]
 
 
 class PlacementProgram:
-    """Variables R, x[t, p], y[s, h], z[t, p, s, h] and f[t, p, s, s', h, h'].
+    """Variables R, y[s, h], and those of `JointRouting`, once for each loss that the plan survives.
 
     Args:
         unit: the unit of time in seconds, chosen because solvers use absolute tolerances.
         rate: requests per second to serve; None if the rate is a variable.
         most: upper bounds of the replicas of each option on each node; None for the number that fits.
         totals: fixed numbers of replicas of each option on all nodes together.
+        survive: the loss after which the rate is served; None for no loss.
     """
 
     def __init__(
@@ -39,31 +75,22 @@ class PlacementProgram:
         rate: float | None = None,
         most: Placement | None = None,
         totals: Mapping[str, int] | None = None,
+        survive: Loss | None = None,
     ) -> None:
         self._problem, self._cluster, self._unit = problem, cluster, unit
         self._nodes = range(len(cluster.gpus))
-        self._routes = [path for path in problem.usable if problem.shares[path.type] > 0]
-        self._names = sorted({name for path in self._routes for name in path.seconds})
+        self._routes = [RoutedPath.of(path, traffic(path)) for path in problem.usable if problem.shares[path.type] > 0]
+        self._names = sorted({name for routed in self._routes for name in routed.path.seconds})
         self.lp = pulp.LpProblem("placed", pulp.LpMinimize)
-        self._rate = None if rate is not None else self._variable("R")
-        self._x = [self._variable(f"x{index}") for index in range(len(self._routes))]
+        self._rate = None if rate is not None else self.lp.add_variable("R", 0)
         self._y = {name: self._replicas(problem.option[name], most) for name in self._names}
-        self._z = [
-            {
-                name: [self._variable(f"z{index}_{self._names.index(name)}_{node}") for node in self._nodes]
-                for name in seconds
-            }
-            for index, seconds in enumerate(path.seconds for path in self._routes)
+        self._routings = [
+            self._routing(f"l{index}_", lost, rate)
+            for index, lost in enumerate(losses(survive, self._names, len(cluster.gpus)))
         ]
-        self._f: dict[tuple[int, Edge, int, int], pulp.LpVariable] = {}
-        self._bytes = [traffic(path) for path in self._routes]
-        self._add_rates(rate)
-        self._add_work()
-        self._add_flows()
-        self._add_links()
         self._add_gpus()
         for name, count in (totals or {}).items():
-            self._require([(y, 1.0) for y in self._y[name]], pulp.LpConstraintEQ, float(count))
+            require(self.lp, [(y, 1.0) for y in self._y[name]], pulp.LpConstraintEQ, float(count))
 
     def maximize_rate(self, at_most: float = math.inf) -> pulp.LpProblem:
         """Maximizes the rate. `at_most` is a known upper bound in requests per second."""
@@ -76,7 +103,7 @@ class PlacementProgram:
     def minimize_gpus(self, at_least: int = 0) -> pulp.LpProblem:
         """Minimizes the GPUs. `at_least` is a known lower bound."""
         gpus = [(y, float(self._option(name).gpus)) for name, replicas in self._y.items() for y in replicas]
-        self._require(gpus, pulp.LpConstraintGE, float(at_least))
+        require(self.lp, gpus, pulp.LpConstraintGE, float(at_least))
         self.lp.sense = pulp.LpMinimize
         self.lp.setObjective(pulp.LpAffineExpression(gpus))
         return self.lp
@@ -84,23 +111,23 @@ class PlacementProgram:
     def per_second(self, rate: float) -> float:
         return rate / self._unit
 
+    def solved_rate(self) -> float:
+        assert self._rate is not None
+        return self._solved(self._rate)
+
     def placement(self) -> dict[str, tuple[int, ...]]:
         found = {name: tuple(round(y.varValue or 0) for y in replicas) for name, replicas in self._y.items()}
         return {name: replicas for name, replicas in found.items() if any(replicas)}
 
     def rates(self) -> list[tuple[RequestPath, float]]:
-        return [(path, self._solved(x)) for path, x in zip(self._routes, self._x, strict=True)]
+        """Returns the rates on the paths before a loss."""
+        return [(routed.path, self._solved(x)) for routed, x in zip(self._routes, self._routings[0].x, strict=True)]
 
     def fullness(self, placement: Placement) -> Iterator[float]:
-        """Yields the used fraction of each option's replicas on each node, and of each link."""
-        busy: dict[tuple[str, int], float] = {}
-        for path, visits in zip(self._routes, self._z, strict=True):
-            for name, rates in visits.items():
-                for node, rate in enumerate(rates):
-                    busy[name, node] = busy.get((name, node), 0.0) + self._solved(rate) * path.seconds[name]
-        for (name, node), replicas in busy.items():
+        """Yields the used fraction of each option's replicas on each node, and of each link, before a loss."""
+        for (name, node), terms in self._routings[0].load.items():
             if name in placement and placement[name][node]:
-                yield replicas / placement[name][node]
+                yield math.fsum(max(0.0, z.varValue or 0.0) * work for z, work in terms) / placement[name][node]
         sent: dict[tuple[int, int], float] = {}
         for _, _, start, end, rate, size in self.flows():
             sent[start, end] = sent.get((start, end), 0.0) + rate * size
@@ -109,10 +136,15 @@ class PlacementProgram:
                 yield bytes_per_second / bandwidth
 
     def flows(self) -> Iterator[tuple[RequestPath, Edge, int, int, float, float]]:
-        """Yields path, edge, start node, end node, requests per second, and bytes per request."""
-        for (index, edge, start, end), variable in self._f.items():
-            if start != end and (rate := self._solved(variable)) > 0:
-                yield self._routes[index], edge, start, end, rate, self._bytes[index][edge]
+        """Yields path, edge, start node, end node, requests per second, and bytes per request, before a loss."""
+        found: dict[tuple[int, Edge, int, int], float] = {}
+        numbers = {id(routed): index for index, routed in enumerate(self._routes)}
+        for routed, edge, start, end, variable in self._routings[0].sent():
+            if rate := self._solved(variable):
+                key = numbers[id(routed)], edge, start, end
+                found[key] = found.get(key, 0.0) + rate
+        for (index, edge, start, end), rate in found.items():
+            yield self._routes[index].path, edge, start, end, rate, self._routes[index].sizes[edge]
 
     def _solved(self, variable: pulp.LpVariable) -> float:
         return self.per_second(max(0.0, variable.varValue or 0.0))
@@ -126,68 +158,40 @@ class PlacementProgram:
         index = self._names.index(option.name)
         return [self.lp.add_variable(f"y{index}_{node}", 0, limit, pulp.LpInteger) for node, limit in enumerate(limits)]
 
-    def _add_rates(self, wanted: float | None) -> None:
+    def _routing(self, prefix: str, lost: LostReplicas, wanted: float | None) -> JointRouting:
+        nodes = {
+            name: [node for node, y in enumerate(self._y[name]) if y.upBound and not (lost.all and node == lost.node)]
+            for name in self._names
+        }
+        routing = JointRouting(self.lp, prefix, self._routes, self._cluster, nodes, self._unit)
+        self._add_rates(routing, wanted)
+        for (name, node), terms in routing.load.items():
+            supply = [(self._y[name][node], -1.0)]
+            if (name, node) == (lost.option, lost.node):
+                supply.append((self._has_replica(name, node), 1.0))
+            require(self.lp, [*terms, *supply], pulp.LpConstraintLE, 0.0)
+        return routing
+
+    def _has_replica(self, name: str, node: int) -> pulp.LpVariable:
+        y = self._y[name][node]
+        has = self.lp.add_variable(f"k{self._names.index(name)}_{node}", 0, 1, pulp.LpInteger)
+        require(self.lp, [(y, 1.0), (has, -float(y.upBound or 0))], pulp.LpConstraintLE, 0.0)
+        return has
+
+    def _add_rates(self, routing: JointRouting, wanted: float | None) -> None:
         """(4): divides each type's rate among its paths."""
-        for name, share in self._problem.shares.items():
-            terms = [(x, 1.0) for x, path in zip(self._x, self._routes, strict=True) if path.type == name]
-            if not terms:
-                continue
+        by_type: dict[str, list[Term]] = {}
+        for routed, x in zip(self._routes, routing.x, strict=True):
+            by_type.setdefault(routed.path.type, []).append((x, 1.0))
+        for name, terms in by_type.items():
+            share = self._problem.shares[name]
             if self._rate is not None:
-                self._require([*terms, (self._rate, -share)], pulp.LpConstraintEQ, 0.0)
+                require(self.lp, [*terms, (self._rate, -share)], pulp.LpConstraintEQ, 0.0)
             elif wanted is not None:
-                self._require(terms, pulp.LpConstraintEQ, share * wanted * self._unit)
-
-    def _add_work(self) -> None:
-        """Replaces (5): each request visits each executor of its path on some node and uses replicas there."""
-        load: dict[tuple[str, int], list[_Term]] = {}
-        for path, x, visits in zip(self._routes, self._x, self._z, strict=True):
-            for name, rates in visits.items():
-                self._require([(x, -1.0), *((z, 1.0) for z in rates)], pulp.LpConstraintEQ, 0.0)
-                for node, z in enumerate(rates):
-                    load.setdefault((name, node), []).append((z, path.seconds[name] / self._unit))
-        for (name, node), terms in load.items():
-            self._require([*terms, (self._y[name][node], -1.0)], pulp.LpConstraintLE, 0.0)
-
-    def _add_flows(self) -> None:
-        """Replaces (7): data that leaves an executor on a node arrives at the next executor on a node."""
-        for index, traffic in enumerate(self._bytes):
-            for number, (edge, size) in enumerate(traffic.items()):
-                if size <= 0 or not set(edge) <= self._z[index].keys():
-                    continue
-                for start in self._nodes:
-                    for end in self._nodes:
-                        name = f"f{index}_{number}_{start}_{end}"
-                        self._f[index, edge, start, end] = self._variable(name)
-                for node in self._nodes:
-                    leaves = [(self._f[index, edge, node, end], 1.0) for end in self._nodes]
-                    arrives = [(self._f[index, edge, start, node], 1.0) for start in self._nodes]
-                    producer, consumer = (self._z[index][name][node] for name in edge)
-                    self._require([*leaves, (producer, -1.0)], pulp.LpConstraintEQ, 0.0)
-                    self._require([*arrives, (consumer, -1.0)], pulp.LpConstraintEQ, 0.0)
-
-    def _add_links(self) -> None:
-        """(8), as fractions of each link's bandwidth."""
-        used: dict[tuple[int, int], list[_Term]] = {}
-        for (index, edge, start, end), flow in self._f.items():
-            bandwidth = self._cluster.bandwidth[start][end]
-            if start == end or math.isinf(bandwidth):
-                continue
-            if bandwidth == 0:
-                flow.upBound = 0
-            else:
-                share = self._bytes[index][edge] / self._unit / bandwidth
-                used.setdefault((start, end), []).append((flow, share))
-        for terms in used.values():
-            self._require(terms, pulp.LpConstraintLE, 1.0)
+                require(self.lp, terms, pulp.LpConstraintEQ, share * wanted * self._unit)
 
     def _add_gpus(self) -> None:
         """(6): limits the GPUs of each node."""
         for node, gpus in enumerate(self._cluster.gpus):
             terms = [(self._y[name][node], float(self._option(name).gpus)) for name in self._names]
-            self._require(terms, pulp.LpConstraintLE, float(gpus))
-
-    def _variable(self, name: str) -> pulp.LpVariable:
-        return self.lp.add_variable(name, 0)
-
-    def _require(self, terms: Sequence[_Term], sense: int, limit: float) -> None:
-        self.lp.addConstraint(pulp.LpConstraint(pulp.LpAffineExpression(list(terms)), sense, rhs=limit))
+            require(self.lp, terms, pulp.LpConstraintLE, float(gpus))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -15,8 +15,13 @@ from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.graph import RequestType
 from cornserve_planner.model_document import Components, Name
 from cornserve_planner.problem import SHARES_TOLERANCE
+from cornserve_planner.workload.request import WorkloadRequest
 from cornserve_planner.workload.request_files import read_requests
-from cornserve_planner.workload.request_types import Modalities, type_shares
+from cornserve_planner.workload.request_sizes import RequestSizes
+from cornserve_planner.workload.request_types import Modalities, type_shares, type_sizes
+
+REQUEST_SUFFIXES = (".jsonl", ".csv")
+"""File names of requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +30,25 @@ class Workload:
     Args:
         shares: the share of each request type; their sum is 1.
         rate: requests per second, if known.
+        sizes: by name of a type, the known sizes of its requests.
     """
 
     shares: Mapping[RequestType, float]
     rate: float | None = None
+    sizes: Mapping[str, tuple[RequestSizes, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of_requests(
+        cls, requests: Sequence[WorkloadRequest], modalities: Modalities, rate: float | None = None
+    ) -> Workload:
+        """Returns the workload of requests."""
+        return cls(type_shares(requests, modalities), rate, type_sizes(requests, modalities))
 
 
 class TypeEntry(DocumentPart):
     components: Components
     share: Annotated[float, Field(ge=0, le=1)]
+    sizes: RequestSizes = Field(default={})
 
 
 class WorkloadDocument(Document):
@@ -65,7 +80,7 @@ class WorkloadDocument(Document):
     def to_workload(self) -> Workload:
         """Returns the workload of a document with `types`."""
         shares = {RequestType(name, frozenset(entry.components)): entry.share for name, entry in self.types.items()}
-        return Workload(shares, self.rate)
+        return Workload(shares, self.rate, {name: (entry.sizes,) for name, entry in self.types.items() if entry.sizes})
 
 
 def read_workload(path: Path, modalities: Modalities | None = None) -> Workload:
@@ -74,13 +89,19 @@ def read_workload(path: Path, modalities: Modalities | None = None) -> Workload:
     Args:
         modalities: the components that each modality needs. Required for a file of requests.
     """
-    if path.suffix in (".jsonl", ".csv"):
+    if path.suffix in REQUEST_SUFFIXES:
         return _workload_from_file(path, modalities)
     document = WorkloadDocument.read(path)
     if document.requests is not None:
         found = _workload_from_file(path.parent / document.requests, modalities)
-        return Workload(found.shares, document.rate or found.rate)
+        return replace(found, rate=document.rate or found.rate)
     return document.to_workload()
+
+
+def workload_files(path: Path) -> tuple[Path, ...]:
+    """Returns a workload file and the file of requests that it names."""
+    document = None if path.suffix in REQUEST_SUFFIXES else WorkloadDocument.read(path)
+    return (path,) if document is None or document.requests is None else (path, path.parent / document.requests)
 
 
 def _workload_from_file(path: Path, modalities: Modalities | None) -> Workload:
@@ -90,4 +111,4 @@ def _workload_from_file(path: Path, modalities: Modalities | None) -> Workload:
     if len(requests) < 2:
         raise InvalidInputError(path.name, f"has {len(requests)} requests: at least 2 are needed for shares and a rate")
     span = requests[-1].arrival - requests[0].arrival
-    return Workload(type_shares(requests, modalities), (len(requests) - 1) / span if span else None)
+    return Workload.of_requests(requests, modalities, (len(requests) - 1) / span if span else None)

@@ -11,6 +11,7 @@ from cornserve_planner.document import DocumentPart
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.graph import RequestType
 from cornserve_planner.workload.request import Modality, WorkloadRequest
+from cornserve_planner.workload.request_sizes import RequestSizes, request_sizes
 
 
 class Modalities(DocumentPart):
@@ -54,6 +55,14 @@ def type_shares(requests: Iterable[WorkloadRequest], modalities: Modalities) -> 
     if not total:
         raise InvalidInputError("requests", "must not be empty: give at least one request")
     return {modalities.request_type(components): count / total for components, count in counts.most_common()}
+
+
+def type_sizes(requests: Iterable[WorkloadRequest], modalities: Modalities) -> dict[str, tuple[RequestSizes, ...]]:
+    """Returns the sizes of the requests of each type, by its name."""
+    found: dict[frozenset[str], list[RequestSizes]] = {}
+    for request in requests:
+        found.setdefault(modalities.needed_by(request), []).append(request_sizes(request))
+    return {modalities.request_type(components).name: tuple(sizes) for components, sizes in found.items()}
 
 
 def _flat(groups: dict[Modality, tuple[str, ...]]) -> Iterable[str]:

@@ -24,12 +24,15 @@ CLOSE = 1e-7
 SECONDS = (0.125, 0.25, 0.3, 0.375, 0.5, 0.625, 0.7, 1.0, 1.1, 1.5, 2.5)
 
 
+UTILIZATION = (0.5, 0.7, 0.8, 0.9, 1.0)
+
+
 def random_problem(seed: int) -> PlanningProblem:
     """Returns a problem with up to four options on two GPU types, and up to three request types with up to three paths
-    each."""
+    each. Half of the problems limit the utilization of some options."""
     rng = Random(seed)
     options = tuple(
-        DeploymentOption(f"option{index}", (f"part{index}",), rng.choice([1, 1, 2]), rng.choice(["A", "B"]))
+        DeploymentOption(f"option{index}", _parts(index, rng), rng.choice([1, 1, 2]), rng.choice(["A", "B"]))
         for index in range(rng.randint(1, 4))
     )
     weights = [rng.randint(1, 4) for _ in range(rng.randint(1, 3 if len(options) < 4 else 2))]
@@ -39,7 +42,16 @@ def random_problem(seed: int) -> PlanningProblem:
         for index in range(rng.randint(1, 3 if len(weights) < 3 else 2))
     )
     shares = {f"type{kind}": weight / sum(weights) for kind, weight in enumerate(weights)}
-    return PlanningProblem(options, shares, paths, {"A": GpuType("A", price=2.0), "B": GpuType("B", price=0.9)})
+    limited = rng.sample(options, rng.choice([0, rng.randint(1, len(options))]))
+    return PlanningProblem(
+        *(options, shares, paths),
+        gpus={"A": GpuType("A", price=2.0), "B": GpuType("B", price=0.9)},
+        max_utilization={option.name: rng.choice(UTILIZATION) for option in limited},
+    )
+
+
+def _parts(option: int, rng: Random) -> tuple[str, ...]:
+    return tuple(f"part{option}.{index}" for index in range(rng.randint(1, 3)))
 
 
 def _seconds(rng: Random, options: tuple[DeploymentOption, ...]) -> dict[str, float]:
@@ -68,7 +80,18 @@ class BruteForce:
     @cached_property
     def rates(self) -> Array:
         """Requests per second by plan."""
-        rates = (self.replicas @ self._prices().T).min(axis=1)
+        return self._rates_of(self.replicas)
+
+    @cached_property
+    def rates_after_a_loss(self) -> Array:
+        """Requests per second by plan, after the loss of the replica that is missed most."""
+        units = np.eye(len(self.problem.options))
+        left = [self._rates_of(self.replicas - lost * (self.replicas > 0)) for lost in units]
+        return np.min(left, axis=0)
+
+    def _rates_of(self, replicas: Array) -> Array:
+        usable = replicas * [self.problem.max_utilization.get(option.name, 1.0) for option in self.problem.options]
+        rates = (usable @ self._prices.T).min(axis=1)
         return np.where(rates < CLOSE, 0.0, rates)
 
     @cached_property
@@ -83,10 +106,15 @@ class BruteForce:
     def kinds_of(self) -> Array:
         return (self.replicas > 0).sum(axis=1)
 
+    @cached_property
+    def components_of(self) -> Array:
+        return self.replicas @ [len(option.components) for option in self.problem.options]
+
     def serving(self, rate: float) -> Array:
         """Returns a mask of the plans that serve a rate."""
         return self.rates >= rate * (1 - CLOSE)
 
+    @cached_property
     def _prices(self) -> Array:
         """Returns the vertices: the number of tight constraints at each equals the number of variables."""
         kinds, options, paths = list(self.problem.shares), self.problem.options, self.problem.paths

@@ -12,7 +12,8 @@ from cornserve_planner.model_document import ModelDocument
 from cornserve_planner.plot import draw
 from cornserve_planner.problem import PlanningProblem
 from cornserve_planner.solve.budget import Budget
-from cornserve_planner.solve.optimization import capacity, max_rate
+from cornserve_planner.solve.capacity import capacity
+from cornserve_planner.solve.optimization import max_rate
 
 
 def test_arrows_have_the_rates_of_the_paths() -> None:
@@ -30,7 +31,7 @@ def test_arrows_have_the_rates_of_the_paths() -> None:
     assert diagram.rates["llm", "audio_generator"] == pytest.approx(images / 5)
     assert (REQUESTS, "llm") not in diagram.rates
     assert diagram.title.startswith("3 × ")
-    assert max(box.utilisation for box in diagram.boxes.values()) == pytest.approx(1)
+    assert max(box.utilization for box in diagram.boxes.values()) == pytest.approx(1)
 
 
 LOOP = ModelDocument.parse(

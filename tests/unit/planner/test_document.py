@@ -41,6 +41,16 @@ paths:
         ("gpus: 2}\n  EL", "gpus: 0}\n  EL", "m.yaml: options.L.gpus: must be greater than or equal to 1, not 0"),
         ("gpus: 2}\n  EL", 'gpus: "2"}\n  EL', "m.yaml: options.L.gpus: must be a valid integer, not '2'"),
         ("gpus: 2}\n  EL", "gpus: .nan}\n  EL", "m.yaml: options.L.gpus: must be a valid integer, not nan"),
+        (
+            "gpus: 2}\n  EL",
+            "gpus: 2, tensor_parallel: [2, 4]}\n  EL",
+            "m.yaml: options.L: gives both gpus and tensor_parallel: remove one of them",
+        ),
+        (
+            "gpus: 2}\n  EL",
+            "tensor_parallel: [2, 2]}\n  EL",
+            "m.yaml: options.L.tensor_parallel: 2 is given twice: remove one of them",
+        ),
         ("  EL: {", "  E: {", "m.yaml: line 11: 'E' is given twice"),
         ("components: [llm]", "components: [llm, llm]", "m.yaml: options.L.components: 'llm' is given twice"),
         (
@@ -84,6 +94,36 @@ def test_json_is_parsed_as_strictly_as_yaml(text: str, error: str) -> None:
     with pytest.raises(InvalidInputError) as refused:
         ModelDocument.parse(text, source="m.json")
     assert str(refused.value).startswith(error)
+
+
+LEVELS = "\n".join(f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]" for level in range(1, 9))
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (f"a0: &a0 [x]\n{LEVELS}", "m.yaml: document: its aliases expand to more than 100,000 values"),
+        ("a: &a [*a]", "m.yaml: document: its aliases expand to more than 100,000 values"),
+        ("[" * 2000, "m.yaml: document: is nested too deeply"),
+        ("? [a, b]\n: 1", "m.yaml: line 1: a field's name must be text"),
+        ("name: 2026-13-01", "m.yaml: document: has a value that cannot be read: month must be in 1..12"),
+        ("name: " + "9" * 5000, "m.yaml: document: has a value that cannot be read: Exceeds the limit (4300 digits)"),
+    ],
+    ids=["aliases", "cycle", "nested", "key", "date", "number"],
+)
+def test_a_file_that_would_crash_or_hang_is_rejected(text: str, error: str) -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        ModelDocument.parse(text, source="m.yaml")
+    assert str(refused.value).startswith(error)
+
+
+def test_aliases_repeat_values() -> None:
+    text = GOOD.replace("{components: [encoder]}", "{components: &e [encoder]}") + "description: tiny\n"
+    assert "&e" in text
+    repeated = text.replace(
+        "components: [encoder, llm], gpus: 2}", "components: [encoder, llm], gpus: 2}\n  E2: {components: *e}"
+    )
+    assert ModelDocument.parse(repeated, "m.yaml").options["E2"].components == ("encoder",)
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

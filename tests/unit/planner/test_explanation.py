@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from cornserve_planner.explanation import explain_plan, utilisation
+from cornserve_planner.explanation import explain_plan, utilization
 from cornserve_planner.graph import DeploymentOption
 from cornserve_planner.plan import Objective
 from cornserve_planner.problem import GpuType, PlanningProblem, RequestPath
@@ -64,17 +66,17 @@ def test_an_explanation_contains_the_binding_constraint_and_the_gain_of_one_more
     why = explain_plan(problem, plan, budget)
     assert plan.replicas == {"E": 1, "PD": 6}
     assert why.limiting == ("E", "PD")
-    assert why.binding == "the budget of 7 GPUs: E, PD are fully used at 2 requests/s"
+    assert why.binding == "the budget of 7 GPUs: E, PD are at their maximum utilization at 2 requests/s"
     assert why.one_more == {"E": 0.0, "PD": 0.0}
     assert why.gain == pytest.approx(1.0)
     assert plan.relaxation == pytest.approx(2.0)
 
 
-def test_utilisation_refers_to_the_target_rate() -> None:
+def test_utilization_refers_to_the_target_rate() -> None:
     problem = role_sets()
     plan = min_gpus(problem, 1.6)
     assert plan.capacity >= plan.rate == 1.6
-    assert max(utilisation(problem, plan).values()) == pytest.approx(plan.rate / plan.capacity)
+    assert max(utilization(problem, plan).values()) == pytest.approx(plan.rate / plan.capacity)
     assert explain_plan(problem, plan).binding.startswith("the rate of 1.6 requests/s: ")
 
 
@@ -83,3 +85,15 @@ def test_plans_for_dollars_are_compared_in_dollars() -> None:
     plan = min_dollars(problem, 2.0)
     assert explain_plan(problem, plan).gain == pytest.approx(1.0)
     assert plan.value == 14.0
+
+
+def test_limiting_options_reach_their_own_maximum_utilization() -> None:
+    problem, budget = role_sets(), Budget(gpus=7)
+    problem = replace(problem, max_utilization={option.name: 0.6 for option in problem.options} | {"E": 0.9})
+    plan = max_rate(problem, budget)
+    why = explain_plan(problem, plan, budget)
+    assert plan.replicas == {"E": 1, "PD": 6}
+    assert plan.rate == pytest.approx(6 * 0.6 / 3)
+    assert why.utilization == {"E": pytest.approx(0.6), "PD": pytest.approx(0.6)}
+    assert why.limiting == ("PD",)
+    assert why.strategies[0].rate == pytest.approx(plan.rate)

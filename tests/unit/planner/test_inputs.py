@@ -8,7 +8,7 @@ import pytest
 
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.inputs import PlanInputs, build_inputs, load_inputs
-from cornserve_planner.model_document import ModelDocument
+from cornserve_planner.model_document import ExecutorTask, ModelDocument
 from cornserve_planner.models import shipped_model
 from cornserve_planner.profiles.gpus import GpuCatalog
 from cornserve_planner.profiles.profile import ModelProfile
@@ -45,3 +45,26 @@ def test_unknown_gpu_types_are_rejected_even_if_the_model_has_no_others() -> Non
 
     with pytest.raises(InvalidInputError, match=r"options\.llm\.gpu: unknown GPU type 'TPU': .*H100.*--gpu-types"):
         _built(model.model_copy(update={"options": options}), model.name)
+
+
+def test_a_profile_of_another_executor_is_rejected() -> None:
+    model, profile = shipped_model("qwen-image"), ModelProfile.shipped("qwen-image")
+    name, entry = next(iter(model.options.items()))
+    mine = entry.model_copy(update={"executor": ExecutorTask(task="LLMTask", settings={"model_id": "a/new"})})
+    measured = ExecutorTask(task="LLMTask", settings={"model_id": "a/old"})
+    old = profile.model_copy(
+        update={
+            "options": tuple(
+                found.model_copy(update={"executor": measured if found.option == name else None})
+                for found in profile.options
+            )
+        }
+    )
+
+    with pytest.raises(InvalidInputError, match=rf"{name} was measured as LLMTask\(model_id='a/old'\), but qwen-image"):
+        build_inputs(
+            model.model_copy(update={"options": model.options | {name: mine}}),
+            shipped_workload(model),
+            old,
+            GpuCatalog.shipped(),
+        )

@@ -79,8 +79,7 @@ def test_a_rate_that_no_mixture_serves_is_infeasible() -> None:
 @pytest.mark.parametrize(
     ("gpus", "rate", "error"),
     [
-        (3, 1.0, "must be a power of two, not 3"),
-        (0, 1.0, "must be a power of two, not 0"),
+        (0, 1.0, "cell.gpus: must be at least 1, not 0"),
         (2, -1.0, "cell.rate: must be a finite number of at least 0, not -1"),
         (2, math.nan, "cell.rate: must be a finite number of at least 0, not nan"),
     ],
@@ -93,6 +92,15 @@ def test_an_invalid_cell_is_rejected(gpus: int, rate: float, error: str) -> None
 def test_two_cells_of_one_size_are_rejected() -> None:
     with pytest.raises(InvalidInputError, match="two cells have 2 GPUs"):
         fewest_gpus([*TWO, Cell(2, 3.0)], 1.0)
+
+
+def test_sizes_that_are_not_multiples_are_rejected() -> None:
+    with pytest.raises(InvalidInputError, match="a cell of 3 GPUs is not a multiple of one of 2: use powers of two"):
+        fewest_gpus([*TWO, Cell(3, 4.0)], 1.0)
+
+
+def test_cells_of_one_size_need_not_have_a_power_of_two() -> None:
+    assert fewest_gpus([Cell(3, 1.0)], 2.5).counts == {3: 3}
 
 
 @pytest.mark.parametrize("rate", [-1.0, math.nan, math.inf])

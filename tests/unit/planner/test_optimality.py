@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cornserve_planner.errors import InfeasibleError
-from cornserve_planner.plan import Objective
+from cornserve_planner.plan import Loss, Objective, Plan
 from cornserve_planner.problem import PlanningProblem
 from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.optimization import max_rate, min_dollars, min_gpus
@@ -17,12 +17,23 @@ from cornserve_planner.strategies import strategy_costs, strategy_rates
 from tests.unit.planner.brute_force import CLOSE, Array, BruteForce, problems
 
 quickly = settings(derandomize=True, deadline=None, max_examples=800)
+sometimes = settings(quickly, max_examples=300)
 GPUS = 6
 
 
 def least(values: Array, among: Array) -> Array:
     """Returns a mask of the plans with the minimum among some plans."""
     return among & (values <= values[among].min() + CLOSE)
+
+
+def assert_smallest(plan: Plan, problem: PlanningProblem, every: BruteForce, among: Array) -> None:
+    """Asserts that no other plan has fewer GPUs, or then fewer kinds, or then fewer components."""
+    best = least(every.gpus_of, among)
+    assert plan.gpus == every.gpus_of[best].min()
+    best = least(every.kinds_of, best)
+    assert len(plan.replicas) == every.kinds_of[best].min()
+    components = sum(len(problem.option[name].components) * count for name, count in plan.replicas.items())
+    assert components == every.components_of[best].min()
 
 
 @given(problems, st.integers(1, GPUS))
@@ -38,9 +49,7 @@ def test_no_plan_within_a_budget_serves_more(problem: PlanningProblem, gpus: int
     assert plan.ties_settled
     assert plan.rate == pytest.approx(every.rates.max(), rel=CLOSE)
     assert plan.rate <= plan.bound <= plan.relaxation
-    best = least(every.gpus_of, every.serving(every.rates.max()))
-    assert plan.gpus == every.gpus_of[best].min()
-    assert len(plan.replicas) == every.kinds_of[best].min()
+    assert_smallest(plan, problem, every, every.serving(every.rates.max()))
     for reached in strategy_rates(problem, Budget(gpus=gpus)):
         assert reached.rate <= plan.rate * (1 + CLOSE)
 
@@ -54,18 +63,52 @@ def test_no_plan_serves_a_rate_with_fewer_gpus_or_dollars(problem: PlanningProbl
         return
     serving = every.serving(rate)
     plan = min_gpus(problem, rate)
-    best = least(every.gpus_of, serving)
-    assert plan.gpus == every.gpus_of[best].min()
-    assert len(plan.replicas) == every.kinds_of[best].min()
+    assert_smallest(plan, problem, every, serving)
     assert plan.relaxation <= plan.bound <= plan.value == plan.gpus
     assert plan.ties_settled
     assert plan.capacity >= plan.rate == pytest.approx(rate, rel=CLOSE)
     cheap = min_dollars(problem, rate, Budget(gpus=GPUS))
     best = least(every.dollars_of, serving)
     assert cheap.value == pytest.approx(every.dollars_of[best].min())
-    assert cheap.gpus == every.gpus_of[best].min()
+    assert_smallest(cheap, problem, every, best)
     for reached in strategy_costs(problem, rate):
         assert reached.value(Objective.GPUS) >= plan.gpus
+
+
+@given(problems, st.integers(1, GPUS))
+@sometimes
+def test_no_plan_serves_more_after_the_loss_of_a_replica(problem: PlanningProblem, gpus: int) -> None:
+    every = BruteForce(problem, gpus)
+    rates = every.rates_after_a_loss
+    if rates.max() == 0:
+        with pytest.raises(InfeasibleError, match="to serve every type after the loss of a replica, a plan needs"):
+            max_rate(problem, Budget(gpus=gpus), survive=Loss.REPLICA)
+        return
+    plan = max_rate(problem, Budget(gpus=gpus), survive=Loss.REPLICA)
+    assert plan.proven
+    assert plan.ties_settled
+    assert plan.survives is Loss.REPLICA
+    assert plan.rate == pytest.approx(rates.max(), rel=CLOSE)
+    assert plan.rate <= plan.capacity
+    assert plan.rate <= plan.bound <= plan.relaxation
+    assert_smallest(plan, problem, every, rates >= rates.max() * (1 - CLOSE))
+
+
+@given(problems, st.integers(1, 64))
+@sometimes
+def test_no_plan_serves_a_rate_after_a_loss_with_fewer_gpus_or_dollars(problem: PlanningProblem, percent: int) -> None:
+    every = BruteForce(problem, GPUS)
+    rate = every.rates_after_a_loss.max() * percent / 64
+    if rate == 0:
+        return
+    serving = every.rates_after_a_loss >= rate * (1 - CLOSE)
+    plan = min_gpus(problem, rate, survive=Loss.REPLICA)
+    assert_smallest(plan, problem, every, serving)
+    assert plan.capacity >= plan.rate == pytest.approx(rate, rel=CLOSE)
+    cheap = min_dollars(problem, rate, Budget(gpus=GPUS), survive=Loss.REPLICA)
+    best = least(every.dollars_of, serving)
+    assert cheap.value == pytest.approx(every.dollars_of[best].min())
+    assert_smallest(cheap, problem, every, best)
 
 
 @given(problems, st.integers(0, GPUS), st.integers(0, GPUS), st.sampled_from([None, 3.0, 6.5]))

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -10,12 +12,17 @@ from hypothesis import strategies as st
 
 from cornserve_planner.errors import InfeasibleError, InvalidInputError
 from cornserve_planner.graph import DeploymentOption
+from cornserve_planner.plan import Loss
 from cornserve_planner.problem import PlanningProblem, RequestPath
 from cornserve_planner.solve import optimization, placement
 from cornserve_planner.solve.budget import Budget
+from cornserve_planner.solve.capacity import capacity
 from cornserve_planner.solve.cluster import Cluster
 from cornserve_planner.solve.placement import PlacedPlan
 from cornserve_planner.solve.solver import SolverEngine, SolverSettings
+from cornserve_planner.solve.topology_milp import Traffic
+from tests.unit.planner.brute_force import random_problem
+from tests.unit.planner.placements_by_brute_force import best_rate, random_cluster, random_traffic
 
 MB = 1e6
 ENCODER = DeploymentOption("E", ("encoder",))
@@ -90,6 +97,14 @@ def test_a_link_limits_traffic_in_its_direction_only() -> None:
         placement.max_rate(wide, from_the_language_model, one_megabyte)
 
 
+def test_the_maximum_utilization_limits_replicas_on_nodes() -> None:
+    limited = replace(APART, max_utilization={"L": 0.5})
+    placed = placement.max_rate(limited, Cluster.uniform(2, 2, math.inf), one_megabyte)
+
+    assert placed.plan.rate == pytest.approx(0.5)
+    assert placement.min_gpus(limited, Cluster.uniform(2, 2, math.inf), one_megabyte, 0.5).plan.gpus == 4
+
+
 def test_an_edge_without_traffic_needs_no_link() -> None:
     placed = placement.max_rate(APART, Cluster.uniform(2, 2, 0.0), lambda path: {})
 
@@ -108,38 +123,6 @@ def test_with_enough_bandwidth_several_nodes_equal_one(instance: PlanningProblem
 
 
 @settings(derandomize=True, deadline=None, max_examples=25)
-@given(problems)
-def test_without_a_network_the_placement_equals_brute_force(instance: PlanningProblem) -> None:
-    placed = placement.max_rate(instance, Cluster.uniform(2, 2, 0.0), one_megabyte)
-
-    assert placed.plan.rate == pytest.approx(max(_rates_of_all_placements(instance, nodes=2, gpus=2)), rel=1e-6)
-
-
-def _rates_of_all_placements(instance: PlanningProblem, nodes: int, gpus: int) -> Iterator[float]:
-    """Models each option on each node as a separate option, with paths that stay on one node."""
-    options = [(option.name, node) for node in range(nodes) for option in instance.options]
-    apart = PlanningProblem(
-        tuple(DeploymentOption(f"{name}@{node}", ("any",)) for name, node in options),
-        instance.shares,
-        tuple(
-            RequestPath(
-                path.type, f"{path.name}@{node}", {f"{name}@{node}": seconds for name, seconds in path.seconds.items()}
-            )
-            for path in instance.paths
-            for node in range(nodes)
-        ),
-    )
-    for counts in itertools.product(range(gpus + 1), repeat=len(options)):
-        used = [
-            sum(count for count, (_, node) in zip(counts, options, strict=True) if node == wanted)
-            for wanted in range(nodes)
-        ]
-        if used == [gpus] * nodes:
-            replicas = {f"{name}@{node}": count for count, (name, node) in zip(counts, options, strict=True) if count}
-            yield optimization.capacity(apart, replicas)[0]
-
-
-@settings(derandomize=True, deadline=None, max_examples=25)
 @given(problems, st.lists(st.sampled_from([0.0, 0.1, 0.3, 1.0]), min_size=2, max_size=2))
 def test_no_replica_and_no_link_is_overloaded(instance: PlanningProblem, bandwidths: list[float]) -> None:
     there, back = (bandwidth * MB for bandwidth in bandwidths)
@@ -148,7 +131,7 @@ def test_no_replica_and_no_link_is_overloaded(instance: PlanningProblem, bandwid
 
     assert placed.bytes_per_second(0, 1) <= there * (1 + 1e-9)
     assert placed.bytes_per_second(1, 0) <= back * (1 + 1e-9)
-    assert placed.plan.rate <= optimization.capacity(instance, placed.plan.replicas)[0] * (1 + 1e-6)
+    assert placed.plan.rate <= capacity(instance, placed.plan.replicas)[0] * (1 + 1e-6)
     assert placed.plan.rate <= placed.plan.bound <= placed.unconstrained * (1 + 1e-6)
     for node, gpus in enumerate(cluster.gpus):
         assert sum(counts[node] for counts in placed.replicas.values()) <= gpus
@@ -224,3 +207,75 @@ def test_an_invalid_cluster_is_rejected(
     with pytest.raises(InvalidInputError) as refusal:
         Cluster(gpus, bandwidth)
     assert refusal.value.where == field
+
+
+def random_cycle(edges: Sequence[str], rng: Random) -> tuple[PlanningProblem, Traffic]:
+    """Returns one path with these edges. With "ab", "bc" and "ac", c consumes the output of b and of its input a."""
+    names = sorted(set("".join(edges)))
+    options = tuple(DeploymentOption(name, (name,)) for name in names)
+    seconds = {name: rng.choice([1.0, 1.0, 1.5, 0.5]) for name in names}
+    path = RequestPath("any", " → ".join(names), seconds)
+    return PlanningProblem(options, {"any": 1.0}, (path,)), lambda path: {(edge[0], edge[1]): 1.0 for edge in edges}
+
+
+@pytest.mark.parametrize(
+    ("edges", "gpus", "seed"),
+    [
+        *((("ab", "bc", "ac"), (2, 2, 2), seed) for seed in range(12)),
+        *((("ab", "ac", "bd", "cd"), (2, 1, 1), seed) for seed in range(6)),
+        *((("ab", "ac", "ad", "bc", "bd", "cd"), (2, 2), seed) for seed in range(2)),
+    ],
+)
+def test_edges_that_form_cycles_carry_the_same_requests(edges: Sequence[str], gpus: tuple[int, ...], seed: int) -> None:
+    rng = Random(seed)
+    instance, traffic = random_cycle(edges, rng)
+    network = Cluster(gpus, tuple(tuple(rng.choice([0.0, 0.25, 0.5, 1.0]) for _ in gpus) for _ in gpus))
+    best = best_rate(instance, network, traffic, None)
+    if best == 0:
+        with pytest.raises(InfeasibleError):
+            placement.max_rate(instance, network, traffic)
+        return
+    placed = placement.max_rate(instance, network, traffic)
+    assert placed.plan.proven
+    assert placed.plan.rate == pytest.approx(best, rel=2e-6)
+
+
+def test_rates_for_each_edge_alone_are_not_claimed_for_a_triangle() -> None:
+    """Rates for each edge alone would admit 2 requests/s."""
+    names = "abc"
+    path = RequestPath("any", "a → b → c", dict.fromkeys(names, 1.0))
+    talker = PlanningProblem(tuple(DeploymentOption(name, (name,)) for name in names), {"any": 1.0}, (path,))
+    network = Cluster((2, 2, 2), ((0.0, 1.0, 1.0), (0.5, 0.0, 0.5), (1.0, 1.0, 0.0)))
+    placed = placement.max_rate(talker, network, lambda path: {("a", "b"): 1.0, ("b", "c"): 1.0, ("a", "c"): 1.0})
+    assert placed.plan.proven
+    assert placed.plan.rate == pytest.approx(11 / 6)
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_placements_equal_brute_force(seed: int) -> None:
+    rng = Random(seed)
+    instance = random_problem(seed)
+    cluster, sizes, survive = random_cluster(rng), random_traffic(instance, rng), rng.choice([None, None, *Loss])
+    if len(instance.options) > 3:
+        cluster = Cluster(cluster.gpus[:2], tuple(row[:2] for row in cluster.bandwidth[:2]))
+    best = best_rate(instance, cluster, lambda path: sizes[path.name], survive)
+    if best == 0:
+        with pytest.raises(InfeasibleError):
+            placement.max_rate(instance, cluster, lambda path: sizes[path.name], survive=survive)
+        return
+    placed = placement.max_rate(instance, cluster, lambda path: sizes[path.name], survive=survive)
+    assert placed.plan.proven
+    assert placed.plan.survives is survive
+    assert placed.plan.rate == pytest.approx(best, rel=2e-6)
+    least = placement.min_gpus(instance, cluster, lambda path: sizes[path.name], best * 0.999, survive=survive)
+    assert least.plan.gpus <= placed.plan.gpus
+
+
+def test_a_plan_survives_the_loss_of_a_node() -> None:
+    network = Cluster.uniform(3, 2, math.inf)
+    placed = placement.max_rate(APART, network, one_megabyte, survive=Loss.NODE)
+    assert placed.plan.rate == pytest.approx(2 / 3)
+    with pytest.raises(InfeasibleError, match="the loss of a node: no placement on these nodes serves every request"):
+        placement.max_rate(APART, Cluster.uniform(1, 8, 0.0), one_megabyte, survive=Loss.NODE)
+    with pytest.raises(InvalidInputError, match="survive: the loss of a node needs a plan for nodes"):
+        optimization.max_rate(APART, Budget(gpus=4), survive=Loss.NODE)

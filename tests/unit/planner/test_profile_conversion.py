@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.graph import RequestType
 from cornserve_planner.inputs import build_inputs
 from cornserve_planner.model_document import ModelDocument
 from cornserve_planner.models import shipped_model
@@ -67,8 +68,26 @@ def test_an_option_fits_its_gpus_with_the_cache_of_a_request() -> None:
 def test_an_option_that_was_not_profiled_is_rejected_by_name() -> None:
     model = shipped_model("qwen3-omni-30b-a3b")
 
+    profile = ModelProfile.shipped(model.name).restricted_to({"encoders", "llm", "vocoder"})
     with pytest.raises(InvalidInputError, match=r"options\.talker: was not measured"):
-        convert_profile(model.graph(), ModelProfile.shipped(model.name), _servegen(model.modalities))
+        convert_profile(model.graph(), profile, _servegen(model.modalities))
+
+
+def test_the_planner_chooses_the_degree_of_tensor_parallelism() -> None:
+    rate = "rate: {value: %g, unit: requests/s, tag: measured, source: test}"
+    entry = "  - {option: llm, gpu: H100, gpus: %d, throughput: [{" + rate + "}]}"
+    profile = "format: cornserve-planner/profile\nversion: 1\nmodel: tiny\noptions:\n"
+    profile += "\n".join(entry % measured for measured in ((2, 1.0), (4, 3.0)))
+    model = ModelDocument.parse(
+        "format: cornserve-planner/model\nversion: 1\nname: tiny\ncomponents: {llm: {}}\n"
+        "options: {llm: {components: [llm], tensor_parallel: [2, 4], gpu: H100}}\npaths: [[llm]]\n",
+        "model.yaml",
+    )
+    workload = Workload({RequestType("text", frozenset({"llm"})): 1.0})
+    problem = build_inputs(model, workload, ModelProfile.parse(profile, "profile.yaml"), GpuCatalog.shipped()).problem
+
+    assert max_rate(problem, Budget(gpus=10)).replicas == {"llm-tp4": 2, "llm-tp2": 1}
+    assert max_rate(problem, Budget(gpus=2)).replicas == {"llm-tp2": 1}
 
 
 MODEL = ModelDocument.parse(
@@ -106,7 +125,7 @@ def test_a_mix_becomes_a_measurement_and_other_numbers_of_gpus_are_ignored() -> 
     found, types = profile_measurements(MODEL.graph(), ModelProfile.parse(PROFILE, "p.yaml"))
 
     assert [(measurement.option, measurement.rate) for measurement in found] == [("E", 10), ("L", 2), ("EL", 4)]
-    assert [types[name].components for name in found[2].mix] == [{"encoder", "llm"}, {"llm"}]
+    assert [types.types[name].components for name in found[2].mix] == [{"encoder", "llm"}, {"llm"}]
 
 
 def test_a_given_factor_replaces_the_profile() -> None:

@@ -8,8 +8,9 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from cornserve_planner.deployment_plan import InstanceGroup
-from cornserve_planner.planning import PlanRequest, PlanResult, make_plan
+from cornserve_planner.plan_request import PlanRequest
+from cornserve_planner.plan_result import PlanResult
+from cornserve_planner.planning import make_plan
 from cornserve_planner.report import report
 
 
@@ -20,23 +21,23 @@ def found() -> PlanResult:
 
 def printed(found: PlanResult, **changes: object) -> str:
     """Returns the report of a result with another plan."""
-    (entry,) = found.deployment.instances
-    other = InstanceGroup(count=1, plan=entry.plan.model_copy(update=changes))
+    (cell,) = found.running
+    other = replace(cell, plan=cell.plan.model_copy(update=changes))
     console = Console(file=StringIO(), width=200)
-    console.print(report(replace(found, deployment=found.deployment.model_copy(update={"instances": (other,)}))))
+    console.print(report(replace(found, running=(other,))))
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 
 def test_unsettled_ties_are_reported(found: PlanResult) -> None:
     assert "may exist" not in printed(found)
-    assert "A plan with fewer GPUs or kinds of executors may exist" in printed(found, ties_settled=False)
+    assert "A smaller plan of the same value may exist" in printed(found, ties_settled=False)
 
 
 @pytest.mark.parametrize(("relaxation", "beyond"), [(3.0, "200.0% more"), (1.0, "0.0% more")])
 def test_the_gain_of_fractional_replicas_is_relative_to_the_plan(
     found: PlanResult, relaxation: float, beyond: str
 ) -> None:
-    value = found.deployment.instances[0].plan.value
+    value = found.running[0].plan.value
 
     assert f"({beyond})" in printed(found, relaxation=relaxation * value)
 

@@ -7,7 +7,7 @@ import pytest
 from cornserve_planner.errors import InvalidInputError
 from cornserve_planner.profiles.accuracy import accuracy, calibrated, comparisons
 from cornserve_planner.profiles.architecture import Architectures, DecoderShape
-from cornserve_planner.profiles.gpus import GpuCatalog
+from cornserve_planner.profiles.gpus import GpuCatalog, GpuDatasheet
 from cornserve_planner.profiles.roofline import (
     ComputeWork,
     GpuMachine,
@@ -62,14 +62,14 @@ def test_the_time_of_work_is_the_maximum_of_compute_and_memory_time() -> None:
         GpuMachine(GPUS["A100-80GB"], count=2, efficiency=RooflineEfficiency(1, 1)).seconds(ComputeWork(312e12, 1))
         == 0.5
     )
-    assert machine.utilisation(ComputeWork(156e12, 0), 1.0) == 0.5
+    assert machine.utilization(ComputeWork(156e12, 0), 1.0) == 0.5
 
 
 def test_prefill_is_compute_bound_and_decode_is_memory_bound() -> None:
     llm = MODELS["qwen2.5-vl-7b"].decoder()
 
     def arithmetic(work: ComputeWork) -> bool:
-        return work.flops / A100.gpu.peak() > work.bytes / A100.gpu.bandwidth.value
+        return work.flops / A100.gpu.peak() > work.bytes / A100.gpu.memory_speed()
 
     assert arithmetic(prefill(llm, 1000))
     assert not arithmetic(decode_step(llm, 1000, batch=32))
@@ -170,7 +170,7 @@ def test_internvls_video_rate_is_above_what_an_a100_can_compute() -> None:
         if comparison.model == "internvl3-38b" and "video encoder" in comparison.what
     )
 
-    assert video.utilisation > 1
+    assert video.utilization > 1
 
 
 @pytest.mark.parametrize(
@@ -192,3 +192,13 @@ def test_indivisible_numbers_of_heads_are_rejected() -> None:
 
     with pytest.raises(ValueError, match="56 heads cannot share 5 key-value heads evenly"):
         DecoderShape(**fields)
+
+
+def test_gpus_without_peak_performance_have_no_predictions() -> None:
+    slot = GpuDatasheet.model_validate(
+        {"memory": {"value": 1e9, "unit": "bytes", "tag": "measured", "source": "the machine"}}
+    )
+    with pytest.raises(InvalidInputError, match="predictions need the GPU's FLOP/s"):
+        slot.peak()
+    with pytest.raises(InvalidInputError, match="predictions need the bandwidth"):
+        slot.memory_speed()

@@ -1,0 +1,41 @@
+"""`cornserve plan --model-rate MODEL=RATE`, which plans several models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from cornserve_planner.terminal import parse_count, parse_settings, show, write_file
+
+if TYPE_CHECKING:
+    from cornserve_planner.service_targets import ServiceTargets
+
+FORM = "MODEL=RATE or MODEL,PROFILE,WORKLOAD=RATE, with requests/s"
+
+
+def run_joint(given: Mapping[str, Any], targets: ServiceTargets) -> None:
+    """Plans the models of the command's parameters. Raises `PlannerError`."""
+    from cornserve_planner.joint_planning import JointRequest, ModelRate, plan_models
+    from cornserve_planner.joint_report import joint_report
+    from cornserve_planner.output_file import check_output
+
+    rates = parse_settings("--model-rate", FORM, given["model_rate"], float)
+    models = tuple(ModelRate.parse(setting, rate) for setting, rate in rates.items())
+    save, explain = given["save"], given["explain"]
+    if save is not None:
+        check_output("--save", save)
+    found = plan_models(
+        JointRequest(
+            models,
+            gpus_of=parse_settings("--gpus-of", "TYPE=N, a type and a whole number", given["gpus_of"], parse_count),
+            gpu_types=given["gpu_types"],
+            objective=given["objective"],
+            targets=targets,
+            solver=given["solver"],
+            time_limit=given["time_limit"],
+            explain=explain,
+        )
+    )
+    show(found.as_document, lambda: joint_report(found, everything=explain), json=given["json"])
+    if save is not None:
+        write_file(save, found.file.write)

@@ -1,0 +1,1 @@
+"""The plan file: everything that deploying, adapting and checking a plan needs."""

@@ -1,0 +1,183 @@
+"""Builds the plan file of a search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from cornserve_planner.cells import Cell, efficient_cells
+from cornserve_planner.graph import PathStep, RequestType
+from cornserve_planner.inputs import PlanInputs
+from cornserve_planner.plan import Plan
+from cornserve_planner.plan_file.document import PlanFile
+from cornserve_planner.plan_file.parts import (
+    ANY_GPU,
+    PlannedCell,
+    PlannedCluster,
+    PlannedComponent,
+    PlannedGpuType,
+    PlannedModalities,
+    PlannedModel,
+    PlannedOption,
+    PlannedPath,
+    PlannedStep,
+    PlannedType,
+    Provenance,
+    gpus_by_type,
+    hourly_price,
+    totals,
+)
+from cornserve_planner.problem import PlanningProblem, RequestPath
+from cornserve_planner.solve.capacity import ReplicaCapacity
+from cornserve_planner.solve.cluster import Cluster
+from cornserve_planner.solve.placement import PlacedPlan
+
+
+@dataclass(frozen=True)
+class PlannedParts:
+    """The parts of a plan file that describe the problem."""
+
+    models: Mapping[str, PlannedModel]
+    components: Mapping[str, PlannedComponent]
+    gpu_types: Mapping[str, PlannedGpuType]
+    options: Mapping[str, PlannedOption]
+    types: Mapping[str, PlannedType]
+
+
+def planned_parts(inputs: PlanInputs) -> PlannedParts:
+    known = inputs.model.modalities
+    modalities = None if known is None else PlannedModalities(**known.model_dump())
+    return PlannedParts(
+        models={inputs.model.name: PlannedModel(modalities=modalities, default_type=None)},
+        components={c.name: PlannedComponent(after=c.after) for c in inputs.graph.components},
+        gpu_types={
+            name: PlannedGpuType(memory=gpu.memory, price=gpu.price) for name, gpu in inputs.problem.gpus.items()
+        },
+        options=_options(inputs),
+        types=_types(inputs),
+    )
+
+
+def plan_file(
+    parts: PlannedParts,
+    problem: PlanningProblem,
+    cells: Iterable[Cell],
+    counts: Mapping[int, int],
+    target: float | None,
+    provenance: Provenance,
+    placed: PlacedPlan | None = None,
+    cluster: Cluster | None = None,
+) -> PlanFile:
+    """
+    Args:
+        cells: all cells that were solved.
+        counts: the number of running cells, by GPUs of a cell.
+        placed: the placement of the only cell on `cluster`, whose bandwidth is uniform.
+    """
+    usable = tuple(cell for cell in cells if cell.plan is not None)
+    kept = {cell.gpus for cell in efficient_cells(usable)}
+    found = tuple(
+        _cell(problem, parts, cell, cell.plan, counts.get(cell.gpus, 0), cell.gpus in kept)
+        for cell in usable
+        if cell.plan is not None
+    )
+    if placed is not None and cluster is not None:
+        found = (found[0].model_copy(update={"placement": _nodes(placed, cluster)}),)
+    return PlanFile(
+        models=dict(parts.models),
+        components=dict(parts.components),
+        gpu_types=dict(parts.gpu_types),
+        options=dict(parts.options),
+        types=dict(parts.types),
+        cluster=None
+        if cluster is None
+        else PlannedCluster(gpus=cluster.gpus, bandwidth=max(map(max, cluster.bandwidth))),
+        cells=found,
+        target=target,
+        provenance=provenance,
+        **totals(found),
+    )
+
+
+def _nodes(placed: PlacedPlan, cluster: Cluster) -> tuple[dict[str, int], ...]:
+    """Returns the replicas on each node."""
+    return tuple(
+        {name: counts[node] for name, counts in placed.replicas.items() if counts[node]}
+        for node in range(len(cluster.gpus))
+    )
+
+
+def _options(inputs: PlanInputs) -> dict[str, PlannedOption]:
+    problem = inputs.problem
+    return {
+        option.name: PlannedOption(
+            components=option.components,
+            executor=inputs.model.options[option.profiled_as].executor,
+            gpu=option.gpu,
+            gpus=option.gpus,
+            batch=inputs.batch.get(option.name),
+            memory=problem.memory.get(option.name),
+            max_utilization=problem.max_utilization.get(option.name, 1.0),
+            startup=inputs.startup.get(option.name),
+        )
+        for option in inputs.graph.options
+    }
+
+
+def _types(inputs: PlanInputs) -> dict[str, PlannedType]:
+    paths: dict[str, list[RequestPath]] = {}
+    for path in inputs.problem.paths:
+        paths.setdefault(path.type, []).append(path)
+    return {
+        kind.name: PlannedType(
+            model=inputs.model.name,
+            components=tuple(c.name for c in inputs.graph.components if c.name in kind.components),
+            share=share,
+            paths=tuple(
+                PlannedPath(steps=tuple(_step(inputs, kind, step) for step in path.steps)) for path in paths[kind.name]
+            ),
+        )
+        for kind, share in inputs.workload.shares.items()
+    }
+
+
+def _step(inputs: PlanInputs, kind: RequestType, step: PathStep) -> PlannedStep:
+    time = inputs.time(kind, step)
+    return PlannedStep(
+        option=step.option, components=step.role, seconds=time.seconds, low=time.low, high=time.high, tag=time.tag
+    )
+
+
+def _cell(problem: PlanningProblem, parts: PlannedParts, cell: Cell, plan: Plan, count: int, kept: bool) -> PlannedCell:
+    options = parts.options
+    gpus = used = gpus_by_type(options, plan.replicas)
+    if len({option.gpu for option in options.values()}) == 1:
+        gpus = {next(iter(options.values())).gpu or ANY_GPU: cell.gpus}
+    return PlannedCell(
+        count=count,
+        kept=kept,
+        gpus=gpus,
+        idle={name: idle for name, count in gpus.items() if (idle := count - used[name])},
+        dollars=hourly_price(parts.gpu_types, gpus),
+        placement=None,
+        probabilities={name: _probabilities(problem, plan, name, options) for name in parts.types},
+        rate=plan.capacity,
+        rate_after_loss=ReplicaCapacity.of(problem, plan.replicas, survive=True).rate if plan.survives else None,
+        **plan.model_dump(exclude={"rates", "rate", "capacity", "gpus", "dollars", "survives"}),
+    )
+
+
+def _probabilities(
+    problem: PlanningProblem, plan: Plan, kind: str, options: Mapping[str, PlannedOption]
+) -> tuple[float, ...]:
+    """Returns the probability of each path of a type. A type without requests takes the path with the fewest
+    GPU-seconds."""
+    paths = [path for path in problem.paths if path.type == kind]
+    if planned := plan.shares_of(kind):
+        return tuple(planned.get(path.name, 0.0) for path in paths)
+    usable = [index for index, path in enumerate(paths) if path.seconds.keys() <= plan.replicas.keys()]
+    if not usable:
+        return ()
+    costs = [sum(options[name].gpus * each for name, each in path.seconds.items()) for path in paths]
+    cheapest = min(usable, key=costs.__getitem__)
+    return tuple(float(index == cheapest) for index in range(len(paths)))

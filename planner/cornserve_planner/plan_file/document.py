@@ -1,0 +1,128 @@
+"""The plan file: a self-contained document from which a plan is deployed, adapted and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from cornserve_planner.cells import Cell
+from cornserve_planner.document import FAMILY
+from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.graph import DeploymentOption, PathStep, path_name
+from cornserve_planner.plan import PathRate, Plan
+from cornserve_planner.plan_file.checks import check_cells, check_losses, check_names, check_paths, check_totals
+from cornserve_planner.plan_file.parts import (
+    PlanFields,
+    PlannedCell,
+    PlannedGpuType,
+    PlannedOption,
+    PlannedPath,
+    PlannedType,
+    totals,
+)
+from cornserve_planner.problem import GpuType, PlanningProblem, RequestPath
+
+ADVICE = "make the plan again with `cornserve plan MODEL --save FILE`"
+
+
+class PlanFile(PlanFields):
+    """`format: cornserve-planner/plan`. Raises `InvalidInputError` if a name is unknown or numbers contradict."""
+
+    kind = "plan"
+    version = 2
+
+    def model_post_init(self, _: object) -> None:
+        check_names(self)
+        check_paths(self)
+        check_cells(self, self.solved_cells)
+        check_totals(self)
+        check_losses(self, self.problem)
+
+    @cached_property
+    def problem(self) -> PlanningProblem:
+        """The planning problem that the plan solves."""
+        return planning_problem(self.options, self.types, self.gpu_types)
+
+    def plan_of(self, cell: PlannedCell) -> Plan:
+        """Returns the plan of a cell, at its maximum rate."""
+        rates = (
+            PathRate(type=name, path=_name(path), rate=cell.rate * kind.share * probability)
+            for name, kind in self.types.items()
+            for path, probability in zip(kind.paths, cell.probabilities[name], strict=False)
+            if kind.share and probability
+        )
+        return Plan(
+            rates=tuple(rates),
+            gpus=sum(self.options[name].gpus * count for name, count in cell.replicas.items()),
+            dollars=self.problem.dollars(cell.replicas),
+            capacity=cell.rate,
+            **cell.model_dump(include=Plan.model_fields.keys() - {"rates", "capacity", "gpus", "dollars"}),
+        )
+
+    @cached_property
+    def solved_cells(self) -> tuple[Cell, ...]:
+        """The cells with their plans, smallest first."""
+        return tuple(Cell(cell.size, cell.rate, self.plan_of(cell)) for cell in self.cells)
+
+    @property
+    def counts(self) -> dict[int, int]:
+        """The number of running cells, by GPUs of a cell."""
+        return {cell.size: cell.count for cell in self.cells if cell.count}
+
+    def with_counts(self, counts: Mapping[int, int], target: float | None) -> PlanFile:
+        """Returns the file of a plan that runs other numbers of the same cells, by GPUs of a cell."""
+        cells = tuple(cell.model_copy(update={"count": counts.get(cell.size, 0)}) for cell in self.cells)
+        fields = {name: getattr(self, name) for name in PlanFile.model_fields}
+        return PlanFile(**{**fields, **totals(cells), "cells": cells, "target": target})
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """Returns the JSON schema of the format. Reading checks more: names, probabilities and totals."""
+        fields = cls.model_json_schema()
+        header = {"format": {"const": f"{FAMILY}/{cls.kind}"}, "version": {"const": cls.version}}
+        return {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            **fields,
+            "properties": header | fields["properties"],
+            "required": [*header, *fields["required"]],
+        }
+
+    @classmethod
+    def _pop_header(cls, fields: Any) -> None:
+        if isinstance(fields, dict):
+            if fields.get("format") == f"{FAMILY}/proposal":
+                raise InvalidInputError("format", f"{fields['format']!r} is not read any more: {ADVICE}")
+            if fields.get("version") == 1 and fields["version"] is not True:
+                raise InvalidInputError("version", f"version 1 is not read any more: {ADVICE}")
+        super()._pop_header(fields)
+
+
+def planning_problem(
+    options: Mapping[str, PlannedOption], types: Mapping[str, PlannedType], gpu_types: Mapping[str, PlannedGpuType]
+) -> PlanningProblem:
+    """Returns the planning problem that parts of a plan file describe."""
+    return PlanningProblem(
+        options=tuple(
+            DeploymentOption(name, option.components, option.gpus, option.gpu) for name, option in options.items()
+        ),
+        shares={name: kind.share for name, kind in types.items()},
+        paths=tuple(_request_path(name, path) for name, kind in types.items() for path in kind.paths),
+        gpus={name: GpuType(name, gpu.memory, gpu.price) for name, gpu in gpu_types.items()},
+        memory={name: option.memory for name, option in options.items() if option.memory is not None},
+        max_utilization={
+            name: option.max_utilization for name, option in options.items() if option.max_utilization < 1
+        },
+    )
+
+
+def _request_path(kind: str, path: PlannedPath) -> RequestPath:
+    seconds: dict[str, float] = {}
+    for step in path.steps:
+        seconds[step.option] = seconds.get(step.option, 0.0) + step.seconds
+    steps = tuple(PathStep(step.option, step.components) for step in path.steps)
+    return RequestPath(kind, path_name(steps), seconds, steps)
+
+
+def _name(path: PlannedPath) -> str:
+    return path_name(PathStep(step.option, step.components) for step in path.steps)

@@ -1,0 +1,91 @@
+"""Parses settings of the command line, and prints and writes results."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import typer
+
+from cornserve_planner.errors import InvalidInputError, PlannerError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+MOST_NODES = 64
+
+FILE_COLUMNS = 160
+"""Width of a report if the output is not a terminal."""
+
+Number = TypeVar("Number", int, float)
+
+
+def parse_settings(
+    option: str, form: str, settings: list[str] | None, parse: Callable[[str], Number]
+) -> dict[str, Number]:
+    parsed: dict[str, Number] = {}
+    for setting in settings or []:
+        name, _, number = setting.rpartition("=")
+        if name in parsed:
+            raise PlannerError(f"{option}: {name!r} is given twice: remove one of them")
+        try:
+            parsed[name] = parse(number)
+        except ValueError:
+            raise PlannerError(f"{option} must be {form}, not {setting!r}") from None
+    return parsed
+
+
+def parse_count(text: str) -> int:
+    """Raises `ValueError` unless `text` consists of ASCII digits."""
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError(text)
+    return int(text)
+
+
+def parse_nodes(text: str | None) -> tuple[int, ...]:
+    """Returns the GPUs of each node of `2x8`."""
+    if text is None:
+        return ()
+    nodes, _, gpus = text.partition("x")
+    try:
+        parsed = parse_count(nodes), parse_count(gpus)
+    except ValueError:
+        parsed = (0, 0)
+    if min(parsed) < 1 or parsed[0] > MOST_NODES:
+        raise PlannerError(f"--nodes must be NODESxGPUS, such as 2x8, with at most {MOST_NODES} nodes, not {text!r}")
+    return (parsed[1],) * parsed[0]
+
+
+def parse_bandwidth(text: str | None) -> float | None:
+    """Returns the bytes/s of `400Gbit/s`."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)bit/s", text, re.ASCII)
+    if match is None or not float(match[1]):
+        raise PlannerError(f"--bandwidth must be a number of bits per second, such as 400Gbit/s, not {text!r}")
+    return float(match[1]) * 1000.0 ** " KMGT".index(match[2] or " ") / 8
+
+
+def show(document: Callable[[], dict[str, Any]], report: Callable[[], RenderableType], *, json: bool) -> None:
+    """Prints JSON or a report."""
+    if json:
+        from pydantic_core import to_json
+
+        typer.echo(to_json(document(), indent=2).decode())
+    else:
+        from rich.console import Console
+
+        console = Console(highlight=False)
+        if not console.is_terminal:
+            console.width = FILE_COLUMNS
+        console.print(report())
+
+
+def write_file(path: Path, write: Callable[[Path], object]) -> None:
+    """Raises `InvalidInputError` if the file cannot be written."""
+    try:
+        write(path.expanduser())
+    except OSError as error:
+        raise InvalidInputError(str(path), f"cannot be written: {error.strerror}") from error
