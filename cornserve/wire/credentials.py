@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from cornserve.instance_secret import InstanceSecret
+from cornserve.observe.error_log import ErrorLog
+
+log = logging.getLogger(__name__)
+
+TLS_FILES = ("tls.crt", "tls.key", "ca.crt")
 
 
 class TlsFilesError(ValueError):
@@ -23,7 +29,7 @@ class TlsContexts:
 
     @classmethod
     def load(cls, directory: Path) -> Self:
-        """Reads `tls.crt`, `tls.key` and `ca.crt`. Raises `TlsFilesError` if they cannot be used."""
+        """Reads the files. Raises `TlsFilesError` if they cannot be used."""
         try:
             return cls(
                 _context(ssl.PROTOCOL_TLS_CLIENT, directory),
@@ -45,12 +51,55 @@ def _context(protocol: int, directory: Path) -> ssl.SSLContext:
     return context
 
 
+class TlsFiles:
+    """The certificates in a directory. They are read again when they change.
+
+    Raises `TlsFilesError` if they cannot be used.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._versions = self._read_versions()
+        self._contexts = TlsContexts.load(directory)
+        self._errors = ErrorLog(log, "%s; connections use the files that were read before")
+
+    def contexts(self) -> TlsContexts:
+        """Returns the contexts for a new connection.
+
+        Established connections keep their certificates. Files that cannot be used are read again at the next
+        connection: the directory is possibly being updated.
+        """
+        versions = self._read_versions()
+        if versions != self._versions:
+            try:
+                self._contexts = TlsContexts.load(self._directory)
+            except TlsFilesError as error:
+                self._errors.report(str(error))
+            else:
+                self._versions = versions
+                self._errors.clear()
+                log.info("read the changed files for TLS in %s", self._directory)
+        return self._contexts
+
+    def _read_versions(self) -> list[tuple[int, int] | None]:
+        """Returns inode and time of change of each file, or None for a file that does not exist."""
+        return [_version(self._directory / name) for name in TLS_FILES]
+
+
+def _version(file: Path) -> tuple[int, int] | None:
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
 @dataclass(frozen=True, slots=True)
 class ConnectionCredentials:
     """The instance's secret, which all connections require, and optionally TLS."""
 
     secret: InstanceSecret
-    tls: TlsContexts | None = None
+    tls: TlsFiles | None = None
 
     @classmethod
     def load(cls, secret: Path, tls: Path | None = None) -> Self:
@@ -60,4 +109,4 @@ class ConnectionCredentials:
             InstanceSecretError: the secret cannot be used.
             TlsFilesError: the files for TLS cannot be used.
         """
-        return cls(InstanceSecret.load(secret), TlsContexts.load(tls) if tls else None)
+        return cls(InstanceSecret.load(secret), TlsFiles(tls) if tls else None)

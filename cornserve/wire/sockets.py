@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable
 from typing import Any, Final
 
-from cornserve.wire.credentials import TlsContexts
+from cornserve.wire.credentials import TlsFiles
 
 _OPTIONS: Final = (
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
@@ -38,19 +38,19 @@ def configure(connection: socket.socket) -> None:
         connection.setsockopt(*option)
 
 
-async def attach(connection: socket.socket, protocol: asyncio.BaseProtocol, tls: TlsContexts | None) -> None:
+async def attach(connection: socket.socket, protocol: asyncio.BaseProtocol, tls: TlsFiles | None) -> None:
     """Passes the connection, which this process has made, to a protocol. Raises `OSError` if TLS fails."""
-    context, name = (None, None) if tls is None else (tls.connecting, "")
+    context, name = (None, None) if tls is None else (tls.contexts().connecting, "")
     await asyncio.get_running_loop().create_connection(
         lambda: protocol, sock=connection, ssl=context, server_hostname=name
     )
 
 
 async def attach_accepted(
-    connection: socket.socket, create: Callable[[], asyncio.BaseProtocol], tls: TlsContexts | None
+    connection: socket.socket, create: Callable[[], asyncio.BaseProtocol], tls: TlsFiles | None
 ) -> None:
     """Passes an accepted connection to a new protocol. Raises `OSError` if TLS fails."""
-    context = None if tls is None else tls.accepting
+    context = None if tls is None else tls.contexts().accepting
     await asyncio.get_running_loop().connect_accepted_socket(lambda: _HandOver(create), connection, ssl=context)
 
 

@@ -9,9 +9,10 @@ from annotated_types import Ge, Le, MaxLen, MinLen
 from pydantic import field_validator, model_validator
 
 from cornserve.task import Tensor
+from cornserve_policies.input_size import InputSize
 from cornserve_tasklib.image import Image, ImagePart
 from cornserve_tasklib.messages import ChatMessage
-from cornserve_tasklib.sampling_fields import SamplingFields
+from cornserve_tasklib.sampling_fields import CHARACTERS_PER_TOKEN, SamplingFields
 from cornserve_tasklib.tools import NamedToolChoice, ResponseFormat, ToolChoice, Tools
 
 RESERVED = frozenset(
@@ -82,6 +83,14 @@ class ChatRequest(SamplingFields):
     def token_limit(self) -> int | None:
         """The maximum number of generated tokens, or None."""
         return self.max_completion_tokens if self.max_tokens is None else self.max_tokens
+
+    @property
+    def size(self) -> InputSize:
+        """An estimate of the size: 4 characters are about one token of English text."""
+        characters = sum(len(text) for message in self.messages for text in message.texts)
+        images = self.images
+        media = sum(image.size.media for image in images)
+        return InputSize(characters // CHARACTERS_PER_TOKEN, media, self.token_limit or 0, 1 + len(images))
 
     @property
     def can_be_continued(self) -> bool:

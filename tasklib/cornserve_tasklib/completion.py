@@ -7,7 +7,8 @@ from typing import Annotated, Self
 from annotated_types import Ge, Le, MinLen
 from pydantic import Discriminator, Tag, model_validator
 
-from cornserve_tasklib.sampling_fields import SamplingFields, Tokens
+from cornserve_policies.input_size import InputSize
+from cornserve_tasklib.sampling_fields import CHARACTERS_PER_TOKEN, SamplingFields, Tokens
 
 Prompt = Annotated[
     Annotated[str, MinLen(1), Tag("prompt:text")] | Annotated[Tokens, Tag("prompt:tokens")],
@@ -40,6 +41,12 @@ class CompletionRequest(SamplingFields):
     def token_limit(self) -> int:
         """The maximum number of generated tokens."""
         return self.max_tokens
+
+    @property
+    def size(self) -> InputSize:
+        """The size, of which the tokens of a text are estimated."""
+        tokens = len(self.prompt) // CHARACTERS_PER_TOKEN if isinstance(self.prompt, str) else len(self.prompt)
+        return InputSize(text=tokens, output=self.max_tokens)
 
     @property
     def can_be_continued(self) -> bool:

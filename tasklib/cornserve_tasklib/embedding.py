@@ -10,8 +10,9 @@ from annotated_types import Ge, Le, MaxLen, MinLen
 from pydantic import BaseModel, ConfigDict, Discriminator, Tag
 
 from cornserve.task import Output, Task, UnitTask
+from cornserve_policies.input_size import InputSize
 from cornserve_tasklib.engine import EngineOptions, EngineSettings
-from cornserve_tasklib.sampling_fields import STRICT, Tokens
+from cornserve_tasklib.sampling_fields import CHARACTERS_PER_TOKEN, STRICT, Tokens
 
 MAX_INPUTS = 2048
 """Maximum number of inputs of a request."""
@@ -34,6 +35,14 @@ class EmbeddingRequest(BaseModel):
     """Texts, or lists of token ids."""
     dimensions: Annotated[int, Ge(1), Le(1 << 20)] | None = None
     """The length of the vectors, for models that support shorter ones. Defaults to the model's length."""
+
+    @property
+    def size(self) -> InputSize:
+        """The size, of which the tokens of texts are estimated."""
+        tokens = sum(
+            len(given) // CHARACTERS_PER_TOKEN if isinstance(given, str) else len(given) for given in self.input
+        )
+        return InputSize(text=tokens, items=len(self.input))
 
 
 class EmbeddingResponse(Output):
@@ -60,6 +69,13 @@ class EmbeddingTask(EngineSettings, UnitTask[EmbeddingRequest, EmbeddingResponse
     """Runs an embedding model on vLLM."""
 
     executor = "embedding"
+
+    def size(self, request: EmbeddingRequest) -> InputSize:
+        return request.size
+
+    def post_init(self) -> None:
+        if self.options.lora_modules:
+            raise ValueError("lora_modules: an embedding model has no LoRA adapters: remove the option")
 
 
 class Embed(Task[EmbeddingRequest, EmbeddingResponse]):

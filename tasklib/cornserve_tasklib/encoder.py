@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from cornserve.task import ExecutorSpec, Output, Tensor, UnitTask
+from cornserve_policies.input_size import InputSize
 from cornserve_tasklib.engine import Dtype
 from cornserve_tasklib.image import Image
 
@@ -51,10 +52,19 @@ class EncoderTask(UnitTask[Image, Embeddings]):
     encoder. The language model converts embeddings of another dtype."""
     max_batch_patches: int = Field(default=MAX_BATCH_PATCHES, ge=1)
     """The maximum number of patches per batch. Larger batches use a GPU better, but take longer."""
+    constant: bool = False
+    """Whether the executor publishes zeros of the shape of the embeddings. It then loads no weights. For profiles of
+    the language model."""
 
     def executor_spec(self) -> ExecutorSpec:
-        config = self.model_dump(mode="json", exclude={"revision"} if self.revision is None else None)
-        return ExecutorSpec(executor=self.executor, config=config)
+        unset = {name for name, value in (("revision", self.revision), ("constant", self.constant)) if not value}
+        return ExecutorSpec(executor=self.executor, config=self.model_dump(mode="json", exclude=unset))
+
+    def input_source(self) -> EncoderTask:
+        return self.model_validate(self.model_dump() | {"constant": True})
+
+    def size(self, request: Image) -> InputSize:
+        return request.size
 
     def components(self, request: Image) -> frozenset[str]:
         return frozenset({f"{self.modality}_encoder"})

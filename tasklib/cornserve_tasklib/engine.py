@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final, Literal
+from pathlib import PurePosixPath
+from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from cornserve.task import ExecutorSpec
 
@@ -12,7 +13,7 @@ Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
 _UNAVAILABLE_ARGS: Final = frozenset(
     {
-        *("model", "revision", "served_model_name", "runner", "convert", "hf_token", "trust_remote_code"),
+        *("model", "revision", "served_model_name", "runner", "convert", "hf_token"),
         *("allowed_local_media_path", "allowed_media_domains", "download_dir", "language_model_only"),
         *("limit_mm_per_prompt", "mm_processor_cache_gb", "mm_encoder_only", "enable_mm_embeds"),
         *("reasoning_parser", "reasoning_parser_plugin", "io_processor_plugin", "structured_outputs_config"),
@@ -20,13 +21,31 @@ _UNAVAILABLE_ARGS: Final = frozenset(
         *("distributed_executor_backend", "pipeline_parallel_size", "device_ids", "nnodes", "node_rank"),
         *("master_addr", "master_port", "prefill_context_parallel_size", "renderer_num_workers"),
         *("ec_transfer_config", "kv_transfer_config", "kv_events_config", "weight_transfer_config"),
-        *("disable_log_stats", "otlp_traces_endpoint", "enable_sleep_mode", "enable_lora", "log_config_file"),
+        *("disable_log_stats", "otlp_traces_endpoint", "enable_sleep_mode", "log_config_file"),
+        *("enable_lora", "max_loras", "max_lora_rank", "max_cpu_loras", "lora_dtype", "lora_target_modules"),
+        *("default_mm_loras", "fully_sharded_loras", "enable_tower_connector_lora", "specialize_active_lora"),
     }
 )
-"""Arguments that executors set, that would run code of a model's repository, that need more GPUs than the spec names,
+"""Arguments that executors set, that name code to run, that need more GPUs than the spec names,
 or that have no effect without further support."""
 
+MAX_ADAPTERS: Final = 64
+"""Maximum number of LoRA adapters of an executor. All of them are in its memory."""
+
 _UNAVAILABLE_PREFIXES: Final = ("_", "data_parallel_")
+
+
+def _check_absolute(path: str) -> str:
+    if not PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
+        raise ValueError(f"{path!r} is not an absolute path: give a directory such as /models/sql-lora, without '..'")
+    return path
+
+
+AdapterName = Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$", max_length=63)]
+"""The name of a LoRA adapter."""
+
+AdapterPath = Annotated[str, Field(max_length=4096), AfterValidator(_check_absolute)]
+"""The absolute path of a directory with a LoRA adapter."""
 
 
 class EngineOptions(BaseModel):
@@ -54,8 +73,12 @@ class EngineOptions(BaseModel):
     """The number of GPUs that share the model."""
     enforce_eager: bool = False
     """Whether to skip compilation and CUDA graphs, for a faster start and slower inference. Always true on CPUs."""
+    trust_remote_code: bool = False
+    """Whether the executor runs Python code of the model's repository. The code has all permissions of the executor."""
     seed: int | None = Field(default=None, ge=0, lt=1 << 32)
     """The seed for requests without one."""
+    lora_modules: dict[AdapterName, AdapterPath] = Field(default_factory=dict, max_length=MAX_ADAPTERS)
+    """The directories of LoRA adapters, by name. `LLMTask.lora` selects one of them."""
     engine_args: dict[str, JsonValue] = Field(default_factory=dict)
     """Further arguments of vLLM's `AsyncEngineArgs` by name. The executor checks them when it starts."""
 
@@ -68,6 +91,12 @@ class EngineOptions(BaseModel):
             if name in _UNAVAILABLE_ARGS or name.startswith(_UNAVAILABLE_PREFIXES):
                 raise ValueError(f"{name!r} cannot be set: Cornserve sets it, or does not support it")
         return args
+
+    def check_adapter(self, name: str) -> None:
+        """Raises `ValueError` unless `lora_modules` contains the adapter."""
+        if name not in self.lora_modules:
+            known = ", ".join(self.lora_modules) or "it is empty"
+            raise ValueError(f"lora: no adapter {name!r} in lora_modules ({known}): add its directory there")
 
     @property
     def given(self) -> dict[str, Any]:

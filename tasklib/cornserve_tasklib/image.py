@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Annotated, Literal
 
 from annotated_types import Ge
 from pydantic import BaseModel, ConfigDict
 
 from cornserve.task import Blob, Tensor
+from cornserve_policies.input_size import InputSize
 from cornserve_tasklib.sampling_fields import STRICT
+
+PIXELS_PER_TOKEN = 28 * 28
+"""The pixels of one token in Qwen2.5-VL, by which the tokens of other models are estimated, too."""
 
 
 class Image(BaseModel):
@@ -28,6 +33,11 @@ class Image(BaseModel):
     """SHA-256 of the file, in hexadecimal. Identifies the image in caches."""
     where: str
     """The position in the request, for error messages: "messages[0].content[1]"."""
+
+    @property
+    def size(self) -> InputSize:
+        """The size as an input of an encoder. Models with other patches need more or fewer tokens."""
+        return InputSize(media=ceil(self.width * self.height / PIXELS_PER_TOKEN))
 
     @property
     def without_data(self) -> Image:

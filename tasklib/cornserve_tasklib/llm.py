@@ -7,7 +7,8 @@ from typing import Annotated
 
 from pydantic import Discriminator, Tag
 
-from cornserve.task import Task, UnitTask
+from cornserve.task import ExecutorSpec, Task, UnitTask
+from cornserve_policies.input_size import InputSize
 from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.chat_response import ChatResponse
 from cornserve_tasklib.completion import CompletionRequest
@@ -41,10 +42,25 @@ class LLMTask(EngineSettings, UnitTask[LLMRequest, ChatResponse]):
     """A Jinja template that replaces the model's chat template."""
     with_enc: bool = True
     """Whether a multimodal model's encoders are loaded. If not, images must be encoded by an `EncoderTask`."""
+    lora: str | None = None
+    """The LoRA adapter to apply, a name in `options.lora_modules`. Tasks with different adapters share an executor."""
+
+    def post_init(self) -> None:
+        if self.lora is not None:
+            self.options.check_adapter(self.lora)
+
+    def executor_spec(self) -> ExecutorSpec:
+        """Returns the specification of the executor, without the adapter, which is part of each request."""
+        spec = super().executor_spec()
+        config = {name: value for name, value in spec.config.items() if name != "lora"}
+        return spec.model_copy(update={"config": config})
 
     def components(self, request: LLMRequest) -> frozenset[str]:
         encodes = isinstance(request, ChatRequest) and any(image.data is not None for image in request.images)
-        return frozenset({"prefill", "decode", "image_encoder"} if encodes else {"prefill", "decode"})
+        return frozenset({"llm", "image_encoder"} if encodes else {"llm"})
+
+    def size(self, request: LLMRequest) -> InputSize:
+        return request.size
 
     def invoke(self, request: LLMRequest, embeddings: Sequence[Embeddings | None] = ()) -> ChatResponse:
         """Records an invocation.
@@ -62,7 +78,7 @@ class LLMTask(EngineSettings, UnitTask[LLMRequest, ChatResponse]):
             request = request.with_embeddings(
                 [None if encoded is None else encoded.embeddings for encoded in embeddings]
             )
-        return super().invoke(request)
+        return super().invoke(request if self.lora is None else request.with_lora(self.lora))
 
     def continues(self, request: LLMRequest) -> bool:
         return self.reasoning_parser is None and request.can_be_continued
@@ -90,6 +106,8 @@ class Mllm(Task[LLMRequest, ChatResponse]):
     """See `LLMTask.tool_parser`."""
     reasoning_parser: str | None = None
     """See `LLMTask.reasoning_parser`."""
+    lora: str | None = None
+    """See `LLMTask.lora`. The separate encoder is not changed."""
     options: EngineOptions = EngineOptions()
     """Options of the language model."""
     encoder_options: EncoderOptions = EncoderOptions()
@@ -105,6 +123,7 @@ class Mllm(Task[LLMRequest, ChatResponse]):
             tool_parser=self.tool_parser,
             reasoning_parser=self.reasoning_parser,
             with_enc=self.with_enc,
+            lora=self.lora,
         )
         if self.split_encoder:
             self.encoder = EncoderTask(
@@ -130,6 +149,8 @@ class Chat(Task[LLMRequest, ChatResponse]):
     """See `LLMTask.tool_parser`."""
     reasoning_parser: str | None = None
     """See `LLMTask.reasoning_parser`."""
+    lora: str | None = None
+    """See `LLMTask.lora`."""
     options: EngineOptions = EngineOptions()
     """Options of the engine."""
 
@@ -140,6 +161,7 @@ class Chat(Task[LLMRequest, ChatResponse]):
             options=self.options,
             tool_parser=self.tool_parser,
             reasoning_parser=self.reasoning_parser,
+            lora=self.lora,
         )
 
     def invoke(self, request: LLMRequest) -> ChatResponse:

@@ -49,9 +49,7 @@ def default_paths(model: str, options: ModelOptions = ModelOptions()) -> ModelPa
         return (_multimodal_paths if _MULTIMODAL_IDS.fullmatch(model) else _chat_path)(model, None, options)
     architectures = _architectures(Path(model))
     if _is_embedding_model(Path(model), architectures):
-        options.check_executors(model, ["embedding"])
-        embed = Embed(model_id=model, revision=options.revision, options=options.engine("embedding"))
-        return {"embed": embed}
+        return _embed_path(model, options)
     if any(name in _MULTIMODAL for name in architectures):
         return _multimodal_paths(model, _tool_parser(Path(model)), options)
     if any(name.endswith("ForCausalLM") for name in architectures):
@@ -59,15 +57,29 @@ def default_paths(model: str, options: ModelOptions = ModelOptions()) -> ModelPa
     raise DefinitionError(f"unsupported architecture {', '.join(architectures)} of {model}: {_SUPPORTED}")
 
 
+def _embed_path(model: str, options: ModelOptions) -> ModelPaths:
+    options.check_executors(model, ["embedding"])
+    engine = options.engine("embedding")
+    if options.lora is not None or engine.lora_modules:
+        raise DefinitionError(f"{model} is an embedding model, without LoRA adapters: remove lora and lora_modules")
+    return {"embed": Embed(model_id=model, revision=options.revision, options=engine)}
+
+
 def _chat_path(model: str, tool_parser: str | None, options: ModelOptions) -> ModelPaths:
     options.check_executors(model, ["llm"])
-    engine = options.engine("llm")
-    return {"chat": Chat(model_id=model, revision=options.revision, tool_parser=tool_parser, options=engine)}
+    chat = Chat(
+        model_id=model,
+        revision=options.revision,
+        tool_parser=tool_parser,
+        lora=options.lora,
+        options=options.language_engine(),
+    )
+    return {"chat": chat}
 
 
 def _multimodal_paths(model: str, tool_parser: str | None, options: ModelOptions) -> ModelPaths:
     options.check_executors(model, ["llm", "encoder"])
-    engine, encoder = options.engine("llm"), options.encoder()
+    engine, encoder = options.language_engine(), options.encoder()
 
     def path(*, split_encoder: bool, with_enc: bool) -> Mllm:
         return Mllm(
@@ -76,6 +88,7 @@ def _multimodal_paths(model: str, tool_parser: str | None, options: ModelOptions
             split_encoder=split_encoder,
             with_enc=with_enc,
             tool_parser=tool_parser,
+            lora=options.lora,
             options=engine,
             encoder_options=encoder,
         )

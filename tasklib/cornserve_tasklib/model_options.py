@@ -20,9 +20,11 @@ ALL_ENGINES: Final = "*"
 
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
-    """The revision of a model, and the options of its executors."""
+    """The revision of a model, its LoRA adapter, and the options of its executors."""
 
     revision: str | None = None
+    lora: str | None = None
+    """See `LLMTask.lora`."""
     by_executor: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
     """Options by the name of the executor. Those of `*` are for all engines of language and embedding models, unless
     the options of a named executor contain them, too."""
@@ -34,6 +36,16 @@ class ModelOptions:
             if name not in (ALL_ENGINES, *known):
                 choices = ", ".join([*known, f"{ALL_ENGINES} for all"])
                 raise DefinitionError(f"{model} has no executor {name!r}: choose from {choices}")
+
+    def language_engine(self) -> EngineOptions:
+        """Returns the options of the language model. Raises `DefinitionError` if they or the adapter are invalid."""
+        options = self.engine("llm")
+        if self.lora is not None:
+            try:
+                options.check_adapter(self.lora)
+            except ValueError as error:
+                raise DefinitionError(str(error)) from error
+        return options
 
     def engine(self, executor: str) -> EngineOptions:
         """Returns the options of an executor on vLLM. Raises `DefinitionError` if they are invalid."""

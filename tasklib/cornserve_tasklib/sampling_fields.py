@@ -5,10 +5,13 @@ The language model executor passes them to vLLM by name.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
 from annotated_types import Ge, Gt, Le, MaxLen, MinLen
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator
+from pydantic.json_schema import SkipJsonSchema
+
+from cornserve.task.references import ReferenceDecoder
 
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=())
 """Rejects unknown fields and values of another type: "5", true and NaN are not numbers."""
@@ -17,6 +20,9 @@ TokenId = Annotated[int, Ge(0), Le(2**31 - 1)]
 
 Tokens = Annotated[list[TokenId], MinLen(1), MaxLen(1 << 20)]
 """A tokenized text."""
+
+CHARACTERS_PER_TOKEN = 4
+"""The characters of a token of English text, by which sizes are estimated."""
 
 MAX_CHOICES = 128
 """Maximum number of choices of a request, over all of its prompts."""
@@ -59,6 +65,19 @@ class SamplingFields(BaseModel):
     """The number of choices to generate."""
     ignore_eos: bool = False
     """Whether to continue after the model's end token until `max_tokens`, for benchmarks."""
+    lora: SkipJsonSchema[str | None] = None
+    """The LoRA adapter that the executor applies. Only an `LLMTask` sets it."""
+
+    @field_validator("lora")
+    @classmethod
+    def _reject_adapter_from_client(cls, lora: str | None, info: ValidationInfo) -> str | None:
+        if lora is not None and not isinstance(info.context, ReferenceDecoder):
+            raise ValueError("a request cannot select an adapter: remove the field, and use the app of the adapter")
+        return lora
+
+    def with_lora(self, name: str) -> Self:
+        """Returns a copy for the LoRA adapter `name`."""
+        return self.model_copy(update={"lora": name})
 
     @field_validator("stop", mode="before")
     @classmethod

@@ -18,6 +18,7 @@ from cornserve.wire.listener import ConnectionFactories
 from cornserve_executors.base import invocation
 from cornserve_executors.base.context import ChunkSender
 from cornserve_executors.base.executor import EngineDeadError, Executor
+from cornserve_executors.base.load import CallerLoad, ExecutorLoad
 from cornserve_executors.base.metrics import ExecutorMetrics
 from cornserve_executors.base.running_invocations import RunningInvocations
 from cornserve_executors.base.state import ExecutorState
@@ -58,6 +59,7 @@ class ExecutorService:
         self._metrics = metrics
         self._transport = transport
         self._invocations = RunningInvocations(queue, memory_limit_bytes() // INPUTS_SHARE, metrics)
+        self.load = ExecutorLoad(metrics)
         self._callers: dict[asyncio.Task[None], CallerSession] = {}
         self._abort_reason = ""
 
@@ -108,6 +110,7 @@ class ExecutorService:
             return None
         task = asyncio.create_task(self._run(call, start, caller))
         self._invocations.add(attempt, nbytes, inputs, task)
+        caller.load.start(call, start.tokens)
         task.add_done_callback(partial(self._finish, call, caller))
         return task
 
@@ -144,6 +147,7 @@ class ExecutorService:
 
     def _finish(self, call: int, caller: CallerSession, task: asyncio.Task[None]) -> None:
         caller.calls.pop(call, None)
+        caller.load.end(call)
         if task.cancelled():  # before it started, otherwise `_run` has sent the end
             caller.send_end(call, self._cancelled)
 
@@ -161,6 +165,7 @@ class CallerSession:
         self.connection: MessageConnection[pb.Event, pb.Command] = MessageConnection(EXECUTOR, self._handle_command)
         self.is_accepted = is_accepted
         self.retained = RetainedProductions()
+        self.load = CallerLoad(service.load)
         self._service = service
         self.calls: dict[int, asyncio.Task[None]] = {}
         self._no_more_commands = asyncio.Event()
@@ -178,11 +183,12 @@ class CallerSession:
     async def send_chunk(self, call: int, output: str, item: bytes) -> None:
         """Waits while the caller reads too slowly."""
         await self.connection.wait_for_capacity(MAX_UNSENT_CHUNKS)
-        self.connection.send(pb.Event(call=call, chunk=pb.OutputChunk(output=output, item=item)))
+        chunk = pb.OutputChunk(output=output, item=item)
+        self.connection.send(pb.Event(call=call, chunk=chunk, load=self.load.send_chunk(call)))
 
     def send_end(self, call: int, end: pb.End) -> None:
         try:
-            self.connection.send(pb.Event(call=call, end=end))
+            self.connection.send(pb.Event(call=call, end=end, load=self.load.report()))
         except MessageSizeError as error:
             self.retained.revoke(call)
             self.send_end(call, pb.End(code=pb.CODE_INTERNAL, message=f"the output is too large: {error}"))

@@ -44,6 +44,7 @@ class EncoderEngine:
         self._decode_pools = DecodePools(config.max_batch_patches * PATCH_PIXELS, partial(torch.set_num_threads, 1))
         self._batcher = Batcher(self._encode_batch, self._device_thread, config.max_batch_patches, stats)
         self._single_flight = SingleFlight[torch.Tensor]()
+        self._is_constant = config.constant
 
     @property
     def dtype(self) -> str:
@@ -66,6 +67,8 @@ class EncoderEngine:
 
     def warm_up(self) -> None:
         """Encodes an image, so that torch and the processor complete their lazy initialization. Blocks."""
+        if self._is_constant:
+            return
         image = PIL.Image.new("RGB", (224, 224))
         prepared = PreparedImage(self._family.prepare(image), self._family.plan(ImageSize(*image.size)))
         self._device_thread.submit(self._encode_batch, [prepared]).result()
@@ -95,6 +98,8 @@ class EncoderEngine:
         self._device_thread.shutdown(cancel_futures=True)
 
     async def _encode_image(self, image: Image, plan: EncodingPlan, request_id: str) -> torch.Tensor:
+        if self._is_constant:
+            return torch.zeros(self.shape(plan), dtype=self._family.model.dtype)
         # The processor may enlarge an image, so count the larger of the two pixel numbers.
         pixels = max(image.width * image.height, plan.patches * PATCH_PIXELS)
         async with self._decode_pools.pool_for(pixels).reserve(pixels, request_id) as pool:

@@ -32,6 +32,7 @@ class LoadedEncoder:
 
 
 def load_encoder(settings: EncoderTask, device: str) -> LoadedEncoder:
+    """Loads the encoder. A constant one has no weights: it plans images, but cannot encode them."""
     try:
         config = AutoConfig.from_pretrained(settings.model_id, revision=settings.revision)
         family_type = _family_type(settings.model_id, config)
@@ -40,6 +41,8 @@ def load_encoder(settings: EncoderTask, device: str) -> LoadedEncoder:
     except (OSError, ValueError) as error:
         raise ExecutorStartError(f"{settings.model_id} cannot be loaded: {_first_line(error)}") from error
     dtype = _select_dtype(settings, config, device)
+    if settings.constant:
+        return LoadedEncoder(family_type(_build_empty_model(config, family_type, dtype), processor), "constant")
     names = _encoder_tensors(checkpoint, family_type)
     model = _build_empty_model(config, family_type, dtype)
     weights, digests = {}, {}

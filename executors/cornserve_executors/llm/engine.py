@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 from vllm import RequestOutput
 from vllm.config.structured_outputs import StructuredOutputsConfig
+from vllm.lora.request import LoRARequest
 
 from cornserve.transport import TensorView
 from cornserve_executors.base import EngineDeadError, InvalidRequestError
 from cornserve_executors.llm import trace
 from cornserve_executors.llm.connector import EmbeddingsConnector
+from cornserve_executors.llm.lora import load_adapters, lora_args
 from cornserve_executors.llm.output_parser import check_parsers
 from cornserve_executors.llm.prompt_renderer import PromptRenderer
 from cornserve_executors.llm.response_builder import ResponseBuilder
@@ -42,6 +44,7 @@ class LLMEngine(VllmEngine):
     def __init__(self, config: LLMTask) -> None:
         check_parsers(config)
         super().__init__(engine_args(config))
+        self._adapters: dict[str, LoRARequest] = {}
         renderer = self._vllm.renderer
         self._prompt_renderer = PromptRenderer(self._vllm.model_config, renderer, config)
         self._schema_checker = SchemaChecker(self._vllm.vllm_config, renderer.tokenizer)
@@ -49,6 +52,13 @@ class LLMEngine(VllmEngine):
     @property
     def encodes_images(self) -> bool:
         return self._prompt_renderer.chat_images.encodes
+
+    async def load_adapters(self, modules: Mapping[str, str]) -> None:
+        """Loads LoRA adapters, given by name and directory.
+
+        Raises `ExecutorStartError` with the name of an adapter that the model cannot apply completely.
+        """
+        self._adapters = await load_adapters(self._vllm, modules)
 
     async def parameter_counts(self) -> dict[str, int]:
         """Returns the parameters of each component of the model that one worker has loaded."""
@@ -82,7 +92,8 @@ class LLMEngine(VllmEngine):
             if sampling.max_tokens == 0:
                 response.finish_at_limit()
                 return response.build()
-            outputs = self._vllm.generate(prompt, sampling, id, **rendered.reasoning)
+            adapter = self._adapters[request.lora] if request.lora else None
+            outputs = self._vllm.generate(prompt, sampling, id, lora_request=adapter, **rendered.reasoning)
             async with aclosing(outputs):
                 async for output in outputs:
                     _raise_if_aborted(output, embeddings)
@@ -113,20 +124,24 @@ class LLMEngine(VllmEngine):
 
 def engine_args(config: LLMTask) -> dict[str, Any]:
     """Returns the arguments of vLLM's `AsyncEngineArgs`. Text models ignore those that concern images."""
-    args = settings.engine_args(config) | {
-        # With a reasoning parser, the engine applies a grammar only after the end of the reasoning.
-        "reasoning_parser": config.reasoning_parser or "",
-        # By default the first constrained request selects the backend for all later ones, and not all backends
-        # support tools.
-        "structured_outputs_config": StructuredOutputsConfig(backend="xgrammar"),
-        "worker_extension_cls": f"{WorkerExtension.__module__}.{WorkerExtension.__qualname__}",
-        # An engine with an encoder accepts encoded images, too.
-        "ec_transfer_config": {
-            "ec_connector": EmbeddingsConnector.__name__,
-            "ec_connector_module_path": EmbeddingsConnector.__module__,
-            "ec_role": "ec_consumer",
-        },
-    }
+    args = (
+        settings.engine_args(config)
+        | lora_args(config.options.lora_modules)
+        | {
+            # With a reasoning parser, the engine applies a grammar only after the end of the reasoning.
+            "reasoning_parser": config.reasoning_parser or "",
+            # By default the first constrained request selects the backend for all later ones, and not all backends
+            # support tools.
+            "structured_outputs_config": StructuredOutputsConfig(backend="xgrammar"),
+            "worker_extension_cls": f"{WorkerExtension.__module__}.{WorkerExtension.__qualname__}",
+            # An engine with an encoder accepts encoded images, too.
+            "ec_transfer_config": {
+                "ec_connector": EmbeddingsConnector.__name__,
+                "ec_connector_module_path": EmbeddingsConnector.__module__,
+                "ec_role": "ec_consumer",
+            },
+        }
+    )
     if settings.on_cpu():
         args["worker_cls"] = CPU_WORKER
     if config.with_enc:

@@ -43,8 +43,12 @@ class LLMExecutor(VllmExecutor[LLMTask, LLMRequest, ChatResponse]):
         return LLMEngine
 
     async def warm_up(self) -> None:
-        """Sends a completion, and a chat if the model has a chat template."""
-        await self._engine.generate(CompletionRequest(prompt="Hello", max_tokens=2, temperature=0), "warm-up")
+        """Loads the adapters. Sends a completion for each, and a chat if the model has a chat template."""
+        await self._engine.load_adapters(self.config.options.lora_modules)
+        completion = CompletionRequest(prompt="Hello", max_tokens=2, temperature=0)
+        await self._engine.generate(completion, "warm-up")
+        for name in self.config.options.lora_modules:
+            await self._engine.generate(completion.with_lora(name), f"warm-up/lora/{name}")
         with contextlib.suppress(InvalidRequestError):
             await self._engine.generate(ChatRequest.ask("Hello", max_tokens=2, temperature=0), "warm-up/chat")
             if self._engine.encodes_images:

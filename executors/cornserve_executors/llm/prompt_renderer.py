@@ -124,7 +124,7 @@ class PromptRenderer:
         return await self._large_texts.run(render, input_bytes, owner)
 
     async def _render_completion(self, request: CompletionRequest, stream: bool) -> RenderedRequest:
-        fields = request.model_dump(exclude_defaults=True)
+        fields = request.model_dump(exclude_defaults=True, exclude={"lora"})
         # vLLM rejects a limit above the context length. Cornserve accepts it.
         fields |= {"stream": stream, "max_tokens": min(request.max_tokens, self._model_config.max_model_len)}
         vllm_request = VllmCompletionRequest.model_validate(fields)
@@ -140,7 +140,8 @@ class PromptRenderer:
     ) -> RenderedRequest:
         self._check_tools(request)
         chat_prompt = ChatPrompt(request, embeddings, self.chat_images, owner)
-        fields = request.model_dump(exclude_defaults=True, exclude={"messages", "max_tokens", "max_completion_tokens"})
+        unsent = {"messages", "max_tokens", "max_completion_tokens", "lora"}
+        fields = request.model_dump(exclude_defaults=True, exclude=unsent)
         if request.tools is not None:
             fields["tools"] = [_with_parameters(tool) for tool in fields["tools"]]
         # A forced tool call uses the strict grammar. An optional one follows the tool's `strict`.

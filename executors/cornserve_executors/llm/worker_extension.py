@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from vllm.lora.request import LoRARequest
+
+from cornserve_executors.llm.adapter_check import check_adapter
+
 
 class WorkerExtension:
     """Methods that vLLM adds to its workers (`worker_extension_cls`)."""
 
     get_model: Any
+    add_lora: Any
+    model_runner: Any
 
     def parameter_counts(self) -> dict[str, int]:
         """Returns the number of loaded parameters of each component of the model."""
@@ -16,3 +22,13 @@ class WorkerExtension:
             name: sum(parameter.numel() for parameter in component.parameters())
             for name, component in self.get_model().named_children()
         }
+
+    def load_adapter(self, name: str, number: int, directory: str) -> str:
+        """Loads a LoRA adapter. Returns the reason if the model cannot apply all of it, else an empty text."""
+        request = LoRARequest(name, number, directory)
+        try:
+            check_adapter(self.model_runner.lora_manager, request)
+            self.add_lora(request)
+        except Exception as error:  # The engine would end, or not respond.
+            return " ".join(str(error).split()) or type(error).__name__
+        return ""

@@ -72,7 +72,7 @@ def engine_args(config: EngineSettings) -> dict[str, Any]:
     """Returns the arguments of vLLM's `AsyncEngineArgs`."""
     options = config.options
     args: dict[str, Any] = {
-        **options.model_dump(exclude_none=True, exclude={"engine_args"}),
+        **options.model_dump(exclude_none=True, exclude={"engine_args", "lora_modules"}),
         **options.engine_args,
         "model": config.model_id,
         "revision": config.revision,

@@ -16,14 +16,19 @@ from tests.integration.multimodal.transformers_reference import TransformersRefe
 
 
 @pytest.fixture(scope="module")
-def engines(model: Path) -> Iterator[dict[bool, LLMEngine]]:
+def lora_modules() -> dict[str, str]:
+    return {}
+
+
+@pytest.fixture(scope="module")
+def engines(model: Path, lora_modules: dict[str, str]) -> Iterator[dict[bool, LLMEngine]]:
     """An engine with an encoder and an engine without an encoder. Their KV caches hold one context."""
     settings.prepare_environment()
     started = {
         with_enc: LLMEngine(
             LLMTask(
                 model_id=str(model),
-                options=EngineOptions(max_model_len=3968, kv_cache_memory_bytes=4 << 20),
+                options=EngineOptions(max_model_len=3968, kv_cache_memory_bytes=4 << 20, lora_modules=lora_modules),
                 with_enc=with_enc,
             )
         )

@@ -14,6 +14,7 @@ from cornserve.app.settings import ExecutorOverride
 from cornserve.task.errors import DefinitionError
 from cornserve.task.spec import ExecutorSpec
 from cornserve.task.unit import unit_tasks
+from cornserve_executors.vllm.settings import engine_args
 from cornserve_tasklib import EmbeddingTask, EncoderTask, EngineOptions, LLMTask
 from cornserve_tasklib.model_families import default_paths
 from cornserve_tasklib.model_options import ModelOptions
@@ -49,6 +50,13 @@ def test_executors_with_unequal_options_are_not_shared() -> None:
     assert EncoderTask(model_id="m", revision="v2").key != EncoderTask(model_id="m").key
 
 
+@pytest.mark.parametrize("options", [EngineOptions(), EngineOptions(trust_remote_code=True)])
+def test_code_of_the_repository_runs_only_if_the_option_says_so(options: EngineOptions) -> None:
+    args = engine_args(LLMTask(model_id="m", options=options))
+
+    assert args["trust_remote_code"] is options.trust_remote_code
+
+
 def test_tensor_parallelism_needs_gpus() -> None:
     assert EmbeddingTask(model_id="m", options=EngineOptions(tensor_parallel_size=4)).spec.gpus == 4
 
@@ -61,8 +69,13 @@ def test_tensor_parallelism_needs_gpus() -> None:
         ({"gpu_memory_utilization": 1.5}, "gpu_memory_utilization"),
         ({"engine_args": {"seed": 1}}, "'seed' is an option: set it outside of engine_args"),
         ({"engine_args": {"model": "other"}}, "'model' cannot be set"),
-        ({"engine_args": {"trust_remote_code": True}}, "'trust_remote_code' cannot be set"),
+        ({"engine_args": {"trust_remote_code": True}}, "'trust_remote_code' is an option: set it outside"),
         ({"engine_args": {"data_parallel_size": 2}}, "'data_parallel_size' cannot be set"),
+        ({"engine_args": {"enable_lora": True}}, "'enable_lora' cannot be set"),
+        ({"engine_args": {"max_lora_rank": 8}}, "'max_lora_rank' cannot be set"),
+        ({"lora_modules": {"sql": "sql-lora"}}, "'sql-lora' is not an absolute path"),
+        ({"lora_modules": {"sql": "/models/../sql"}}, "'/models/../sql' is not an absolute path"),
+        ({"lora_modules": {"a b": "/models/sql"}}, "a b"),
     ],
 )
 def test_invalid_options_are_named(options: dict[str, Any], reason: str) -> None:
@@ -111,3 +124,10 @@ def test_an_app_with_source_sets_options_in_its_source() -> None:
 
     with pytest.raises(DefinitionError, match="options cannot be set for an app with source: set them in the source"):
         load_app("app", AppSpec(source="", executors=overrides), "unused")
+
+
+def test_the_input_source_of_an_encoder_is_another_executor_with_the_same_settings() -> None:
+    encoder = EncoderTask(model_id="m", revision="v2", dtype="float16")
+    assert "constant" not in encoder.spec.config
+    assert encoder.input_source() == EncoderTask(model_id="m", revision="v2", dtype="float16", constant=True)
+    assert encoder.input_source().key != encoder.key
