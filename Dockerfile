@@ -26,6 +26,7 @@ COPY cornserve /build/cornserve/cornserve
 COPY tasklib /build/cornserve/tasklib
 COPY executors /build/cornserve/executors
 COPY planner /build/cornserve/planner
+COPY policies /build/cornserve/policies
 RUN python3 -m venv --without-pip /opt/cornserve \
     && /opt/build/bin/python -m pip wheel --no-deps --no-build-isolation --wheel-dir /build/dist /build/cornserve \
     && /opt/build/bin/python -m pip --python /opt/cornserve install --no-deps --no-compile --prefix /opt/project /build/dist/*.whl \

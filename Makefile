@@ -29,7 +29,7 @@ test: programs ## Runs the checks, builds the documentation, runs all tests
 	$(call stage,Documentation)
 	@.venv/bin/mkdocs build --strict --quiet
 	$(call stage,Tests)
-	@scripts/test
+	@scripts/test --numprocesses $(WORKERS) --dist loadscope
 
 unit: setup ## Runs the unit tests (seconds)
 	@$(PYTEST) -n $(WORKERS) --dist worksteal tests/unit
@@ -38,7 +38,7 @@ integration: programs ## Runs the tests with real processes and engines
 	@$(PYTEST) tests/integration
 
 chaos: setup ## Runs the chaos tests in full (30 to 40 minutes) and prints a table of the results (CHAOS_SEED=n: repeats a run)
-	@CHAOS_FULL=1 $(PYTEST) -m chaos
+	@CHAOS_FULL=1 $(PYTEST) -m "chaos and not cluster"
 
 check: programs ## Checks format, lint, types, layers, generated files and prose
 	@scripts/check
@@ -71,7 +71,8 @@ cluster-down: setup ## Stops the cluster
 
 test-cluster: programs ## Runs the tests on the cluster (CONTEXT=name: on another one; VLLM=1: with models)
 	@$(if $(CONTEXT),,.venv/bin/python -m scripts.cluster up)
-	@CORNSERVE_TEST_CONTEXT=$(CONTEXT) $(PYTEST) -m "cluster$(if $(VLLM),, and not vllm)" tests/cluster
+	@$(if $(CONTEXT),,kubernetes/images/build control echo $(if $(VLLM),executor-cpu))
+	@CORNSERVE_TEST_CONTEXT=$(CONTEXT) scripts/test -m "cluster$(if $(VLLM),, and not vllm)" tests/cluster
 
 lock: ## Regenerates requirements/*.txt from pyproject.toml (UPGRADE=1: newest versions)
 	@scripts/lock

@@ -2,7 +2,8 @@
 """Measures the cost of running the code of an app in an app host: its start, its memory, and one play of a task.
 
 A play runs `invoke` once, from the request to its first suspension: most requests need two, to record and to replay.
-The other row is the same play in the gateway's process.
+Other rows are the same play in the gateway's process, and plays that follow a dry record of the request's type, as in
+apps with a plan.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from cornserve.gateway.play.stream_buffer import StreamBuffer
 from cornserve.limits import MIB, Limits
 from cornserve.task.errors import Suspension
 from cornserve.task.references import Origin
-from cornserve.task.replayable_random import ReplayableRandom
+from cornserve_policies.replayable_random import ReplayableRandom
 
 SPEC = AppSpec(
     source="""
@@ -66,6 +67,8 @@ class StartRow:
 @dataclass(frozen=True, slots=True)
 class PlayRow:
     process: str
+    is_typed: bool
+    """Whether the request's type is determined before the play."""
     p50_us: float
     p99_us: float
     gateway_cpu_us: float
@@ -75,12 +78,14 @@ def open_stream(origin: Origin) -> StreamBuffer:
     raise NotImplementedError("the task of the benchmark returns no streams")
 
 
-async def play(app: PlayableApp) -> float:
-    """Returns the seconds of one play."""
+async def play(app: PlayableApp, *, is_typed: bool) -> float:
+    """Returns the seconds of one play, with the request's type before it if `is_typed`."""
     random = ReplayableRandom("benchmark")
     started = time.perf_counter()
     request, _ = await app.parse(BODY)
-    player = app.start(PlaySettings("benchmark", 0, random, time.monotonic() + 600, open_stream, lambda seconds: None))
+    player = app.start(PlaySettings("benchmark", random, time.monotonic() + 600, open_stream, lambda seconds: None))
+    if is_typed:
+        assert await player.needed_components([request]) == {"echo"}
     result = await player.play([request], JSON)
     elapsed = time.perf_counter() - started
     assert isinstance(result, Suspension)
@@ -88,14 +93,14 @@ async def play(app: PlayableApp) -> float:
     return elapsed
 
 
-async def measure_plays(process: str, app: PlayableApp, count: int) -> PlayRow:
+async def measure_plays(process: str, app: PlayableApp, count: int, *, is_typed: bool) -> PlayRow:
     for _ in range(count // 10):
-        await play(app)
+        await play(app, is_typed=is_typed)
     cpu = time.process_time()
-    seconds = [await play(app) for _ in range(count)]
+    seconds = [await play(app, is_typed=is_typed) for _ in range(count)]
     cpu = time.process_time() - cpu
     p50, p99 = statistics.median(seconds), statistics.quantiles(seconds, n=100)[98]
-    return PlayRow(process, p50 * 1e6, p99 * 1e6, cpu / count * 1e6)
+    return PlayRow(process, is_typed, p50 * 1e6, p99 * 1e6, cpu / count * 1e6)
 
 
 async def measure(starts: int, plays: int) -> tuple[StartRow, list[PlayRow]]:
@@ -118,8 +123,9 @@ async def measure(starts: int, plays: int) -> tuple[StartRow, list[PlayRow]]:
         LocalApp(load_app("repeat", SPEC, "benchmark_local"), CurrentApp.of_process()),
     )
     rows = [
-        await measure_plays("gateway", local, plays),
-        await measure_plays("app host", hosted, plays),
+        await measure_plays(process, app, plays, is_typed=is_typed)
+        for process, app in (("gateway", local), ("app host", hosted))
+        for is_typed in (False, True)
     ]
     hosted.close()
     await fork_server.close()
@@ -147,7 +153,8 @@ def main() -> None:
     )
     table = Table("play in", "p50, µs", "p99, µs", "µs CPU of the gateway")
     for row in rows:
-        table.add_row(row.process, *(f"{figure:.0f}" for figure in (row.p50_us, row.p99_us, row.gateway_cpu_us)))
+        process = f"{row.process}, with type" if row.is_typed else row.process
+        table.add_row(process, *(f"{figure:.0f}" for figure in (row.p50_us, row.p99_us, row.gateway_cpu_us)))
     console.print(table)
     console.print(str(machine))
 

@@ -29,7 +29,7 @@ from cornserve.instance_secret import InstanceSecret
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.wire import sockets
 from cornserve.wire.connection import MessageConnection
-from cornserve.wire.credentials import ConnectionCredentials, TlsContexts
+from cornserve.wire.credentials import ConnectionCredentials, TlsFiles
 from cornserve.wire.invocations import CALLER, EXECUTOR
 from cornserve.wire.listener import ConnectionListener
 
@@ -38,7 +38,7 @@ COMMAND = pb.Command(call=1, start=pb.Start(request_id="benchmark"))
 
 
 def credentials(kind: str, directory: Path) -> ConnectionCredentials:
-    tls = TlsContexts.load(directory) if "TLS" in kind else None
+    tls = TlsFiles(directory) if "TLS" in kind else None
     return ConnectionCredentials(InstanceSecret.load_or_create(directory / "secret"), tls)
 
 

@@ -203,7 +203,11 @@ def measure(size: Size, profile: Path | None = None) -> list[PhaseUsage]:
         if profile is not None:
             for name in ("controller", "gateway"):
                 os.kill(processes[name], START_SIGNAL)
-        return list(benchmark.measure(UsageMeter(processes, cluster.audit_log)))
+        phases = []
+        for phase in benchmark.measure(UsageMeter(processes, cluster.audit_log)):
+            print(f"{phase.phase}: {phase.seconds:.0f} s", file=sys.stderr)
+            phases.append(phase)
+        return phases
 
 
 def _costs_table(phases: list[PhaseUsage]) -> Table:

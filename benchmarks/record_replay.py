@@ -3,6 +3,8 @@
 
 The baseline runs the same `invoke` with a plain function in place of the unit task: it creates the same pydantic
 inputs, serializes them, and returns a prepared output. The difference is the cost of record and replay.
+
+A second table has the cost of dry records, which determine the types of requests, for tasks of the library.
 """
 
 from __future__ import annotations
@@ -15,14 +17,21 @@ import time
 import tracemalloc
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from benchmarks.harness.composite_tasks import SHAPES, CompositeTask, TextInput, TextOutput
 from benchmarks.harness.machine import MachineInfo
 from benchmarks.harness.report import create_table, print_report
+from cornserve.app.app import App
+from cornserve.app.probes import default_probes
+from cornserve.task.base import Task
+from cornserve.task.dry_record import DryRecording
 from cornserve.task.errors import Suspension
 from cornserve.task.recording import Invocation, Recording
-from cornserve.task.replayable_random import ReplayableRandom
+from cornserve_policies.replayable_random import ReplayableRandom
+from cornserve_tasklib import ChatRequest
+from cornserve_tasklib.model_families import default_paths
 
 SIZES = (1, 10, 100)
 MEMORY_REQUESTS = 50
@@ -51,15 +60,25 @@ class RecordReplayRow:
     bytes_per_request: int
 
 
+@dataclass(frozen=True, slots=True)
+class DryRecordRow:
+    path: str
+    request: str
+    timing: PassTiming
+
+
 def main() -> None:
     options = _options()
     repeats, seconds = (3, 0.002) if options.quick else (options.repeats, 0.01)
     machine = MachineInfo.current()
     rows = [measure(shape, size, repeats, seconds) for shape in SHAPES for size in SIZES]
+    dry_rows = measure_dry_records(repeats, seconds)
     if options.json:
-        print(json.dumps({"machine": asdict(machine), "repeats": repeats, "rows": [asdict(row) for row in rows]}))
+        report = {"rows": [asdict(row) for row in rows], "dry_records": [asdict(row) for row in dry_rows]}
+        print(json.dumps({"machine": asdict(machine), "repeats": repeats, **report}))
     else:
         _print(machine, repeats, rows)
+        _print_dry_records(machine, repeats, dry_rows)
 
 
 def _options() -> argparse.Namespace:
@@ -83,6 +102,26 @@ def measure(shape: str, invocations: int, repeats: int, seconds: float) -> Recor
         seconds,
     )
     return RecordReplayRow(shape, invocations, plays, plain, recording, replay, _bytes_per_request(task, invocations))
+
+
+def measure_dry_records(repeats: int, seconds: float) -> list[DryRecordRow]:
+    paths = default_paths("Qwen/Qwen2.5-VL-3B-Instruct")
+    probes = default_probes(App(name="vision", paths=list(paths.values())))
+    cases = [
+        (name, "image" if request.images else "text", _timed(partial(_dry_record, path, request)))
+        for name, path in paths.items()
+        for request in probes
+    ]
+    timings = _timings([work for *_, work in cases], repeats, seconds)
+    return [DryRecordRow(name, request, timing) for (name, request, _), timing in zip(cases, timings, strict=True)]
+
+
+def _dry_record(path: Task[Any, Any], request: ChatRequest) -> frozenset[str]:
+    recording = DryRecording("request")
+    recording.record(path, request)
+    components = recording.needed_components
+    recording.close()
+    return components
 
 
 _OUTPUT = TextOutput(text="the output of an executor")
@@ -167,6 +206,13 @@ def _print(machine: MachineInfo, repeats: int, rows: Sequence[RecordReplayRow]) 
         table.add_row(*_cells(row), end_section=row.invocations == SIZES[-1])
     note = f"µs: minimum (median) of {repeats} samples; ratios and figures per invocation use the minimum"
     print_report(machine, note, table)
+
+
+def _print_dry_records(machine: MachineInfo, repeats: int, rows: Sequence[DryRecordRow]) -> None:
+    table = create_table(("path", "request"), ("dry record",))
+    for row in rows:
+        table.add_row(row.path, row.request, f"{_short(row.timing.min)} ({_short(row.timing.median)})")
+    print_report(machine, f"µs: minimum (median) of {repeats} samples", table)
 
 
 def _cells(row: RecordReplayRow) -> list[str]:

@@ -11,6 +11,8 @@ import os
 from pathlib import Path
 from typing import Self
 
+from cornserve.shared_page import create_page
+
 CURRENT_APP_VARIABLE = "CORNSERVE_CURRENT_APP"
 """The number of the page's file descriptor, in the environment of a process that has a supervisor."""
 
@@ -40,9 +42,7 @@ class CurrentApp:
     @staticmethod
     def create_file() -> int:
         """Returns the descriptor of a new page, which processes share by passing the descriptor."""
-        descriptor = os.memfd_create("cornserve-current-app")
-        os.ftruncate(descriptor, _BYTES)
-        return descriptor
+        return create_page("cornserve-current-app", _BYTES)
 
     def begin(self, entry: bytes) -> None:
         """Records that an app plays. `entry` is from `encode`."""

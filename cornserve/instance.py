@@ -7,10 +7,10 @@ import errno
 import fcntl
 import os
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from cornserve.atomic_files import IrregularFileError, read_regular_file, write_atomically
 from cornserve.home import Home
@@ -31,11 +31,13 @@ class Instance(ProcessId):
     """The URL that all gateways share."""
     gateways: list[str]
     """A URL for each gateway, which no other gateway serves."""
+    slots: list[str] = Field(default_factory=list)
+    """The types of its slots, as `cornserve up --slots` reads them."""
 
     @classmethod
-    def of_current_process(cls, url: str, gateways: list[str] | None = None) -> Instance:
+    def of_current_process(cls, url: str, gateways: list[str] | None = None, slots: Sequence[str] = ()) -> Instance:
         """Returns the content for an instance with one gateway at `url`, or with `gateways`, which share it."""
-        return cls.from_pid(os.getpid(), url=url, gateways=gateways or [url])
+        return cls.from_pid(os.getpid(), url=url, gateways=gateways or [url], slots=list(slots))
 
     @classmethod
     def read(cls, home: Home) -> Instance | None:

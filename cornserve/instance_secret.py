@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import os
 import secrets
 import stat
@@ -28,6 +29,10 @@ class InstanceSecret:
     def __post_init__(self) -> None:
         if len(self.key) != KEY_BYTES:
             raise ValueError(f"the secret has {len(self.key)} bytes: it must have {KEY_BYTES}")
+
+    def token(self, purpose: str) -> str:
+        """Returns a token for one purpose. It does not reveal the secret or other tokens."""
+        return hmac.digest(self.key, b"token\n" + purpose.encode(), "sha256").hex()
 
     @classmethod
     def load(cls, file: Path) -> Self:

@@ -17,6 +17,10 @@ pytest.register_assert_rewrite("tests.unit.store.conformance", "tests.integratio
 pytest_plugins = ["tests.kubernetes.api_server", "tests.kubernetes.record_resources"]
 
 
+CLUSTER_TIMEOUT_SECONDS = 600
+"""The time limit of a test on a cluster. Such tests wait for several pods in turn, up to 180 s for each."""
+
+
 class DirectoryScheduling(LoadScopeScheduling):  # type: ignore[misc]
     """Runs the integration tests of a directory in one worker, because they share engines, and other tests by file."""
 
@@ -38,6 +42,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker("chaos")
     if item.nodeid.startswith("tests/cluster/"):
         item.add_marker("cluster")
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(CLUSTER_TIMEOUT_SECONDS))
     for marker in item.iter_markers("chaos"):
         if marker.kwargs:
             FaultRecorder(item.user_properties)(FaultResult(**marker.kwargs))

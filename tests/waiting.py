@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 
 
@@ -14,3 +15,12 @@ async def until(condition: Callable[[], bool | Awaitable[bool]], *, seconds: flo
             if holds if isinstance(holds, bool) else await holds:
                 return
             await asyncio.sleep(0.005)
+
+
+def wait_until(condition: Callable[[], bool], *, seconds: float = 60) -> None:
+    """Blocks until the condition holds, for fixtures without an event loop; fails after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the condition does not hold after {seconds:g} s")
+        time.sleep(0.02)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
 from cornserve.task.base import Task, require_types
 from cornserve.task.errors import DefinitionError
 from cornserve.task.recording import DEFAULT_MAX_INVOCATIONS
-from cornserve.task.replayable_random import check_weights
 from cornserve.task.spec import ExecutorSpec, find_executor
 from cornserve.task.unit import unit_tasks
+from cornserve_policies.replayable_random import check_weights
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?")
 """App names are valid as model names in requests and as names of Kubernetes resources."""
@@ -29,6 +30,8 @@ class App:
         paths: the alternatives, at least one.
         shares: the shares of the requests that the paths receive, as non-negative weights; equal by default.
         max_invocations: maximum number of unit-task invocations per request.
+        probes: example requests, at least one of each request type, by which the app is planned. Apps that take chats,
+            completions or texts to embed have default ones.
     """
 
     def __init__(
@@ -38,6 +41,7 @@ class App:
         *,
         shares: list[float] | None = None,
         max_invocations: int = DEFAULT_MAX_INVOCATIONS,
+        probes: Sequence[Any] = (),
     ) -> None:
         check_name(name)
         if not paths:
@@ -65,6 +69,8 @@ class App:
         self.paths = tuple(paths)
         self.shares = tuple(shares)
         self.max_invocations = max_invocations
+        self.probes = tuple(probes)
+        _check_probes(self)
 
     @property
     def request_type(self) -> Any:
@@ -103,6 +109,16 @@ def _check_paths(name: str, paths: object) -> None:
         raise DefinitionError(
             f"the paths of app {name!r} must be a list of tasks, not {repr(wrong[0])[:80]}: pass a list, `[MyTask()]`"
         )
+
+
+def _check_probes(app: App) -> None:
+    expected = tuple(kind for kind in app.request_types if isinstance(kind, type))
+    for probe in app.probes:
+        if expected and not isinstance(probe, expected):
+            raise DefinitionError(
+                f"the probes of app {app.name!r} must be requests of the type "
+                f"{' or '.join(kind.__name__ for kind in expected)}, not {type(probe).__name__}"
+            )
 
 
 def check_name(name: str) -> None:

@@ -26,10 +26,21 @@ def load_app(name: str, spec: AppSpec, module: str) -> App:
     return app
 
 
+def with_all_paths(spec: AppSpec) -> AppSpec:
+    """Returns the spec with shares for all paths of the model's family. Reads the model's files.
+
+    An app with source always has all of its paths. Raises `DefinitionError` if the model is not of a known family.
+    """
+    if spec.model is None:
+        return spec
+    shares = dict.fromkeys(default_paths(spec.model), 1.0)
+    return spec.model_copy(update={"shares": shares})
+
+
 def _build(name: str, spec: AppSpec, module: str) -> App:
     options = {override.name: override.options for override in spec.executors}
     if spec.model is not None:
-        return _build_from_model(name, spec.model, spec.shares, ModelOptions(spec.revision, options))
+        return _build_from_model(name, spec.model, spec.shares, ModelOptions(spec.revision, spec.lora, options))
     if spec.source is None:
         assert spec.source_config_map is not None
         reference = spec.source_config_map

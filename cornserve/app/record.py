@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from enum import StrEnum
 from hashlib import sha256
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from annotated_types import Ge
 from pydantic import AllowInfNan, BaseModel, ConfigDict, Field, model_validator
 
+from cornserve.app.adaptation import AdaptationStatus
+from cornserve.app.plan import AppPlan
+from cornserve.app.route_plan import RoutePlan
 from cornserve.app.settings import (
+    AppPolicies,
     ConfigMapKeyRef,
     ExecutorOverrides,
+    Lora,
     ModelId,
     ModelStorage,
     RestartId,
@@ -25,9 +30,6 @@ MAX_REPLICAS = 64
 
 MAX_PATHS = 64
 """Maximum number of paths with a share."""
-
-Balance = Literal["least-loaded", "static"]
-"""`least-loaded`: the replica with the fewest invocations in flight. `static`: drawn from the request id [C §5.3]."""
 
 
 class AppSpec(BaseModel):
@@ -43,8 +45,10 @@ class AppSpec(BaseModel):
     """A Hugging Face id, or a model directory that every executor can read."""
     replicas: int = Field(default=1, ge=0, le=MAX_REPLICAS)
     """Number of replicas of each executor. With 0, the app is parked: it stays deployed, but nothing runs."""
-    balance: Balance = "least-loaded"
-    """The policy that selects a replica for each invocation."""
+    plan: AppPlan | None = None
+    """Cells with their replicas, and the probabilities of paths. It replaces `replicas` and `shares`."""
+    policies: AppPolicies = AppPolicies()
+    """The policies of the app."""
     shares: dict[str, Annotated[float, Ge(0), AllowInfNan(False)]] | None = Field(
         default=None, min_length=1, max_length=MAX_PATHS
     )
@@ -52,6 +56,9 @@ class AppSpec(BaseModel):
     receives all requests. An app with source defines its shares in the source."""
     revision: Revision | None = None
     """The branch, tag or commit of the model's repository."""
+    lora: Lora | None = None
+    """The LoRA adapter that the app applies to the model, a name in the option `lora_modules`. Apps with different
+    adapters and equal options share executors."""
     storage: ModelStorage | None = None
     """The location of the model's files. Only on Kubernetes."""
     executors: ExecutorOverrides = Field(default_factory=list)
@@ -77,9 +84,17 @@ class AppSpec(BaseModel):
             )
         if self.shares is not None and not any(self.shares.values()):
             raise ValueError(f"shares: all of {self.shares} are 0: set at least one to a number greater than 0")
-        for name, value in (("revision", self.revision), ("storage", self.storage)):
+        for name, value in (("revision", self.revision), ("lora", self.lora), ("storage", self.storage)):
             if value is not None and self.model is None:
                 raise ValueError(f"{name}: cannot be set for an app with source: remove it, or set it in the source")
+        return self
+
+    @model_validator(mode="after")
+    def _check_plan(self) -> Self:
+        if self.plan is not None and self.replicas != 1:
+            raise ValueError(
+                f"replicas: {self.replicas} and a plan are given, but the plan has the replicas: remove one of them"
+            )
         return self
 
     @property
@@ -98,15 +113,8 @@ class AppSpec(BaseModel):
 
         Generations with the same code are one version: nothing restarts.
         """
-        return sha256(self.model_dump_json(exclude={"replicas", "balance", "rollout"}).encode()).hexdigest()[:12]
-
-
-class Scale(BaseModel):
-    """The request to change the number of replicas."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    replicas: int = Field(ge=0, le=MAX_REPLICAS)
+        changeable = {"replicas", "plan", "policies", "rollout"}
+        return sha256(self.model_dump_json(exclude=changeable).encode()).hexdigest()[:12]
 
 
 class Phase(StrEnum):
@@ -132,6 +140,8 @@ class FailureReason(StrEnum):
     """An executor exited before it was ready, again and again."""
     INSUFFICIENT_CAPACITY = "InsufficientCapacity"
     """An executor needs more than exists."""
+    UNKNOWN_GPU_TYPE = "UnknownGpuType"
+    """The installation has no GPUs of the type that an executor needs."""
     INVALID_POD_TEMPLATE = "InvalidPodTemplate"
     """The launcher refuses the settings of the executors' pods."""
     DEADLINE_EXCEEDED = "DeadlineExceeded"
@@ -174,6 +184,10 @@ class GroupStatus(BaseModel):
     """Number of GPUs of one replica."""
     apps: int = 1
     """Number of apps that need the group."""
+    cell: str | None = None
+    """The cell of the app's plan that has the group. Empty: other apps may share it. None: the app has no plan."""
+    option: str = ""
+    """The deployment option of the app's plan, or several, joined by commas."""
     wanted: int
     replicas: list[ReplicaStatus]
 
@@ -205,7 +219,15 @@ class Route(BaseModel):
     specs: dict[str, ExecutorSpec] = Field(default_factory=dict)
     """The executors of the version's unit tasks, by key."""
     groups: dict[str, str] = Field(default_factory=dict)
-    """The key of the executor group that runs each executor, by the executor's key."""
+    """The key of the executor group that runs each executor, by the executor's key. Empty with a plan."""
+    plan: RoutePlan | None = None
+    """Cells and their routing. It replaces `shares`."""
+
+    @property
+    def group_keys(self) -> set[str]:
+        """The keys of all executor groups, of all cells."""
+        cells = () if self.plan is None else self.plan.cells
+        return {*self.groups.values(), *(group for cell in cells for group in cell.groups.values())}
 
 
 class RouteStatus(BaseModel):
@@ -234,10 +256,14 @@ class AppStatus(BaseModel):
     logs: list[str] = Field(default_factory=list)
     """The last log lines of the executor that failed."""
     groups: list[GroupStatus] = Field(default_factory=list)
+    cells: int | None = None
+    """Number of running cells of this generation's plan. None without a plan."""
     serving_generation: int | None = None
     """The generation that serves. While a new generation starts, this is the old one."""
     suspended: str = ""
     """The reason for which gateways refuse requests to this generation."""
+    adaptation: AdaptationStatus | None = None
+    """The proposal and the finding of the adaptation to the load, if there are any."""
 
 
 class ReplicaLog(BaseModel):

@@ -7,8 +7,14 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
 
+from cornserve_policies.adaptation import HISTORY_SECONDS, AdaptationLimits
+from cornserve_policies.registry import DEFAULT_ROUTING
+
 MAX_EXECUTOR_OVERRIDES = 16
 MAX_OPTIONS = 64
+
+MAX_RATE = 1_000_000.0
+"""Requests per second of an app."""
 
 ObjectName = Annotated[
     str, Field(pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$", max_length=253)
@@ -29,11 +35,22 @@ AbsolutePath = Annotated[str, Field(pattern=r"^(/([^/.][^/]*|\.[^/.][^/]*))+$", 
 ModelId = Annotated[str, Field(min_length=1, max_length=512)]
 """A Hugging Face id, or a model directory."""
 
+Lora = Annotated[str, Field(min_length=1, max_length=63)]
+"""The name of a LoRA adapter. It must be a name in the option `lora_modules`, which checks its characters."""
+
 Revision = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length=128)]
 """A branch, tag or commit of a model repository."""
 
 RestartId = Annotated[str, Field(max_length=128)]
 """Any text. A different one restarts the executors of an app."""
+
+
+GpuTypeName = Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$", max_length=63)]
+"""The name of a type of GPU in the settings of an installation."""
+
+
+PolicyName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", max_length=63)]
+"""The name of a policy."""
 
 
 class _Settings(BaseModel):
@@ -48,6 +65,51 @@ class Rollout(_Settings):
     old version ends before the new one starts."""
     progress_deadline_seconds: int = Field(default=1800, ge=1, le=604_800)
     """Seconds without progress after which a roll-out has failed."""
+
+
+class AdaptationSettings(_Settings):
+    """Settings of the adaptation of an app with a plan to its load: the numbers of its running cells change."""
+
+    approval: bool = False
+    """Whether changes are only proposed, and wait for `cornserve scale APP --approve`."""
+    min_rate: float = Field(default=0.0, ge=0, le=MAX_RATE)
+    """Requests per second that the running cells serve at least."""
+    max_rate: float = Field(default=MAX_RATE, ge=0, le=MAX_RATE)
+    """Requests per second that the running cells need not exceed, whatever arrives."""
+    dwell_seconds: float = Field(default=60.0, ge=0, le=HISTORY_SECONDS)
+    """The least time between two changes."""
+    shrink_seconds: float = Field(default=900.0, ge=0, le=HISTORY_SECONDS)
+    """The time for which less load must last before cells are removed."""
+    window_seconds: float = Field(default=20.0, ge=0.1, le=240)
+    """The shortest time in which arrivals are counted. More load in it, or in 3 or 15 times as long, adds cells."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _ = self.limits
+        return self
+
+    @property
+    def limits(self) -> AdaptationLimits:
+        """The limits of the policy."""
+        return AdaptationLimits(
+            dwell_seconds=self.dwell_seconds,
+            shrink_seconds=self.shrink_seconds,
+            min_rate=self.min_rate,
+            max_rate=self.max_rate,
+            window_seconds=self.window_seconds,
+        )
+
+
+class AppPolicies(_Settings):
+    """The policies of an app, by name. A change restarts nothing."""
+
+    routing: PolicyName = DEFAULT_ROUTING
+    """The policy that selects a replica for each invocation: `static`, `least-loaded`, `power-of-two`, `least-tokens`,
+    or a policy that another package adds."""
+    adaptation: AdaptationSettings | None = None
+    """The adaptation to the load. Without these settings, only users change the running cells."""
+    log_decisions: bool = False
+    """Whether gateways log each choice of a path and of a replica."""
 
 
 class ClaimStorage(_Settings):
@@ -126,6 +188,9 @@ class ExecutorOverride(_Settings):
     """The name of the executor, such as `llm`, or `*` for all. The settings of a named executor take precedence."""
     options: dict[str, JsonValue] = Field(default_factory=dict, max_length=MAX_OPTIONS)
     """Options of the executor, which checks them, such as `max_model_len`."""
+    gpu_type: GpuTypeName | None = None
+    """The type of the executor's GPUs, such as `h100-80gb`. On Kubernetes, the value `executors.gpuTypes` of the chart
+    defines the types; on one machine, `cornserve up --slots`. Executors without GPUs ignore it."""
     pod_template: dict[str, JsonValue] | None = None
     """A partial pod template, which is merged with the pod template of the executor on Kubernetes."""
 

@@ -7,7 +7,8 @@ are read. Handing the request to a unit task, copying it or dumping it counts as
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeVar
 
@@ -57,6 +58,18 @@ def invoke_rejecting_unused(path: Task[Any, Any], request: Any) -> Any:
     if ALL_FIELDS not in read and (unused := _non_default(request, request.__pydantic_fields_set__ - read)):
         raise UnusedFieldsError(list(unused))
     return response
+
+
+@contextmanager
+def untracked(request: object) -> Iterator[None]:
+    """Does not count the fields of a tracked request that are read meanwhile."""
+    read: set[str] | None = getattr(request, "_read", None)
+    before = None if read is None else {*read}
+    try:
+        yield
+    finally:
+        if read is not None and before is not None:
+            read.intersection_update(before)
 
 
 def _non_default(request: Any, fields: set[str]) -> set[str]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import mmap
-import os
 from dataclasses import dataclass
 from time import monotonic_ns
+
+from cornserve.shared_page import create_page
 
 _BYTES = mmap.PAGESIZE
 _SESSION, _START, _HANDLED = 0, 1, 2
@@ -41,11 +41,7 @@ class Activity:
     @staticmethod
     def create_file() -> int:
         """Returns the descriptor of a new page in memory, which processes share by passing the descriptor."""
-        descriptor = os.memfd_create("cornserve-activity", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(descriptor, _BYTES)
-        # A host that cut the file would end its parent by SIGBUS.
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
-        return descriptor
+        return create_page("cornserve-activity", _BYTES)
 
     def begin(self, session: int = 0) -> None:
         """Records that code of the app starts for the session. Call `end` when the code has ended."""

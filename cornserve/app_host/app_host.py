@@ -30,6 +30,9 @@ EXIT_SECONDS: Final = 1.0
 WATCH_SECONDS: Final = 0.1
 """The interval at which the time of the running code is compared with the limit."""
 
+_NO_EFFECT: Final = pb.HostCommand(end_session=pb.EndSession(session=0))
+"""A command that ends a session that does not exist."""
+
 
 class AppHost:
     """A process that has loaded one version of an app. `start` creates it, `close` ends it."""
@@ -44,6 +47,7 @@ class AppHost:
         self._connection = MessageConnection(PARENT, self._receive, memory=REPLY_MEMORY)
         self._calls = 0
         self._sent_commands = 0
+        self._is_loaded = False
         self._replies: dict[int, asyncio.Future[pb.HostReply]] = {}
         """Outstanding replies, by the number of their call."""
         self._run_timer = RunTimer(partial(cpu_wait_seconds, process.pid))
@@ -68,6 +72,7 @@ class AppHost:
         try:
             await host._connect()
             host.description = await host._load(spec)
+            host._is_loaded = True
         except BaseException:
             host.close()
             raise
@@ -90,8 +95,7 @@ class AppHost:
             raise DefinitionError(f"{location}: {reason}" if location else reason) from None
         except AppHostLostError as error:
             message = f"{error.location}: {error.reason}" if error.location else error.reason
-            is_killed = self._exit is not None and self._exit.is_kill
-            raise (AppLoadError if is_killed else DefinitionError)(message) from error
+            raise (AppLoadError if error.is_kill else DefinitionError)(message) from error
         if reply.WhichOneof("kind") == "error":
             hint = f" ({self._limits.hint('app-mib')})" if reply.error.is_exhausted else ""
             raise (DefinitionError if reply.error.is_definition else AppLoadError)(f"{reply.error.message}{hint}")
@@ -162,6 +166,8 @@ class AppHost:
         if awaited is not None and self._run_timer.seconds(awaited) > self._limits.play_seconds:
             verb = "did not respond" if running is None else "ran"
             self._interruption = asyncio.create_task(self._interrupt(awaited, verb))
+        elif awaited is None and self._replies and self._is_loaded:
+            self.send(_NO_EFFECT)  # A host that is blocked does not handle it.
         elif awaited is not None or self._replies:
             self._watch()
 
@@ -199,7 +205,8 @@ class AppHost:
         if self._lost.done():
             return
         culprit, seconds = (None, 0.0) if running is None else (running.session, running.seconds)
-        error = AppHostLostError(culprit, reason, location, seconds)
+        is_kill = self._exit is not None and self._exit.is_kill
+        error = AppHostLostError(culprit, reason, location, seconds, is_kill=is_kill)
         log.warning("app %s: the host %d has ended: %s", self._name, self._process.pid, error)
         self._end(error)
 

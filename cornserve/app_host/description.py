@@ -9,6 +9,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cornserve.app.app import App
+from cornserve.app.graph import AppGraph
+from cornserve.app.graph_recording import record_graph
 from cornserve.app.operations import Operation, supported_operations
 from cornserve.task.base import Task
 from cornserve.task.errors import DefinitionError
@@ -75,10 +77,16 @@ class AppDescription(BaseModel):
     """The executors that the app needs, by key."""
     library_paths: list[LibraryPath] | None
     """The paths, if all of them are tasks of `cornserve_tasklib`."""
+    graph: AppGraph | None = None
+    """The executor graph. None for an app with a custom request type and without probes."""
 
     @classmethod
     def of_app(cls, app: App) -> AppDescription:
-        """Describes a loaded app. Runs code of the app. Raises `DefinitionError` if an executor is not installed."""
+        """Describes a loaded app. Runs code of the app.
+
+        Raises `DefinitionError` if an executor is not installed, or if the paths are not alternatives for every request
+        type.
+        """
         library_paths = [path for task in app.paths if (path := LibraryPath.of_task(task)) is not None]
         return cls(
             name=app.name,
@@ -89,6 +97,7 @@ class AppDescription(BaseModel):
             finds_images=any(isinstance(kind, type) and issubclass(kind, ChatRequest) for kind in app.request_types),
             executor_specs=app.executor_specs(),
             library_paths=library_paths if len(library_paths) == len(app.paths) else None,
+            graph=record_graph(app),
         )
 
     def build_library_app(self) -> App:

@@ -11,15 +11,16 @@ from cornserve.app.app import App
 from cornserve.app.image_slots import find_image_slots
 from cornserve.app.operations import REQUEST_TYPES
 from cornserve.app.response_readers import READERS, ResponseReader
-from cornserve.app.unused_fields import invoke_rejecting_unused, tracked
+from cornserve.app.unused_fields import invoke_rejecting_unused, tracked, untracked
 from cornserve.app_host.invocation_failure import invocation_error
 from cornserve.task import Blob, Stream, UnitTask
 from cornserve.task.base import Task
+from cornserve.task.dry_record import DryRecording
 from cornserve.task.errors import Suspension
 from cornserve.task.recording import Invocation, Recording
 from cornserve.task.references import Origin, ReferenceDecoder
-from cornserve.task.replayable_random import ReplayableRandom
 from cornserve.v1 import app_host_pb2 as pb
+from cornserve_policies.replayable_random import ReplayableRandom
 from cornserve_tasklib.chat_response import Usage
 from cornserve_tasklib.image import Image
 
@@ -54,7 +55,6 @@ class LoadedApp:
 
 class HostSession:
     def __init__(self, loaded: LoadedApp, begin: pb.BeginSession, open_source: OpenSource) -> None:
-        self.path: Task[Any, Any] = loaded.app.paths[begin.path]
         self.mapped: list[AsyncIterator[Sequence[Any]]] = []
         """The mapped streams of the last results that contained streams."""
         self._loaded = loaded
@@ -63,22 +63,36 @@ class HostSession:
         self._early_updates: dict[int, list[pb.Update]] = {}
         """The updates of invocations that are not recorded yet: another host has recorded them."""
         self._sent = 0
-        random = ReplayableRandom(begin.request_id)
-        random.index = begin.random_index
+        self._begin = begin.request_id, begin.random_index
         self._recording: Recording = Recording(
-            random,
+            ReplayableRandom(*self._begin),
             open_stream=lambda origin: open_source(self._recording.invocations[origin.invocation], origin.output),
             on_record=self._apply_early_updates,
             max_invocations=loaded.app.max_invocations,
         )
         self._requests = self._parse(begin)
 
+    def needed_components(self) -> frozenset[str]:
+        """Returns the components that the requests need on the first path. Raises the errors of its task."""
+        return frozenset().union(*map(self._components, self._requests))
+
+    def _components(self, request: Any) -> frozenset[str]:
+        app = self._loaded.app
+        dry = DryRecording(*self._begin, max_invocations=app.max_invocations)
+        try:
+            with untracked(request):
+                dry.record(app.paths[0], request)
+            return dry.needed_components
+        finally:
+            dry.close()
+
     def play(self, command: pb.Play) -> pb.Played:
         """Runs the task. Raises its errors."""
         for update in command.updates:
             self._update(update)
         reader = READERS[command.reader]
-        outcome = self._recording.play(self.path.name, lambda: self._run(reader))
+        path = self._loaded.app.paths[command.path]
+        outcome = self._recording.play(path.name, lambda: self._run(path, reader))
         played = pb.Played()
         if isinstance(outcome, Suspension):
             played.awaited.invocation = outcome.invocation
@@ -92,8 +106,8 @@ class HostSession:
     def close(self) -> None:
         self._recording.close()
 
-    def _run(self, reader: ResponseReader[Any]) -> list[Any]:
-        responses = [invoke_rejecting_unused(self.path, request) for request in self._requests]
+    def _run(self, path: Task[Any, Any], reader: ResponseReader[Any]) -> list[Any]:
+        responses = [invoke_rejecting_unused(path, request) for request in self._requests]
         return [reader.read(response, self._loaded.response) for response in responses]
 
     def _parse(self, begin: pb.BeginSession) -> list[Any]:
@@ -134,12 +148,13 @@ class HostSession:
             self.mapped = mapped
 
     def _describe(self, invocation: Invocation) -> pb.RecordedInvocation:
-        task = invocation.task
+        task, size = invocation.task, invocation.size
         usage = task.output_type.model_fields.get("usage")
         described = pb.RecordedInvocation(
             task=task.name,
             key=task.key,
             request=invocation.request,
+            size=pb.RecordedSize(text=size.text, media=size.media, output=size.output, items=size.items),
             tensors=sorted(task.layout.tensors),
             streams=list(task.layout.streams),
             reports_usage=usage is not None and usage.annotation is Usage,

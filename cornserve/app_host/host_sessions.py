@@ -50,6 +50,12 @@ class HostSessions:
                 session = command.play.session
                 with self._running(command.call, session) as reply:
                     reply.played.CopyFrom(self._play(session, command.play))
+            case "classify":
+                session = command.classify.session
+                with self._running(command.call, session) as reply:
+                    components = self._begin(session, command.classify.begin).needed_components()
+                    reply.classified.components.extend(sorted(components))
+                    reply.classified.SetInParent()
             case "find_images":
                 with self._running(command.call, 0) as reply:
                     for slot in find_image_slots(self._app.parse_native(command.find_images.body)):
@@ -63,13 +69,15 @@ class HostSessions:
                 self._end(command.end_session.session)
 
     def _play(self, number: int, play: pb.Play) -> pb.Played:
-        if play.HasField("begin"):
+        session = self._begin(number, play.begin) if play.HasField("begin") else self._sessions[number]
+        return session.play(play)
 
-            def open_source(invocation: Invocation, output: str) -> AsyncIterator[Sequence[Any]]:
-                return self._sources.read(number, invocation, output)
+    def _begin(self, number: int, begin: pb.BeginSession) -> HostSession:
+        def open_source(invocation: Invocation, output: str) -> AsyncIterator[Sequence[Any]]:
+            return self._sources.read(number, invocation, output)
 
-            self._sessions[number] = HostSession(self._app, play.begin, open_source)
-        return self._sessions[number].play(play)
+        session = self._sessions[number] = HostSession(self._app, begin, open_source)
+        return session
 
     def _start_read(self, call: int, read: pb.ReadMapped) -> None:
         task = asyncio.create_task(self._read(call, read.session, self._sessions[read.session].mapped[read.mapped]))

@@ -66,8 +66,13 @@ def dataset(path: Path, options: Mapping[str, Any]) -> Iterator[Any]:
 def app_requests(path: Path) -> Iterator[Any]:
     """Repeats the request of a JSON file, or cycles through a file with one request per line (`.jsonl`)."""
     if path.suffix == ".jsonl":
-        return cycle([entry for _, entry in _lines(path)])
+        return cycle(read_requests(path))
     return repeat(_json(_text(path), str(path)))
+
+
+def read_requests(path: Path) -> list[Any]:
+    """Returns the requests of a file with one JSON request per line. Raises `RequestError`."""
+    return [entry for _, entry in _lines(path)]
 
 
 def _chat(text: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from cornserve import __version__
+from cornserve.cli.app_model import app_model
 from cornserve.cli.bench import bench
 from cornserve.cli.chat import chat
 from cornserve.cli.console import CliError, print_error
@@ -22,6 +23,8 @@ from cornserve.cli.help_examples import examples
 from cornserve.cli.invoke import invoke
 from cornserve.cli.logs import logs
 from cornserve.cli.options import complete_contexts
+from cornserve.cli.profile import EXAMPLES as PROFILE_EXAMPLES
+from cornserve.cli.profile import profile
 from cornserve.cli.restart import restart
 from cornserve.cli.scale import scale
 from cornserve.cli.status import status
@@ -115,6 +118,7 @@ def _options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
+    ctx.obj = app_model
     if ctx.invoked_subcommand in _LOCAL_COMMANDS:
         check_runs_here(ctx)
 
@@ -134,9 +138,14 @@ _COMMANDS: list[tuple[str, Callable[..., None], list[str]]] = [
             "cornserve deploy ./SmolLM2-135M-Instruct --name smollm2",
             "cornserve deploy Qwen/Qwen3-0.6B --replicas 2 --option max_model_len=8192",
             "cornserve deploy app.py",
+            "cornserve deploy app.py --plan plan.json",
         ],
     ),
-    (APPS, scale, ["cornserve scale smollm2 3"]),
+    (
+        APPS,
+        scale,
+        ["cornserve scale smollm2 3", "cornserve scale captions --rate 20", "cornserve scale captions --approve"],
+    ),
     (APPS, restart, ["cornserve restart smollm2"]),
     (APPS, status, ["cornserve status", "cornserve status smollm2", "cornserve status --json"]),
     (
@@ -169,6 +178,7 @@ _COMMANDS: list[tuple[str, Callable[..., None], list[str]]] = [
     (APPS, logs, ["cornserve logs smollm2", "cornserve logs smollm2 --follow"]),
     (APPS, events, ["cornserve events smollm2", "cornserve events smollm2 --follow"]),
     (APPS, delete, ["cornserve delete smollm2"]),
+    (PLANNING, profile, PROFILE_EXAMPLES),
     (PLANNING, plan, PLAN_EXAMPLES),
 ]
 

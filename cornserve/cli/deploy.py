@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from json import loads
-from typing import TYPE_CHECKING, Annotated, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cornserve.cli.adaptation_options import with_adaptation
 from cornserve.cli.console import CliError, print_json, stderr
 from cornserve.cli.gateway import open_client
-from cornserve.cli.options import Json, Url
+from cornserve.cli.options import Json, Url, WaitTimeout
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -44,9 +46,14 @@ def deploy(
             help="Replicas of each executor. By default, 1 for a new app, else the current number.",
         ),
     ] = None,
-    balance: Annotated[
-        Literal["least-loaded", "static"],
-        typer.Option("--balance", help="How requests are distributed among the replicas of an executor."),
+    routing: Annotated[
+        str,
+        typer.Option(
+            "--routing",
+            metavar="POLICY",
+            help="How replicas are selected: least-loaded, least-tokens, power-of-two, static, or a policy of another "
+            "package.",
+        ),
     ] = "least-loaded",
     share: Annotated[
         list[str] | None,
@@ -64,12 +71,45 @@ def deploy(
             help="Option of the model's engine: --option max_model_len=32768 --option llm.seed=7 (one executor).",
         ),
     ] = None,
-    timeout: Annotated[
-        float | None,
+    lora: Annotated[
+        str | None,
         typer.Option(
-            "--timeout", min=0, max=1_000_000, help="Seconds to wait until the app serves. By default, no limit."
+            "--lora",
+            metavar="NAME",
+            help="LoRA adapter that the app applies, from the option lora_modules: --option "
+            '\'lora_modules={"sql": "/models/sql"}\' --lora sql. It is also the default name of the app.',
         ),
     ] = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option(
+            "--plan", metavar="FILE", help="Deploy the cells of this plan file, which `cornserve plan --save` writes."
+        ),
+    ] = None,
+    adapt: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--adapt",
+            metavar="on | NAME=VALUE",
+            help="Run more or fewer cells of the plan when the load changes, with these settings: --adapt max_rate=40 "
+            "--adapt approval=true.",
+        ),
+    ] = None,
+    gpus: Annotated[
+        int | None,
+        typer.Option("--gpus", min=1, help="Make and deploy a plan that serves the most requests on N GPUs."),
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option("--rate", help="Make and deploy a plan that serves this many requests/s on the fewest GPUs."),
+    ] = None,
+    workload: Annotated[
+        Path | None, typer.Option("--workload", metavar="FILE", help="Requests to plan for, or shares of their types.")
+    ] = None,
+    profile: Annotated[
+        Path | None, typer.Option("--profile", metavar="FILE", help="Profile to plan with: see `cornserve profile`.")
+    ] = None,
+    timeout: WaitTimeout = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the app serves.")] = True,
     url: Url = None,
     json: Json = False,
@@ -78,16 +118,26 @@ def deploy(
 
     If an app with this name exists, the new generation replaces the current one as soon as it is ready.
     """
+    from cornserve.cli.planned_target import PlanBudget, plan_target
     from cornserve.client.deploy_target import resolve_target
 
+    budget = PlanBudget(gpus, rate, workload, profile)
+    is_planned = budget.check(plan)
+    if is_planned and share:
+        raise CliError("--share: the plan determines the shares of the paths: remove it")
     resolved = resolve_target(
         target,
         name=name,
         replicas=replicas,
-        balance=balance,
+        routing=routing,
         shares=_shares(share or []),
         options=_options(option or []),
+        lora=lora,
+        plan=plan,
     )
+    if is_planned:
+        resolved = plan_target(resolved, budget)
+    resolved = with_adaptation(resolved, adapt or [])
     with open_client(ctx, url) as client, _hint_on_interrupt(resolved.name):
         view = _deploy_and_wait(client, resolved, timeout) if wait else client.deploy(resolved, wait=False)
     if json:
@@ -127,23 +177,16 @@ def _options(settings: list[str]) -> dict[str, JsonValue]:
 def _deploy_and_wait(client: Client, target: DeployTarget, timeout: float | None) -> AppView:
     """Returns the app when it serves or has failed. Raises `CliError` after the timeout."""
     from cornserve.cli.progress_display import ProgressDisplay
-    from cornserve.client import WaitTimeoutError
-    from cornserve.client.progress import Progress
 
-    progress = Progress()
-    display = ProgressDisplay(progress)
+    display = ProgressDisplay()
     with display.shown():
-        view = deployed = client.deploy(target, wait=False)
+        deployed = client.deploy(target, wait=False)
         display.show(f"{deployed.name} accepted as generation {deployed.generation}")
-        try:
-            for view in client.follow(deployed, timeout=timeout):
-                for line in progress.update(view):
-                    display.show(line)
-        except WaitTimeoutError as error:
-            raise CliError(
-                f"{deployed.name} does not serve after {timeout:g} s, and is still being deployed: "
-                f"see `cornserve status {deployed.name}` and `cornserve logs {deployed.name}`"
-            ) from error
+        unfinished = (
+            f"{deployed.name} does not serve after {timeout} s, and is still being deployed: "
+            f"see `cornserve status {deployed.name}` and `cornserve logs {deployed.name}`"
+        )
+        *_, view = display.follow(client.follow(deployed, timeout=timeout), unfinished)
         if view.phase == "serving":
             display.show(f"{view.name} serves. Try: {target.example_command}")
     return view

@@ -31,9 +31,12 @@ def start_detached(options: InstanceOptions) -> Instance:
     command = [sys.executable, "-m", "cornserve.cli", "up", "--json"]
     command += ["--home", str(options.home.path), "--host", options.host, "--port", str(options.port)]
     command += ["--gateways", str(options.gateways)]
-    limits = [("--gpus", options.gpus), ("--cpu-slots", options.cpu_slots)]
-    command += [part for flag, limit in limits if limit is not None for part in (flag, str(limit))]
-    command += ["--log-format", options.log_format, *(["--access-log"] if options.access_log else [])]
+    command += [
+        *options.slot_arguments,
+        "--log-format",
+        options.log_format,
+        *(["--access-log"] if options.access_log else []),
+    ]
     command += [*options.secret_arguments, *options.limits.cli_arguments, *options.media_allowlist.cli_arguments]
     if options.internal_tls is not None:
         command += ["--internal-tls", str(options.internal_tls.absolute())]

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from cornserve.cli.check_result import GIB, CheckResult, format_gib
 from cornserve.cli.home_checks import disk_check, home_check, instance_check, store_check, unreadable_instance
+from cornserve.cli.local_slots import describe_slots
 from cornserve.control.process_specs import gateway_name
 from cornserve.home import Home
 from cornserve.instance import Instance
@@ -47,6 +48,8 @@ def run_checks(home: Home, host: str, port: int) -> Iterator[CheckResult]:
     if instance is None:
         yield _port(host, port)
     else:
+        if slots := describe_slots(home, instance):
+            yield CheckResult("slots", True, slots)
         for number, url in enumerate(instance.gateways, start=1):
             yield _gateway(home, gateway_name(number), url)
 

@@ -46,6 +46,10 @@ Url = Annotated[
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
+WaitTimeout = Annotated[
+    float | None, typer.Option("--timeout", min=0, max=1_000_000, help="Seconds to wait. By default, no limit.")
+]
+
 HomePath = Annotated[
     Path | None,
     typer.Option(

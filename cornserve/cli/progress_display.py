@@ -1,9 +1,9 @@
-"""Shows the progress of a deployment in the terminal."""
+"""Shows the progress of an app in the terminal."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -12,8 +12,9 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from cornserve.app.record import ReplicaState
-from cornserve.cli.console import stderr
+from cornserve.app.record import AppView, ReplicaState
+from cornserve.cli.console import CliError, stderr
+from cornserve.client import WaitTimeoutError
 from cornserve.client.progress import Progress
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 class ProgressDisplay:
     """Prints lines to standard error. On a terminal, shows the current step of each starting replica below them."""
 
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
+    def __init__(self) -> None:
+        self._progress = Progress()
         self._started = time.monotonic()
         self._spinner = Spinner("dots", style="cyan")
 
@@ -36,6 +37,19 @@ class ProgressDisplay:
             return
         with Live(get_renderable=self._render, console=console, transient=True, refresh_per_second=8):
             yield
+
+    def follow(self, views: Iterable[AppView], unfinished: str) -> Iterator[AppView]:
+        """Yields the views of an app, and shows what changes between them.
+
+        Raises `CliError` with the text `unfinished` when the wait for a view takes too long.
+        """
+        try:
+            for view in views:
+                for line in self._progress.update(view):
+                    self.show(line)
+                yield view
+        except WaitTimeoutError as error:
+            raise CliError(unfinished) from error
 
     def show(self, line: str) -> None:
         stderr().print(Text.assemble((f"{self._seconds:7.1f} s  ", "dim"), line))

@@ -8,7 +8,7 @@ import typer
 
 from cornserve.cli.console import CliError, print_json, stderr
 from cornserve.cli.gateway import open_client
-from cornserve.cli.options import AppName, Json, Url
+from cornserve.cli.options import AppName, Json, Url, WaitTimeout
 
 if TYPE_CHECKING:
     from cornserve.app.record import AppView
@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 def restart(
     ctx: typer.Context,
     app: AppName,
-    timeout: Annotated[
-        float | None,
-        typer.Option(
-            "--timeout", min=0, max=1_000_000, help="Seconds to wait until the app serves. By default, no limit."
-        ),
-    ] = None,
+    timeout: WaitTimeout = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the new executors serve.")] = True,
     url: Url = None,
     json: Json = False,
@@ -43,21 +38,11 @@ def restart(
 
 def _until_restarted(client: Client, restarted: AppView, timeout: float | None) -> AppView:
     from cornserve.cli.progress_display import ProgressDisplay
-    from cornserve.client import WaitTimeoutError
-    from cornserve.client.progress import Progress
 
-    progress = Progress()
-    display = ProgressDisplay(progress)
-    view = restarted
-    try:
-        with display.shown():
-            for view in client.follow(restarted, timeout=timeout):
-                for line in progress.update(view):
-                    display.show(line)
-            if view.phase != "failed":
-                display.show(f"{view.name} has restarted")
-    except WaitTimeoutError as error:
-        raise CliError(
-            f"{restarted.name} is still being restarted after {timeout:g} s: see `cornserve status {restarted.name}`"
-        ) from error
+    display, name = ProgressDisplay(), restarted.name
+    unfinished = f"{name} is still being restarted after {timeout} s: see `cornserve status {name}`"
+    with display.shown():
+        *_, view = display.follow(client.follow(restarted, timeout=timeout), unfinished)
+        if view.phase != "failed":
+            display.show(f"{name} has restarted")
     return view

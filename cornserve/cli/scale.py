@@ -8,7 +8,7 @@ import typer
 
 from cornserve.cli.console import CliError, print_json, stderr
 from cornserve.cli.gateway import open_client
-from cornserve.cli.options import Json, Url, complete_app_names
+from cornserve.cli.options import Json, Url, WaitTimeout, complete_app_names
 
 if TYPE_CHECKING:
     from cornserve.app.record import AppView
@@ -19,24 +19,34 @@ def scale(
     ctx: typer.Context,
     app: Annotated[str, typer.Argument(metavar="APP", help="Name of the app.", autocompletion=complete_app_names)],
     replicas: Annotated[
-        int, typer.Argument(metavar="REPLICAS", min=0, max=64, help="Replicas of each executor. 0: park the app.")
-    ],
-    timeout: Annotated[
-        float | None,
-        typer.Option(
-            "--timeout",
-            min=0,
-            max=1_000_000,
-            help="Seconds to wait until the replicas are ready. By default, no limit.",
-        ),
+        int | None,
+        typer.Argument(metavar="[REPLICAS]", min=0, max=64, help="Replicas of each executor. 0: park the app."),
     ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option("--rate", min=0, help="For an app with a plan: serve this many requests/s on the fewest GPUs."),
+    ] = None,
+    gpus: Annotated[
+        int | None,
+        typer.Option("--gpus", min=1, help="For an app with a plan: serve the most requests/s on this many GPUs."),
+    ] = None,
+    approve: Annotated[
+        bool, typer.Option("--approve", help="Run the cells that the app's adaptation to its load proposes.")
+    ] = False,
+    timeout: WaitTimeout = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the replicas are ready.")] = True,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Set the number of replicas of each executor of an app. Surplus replicas finish their requests and stop."""
+    """Set the number of replicas of each executor of an app, or the cells of an app with a plan.
+
+    Surplus replicas finish their requests and stop. Other replicas continue to run.
+    """
+    given = [number for number in (replicas, rate, gpus) if number is not None]
+    if len(given) + approve != 1:
+        raise CliError("give the number of replicas, or for an app with a plan one of --rate, --gpus and --approve")
     with open_client(ctx, url) as client:
-        view = client.scale(app, replicas)
+        view = client.approve(app) if approve else client.scale(app, replicas, rate=rate, gpus=gpus)
         if wait:
             view = _until_scaled(client, view, timeout)
     if json:
@@ -47,23 +57,25 @@ def scale(
 
 def _until_scaled(client: Client, scaled: AppView, timeout: float | None) -> AppView:
     from cornserve.cli.progress_display import ProgressDisplay
-    from cornserve.client import WaitTimeoutError
-    from cornserve.client.progress import Progress
 
-    progress = Progress()
-    display = ProgressDisplay(progress)
-    try:
-        with display.shown():
-            for view in client.events(scaled.name, timeout=timeout):
-                for line in progress.update(view):
-                    display.show(line)
-                if view.uid != scaled.uid:
-                    break
-                if view.generation >= scaled.generation and view.is_scaled:
-                    display.show(f"{view.name} has {view.spec.replicas} replicas of each executor")
-                    return view
-    except WaitTimeoutError as error:
-        raise CliError(
-            f"{scaled.name} is still being scaled after {timeout:g} s: see `cornserve status {scaled.name}`"
-        ) from error
+    display = ProgressDisplay()
+    unfinished = f"{scaled.name} is still being scaled after {timeout} s: see `cornserve status {scaled.name}`"
+    with display.shown():
+        for view in display.follow(client.events(scaled.name, timeout=timeout), unfinished):
+            if view.uid != scaled.uid:
+                break
+            if view.generation >= scaled.generation and view.is_scaled:
+                display.show(f"{view.name} has {_size(view)}")
+                return view
+            if view.generation >= scaled.generation and view.phase == "failed":
+                raise CliError(f"{view.name} cannot be scaled: {view.status.message}")
     raise CliError(f"{scaled.name} was deleted while it was being scaled: deploy it again with `cornserve deploy`")
+
+
+def _size(view: AppView) -> str:
+    from cornserve.app.plan import describe_cells
+
+    plan = view.spec.plan
+    if plan is None:
+        return f"{view.spec.replicas} replicas of each executor"
+    return f"cells for {plan.rate:.4g} requests/s: {describe_cells(plan.counts)}"

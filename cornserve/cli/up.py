@@ -22,6 +22,7 @@ from cornserve.observe.log_format import LogFormat
 if TYPE_CHECKING:
     from cornserve.access import Access
     from cornserve.control.instance_options import InstanceOptions
+    from cornserve.control.slot_types import SlotType
     from cornserve.home import Home
     from cornserve.instance import Instance
 
@@ -39,6 +40,15 @@ def up(
     gpus: Annotated[int | None, typer.Option("--gpus", min=0, help="Number of GPUs to use. By default, all.")] = None,
     cpu_slots: Annotated[
         int | None, typer.Option("--cpu-slots", min=1, help="Number of executors that can run on the CPU.")
+    ] = None,
+    slots: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--slots",
+            metavar="TYPE=COUNT",
+            help="Slots that replace GPUs, each bound to its own cores: small=2, big=1x2cores, or with dollars per "
+            "hour big=1x2cores@0.5. Can be repeated.",
+        ),
     ] = None,
     log_format: Annotated[
         LogFormat,
@@ -91,6 +101,7 @@ def up(
         gateways,
         gpus,
         cpu_slots,
+        _slot_types(slots or [], gpus, cpu_slots),
         log_format,
         access_log,
         api_keys,
@@ -167,6 +178,17 @@ def _limits(settings: list[str]) -> Limits:
         return Limits.parse(settings)
     except LimitError as error:
         raise typer.BadParameter(str(error), param_hint="--limit") from error
+
+
+def _slot_types(settings: list[str], gpus: int | None, cpu_slots: int | None) -> tuple[SlotType, ...]:
+    from cornserve.control.slot_types import SlotTypeError, parse_slot_types
+
+    if settings and (gpus or cpu_slots is not None):
+        raise typer.BadParameter("replaces --gpus and --cpu-slots: remove them", param_hint="--slots")
+    try:
+        return parse_slot_types(settings)
+    except SlotTypeError as error:
+        raise typer.BadParameter(str(error), param_hint="--slots") from error
 
 
 def _media_allowlist(settings: list[str]) -> MediaAllowlist:

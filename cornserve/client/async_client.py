@@ -13,7 +13,9 @@ from pydantic import BaseModel, JsonValue
 
 from cornserve.app.app import App
 from cornserve.app.event import AppEvent
-from cornserve.app.record import AppSpec, AppView, Balance, ReplicaLog, UnreadableApp
+from cornserve.app.graph import AppGraph
+from cornserve.app.plan import AppPlan
+from cornserve.app.record import AppSpec, AppView, ReplicaLog, UnreadableApp
 from cornserve.client import calls, responses, retries
 from cornserve.client.address import GatewayAddress
 from cornserve.client.app_watch import PAUSE_SECONDS, AppLoadWait, AppWatch, is_deployed_generation, require_serving
@@ -43,6 +45,7 @@ from cornserve.client.responses import (
     StreamResult,
 )
 from cornserve.client.sse import ServerSentEvent, SseParser
+from cornserve_policies.registry import DEFAULT_ROUTING
 
 T = TypeVar("T")
 
@@ -93,16 +96,26 @@ class AsyncClient:
         *,
         name: str | None = None,
         replicas: int | None = None,
-        balance: Balance = "least-loaded",
+        routing: str = DEFAULT_ROUTING,
         shares: Mapping[str, float] | None = None,
         options: Mapping[str, JsonValue] | None = None,
+        lora: str | None = None,
+        plan: AppPlan | Path | str | None = None,
         wait: bool = True,
         timeout: float | None = None,
         on_progress: Callable[[str], object] = lambda line: None,
     ) -> AppView:
         check_timeout(timeout)
         resolved = await asyncio.to_thread(
-            resolve_target, target, name=name, replicas=replicas, balance=balance, shares=shares, options=options
+            resolve_target,
+            target,
+            name=name,
+            replicas=replicas,
+            routing=routing,
+            shares=shares,
+            options=options,
+            lora=lora,
+            plan=plan,
         )  # may import the app
         deployed = await self._call(calls.deploy(resolved.name, resolved.spec), responses.app_view)
         if not wait:
@@ -150,8 +163,16 @@ class AsyncClient:
     async def app(self, name: str) -> AppView:
         return await self._call(calls.app(name), responses.app_view)
 
-    async def scale(self, app: str, replicas: int) -> AppView:
-        return await self._call(calls.scale(app, replicas), responses.app_view)
+    async def graph(self, app: str) -> AppGraph:
+        return await self._call(calls.graph(app), AppGraph.model_validate)
+
+    async def scale(
+        self, app: str, replicas: int | None = None, *, rate: float | None = None, gpus: int | None = None
+    ) -> AppView:
+        return await self._call(calls.scale(app, replicas, rate, gpus), responses.app_view)
+
+    async def approve(self, app: str) -> AppView:
+        return await self._call(calls.approve(app), responses.app_view)
 
     async def restart(self, app: str) -> AppView:
         return await self._call(calls.restart(app), responses.app_view)

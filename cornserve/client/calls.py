@@ -55,8 +55,14 @@ def deploy(app: str, spec: AppSpec) -> ApiCall:
     return ApiCall("PUT", _app(app), body, read_timeout=ADMIN_SECONDS)
 
 
-def scale(app: str, replicas: int) -> ApiCall:
-    return ApiCall("PUT", f"{_app(app)}/scale", encode_json("replicas", {"replicas": replicas}))
+def scale(app: str, replicas: int | None, rate: float | None, gpus: int | None) -> ApiCall:
+    numbers = {"replicas": replicas, "rate": rate, "gpus": gpus}
+    given = {name: number for name, number in numbers.items() if number is not None}
+    return ApiCall("PUT", f"{_app(app)}/scale", encode_json("replicas, rate or gpus", given))
+
+
+def approve(app: str) -> ApiCall:
+    return ApiCall("PUT", f"{_app(app)}/scale", encode_json("approve", {"approve": True}))
 
 
 def restart(app: str) -> ApiCall:
@@ -73,6 +79,10 @@ def apps() -> ApiCall:
 
 def app(name: str) -> ApiCall:
     return ApiCall("GET", _app(name))
+
+
+def graph(app: str) -> ApiCall:
+    return ApiCall("GET", f"{_app(app)}/graph")
 
 
 def delete(app: str) -> ApiCall:

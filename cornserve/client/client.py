@@ -13,7 +13,9 @@ from pydantic import BaseModel, JsonValue
 
 from cornserve.app.app import App
 from cornserve.app.event import AppEvent
-from cornserve.app.record import AppSpec, AppView, Balance, ReplicaLog, UnreadableApp
+from cornserve.app.graph import AppGraph
+from cornserve.app.plan import AppPlan
+from cornserve.app.record import AppSpec, AppView, ReplicaLog, UnreadableApp
 from cornserve.client import calls, responses, retries
 from cornserve.client.address import GatewayAddress
 from cornserve.client.app_watch import PAUSE_SECONDS, AppLoadWait, AppWatch, is_deployed_generation, require_serving
@@ -42,6 +44,7 @@ from cornserve.client.responses import (
     StreamResult,
 )
 from cornserve.client.sse import ServerSentEvent, SseParser
+from cornserve_policies.registry import DEFAULT_ROUTING
 
 T = TypeVar("T")
 
@@ -114,9 +117,11 @@ class Client:
         *,
         name: str | None = None,
         replicas: int | None = None,
-        balance: Balance = "least-loaded",
+        routing: str = DEFAULT_ROUTING,
         shares: Mapping[str, float] | None = None,
         options: Mapping[str, JsonValue] | None = None,
+        lora: str | None = None,
+        plan: AppPlan | Path | str | None = None,
         wait: bool = True,
         timeout: float | None = None,
         on_progress: Callable[[str], object] = lambda line: None,
@@ -126,13 +131,15 @@ class Client:
         Args:
             target: an `App` with available source (see `cornserve.client.source_capture`), a `.py` file, source text of
                 several lines, a model directory, a Hugging Face id, or an `AppSpec`.
-            name: the app's name; by default, the name in the source, or the model's name.
+            name: the app's name; by default, the name in the source, or the name of the adapter or the model.
             replicas: replicas of each executor; by default, 1 for a new app, else the current number.
-            balance: how requests are distributed among the replicas.
+            routing: the policy that selects replicas.
             shares: how requests are distributed among the paths of the model's family, such as `{"e-l": 1}`; by
                 default, the first path receives all.
             options: options of the model's executors, such as `{"max_model_len": 32768}`, or `{"llm.dtype": "float16"}`
-                for one executor. An `AppSpec` has its own `replicas`, `balance`, `shares` and options.
+                for one executor. An `AppSpec` has its own `replicas`, `policies`, `shares`, options and `lora`.
+            lora: the LoRA adapter that the app applies to the model, a name in the option `lora_modules`.
+            plan: a plan file, or a plan, by which the app is deployed instead of by `replicas`.
             wait: whether to wait. Otherwise the app is only stored: see `follow` and `app`.
             timeout: how long to wait. The deployment continues after a timeout.
             on_progress: receives a line of text for each step, for example `print`.
@@ -142,7 +149,16 @@ class Client:
             WaitTimeoutError: the app does not serve yet.
         """
         check_timeout(timeout)
-        resolved = resolve_target(target, name=name, replicas=replicas, balance=balance, shares=shares, options=options)
+        resolved = resolve_target(
+            target,
+            name=name,
+            replicas=replicas,
+            routing=routing,
+            shares=shares,
+            options=options,
+            lora=lora,
+            plan=plan,
+        )
         deployed = self._call(calls.deploy(resolved.name, resolved.spec), responses.app_view)
         if not wait:
             return deployed
@@ -199,9 +215,26 @@ class Client:
         """Returns the app's specification and status."""
         return self._call(calls.app(name), responses.app_view)
 
-    def scale(self, app: str, replicas: int) -> AppView:
-        """Sets the number of replicas of each executor. Does not wait: see `events` and `AppView.is_scaled`."""
-        return self._call(calls.scale(app, replicas), responses.app_view)
+    def graph(self, app: str) -> AppGraph:
+        """Returns the executor graph of the app: components, deployment options, request types and paths."""
+        return self._call(calls.graph(app), AppGraph.model_validate)
+
+    def scale(
+        self, app: str, replicas: int | None = None, *, rate: float | None = None, gpus: int | None = None
+    ) -> AppView:
+        """Sets the number of replicas of each executor, or the cells of a planned app: give one of the numbers.
+
+        Does not wait: see `events` and `AppView.is_scaled`.
+
+        Args:
+            rate: the requests per second to serve with cells on the fewest GPUs.
+            gpus: the number of GPUs on which cells serve the most requests.
+        """
+        return self._call(calls.scale(app, replicas, rate, gpus), responses.app_view)
+
+    def approve(self, app: str) -> AppView:
+        """Runs the cells that the app's adaptation to its load proposes. Does not wait: see `scale`."""
+        return self._call(calls.approve(app), responses.app_view)
 
     def restart(self, app: str) -> AppView:
         """Restarts the executors of the app, by a new generation. Does not wait: see `follow`."""

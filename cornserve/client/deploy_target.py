@@ -13,12 +13,15 @@ from pydantic import JsonValue, ValidationError
 
 from cornserve.app.app import App, check_name
 from cornserve.app.declared_name import declared_name
-from cornserve.app.record import AppSpec, Balance
-from cornserve.app.settings import ExecutorOverride
+from cornserve.app.load import with_all_paths
+from cornserve.app.plan import AppPlan
+from cornserve.app.record import AppSpec
+from cornserve.app.settings import AppPolicies, ExecutorOverride
 from cornserve.app.source import SourceError, load_app_source, unload_app
 from cornserve.client.errors import DeployTargetError
 from cornserve.task.errors import DefinitionError
 from cornserve.validation_errors import describe_all
+from cornserve_policies.registry import DEFAULT_ROUTING
 from cornserve_tasklib import ChatRequest
 from cornserve_tasklib.hub import is_hub_id
 from cornserve_tasklib.model_families import default_paths
@@ -43,19 +46,50 @@ def resolve_target(
     *,
     name: str | None,
     replicas: int | None = None,
-    balance: Balance = "least-loaded",
+    routing: str = DEFAULT_ROUTING,
     shares: Mapping[str, float] | None = None,
     options: Mapping[str, JsonValue] | None = None,
+    lora: str | None = None,
+    plan: AppPlan | Path | str | None = None,
 ) -> DeployTarget:
-    """Resolves a target. Raises `DeployTargetError` if it cannot be deployed. May import the app, which is slow."""
+    """Resolves a target. Raises `DeployTargetError` if it cannot be deployed. May import the app, which is slow.
+
+    A planned model has all paths of its family, unless shares are given.
+    """
+    if plan is None:
+        return _resolve(what, name, replicas, routing, shares, options, lora)
+    from cornserve.client.plan_conversion import read_plan
+
+    target = _resolve(what, name, replicas, routing, shares, options, lora)
+    known = plan if isinstance(plan, AppPlan) else read_plan(plan)
+    try:
+        spec = target.spec if shares is not None else with_all_paths(target.spec)
+        planned = AppSpec.model_validate({**spec.model_dump(exclude_unset=True), "plan": known})
+    except ValidationError as error:
+        raise DeployTargetError(describe_all(error.errors())) from error
+    except DefinitionError as error:
+        raise DeployTargetError(str(error)) from error
+    return target._replace(spec=planned)
+
+
+def _resolve(
+    what: App | AppSpec | DeployTarget | Path | str,
+    name: str | None,
+    replicas: int | None,
+    routing: str,
+    shares: Mapping[str, float] | None,
+    options: Mapping[str, JsonValue] | None,
+    lora: str | None,
+) -> DeployTarget:
     # A redeployment keeps the number of replicas unless one is given.
     given: dict[str, Any] = {} if replicas is None else {"replicas": replicas}
     try:
         make_spec = partial(
             AppSpec,
-            balance=balance,
+            policies=AppPolicies(routing=routing),
             shares=None if shares is None else dict(shares),
             executors=_executor_overrides(options or {}),
+            lora=lora,
             **given,
         )
         match what:
@@ -123,7 +157,7 @@ def _model_directory(path: Path) -> str:
 def _spec(spec: AppSpec, origin: Path | str, name: str | None) -> DeployTarget:
     """Returns the target for a spec. `origin` names the source of the spec in error messages."""
     if spec.model is not None:
-        name = name or default_app_name(spec.model)
+        name = name or default_app_name(spec.lora or spec.model)
         check_name(name)
         return DeployTarget(name, spec, _takes_chats(spec.model))
     assert spec.source is not None

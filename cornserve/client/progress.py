@@ -32,7 +32,7 @@ def _changes(replica: ReplicaStatus) -> Iterator[str]:
         case ReplicaState.STARTING if replica.message:
             yield f"{replica.id}: {replica.message}"
         case ReplicaState.READY:
-            yield f"{replica.id}: ready"
+            yield f"{replica.id}: ready{f', {replica.message}' if replica.message else ''}"
         case ReplicaState.DRAINING:
             yield f"{replica.id}: draining: finishes its requests and stops"
         case ReplicaState.FAILED:

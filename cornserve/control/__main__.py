@@ -10,15 +10,20 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from cornserve.app.arrivals import ARRIVALS_TOKEN
 from cornserve.app_host.describe import describe_app
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.concurrency import run_unless
+from cornserve.control.arrival_reader import ArrivalReader
 from cornserve.control.controller import Controller
 from cornserve.control.launcher.local import DeviceSlots, LocalLauncher
 from cornserve.control.metrics import ControllerMetrics
+from cornserve.control.slot_types import parse_slot_types
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.heartbeat import start_heartbeats
 from cornserve.home import PRIVATE_UMASK, Home
+from cornserve.instance import Instance
+from cornserve.instance_secret import InstanceSecret
 from cornserve.limits import Limits
 from cornserve.observe import logs
 from cornserve.observe.metrics_server import start_metrics_server
@@ -36,6 +41,7 @@ def main() -> int:
     parser.add_argument("--secret", type=Path, metavar="FILE", help="the instance's secret (default: in the home)")
     parser.add_argument("--gpus", type=int, help="number of the machine's GPUs to use (default: all)")
     parser.add_argument("--cpu-slots", type=int, help="number of executors that may run without GPUs (default: cores)")
+    parser.add_argument("--slots", action="append", default=[], metavar="TYPE=COUNT", help="types of CPU slots")
     parser.add_argument("--metrics-port", type=int, help="port of the Prometheus metrics on 127.0.0.1")
     parser.add_argument("--tls", type=Path, metavar="DIR", help="use TLS for connections of executors")
     parser.add_argument("--limit", action="append", default=[], metavar="NAME=VALUE")
@@ -45,7 +51,9 @@ def main() -> int:
     limits = Limits.parse(options.limit)
     if options.kubernetes:
         return _run_in_pod(options, limits)
-    slots = DeviceSlots.detect(gpus=options.gpus, cpu_slots=options.cpu_slots)
+    slots = DeviceSlots.detect(
+        gpus=options.gpus, cpu_slots=options.cpu_slots, slot_types=parse_slot_types(options.slots)
+    )
     asyncio.run(run_controller(Home(options.home), slots, limits, options.metrics_port, options.tls))
     return 0
 
@@ -81,7 +89,9 @@ async def run_controller(
     try:
         start_heartbeats(lambda: True)
         await launcher.start()
-        controller = Controller(store, launcher, partial(describe_app, fork_server, limits))
+        token = InstanceSecret.load(home.secret).token(ARRIVALS_TOKEN)
+        arrivals = ArrivalReader(partial(_find_gateways, home), token)
+        controller = Controller(store, launcher, partial(describe_app, fork_server, limits), arrivals=arrivals)
         if metrics_port is not None:
             _serve_metrics(controller.metrics, metrics_port)
         await run_unless(stop_signals(), controller.run())
@@ -89,6 +99,14 @@ async def run_controller(
         await fork_server.close()
         await launcher.close()
         await store.close()
+
+
+async def _find_gateways(home: Home) -> list[str]:
+    """Returns the URLs of the instance's gateways. Raises OSError if they are unknown."""
+    instance = Instance.read(home)
+    if instance is None:
+        raise FileNotFoundError(f"{home.instance} does not describe the instance")
+    return instance.gateways
 
 
 def _serve_metrics(metrics: ControllerMetrics, port: int) -> None:

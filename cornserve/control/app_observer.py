@@ -14,5 +14,12 @@ class AppObserver(Protocol):
     async def on_status(self, app: AppRecord, before: AppStatus) -> None:
         """Is called after a status was written."""
 
+    async def on_adaptation(self, app: AppRecord, reason: str, message: str) -> None:
+        """Is called when an app adapts to its load, should adapt, or has another mix of requests than planned.
+
+        Args:
+            reason: `Adapted`, `AdaptationProposed` or `MixShifted`.
+        """
+
     async def on_unreadable(self, app: UnreadableRecord) -> None:
         """Is called when the record of an app was found unreadable."""

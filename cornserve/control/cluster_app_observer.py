@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 
-from cornserve.app.record import AppStatus, FailureReason, Phase
+from cornserve.app.record import AppStatus, FailureReason, Phase, ReplicaState, ReplicaStatus
 from cornserve.control.store.base import AppRecord, UnreadableRecord
 from cornserve.kubernetes.client import KubeClient
 from cornserve.kubernetes.errors import KubeApiError
@@ -33,6 +34,12 @@ class ClusterAppObserver:
                 kind: EventType = "Warning" if (finding.type, finding.status) in _WARNINGS else "Normal"
                 message = finding.message or f"generation {app.status.generation}"
                 await self._events.record(app.name, app.uid, kind, finding.reason, message)
+        for replica in _loaded(app.status, before):
+            await self._events.record(app.name, app.uid, "Normal", "Loaded", f"{replica.id} {replica.message}")
+
+    async def on_adaptation(self, app: AppRecord, reason: str, message: str) -> None:
+        kind: EventType = "Warning" if reason == "MixShifted" else "Normal"
+        await self._events.record(app.name, app.uid, kind, reason, message)
 
     async def on_unreadable(self, app: UnreadableRecord) -> None:
         """Writes the reason to the conditions: a store cannot write the status of a record that it cannot read."""
@@ -52,6 +59,15 @@ class ClusterAppObserver:
                 )
         except KubeApiError as error:
             log.warning("cannot write the status of app %s: %s", app.name, error)
+
+
+def _loaded(status: AppStatus, before: AppStatus) -> Iterator[ReplicaStatus]:
+    """Yields the replicas that have become ready, if the seconds of their start are known."""
+    known = {replica.id for group in before.groups for replica in group.replicas if replica.state is ReplicaState.READY}
+    for group in status.groups:
+        for replica in group.replicas:
+            if replica.state is ReplicaState.READY and replica.message and replica.id not in known:
+                yield replica
 
 
 def _is_reported(finding: Finding, before: Finding, *, is_new: bool) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 from functools import partial
@@ -12,16 +11,19 @@ from uuid import uuid4
 from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 
+from cornserve.app.arrivals import ARRIVALS_TOKEN
 from cornserve.app_host.describe import describe_app
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.concurrency import run_unless
+from cornserve.control.arrival_reader import ArrivalReader
 from cornserve.control.cluster_app_observer import ClusterAppObserver
+from cornserve.control.cluster_gateways import cluster_gateways
 from cornserve.control.controller import Controller
 from cornserve.control.launcher.kubernetes.launcher import KubernetesLauncher
 from cornserve.control.launcher.kubernetes.names import FIELD_MANAGER
 from cornserve.control.launcher.kubernetes.settings import ClusterSettings
 from cornserve.control.store.config_map_sources import ConfigMapSources
-from cornserve.control.store.kubernetes import KubernetesStore
+from cornserve.control.store.kubernetes import SPEC_MANAGER, KubernetesStore
 from cornserve.control.store.kubernetes_records import record_codecs
 from cornserve.kubernetes.client import KubeClient
 from cornserve.kubernetes.informer import Informer
@@ -62,22 +64,27 @@ class ClusterController:
             await runner.cleanup()
 
     async def _lead(self) -> None:
-        config_maps = Informer(self._client, CONFIG_MAPS)
-        store = ConfigMapSources(KubernetesStore(self._client, record_codecs(self._settings.url)), config_maps)
-        following = asyncio.create_task(config_maps.run())
         launcher = KubernetesLauncher(self._client, self._settings, self._load_credentials)
         try:
-            await config_maps.synced.wait()
-            await launcher.start()
-            describe = partial(describe_app, self._fork_server, self._limits)
-            controller = Controller(store, launcher, describe, ClusterAppObserver(self._client, FIELD_MANAGER))
-            self._metrics = controller.metrics.registry
-            await controller.run()
+            async with Informer(self._client, CONFIG_MAPS).running() as config_maps:
+                records = KubernetesStore(self._client, record_codecs(self._settings.url))
+                store = ConfigMapSources(records, config_maps)
+                await launcher.start()
+                describe = partial(describe_app, self._fork_server, self._limits)
+                token = self._load_credentials().secret.token(ARRIVALS_TOKEN)
+                controller = Controller(
+                    store,
+                    launcher,
+                    describe,
+                    ClusterAppObserver(self._client, FIELD_MANAGER),
+                    arrivals=ArrivalReader(partial(cluster_gateways, self._client, self._settings.instance), token),
+                    spec_store=KubernetesStore(self._client.with_field_manager(SPEC_MANAGER), record_codecs()),
+                )
+                self._metrics = controller.metrics.registry
+                await controller.run()
         finally:
             self._metrics = CollectorRegistry()
             await launcher.close()
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
 
     def _health_api(self) -> web.Application:
         """Returns the probes and metrics. A replica that does not lead is ready too, or roll-outs would wait for it."""

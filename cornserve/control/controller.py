@@ -12,13 +12,15 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any
 
+from cornserve.app.plan import AppPlan
 from cornserve.app.record import AppSpec, AppStatus, Route, RouteStatus
 from cornserve.app_host.describe import DescribeApp
+from cornserve.control.adaptation_driver import AdaptationDriver
 from cornserve.control.app_observer import AppObserver
+from cornserve.control.arrival_reader import ArrivalReader
 from cornserve.control.deployment import Deployment
-from cornserve.control.executor_groups import merge_groups
+from cornserve.control.executor_groups import share_groups
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Launcher, Replica
 from cornserve.control.metrics import ControllerMetrics
 from cornserve.control.store.base import (
@@ -31,7 +33,7 @@ from cornserve.control.store.base import (
     Store,
     StoreError,
 )
-from cornserve.control.store.record_cache import RecordCache
+from cornserve.control.store.record_cache import CacheUpdate, RecordCache
 from cornserve.control.task_manager import TaskManager
 from cornserve.observe.error_log import ErrorLog
 
@@ -46,10 +48,18 @@ class Controller:
     Args:
         describe: describes an app without an import of its code into this process.
         observer: receives what happens to apps.
+        arrivals: reads the arrivals from the gateways. Without it, apps do not adapt to their load.
+        spec_store: the store of the specs as users have written them; by default, `store`.
     """
 
     def __init__(
-        self, store: Store, launcher: Launcher, describe: DescribeApp, observer: AppObserver | None = None
+        self,
+        store: Store,
+        launcher: Launcher,
+        describe: DescribeApp,
+        observer: AppObserver | None = None,
+        arrivals: ArrivalReader | None = None,
+        spec_store: Store | None = None,
     ) -> None:
         self._store = store
         self._launcher = launcher
@@ -62,37 +72,37 @@ class Controller:
         self._managers: dict[GroupKey, TaskManager] = {}
         self._loading: set[tuple[str, str]] = set()
         """The uid and code hash of each app that is being loaded."""
-        self._store_errors = ErrorLog(log, "cannot read the store; the executors keep running: %s")
         self._write_errors = ErrorLog(log, "%s; the controller retries")
         self._tasks: asyncio.TaskGroup
         self._changed = asyncio.Event()
         self._retry = False
         """Whether the next round starts even if nothing changes."""
+        self._adaptation: AdaptationDriver | None = None
+        if arrivals is not None:
+            self._adaptation = AdaptationDriver(
+                spec_store or store, arrivals, self._fits, self.metrics, observer, self._changed.set
+            )
 
     async def run(self) -> None:
         """Runs until cancelled."""
         async with asyncio.TaskGroup() as self._tasks:
-            self._tasks.create_task(self._follow(self._apps))
-            self._tasks.create_task(self._follow(self._routes))
+            self._tasks.create_task(self._apps.follow(self._on_apps, self.metrics.count_error))
+            self._tasks.create_task(self._routes.follow(self._on_routes, self.metrics.count_error))
             self._tasks.create_task(self._watch_launcher())
             self._tasks.create_task(self._reconcile())
+            if self._adaptation is not None:
+                self._tasks.create_task(self._adaptation.run())
 
-    async def _follow(self, cache: RecordCache[Any, Any]) -> None:
-        """Follows the store. While it cannot be read, the records stay as they were read last."""
-        while True:
-            try:
-                async for update in cache.follow():
-                    for record in update.unreadable:
-                        log.error("%s; its executors keep running", record.reason)
-                        if self._observer is not None and cache is self._apps:
-                            self._tasks.create_task(self._observer.on_unreadable(record))
-                    self._changed.set()
-                    if not self._apps.error and not self._routes.error:
-                        self._store_errors.clear()
-            except StoreError as error:
-                self._store_errors.report(str(error))
-                self.metrics.count_error()
-            await asyncio.sleep(RETRY_SECONDS)
+    def _on_apps(self, update: CacheUpdate) -> None:
+        self._on_routes(update)
+        if self._observer is not None:
+            for record in update.unreadable:
+                self._tasks.create_task(self._observer.on_unreadable(record))
+
+    def _on_routes(self, update: CacheUpdate) -> None:
+        for record in update.unreadable:
+            log.error("%s; its executors keep running", record.reason)
+        self._changed.set()
 
     async def _watch_launcher(self) -> None:
         async for _ in self._launcher.watch():
@@ -136,7 +146,7 @@ class Controller:
     async def _run_round(self) -> None:
         self._apply_records()
         deployments = self._deployments.values()
-        await self._apply_groups(merge_groups(group for each in deployments for group in each.groups().values()))
+        await self._apply_groups(share_groups(group for each in deployments for group in each.groups().values()))
         observed = self._launcher.replicas()
         self.metrics.observe(observed)
         self.metrics.retain(set(self._deployments), set(self._managers))
@@ -160,10 +170,17 @@ class Controller:
         for name, record in self._apps.records.items():
             deployment = self._deployments.setdefault(name, Deployment(record))
             deployment.apply_records(record, self._routes.records.get(name))
+            deployment.make_room(self._launcher)
             code = (record.uid, record.spec.code)
             if deployment.needs_loading and code not in self._loading:
                 self._loading.add(code)
                 self._tasks.create_task(self._load(deployment, code))
+
+        if self._adaptation is not None:
+            self._adaptation.update(self._apps.records)
+
+    def _fits(self, app: str, plan: AppPlan) -> bool:
+        return app in self._deployments and self._deployments[app].fits(plan, self._launcher)
 
     async def _load(self, deployment: Deployment, code: tuple[str, str]) -> None:
         """Loads an app in its own task: an app that is slow to load does not delay the rounds."""
@@ -195,7 +212,13 @@ class Controller:
         deployment.promote_if_ready(self._managers)
         await self._write_route(record, deployment.route)
         status = await deployment.status(self._managers, self._launcher)
-        if status == record.status or deployment.written == (record.version, status):
+        adaptation = None if self._adaptation is None else self._adaptation.status(record.name)
+        if adaptation != status.adaptation:
+            status = status.model_copy(update={"adaptation": adaptation})
+        if deployment.written == (record.version, status):
+            return
+        if status == record.status:
+            deployment.written = record.version, status  # The next comparison finds the same objects.
             return
         try:
             updated = await self._store.update_status(APPS, record.name, status, record.version)

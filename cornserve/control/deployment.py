@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
 
+from cornserve.app.plan import AppPlan
 from cornserve.app.record import AppStatus, FailureReason, GroupStatus, Phase, Route, RouteStatus
 from cornserve.app_host.describe import DescribeApp
 from cornserve.app_host.errors import AppLoadError, ForkServerError
 from cornserve.control.app_version import AppVersion, Managers
+from cornserve.control.deployment_failure import Failure, find_failure
 from cornserve.control.executor_groups import merge_groups
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Launcher
+from cornserve.control.plan_capacity import find_conflict, have_room
 from cornserve.control.rollout_progress import RolloutProgress
 from cornserve.control.store.base import AppRecord, RouteRecord
 from cornserve.control.task_manager import TaskManager
 from cornserve.task.errors import DefinitionError
 
-LOG_LINES = 20
 MAX_MESSAGE_CHARACTERS = 4000
 """Error messages may contain any text, and a status must stay small."""
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """The reason why a generation has failed."""
-
-    reason: FailureReason
-    message: str
-    logs: list[str] = field(default_factory=list)
 
 
 class Deployment:
@@ -35,43 +27,64 @@ class Deployment:
 
     def __init__(self, record: AppRecord) -> None:
         self.record = record
+        self._version = record.generation, record.spec.code
+        """The generation and the code. A changed ConfigMap changes the code of a generation."""
+        self._route: tuple[Route, str] | None = None
+        """The route in the store, with the hash of its code."""
         self.written: tuple[int, AppStatus] | None = None
         """The status that was written last, with the version of the record that has it. A store may not keep it
         completely, so that the record differs from it."""
         self._suspension = RouteStatus()
+        self._loaded: AppVersion | None = None
+        """The version that has been loaded since the last round. The next round makes it the newest and applies its
+        groups: without groups, it would look ready."""
         self._newest: AppVersion | None = None
         self._served: AppVersion | None = None
         self._definition_error: str | None = None
         self._load_error = ""
         """The error of the last attempt to load the app. Another attempt may succeed."""
+        self._checked: AppVersion | None = None
+        """The version whose plan was compared with the existing slots."""
+        self._shortage: str | None = None
+        """The reason why the newest version can never run."""
         self._progress = RolloutProgress()
 
     def apply_records(self, record: AppRecord, route: RouteRecord | None) -> None:
         """Updates the deployment to newer versions of the app's record and of its route."""
-        if _version(record) != _version(self.record):
+        code = self._version[1] if record.spec is self.record.spec else record.spec.code
+        if (record.generation, code) != self._version:
+            self._version = record.generation, code
             self._definition_error, self._load_error = None, ""
             self._progress = RolloutProgress()
         self.record = record
         has_route = route is not None and route.spec.app_uid == record.uid
         self._apply_route(route.spec if route is not None and has_route else None)
         self._suspension = route.status if route is not None and has_route else RouteStatus()
-        if self._newest is None or (self._newest.generation, self._newest.spec.code) != _version(record):
+        if self._newest is None or (self._newest.generation, self._newest.code) != self._version:
             self._newest = self._loaded_version(record)
+            self._loaded = None
 
     def _apply_route(self, route: Route | None) -> None:
         if route is None:
             self._served = None
-        elif self._newest is not None and self._newest.spec.code == route.spec.code:
+            return
+        if self._route is None or self._route[0] is not route:
+            self._route = route, route.spec.code
+        code, plan = self._route[1], route.spec.plan
+        if self._newest is not None and self._newest.is_routed_as(code, plan):
             self._served = self._newest
-        elif self._served is None or self._served.spec.code != route.spec.code:
+        elif self._served is None or not self._served.is_routed_as(code, plan):
             self._served = AppVersion.from_route(self.record.name, route)
+            self._checked = None  # The route was not written: the served version has all of its cells again.
 
     def _loaded_version(self, record: AppRecord) -> AppVersion | None:
-        """Returns the version with the record's code if it is loaded. Only the number of replicas may differ."""
-        for version in (self._newest, self._served):
-            if version is not None and version.spec.code == record.spec.code:
+        """Returns the version with the record's code if it is loaded. Only replicas and the plan may differ."""
+        for version in (self._loaded, self._newest, self._served):
+            if version is not None and version.code == self._version[1]:
                 newest = version.with_record(record)
-                if version is self._served:
+                if newest is None:
+                    continue
+                if version is self._served and newest.spec.plan == version.spec.plan:
                     self._served = newest
                 return newest
         return None
@@ -81,12 +94,11 @@ class Deployment:
         return self._newest is None and self._definition_error is None and not self._has_failed
 
     async def load(self, describe: DescribeApp) -> None:
-        """Loads the newest generation. Raises an error if another attempt may succeed."""
-        record = self.record
-        code = record.spec.code
-        newest, definition_error, load_error = None, None, ""
+        """Loads the newest generation, for the next `apply_records`. Raises an error if another attempt may succeed."""
+        record, (_, code) = self.record, self._version
+        loaded, definition_error, load_error = None, None, ""
         try:
-            newest = AppVersion.from_description(record, await describe(record.name, record.spec))
+            loaded = AppVersion.from_description(record, await describe(record.name, record.spec))
         except DefinitionError as error:
             definition_error = str(error)
         except (AppLoadError, ForkServerError) as error:
@@ -96,19 +108,50 @@ class Deployment:
             load_error = f"{type(error).__name__}: {error}"
             raise
         finally:
-            if code == self.record.spec.code:
-                self._newest = newest and newest.with_record(self.record)
+            if code == self._version[1]:
+                self._loaded = loaded
                 self._definition_error, self._load_error = definition_error, load_error
 
     @property
     def _has_failed(self) -> bool:
         status = self.record.status
-        failed = (status.generation, status.failed_code)
-        return status.phase is Phase.FAILED and failed == _version(self.record)
+        return status.phase is Phase.FAILED and (status.generation, status.failed_code) == self._version
+
+    def make_room(self, launcher: Launcher) -> None:
+        """Compares a new version with the existing slots, before its groups are applied.
+
+        Refuses a version that can never run, or never while the served one runs. Without space for its new cells, it
+        ends the cells that the version does not have at once.
+        """
+        newest, served = self._newest, self._served
+        if newest is None or newest is self._checked:
+            return
+        self._checked, self._shortage = newest, None
+        if newest is served:
+            return
+        self._shortage = newest.find_shortage(launcher)
+        if served is None or self._shortage is not None:
+            return
+        both = merge_groups([*newest.groups, *served.groups]).values()
+        if have_room(both, launcher):
+            return
+        reduced = served.reduced_to(newest)
+        if reduced is not None:
+            self._served = reduced
+        elif newest.plan is not None and newest.spec.rollout.type != "Recreate":
+            self._shortage = find_conflict(both, launcher)
+
+    @property
+    def _is_refused(self) -> bool:
+        return self._has_failed or self._shortage is not None
+
+    def fits(self, plan: AppPlan, launcher: Launcher) -> bool:
+        """Returns whether there are free slots for another plan with the options of the newest version's."""
+        return self._newest is not None and self._newest.plan is not None and self._newest.fits(plan, launcher)
 
     def groups(self) -> dict[GroupKey, ExecutorGroup]:
         """Returns the executor groups that must run for this app."""
-        newest = None if self._has_failed else self._newest
+        newest = None if self._is_refused else self._newest
         recreates = newest is not None and newest.spec.rollout.type == "Recreate"
         versions = (None if recreates else self._served, newest)
         return merge_groups(group for version in versions if version is not None for group in version.groups)
@@ -125,7 +168,7 @@ class Deployment:
 
     def promote_if_ready(self, managers: Managers) -> None:
         """Makes the newest version the served one if enough of its replicas are ready."""
-        if not self._has_failed and self._newest is not None and not self._missing(self._newest, managers):
+        if not self._is_refused and self._newest is not None and not self._missing(self._newest, managers):
             self._served = self._newest
 
     @property
@@ -155,6 +198,8 @@ class Deployment:
             error = self._load_error
             message = f"cannot be loaded and will be loaded again: {error}" if error else "is being loaded"
             return self._status(Phase.STARTING, message, managers)
+        if self._shortage is not None:
+            return self._failed_status(managers, Failure(FailureReason.INSUFFICIENT_CAPACITY, self._shortage))
         missing = self._missing(self._newest, managers)
         if not missing:
             return self._status(Phase.SERVING if self._newest.spec.replicas else Phase.PARKED, "", managers)
@@ -162,24 +207,13 @@ class Deployment:
             f"{manager.key} ({manager.waiting_reason})" if manager.waiting_reason else manager.key
             for manager in missing
         )
-        failure = None if self._served is self._newest else await self._find_failure(self._newest, managers, launcher)
+        failure = None if self._served is self._newest else await find_failure(self._newest, managers, launcher)
         if failure is None and self._is_late(managers):
             seconds = self._newest.spec.rollout.progress_deadline_seconds
             failure = Failure(FailureReason.DEADLINE_EXCEEDED, f"no progress in {seconds} s, still waiting for {waits}")
         if failure is not None:
             return self._failed_status(managers, failure)
         return self._status(Phase.STARTING, f"waiting for {waits}", managers)
-
-    async def _find_failure(self, newest: AppVersion, managers: Managers, launcher: Launcher) -> Failure | None:
-        for manager in newest.select_managers(managers):
-            if manager.refusal:
-                return Failure(FailureReason.INVALID_POD_TEMPLATE, manager.refusal)
-            failed = manager.failed_replica
-            if failed is not None:
-                reason = FailureReason.INSUFFICIENT_CAPACITY if failed.unschedulable else FailureReason.EXECUTOR_FAILED
-                logs = await launcher.logs(failed.id, LOG_LINES)
-                return Failure(reason, f"{failed.group} did not start: {failed.message}", logs)
-        return None
 
     def _is_late(self, managers: Managers) -> bool:
         assert self._newest is not None
@@ -188,9 +222,7 @@ class Deployment:
 
     def _missing(self, newest: AppVersion, managers: Managers) -> list[TaskManager]:
         """Returns the managers of the groups that need more ready replicas before the newest version can serve."""
-        replicas = newest.spec.replicas
-        needed = replicas if self._older_version_serves(managers) else min(replicas, 1)
-        return [manager for manager in newest.select_managers(managers) if len(manager.endpoints) < needed]
+        return newest.missing(managers, needs_all=self._older_version_serves(managers))
 
     def _older_version_serves(self, managers: Managers) -> bool:
         """Whether an older version serves all requests.
@@ -216,7 +248,7 @@ class Deployment:
             phase=Phase.FAILED,
             generation=self.record.generation,
             reason=failure.reason,
-            failed_code=self.record.spec.code,
+            failed_code=self._version[1],
             message=failure.message[:MAX_MESSAGE_CHARACTERS],
             logs=failure.logs,
         )
@@ -224,9 +256,10 @@ class Deployment:
 
     def _with_common_fields(self, status: AppStatus, groups: list[GroupStatus]) -> AppStatus:
         """Returns the status with the fields that every phase has."""
-        is_suspended = self._suspension.suspended_code == self.record.spec.code
+        is_suspended = self._suspension.suspended_code == self._version[1]
         fields = {
             "groups": groups,
+            "cells": None if self.record.spec.plan is None else len(self.record.spec.plan.running_cells),
             "serving_generation": None if self._served is None else self._served.generation,
             "suspended": self._suspension.suspended if is_suspended else "",
         }
@@ -234,11 +267,7 @@ class Deployment:
 
     def _groups(self, newest: AppVersion | None, managers: Managers) -> list[GroupStatus]:
         """Returns the status of the groups of the newest and the served version."""
-        versions = (newest, self._served)
-        keys = dict.fromkeys(group.key for version in versions if version is not None for group in version.groups)
-        return [managers[key].status for key in keys if key in managers]
-
-
-def _version(record: AppRecord) -> tuple[int, str]:
-    """Returns the generation and the code. A changed ConfigMap changes the code of a generation."""
-    return record.generation, record.spec.code
+        versions = (self._served, newest)  # The newest version determines the cell of a group.
+        found = {group.key: group for each in versions if each is not None for group in each.group_statuses(managers)}
+        order = [group.key for each in reversed(versions) if each is not None for group in each.groups]
+        return [found[key] for key in dict.fromkeys(order) if key in found]

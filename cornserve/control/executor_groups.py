@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from hashlib import sha256
+from json import dumps
+from math import ceil
 
+from cornserve.app.plan import AppPlan, PlanCell
+from cornserve.app.plan_resolution import by_executor
 from cornserve.app.record import AppSpec
-from cornserve.control.launcher.base import AppOwner, ExecutorGroup, GroupKey, PodSettings
+from cornserve.app.settings import GpuTypeName
+from cornserve.control.launcher.base import AppOwner, ExecutorCell, ExecutorGroup, GroupKey, PodSettings
 from cornserve.task.spec import ExecutorSpec
 
 ALL_EXECUTORS = "*"
+
+LOAD_TOLERANCE = 1e-6
+"""Loads are computed from rounded numbers: a load of 2.0000001 needs 2 replicas."""
 
 
 def app_group(spec: ExecutorSpec, app: AppSpec, owner: AppOwner) -> ExecutorGroup:
@@ -17,28 +26,103 @@ def app_group(spec: ExecutorSpec, app: AppSpec, owner: AppOwner) -> ExecutorGrou
 
     The spec has the app's engine options already: loading the app applies them.
     """
-    templates = {override.name: override.pod_template for override in app.executors}
-    template = templates.get(spec.executor) or templates.get(ALL_EXECUTORS) or {}
-    restarted = ExecutorSpec(
+    return ExecutorGroup(_restarted(spec, app), app.replicas, pod=_pod(spec, app, None), owners=(owner,))
+
+
+def cell_groups(
+    plan: AppPlan, executors: Mapping[str, str], app: AppSpec, specs: Mapping[str, ExecutorSpec], owner: AppOwner
+) -> list[dict[str, ExecutorGroup]]:
+    """Returns the groups of each running cell of a plan, by the key of the executor.
+
+    Args:
+        executors: the key of the executor of each option.
+    """
+    types = {key: plan.options[option].gpu_type for option, key in executors.items()}
+
+    def groups(name: str, cell: PlanCell) -> dict[str, ExecutorGroup]:
+        replicas, loads = by_executor(cell.replicas, executors), by_executor(cell.loads, executors)
+        executor_cell = _executor_cell(name, replicas, owner)
+        return {
+            key: ExecutorGroup(
+                _restarted(specs[key], app),
+                count,
+                load=loads.get(key),
+                pod=_pod(specs[key], app, types[key]),
+                cell=executor_cell,
+                owners=(owner,),
+            )
+            for key, count in replicas.items()
+        }
+
+    return [groups(name, cell) for name, cell in plan.running_cells]
+
+
+def _executor_cell(name: str, replicas: Mapping[str, int], owner: AppOwner) -> ExecutorCell | None:
+    """Returns the cell of executors that are not shared. It has another name if its replicas differ."""
+    if not name:
+        return None
+    digest = sha256(dumps([owner.name, replicas], sort_keys=True).encode()).hexdigest()[:8]
+    app = "".join(character if character.isalnum() else "-" for character in owner.name)[:30].strip("-")
+    return ExecutorCell(name=f"{app}-{name}-{digest}", pods=sum(replicas.values()))
+
+
+def _restarted(spec: ExecutorSpec, app: AppSpec) -> ExecutorSpec:
+    return ExecutorSpec(
         executor=spec.executor,
         config=spec.config,
         gpus=spec.gpus,
         has_tensors=spec.has_tensors,
         restart=app.restart,
     )
-    return ExecutorGroup(restarted, app.replicas, PodSettings(template=template, storage=app.storage), owners=(owner,))
+
+
+def _pod(spec: ExecutorSpec, app: AppSpec, planned: GpuTypeName | None) -> PodSettings:
+    templates = {override.name: override.pod_template for override in app.executors}
+    gpu_types = {override.name: override.gpu_type for override in app.executors}
+    return PodSettings(
+        template=templates.get(spec.executor) or templates.get(ALL_EXECUTORS) or {},
+        gpu_type=(planned or gpu_types.get(spec.executor) or gpu_types.get(ALL_EXECUTORS)) if spec.gpus else None,
+        storage=app.storage,
+    )
 
 
 def merge_groups(groups: Iterable[ExecutorGroup]) -> dict[GroupKey, ExecutorGroup]:
-    """Merges groups with the same key, which then have all owners and the largest number of replicas."""
+    """Merges groups of versions of one app with the same key, which then have the largest number of replicas."""
     merged: dict[GroupKey, ExecutorGroup] = {}
     for group in groups:
-        known = merged.get(group.key, group)
-        merged[group.key] = replace(
-            known, replicas=max(known.replicas, group.replicas), owners=_merge_owners(known, group)
-        )
+        known = merged.setdefault(group.key, group)
+        if known is not group:
+            largest = max(known, group, key=lambda each: each.replicas)
+            merged[group.key] = replace(largest, owners=_owners((known, group)))
     return merged
 
 
-def _merge_owners(first: ExecutorGroup, second: ExecutorGroup) -> tuple[AppOwner, ...]:
-    return tuple(sorted({*first.owners, *second.owners}, key=lambda owner: (owner.name, owner.uid)))
+def share_groups(groups: Iterable[ExecutorGroup]) -> dict[GroupKey, ExecutorGroup]:
+    """Merges groups of different apps with the same key, which then have all owners and replicas for all apps."""
+    sharing: dict[GroupKey, list[ExecutorGroup]] = {}
+    for group in groups:
+        sharing.setdefault(group.key, []).append(group)
+    return {
+        key: each[0]
+        if len(each) == 1
+        else replace(each[0], replicas=shared_replicas(each), load=None, owners=_owners(each))
+        for key, each in sharing.items()
+    }
+
+
+def shared_replicas(groups: Iterable[ExecutorGroup]) -> int:
+    """Returns the replicas of an executor that several apps share.
+
+    The loads of planned apps are summed: two apps that need 0.4 replicas each share one. Apps without a plan, whose
+    loads are unknown, share the largest number of replicas that one of them requests. No app has fewer replicas than it
+    has alone.
+    """
+    groups = list(groups)
+    unknown = max((group.replicas for group in groups if group.load is None), default=0)
+    planned = sum(group.load for group in groups if group.load is not None)
+    return max(ceil(unknown + planned - LOAD_TOLERANCE), *(group.replicas for group in groups))
+
+
+def _owners(groups: Iterable[ExecutorGroup]) -> tuple[AppOwner, ...]:
+    owners = {owner for group in groups for owner in group.owners}
+    return tuple(sorted(owners, key=lambda owner: (owner.name, owner.uid)))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cornserve.access import Access, AccessError
+from cornserve.control.slot_types import SlotType
 from cornserve.home import Home
 from cornserve.instance_secret import InstanceSecret, InstanceSecretError
 from cornserve.limits import Limits
@@ -30,6 +31,8 @@ class InstanceOptions:
     """Number of GPUs; None for all."""
     cpu_slots: int | None = None
     """Number of executors that may run without GPUs; None for the launcher's default."""
+    slot_types: tuple[SlotType, ...] = ()
+    """Types of slots that executors use in place of GPUs."""
     log_format: LogFormat = LogFormat.TEXT
     access_log: bool = False
     """Whether the gateway logs every request."""
@@ -62,6 +65,13 @@ class InstanceOptions:
             raise InstanceStartError(
                 f"cannot use {self.home.path}: {error.strerror}: choose another directory with --home"
             ) from error
+
+    @property
+    def slot_arguments(self) -> list[str]:
+        """The command line arguments that limit the slots of executors."""
+        counts = [("--gpus", self.gpus), ("--cpu-slots", self.cpu_slots)]
+        types = [("--slots", slot_type) for slot_type in self.slot_types]
+        return [part for flag, value in (*counts, *types) if value is not None for part in (flag, str(value))]
 
     @property
     def secret_arguments(self) -> list[str]:

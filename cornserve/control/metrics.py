@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, Metric, ProcessCollector
@@ -23,6 +23,9 @@ class ControllerMetrics(Collector):
         self._failed: set[ReplicaId] = set()
         self._failures: Counter[str] = Counter()
         self._rollouts: Counter[str] = Counter()
+        self._adaptations: Counter[str] = Counter()
+        self._rates: dict[str, Mapping[str, tuple[float, float]]] = {}
+        """The planned and the observed rate of each type, by app."""
         self._errors = 0
         self._round_seconds = Histogram()
         ProcessCollector(registry=self.registry)
@@ -48,9 +51,20 @@ class ControllerMetrics(Collector):
         if now.serving_generation not in (None, before.serving_generation):
             self._rollouts[app] += 1
 
+    def count_adaptation(self, app: str) -> None:
+        """Counts a change of the running cells."""
+        self._adaptations[app] += 1
+
+    def set_rates(self, app: str, rates: Mapping[str, tuple[float, float]]) -> None:
+        """Sets the planned and the observed requests per second of each type. They are empty without adaptation."""
+        if rates:
+            self._rates[app] = rates
+        else:
+            self._rates.pop(app, None)
+
     def retain(self, apps: set[str], groups: set[str]) -> None:
         """Removes the counters of all apps and groups except these."""
-        for counts, names in ((self._rollouts, apps), (self._failures, groups)):
+        for counts, names in ((self._rollouts, apps), (self._adaptations, apps), (self._failures, groups)):
             for name in counts.keys() - names:
                 del counts[name]
 
@@ -70,7 +84,24 @@ class ControllerMetrics(Collector):
         errors.add_metric([], self._errors)
         seconds = HistogramMetricFamily("cornserve_controller_reconcile_seconds", "Duration of a reconcile round.")
         self._round_seconds.add_to(seconds)
-        yield from (replicas, failures, rollouts, errors, seconds)
+        adaptations = _counter("adaptations", "Changes of an app's running cells, because its load changed.", ["app"])
+        for app, count in self._adaptations.copy().items():
+            adaptations.add_metric([app], count)
+        yield from (replicas, failures, rollouts, errors, seconds, adaptations, *self._rate_metrics())
+
+    def _rate_metrics(self) -> Iterator[Metric]:
+        planned, observed = (
+            GaugeMetricFamily(f"cornserve_controller_{name}_requests_per_second", description, labels=["app", "type"])
+            for name, description in (
+                ("planned", "Requests of a type that the running cells of an app with adaptation serve."),
+                ("arriving", "Requests of a type that arrive at an app with adaptation, over a minute by default."),
+            )
+        )
+        for app, rates in self._rates.copy().items():
+            for kind, (planned_rate, observed_rate) in rates.items():
+                planned.add_metric([app, kind], planned_rate)
+                observed.add_metric([app, kind], observed_rate)
+        yield from (planned, observed)
 
 
 def _counter(name: str, description: str, labels: list[str]) -> CounterMetricFamily:

@@ -50,11 +50,10 @@ def _gateway_limits(options: InstanceOptions) -> Limits:
 
 
 def _controller(options: InstanceOptions, addresses: InstanceAddresses) -> ProcessSpec:
-    slots = [("--gpus", options.gpus), ("--cpu-slots", options.cpu_slots)]
     command = ["cornserve.control", "--home", str(options.home.path)]
     command += ["--metrics-port", addresses.controller_metrics.rpartition(":")[2]]
     command += [*options.tls_arguments, *options.limits.cli_arguments]
-    command += [part for flag, count in slots if count is not None for part in (flag, str(count))]
+    command += options.slot_arguments
     return _spec("controller", command, options, NO_SECRETS)
 
 

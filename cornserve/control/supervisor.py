@@ -62,7 +62,9 @@ async def supervise(options: InstanceOptions, *, on_ready: Callable[[Instance], 
         options.prepare_home()
         await _prepare_store(home, report)
         addresses = InstanceAddresses.choose(options)
-        instance = Instance.of_current_process(addresses.url, addresses.gateway_urls)
+        instance = Instance.of_current_process(
+            addresses.url, addresses.gateway_urls, list(map(str, options.slot_types))
+        )
         processes = [
             ManagedProcess(
                 spec,

@@ -21,33 +21,35 @@ class TaskManager:
         self._launcher = launcher
         self._wanted = 0
         self._executor, self._gpus, self._apps = "", 0, 0
-        self.refusal = ""
-        """The reason why the launcher refuses the group. Empty if it accepts the group."""
+        self.refusal: GroupRefusedError | None = None
+        """The error with which the launcher refuses the group."""
         self._replicas: Sequence[Replica] = ()
+        self.endpoints: Sequence[str] = ()
+        """The endpoints of the ready replicas."""
+        self._status: GroupStatus | None = None
+        """The status, until something changes: most groups do not change from one round to the next."""
 
     async def apply(self, group: ExecutorGroup) -> None:
         """Sets the number of replicas. Call it in every round, because an earlier call may have failed."""
+        before = self._wanted, self._executor, self._apps, self._gpus
         self._wanted = group.replicas
         self._executor, self._apps = group.spec.executor, len(group.owners)
         self._gpus = self._launcher.gpus(group.spec)
+        if before != (self._wanted, self._executor, self._apps, self._gpus):
+            self._status = None
         try:
             await self._launcher.apply(group)
-            self.refusal = ""
+            self.refusal = None
         except GroupRefusedError as error:
-            self.refusal = str(error)
+            self.refusal = error
 
     def observe(self, replicas: Sequence[Replica]) -> None:
         """Updates the observed state from the replicas of the group."""
-        self._replicas = replicas
-
-    @property
-    def endpoints(self) -> list[str]:
-        """The endpoints of the ready replicas."""
-        return [
-            replica.endpoint
-            for replica in self._replicas
-            if replica.state is ReplicaState.READY and replica.endpoint is not None
-        ]
+        if replicas == self._replicas:
+            return
+        self._replicas, self._status = replicas, None
+        ready = (replica for replica in replicas if replica.state is ReplicaState.READY)
+        self.endpoints = [replica.endpoint for replica in ready if replica.endpoint is not None]
 
     @property
     def waiting_reason(self) -> str:
@@ -69,6 +71,11 @@ class TaskManager:
 
     @property
     def status(self) -> GroupStatus:
+        if self._status is None:
+            self._status = self._new_status()
+        return self._status
+
+    def _new_status(self) -> GroupStatus:
         return GroupStatus(
             key=self.key,
             executor=self._executor,

@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from cornserve.access import Access
+from cornserve.app.arrivals import ARRIVALS_PATH, ARRIVALS_TOKEN, GatewayArrivals
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.control.store.base import StoreError
 from cornserve.gateway.app_loader import AppLoader
@@ -74,7 +75,8 @@ def create_gateway(
     services = (backend.store, apps, replicas, metrics, backend.logs, admission, images, fork_server)
     context = GatewayContext(*services, gateways, controller_metrics, backend.events, backend.on_kubernetes)
     router = v1_router.V1Router(HeadMiddleware(create_api(context)), context)
-    return RequestMiddleware(router, Authenticator(access or Access(), host), admission, metrics.record_error)
+    authenticator = Authenticator(access or Access(), host, credentials.secret.token(ARRIVALS_TOKEN))
+    return RequestMiddleware(router, authenticator, admission, metrics.record_error)
 
 
 def create_api(context: GatewayContext) -> FastAPI:
@@ -113,6 +115,7 @@ def create_api(context: GatewayContext) -> FastAPI:
         api.add_api_route(path, _healthz)
     api.add_api_route("/readyz", _readyz)
     api.add_api_route("/metrics", _metrics)
+    api.add_api_route(ARRIVALS_PATH, _arrivals, include_in_schema=False)
     return api
 
 
@@ -132,3 +135,7 @@ async def _readyz(request: Request, context: Context) -> PlainTextResponse:
 
 async def _metrics(context: Context) -> Response:
     return Response(generate_latest(context.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+
+async def _arrivals(context: Context) -> GatewayArrivals:
+    return context.metrics.arrivals()

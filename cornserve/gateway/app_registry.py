@@ -6,13 +6,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Set
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from cornserve.app.record import AppSpec, AppStatus, GroupStatus, Route
-from cornserve.control.store.base import APPS, ROUTES, AppRecord, RouteRecord, Store, StoreError
-from cornserve.control.store.record_cache import RecordCache
+from cornserve.control.store.base import APPS, ROUTES, AppRecord, RouteRecord, Store
+from cornserve.control.store.record_cache import CacheUpdate, RecordCache
 from cornserve.gateway.app_loader import AppLoader
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.executor_endpoints import EndpointSource, ExecutorEndpoints
@@ -20,14 +21,14 @@ from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
 from cornserve.gateway.play.player import PlayableApp
 from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.gateway.request_route import RequestRoute
+from cornserve.gateway.routed_groups import RoutedGroups
 from cornserve.gateway.served_app import ServedApp
 from cornserve.gateway.suspension import store_suspension, suspended_error
-from cornserve.observe.error_log import ErrorLog
 
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 1.0
-"""The delay before reading the store again after an error."""
+"""The delay before watching the store again after an unexpected error."""
 
 RELOAD_SECONDS = 10.0
 """The delay before loading an app again after an error: a missing dependency may have been installed."""
@@ -48,6 +49,18 @@ class DesiredApp(NamedTuple):
     """The name under which its code is imported."""
     suspended: str
     """The reason for which the app is suspended, or an empty text."""
+    leaves_executors: bool
+    """Whether its executors end before others start: the app is parked, or will be recreated as another version.
+
+    They end when their callers have disconnected."""
+
+
+class LoadFailure(NamedTuple):
+    """A version of an app that could not be loaded."""
+
+    reason: str
+    retry: asyncio.Task[None]
+    """Loads the version again later."""
 
 
 class AppRegistry:
@@ -71,15 +84,15 @@ class AppRegistry:
         self._replicas = replicas
         self._apps = RecordCache[AppSpec, AppStatus](store, APPS)
         self._routes = RecordCache(store, ROUTES)
-        self._endpoints = ExecutorEndpoints(self._apps, endpoint_source)
+        self._endpoints = ExecutorEndpoints(endpoint_source)
+        self._routed = RoutedGroups()
         self._desired: dict[str, DesiredApp] = {}
         self._served: dict[str, ServedApp] = {}
-        self._failures: dict[str, str] = {}
-        """Errors of apps that could not be loaded, by module. Loading is retried."""
+        self._failures: dict[str, LoadFailure] = {}
+        """Desired versions that could not be loaded, by module."""
         self._loading: dict[str, asyncio.Task[None]] = {}
         """Tasks that load apps, by module."""
         self._tasks: asyncio.TaskGroup
-        self._store_errors = ErrorLog(log, "cannot read the store; the apps stay as they were read last: %s")
         self.synced = asyncio.Event()
         """Set when the apps of the store are loaded, or after `SYNC_SECONDS`."""
 
@@ -96,7 +109,7 @@ class AppRegistry:
         """Returns the current version. Raises a 404 for an unknown app, and a 503 for an app that is not loaded."""
         desired = self._desired.get(name)
         if desired is not None and desired.module in self._failures:
-            reason = self._failures[desired.module]
+            reason = self._failures[desired.module].reason
             raise ApiError(503, f"the app {name!r} cannot be loaded: {reason}", code="not_ready")
         if desired is not None and desired.suspended:
             raise suspended_error(name, desired.suspended)
@@ -155,9 +168,9 @@ class AppRegistry:
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _watch(self) -> None:
-        self._tasks.create_task(self._follow(self._apps))
-        self._tasks.create_task(self._follow(self._routes))
-        self._tasks.create_task(self._endpoints.follow(self._publish_routes))
+        self._tasks.create_task(self._apps.follow(self._on_apps))
+        self._tasks.create_task(self._routes.follow(self._on_routes))
+        self._tasks.create_task(self._endpoints.follow(self._publish_groups))
         await self._apps.listed.wait()
         await self._routes.listed.wait()
         await self._endpoints.read.wait()
@@ -165,46 +178,47 @@ class AppRegistry:
             await asyncio.wait(self._loading.values(), timeout=SYNC_SECONDS)
         self.synced.set()
 
-    async def _follow(self, cache: RecordCache[Any, Any]) -> None:
-        while True:
-            try:
-                async for update in cache.follow():
-                    if self._apps.listed.is_set() and self._routes.listed.is_set():
-                        self._update(update.names)
-                    if not self._apps.error and not self._routes.error:
-                        self._store_errors.clear()
-            except StoreError as error:
-                self._store_errors.report(str(error))
-            await asyncio.sleep(RETRY_SECONDS)
+    def _on_apps(self, update: CacheUpdate) -> None:
+        changed = {name: self._apps.records.get(name) for name in update.names}
+        newest_last = sorted(changed.items(), key=lambda item: -1 if item[1] is None else item[1].version)
+        for name, record in newest_last:
+            self._publish_groups(self._endpoints.update_app(name, record.status.groups if record else []))
+        self._on_routes(update)
 
-    def _update(self, names: Set[str]) -> None:
-        for name in names | (self._routes.records.keys() - self._desired.keys()):
-            self._update_app(name)
-        self._publish_routes()
+    def _on_routes(self, update: CacheUpdate) -> None:
+        if self._apps.listed.is_set() and self._routes.listed.is_set():
+            for name in update.names:
+                self._update_app(name)
 
     def _update_app(self, name: str) -> None:
         app, route = self._apps.records.get(name), self._routes.records.get(name)
         if app is None or route is None or route.spec.app_uid != app.uid:
             self._remove(name)
             return
-        desired = self._desired[name] = self._to_desired(app, route)
+        desired, old = self._to_desired(app, route), self._desired.get(name)
+        self._desired[name] = desired
+        if old is not None and old.module != desired.module:
+            self._forget_failure(old.module)
         served = self._served.get(name)
         if served is not None and served.module == desired.module:
-            self._served[name] = replace(served, route=self._request_route(desired.route, served))
+            self._set_served(name, replace(served, route=self._request_route(desired.route, served)))
         elif desired.module not in self._loading and desired.module not in self._failures:
             self._loading[desired.module] = self._tasks.create_task(self._load(name, desired))
+        self._publish_app(name)
 
     def _to_desired(self, app: AppRecord, route: RouteRecord) -> DesiredApp:
         known = self._desired.get(app.name)
         code = route.spec.spec.code
         module = known.module if known and known.route is route.spec else f"cornserve_app_{app.uid}_{code}"
         suspended = route.status.suspended if route.status.suspended_code == code else ""
-        return DesiredApp(app.uid, route.spec, module, suspended)
+        is_recreated = app.spec.rollout.type == "Recreate" and app.spec.code != code
+        return DesiredApp(app.uid, route.spec, module, suspended, is_recreated or not route.spec.spec.replicas)
 
     def _request_route(self, route: Route, served: ServedApp | None) -> RequestRoute:
         """Returns the route of a version with the endpoints that are known."""
         known = {} if served is None else served.route.endpoints
-        return replace(RequestRoute.of(route), endpoints=known).with_endpoints(self._endpoints.by_group())
+        endpoints = self._endpoints.by_group(route.group_keys)
+        return replace(RequestRoute.of(route), endpoints=known).with_endpoints(endpoints)
 
     async def _load(self, name: str, desired: DesiredApp) -> None:
         """Loads in the background, so that slow imports do not delay other apps. The old version continues to serve."""
@@ -213,9 +227,10 @@ class AppRegistry:
             code = await self._loader.load(name, route, module, partial(self._suspend, name, module))
         except Exception as error:
             log.exception("cannot load app %s, generation %d", name, route.generation)
-            self._failures[module] = str(error)
-            self._tasks.create_task(self._load_later(name, desired))
             if self._is_desired(name, module):
+                self._failures[module] = LoadFailure(
+                    str(error), self._tasks.create_task(self._load_later(name, desired))
+                )
                 # The executors of the old version are draining, so the old version cannot continue to serve.
                 self._unload(name)
         else:
@@ -226,10 +241,12 @@ class AppRegistry:
 
     async def _load_later(self, name: str, desired: DesiredApp) -> None:
         await asyncio.sleep(RELOAD_SECONDS)
-        if self._is_desired(name, desired.module):
-            self._loading[desired.module] = self._tasks.create_task(self._load(name, desired))
-        else:
-            del self._failures[desired.module]
+        self._loading[desired.module] = self._tasks.create_task(self._load(name, desired))
+
+    def _forget_failure(self, module: str) -> None:
+        failure = self._failures.pop(module, None)
+        if failure is not None:
+            failure.retry.cancel()
 
     def _suspend(self, name: str, module: str, reason: str) -> None:
         """Refuses further requests to the app, here and, through the store, in all gateways."""
@@ -240,39 +257,54 @@ class AppRegistry:
             self._tasks.create_task(store_suspension(self._store, name, code, reason))
 
     def _serve(self, name: str, code: PlayableApp, module: str) -> None:
-        if not self._is_desired(name, module):
-            code.close()
-            return
-        desired, old = self._desired[name], self._served.get(name)
-        route = self._request_route(desired.route, None)
-        self._served[name] = ServedApp(code, desired.uid, module, route, int(time.time()))
+        with ExitStack() as unless_served:
+            unless_served.callback(code.close)
+            if not self._is_desired(name, module):
+                return
+            desired, old = self._desired[name], self._served.get(name)
+            route = self._request_route(desired.route, None)
+            self._set_served(name, ServedApp(code, desired.uid, module, route, int(time.time())))
+            unless_served.pop_all()
         if old is not None:
             old.code.close()
-        self._publish_routes()
+        self._publish_app(name)
+
+    def _set_served(self, name: str, served: ServedApp) -> None:
+        self._served[name] = served
+        plan = served.route.plan
+        self._metrics.set_planned_shares(name, () if plan is None else [*plan.shares()])
 
     def _is_desired(self, name: str, module: str) -> bool:
         return name in self._desired and self._desired[name].module == module
 
     def _remove(self, name: str) -> None:
-        self._desired.pop(name, None)
+        desired = self._desired.pop(name, None)
+        if desired is not None:
+            self._forget_failure(desired.module)
         self._unload(name)
+        self._metrics.forget_app(name)
 
     def _unload(self, name: str) -> None:
         served = self._served.pop(name, None)
         if served is not None:
             served.code.close()
-        self._publish_routes()
+        self._publish_app(name)
 
-    def _publish_routes(self) -> None:
-        """Updates the endpoints of the routes, and the replica pool."""
-        endpoints = self._endpoints.by_group()
-        for name, app in self._served.items():
-            route = app.route.with_endpoints(endpoints)
+    def _publish_app(self, name: str) -> None:
+        """Updates the replica pool after a change of an app's routes."""
+        routes = [versions[name].route for versions in (self._served, self._desired) if name in versions]
+        self._publish_groups(self._routed.update(name, {group for route in routes for group in route.group_keys}))
+
+    def _publish_groups(self, groups: Set[str]) -> None:
+        """Updates the replica pool, and the routes that contain the groups, after a change of the groups."""
+        for name in {name for group in groups for name in self._routed.apps(group) if name in self._served}:
+            app = self._served[name]
+            route = app.route.with_endpoints(self._endpoints.by_group(app.route.group_keys))
             if route is not app.route:
                 self._served[name] = replace(app, route=route)
-        served = (app.route.groups for app in self._served.values())
-        desired = (app.route.groups for app in self._desired.values())
-        routed = {group for groups in (*served, *desired) for group in groups.values()}
-        known = {group: endpoints[group] for group in sorted(routed) if group in endpoints}
-        self._replicas.update_routes(known, self._endpoints.replica_ids(), self._endpoints.failed_groups())
-        self._metrics.retain_apps(set(self._desired))
+        for group in sorted(groups):
+            apps = self._routed.apps(group)
+            is_left = all(name in self._desired and self._desired[name].leaves_executors for name in apps)
+            replicas = self._endpoints.replicas(group, is_left=is_left) if apps else None
+            is_waiting = self._endpoints.is_waiting(group)
+            self._replicas.update_group(group, replicas, self._endpoints.failure(group), is_waiting=is_waiting)

@@ -45,13 +45,13 @@ async def kubernetes_backend(instance: str) -> AsyncIterator[Backend]:
     """
     # They load the client of Kubernetes.
     from cornserve.control.launcher.kubernetes.logs import ClusterReplicaLogs
-    from cornserve.control.store.kubernetes import KubernetesStore
+    from cornserve.control.store.kubernetes import SPEC_MANAGER, KubernetesStore
     from cornserve.control.store.kubernetes_records import record_codecs
     from cornserve.gateway.kubernetes_endpoints import EndpointSliceSource
     from cornserve.gateway.kubernetes_events import KubernetesEvents
     from cornserve.kubernetes.client import KubeClient
 
-    async with KubeClient.connect(field_manager="cornserve") as client:
+    async with KubeClient.connect(field_manager=SPEC_MANAGER) as client:
         store = KubernetesStore(client, record_codecs())
         logs, events = ClusterReplicaLogs(client, instance), KubernetesEvents(client)
         yield Backend(store, logs, events, EndpointSliceSource(client, instance), on_kubernetes=True)

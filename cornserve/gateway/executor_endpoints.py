@@ -3,74 +3,113 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from typing import Any, Protocol
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Protocol
 
-from cornserve.app.record import AppStatus, GroupStatus, ReplicaState
-from cornserve.control.store.record_cache import RecordCache
+from cornserve.app.record import GroupStatus, ReplicaState
 
-Endpoints = Mapping[str, Mapping[str, str]]
-"""Replica ids by endpoint, by executor group."""
+
+@dataclass(frozen=True, slots=True)
+class GroupEndpoints:
+    """The replica ids of an executor group by endpoint."""
+
+    ready: Mapping[str, str]
+    last: Mapping[str, str]
+    """Executors that were ready and still exist: they drain, or their node does not respond. They serve the gateways
+    that are connected to them while no other executor is ready."""
+
+
+Endpoints = Mapping[str, GroupEndpoints]
+"""The endpoints by executor group."""
 
 
 class EndpointSource(Protocol):
     """Reports the endpoints of executors."""
 
     def watch(self) -> AsyncIterator[Endpoints]:
-        """Yields the endpoints of the groups that exist, now and after each change. Runs until closed.
-
-        The endpoints of draining executors are included while callers may be connected to them.
-        """
+        """Yields the endpoints of the groups that exist, now and after each change. Runs until closed."""
 
 
 class ExecutorEndpoints:
     """The endpoints as they were read last.
 
     Args:
-        apps: the records of apps, whose endpoints count without a source.
+        source: reports the endpoints. Without it, those in the statuses of apps count.
     """
 
-    def __init__(self, apps: RecordCache[Any, AppStatus], source: EndpointSource | None) -> None:
-        self._apps = apps
+    def __init__(self, source: EndpointSource | None) -> None:
         self._source = source
         self._reported: Endpoints = {}
         """The endpoints that the source has reported last."""
+        self._recorded: defaultdict[str, dict[str, GroupStatus]] = defaultdict(dict)
+        """The status of each group by app, the most recent one last."""
+        self._groups: dict[str, Set[str]] = {}
+        """The groups in the status of each app."""
         self.read = asyncio.Event()
         """Set when the endpoints have been read for the first time. The records need no further read."""
         if source is None:
             self.read.set()
 
-    async def follow(self, on_change: Callable[[], None]) -> None:
-        """Follows the source, if there is one. Runs until cancelled."""
+    async def follow(self, on_change: Callable[[Set[str]], None]) -> None:
+        """Follows the source, if there is one. Calls `on_change` with the changed groups. Runs until cancelled."""
         if self._source is None:
             return
+        known: Endpoints = {}
         async for endpoints in self._source.watch():
-            self._reported = endpoints
+            changed = {key for key in known.keys() | endpoints.keys() if known.get(key) != endpoints.get(key)}
+            self._reported = known = endpoints
             self.read.set()
-            on_change()
+            on_change(changed)
 
-    def by_group(self) -> dict[str, list[str]]:
-        """Returns the endpoints of ready replicas by group key. If apps share a group, the newest record wins."""
+    def update_app(self, app: str, groups: Sequence[GroupStatus]) -> Set[str]:
+        """Replaces the groups in the status of an app. Returns the old and the new ones."""
+        old, new = self._groups.pop(app, set()), {group.key for group in groups}
+        if new:
+            self._groups[app] = new
+        for key in old:
+            del self._recorded[key][app]
+            if not self._recorded[key]:
+                del self._recorded[key]
+        for group in groups:
+            self._recorded[group.key][app] = group
+        return old | new
+
+    def replicas(self, key: str, *, is_left: bool = False) -> Mapping[str, str] | None:
+        """Returns the replica ids by endpoint of a group's replicas to use, or None for an unknown group.
+
+        If apps share a group, the most recent status counts.
+
+        Args:
+            is_left: whether replicas that are not ready must not be used.
+        """
         if self._source is not None:
-            return {key: list(group) for key, group in self._reported.items()}
-        return {group.key: group.endpoints for group in self._recorded_groups()}
+            if key not in self._reported:
+                return None
+            reported = self._reported[key]
+            return reported.ready or ({} if is_left else reported.last)
+        group = self._latest(key)
+        if group is None:
+            return None
+        ready = (replica for replica in group.replicas if replica.state is ReplicaState.READY)
+        return {replica.endpoint: replica.id for replica in ready if replica.endpoint is not None}
 
-    def replica_ids(self) -> dict[str, str]:
-        """Returns replica ids by endpoint."""
-        if self._source is not None:
-            return {endpoint: id for group in self._reported.values() for endpoint, id in group.items()}
-        replicas = (replica for group in self._recorded_groups() for replica in group.replicas)
-        return {replica.endpoint: replica.id for replica in replicas if replica.endpoint is not None}
+    def is_waiting(self, key: str) -> bool:
+        """Whether none of the group's replicas is ready, and Kubernetes replaces them or starts them again."""
+        return key in self._reported and not self._reported[key].ready
 
-    def failed_groups(self) -> dict[str, str]:
-        """Returns the executor groups whose replicas have all failed, with the reason."""
-        return {
-            group.key: group.replicas[0].message
-            for group in self._recorded_groups()
-            if group.replicas and all(replica.state is ReplicaState.FAILED for replica in group.replicas)
-        }
+    def by_group(self, keys: Iterable[str]) -> dict[str, list[str]]:
+        """Returns the endpoints of those of the groups that are known."""
+        return {key: [*replicas] for key in keys if (replicas := self.replicas(key)) is not None}
 
-    def _recorded_groups(self) -> Iterator[GroupStatus]:
-        """Yields the executor groups in the records, those of the newest record last."""
-        for record in sorted(self._apps.records.values(), key=lambda record: record.version):
-            yield from record.status.groups
+    def failure(self, key: str) -> str:
+        """Returns the reason if all replicas of the group have failed, else an empty text."""
+        group = self._latest(key)
+        replicas = [] if group is None else group.replicas
+        has_failed = replicas and all(replica.state is ReplicaState.FAILED for replica in replicas)
+        return replicas[0].message if has_failed else ""
+
+    def _latest(self, key: str) -> GroupStatus | None:
+        recorded = self._recorded.get(key)
+        return None if recorded is None else next(reversed(recorded.values()))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Iterator
+from dataclasses import dataclass
+from typing import Self
 
 from cornserve.control.launcher.kubernetes.names import selector
-from cornserve.gateway.executor_endpoints import Endpoints
+from cornserve.gateway.executor_endpoints import Endpoints, GroupEndpoints
 from cornserve.kubernetes.client import KubeClient
 from cornserve.kubernetes.informer import Informer
 from cornserve.kubernetes.pods import pod_endpoint
@@ -23,40 +25,68 @@ class EndpointSliceSource:
 
     def __init__(self, client: KubeClient, instance: str) -> None:
         self._slices = Informer(client, ENDPOINT_SLICES, label_selector=selector(instance))
+        self._pods: dict[str, SlicePods] = {}
+        """The pods in each EndpointSlice, as it was reported last."""
+        self._were_ready: set[str] = set()
+        """The endpoints of the pods that are or were ready, or end."""
 
     async def watch(self) -> AsyncGenerator[Endpoints, None]:
-        following = asyncio.create_task(self._slices.run())
-        try:
-            await self._slices.synced.wait()
+        async with self._slices.running():
             while True:
                 change = self._slices.next_change()
-                yield _endpoints(list(self._slices.objects.values()))
+                yield self._endpoints()
                 await asyncio.sleep(MERGE_SECONDS)  # The next change is reported at once if none came shortly before.
                 await change.wait()
-        finally:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+
+    def _endpoints(self) -> Endpoints:
+        """Returns the pods of each group that are ready, and those that were.
+
+        A pod that ends still serves the gateways that are connected to it: for a group that was replaced, until a
+        gateway has loaded the app's next version, and for a deleted pod, until its replacement is ready. A pod whose
+        node does not respond is reported like one that starts, although its executor may run.
+        """
+        known = self._pods
+        self._pods = {
+            name: pods if (pods := known.get(name)) is not None and pods.read_from is each else SlicePods.read(each)
+            for name, each in self._slices.objects.items()
+        }
+        ready: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        last: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        for pods in self._pods.values():
+            ready[pods.group].update(pods.ready)
+            last[pods.group].update(pods.ending)
+            last[pods.group].update((each, name) for each, name in pods.other.items() if each in self._were_ready)
+        self._were_ready = {endpoint for group in (*ready.values(), *last.values()) for endpoint in group}
+        return {key: GroupEndpoints(group, last[key]) for key, group in ready.items()}
 
 
-def _endpoints(slices: list[JsonObject]) -> Endpoints:
-    """Returns the ready pods of each group, or those that end if no pod of the group is ready.
+@dataclass(frozen=True, slots=True)
+class SlicePods:
+    """The pods in an EndpointSlice: names by endpoint."""
 
-    A pod that ends still serves the gateways that are connected to it: for a group that was replaced, until a gateway
-    has loaded the app's next version, and for a deleted pod, until its replacement is ready.
-    """
-    ready: defaultdict[str, dict[str, str]] = defaultdict(dict)
-    ending: defaultdict[str, dict[str, str]] = defaultdict(dict)
-    for each in slices:
-        key = each["metadata"]["labels"][EXECUTOR_LABEL]
-        ready[key].update(_pods(each, "ready"))
-        ending[key].update(_pods(each, "terminating"))
-    return {key: group or ending[key] for key, group in ready.items()}
+    read_from: JsonObject
+    group: str
+    ready: dict[str, str]
+    ending: dict[str, str]
+    other: dict[str, str]
+
+    @classmethod
+    def read(cls, endpoint_slice: JsonObject) -> Self:
+        group = endpoint_slice["metadata"]["labels"][EXECUTOR_LABEL]
+        pods = cls(endpoint_slice, group, {}, {}, {})
+        for endpoint, name, conditions in _pods(endpoint_slice):
+            same = (
+                pods.ready if conditions.get("ready") else pods.ending if conditions.get("terminating") else pods.other
+            )
+            same[endpoint] = name
+        return pods
 
 
-def _pods(endpoint_slice: JsonObject, condition: str) -> Iterator[tuple[str, str]]:
-    """Yields endpoint and name of the pods with a condition."""
+def _pods(endpoint_slice: JsonObject) -> Iterator[tuple[str, str, JsonObject]]:
+    """Yields endpoint, name and conditions of the pods."""
     ports = [port["port"] for port in endpoint_slice.get("ports") or ()]
     for endpoint in endpoint_slice.get("endpoints") or ():
-        if ports and endpoint.get("conditions", {}).get(condition):
+        if ports:
             address = endpoint["addresses"][0]
-            yield pod_endpoint(address, ports[0]), endpoint.get("targetRef", {}).get("name", address)
+            name = endpoint.get("targetRef", {}).get("name", address)
+            yield pod_endpoint(address, ports[0]), name, endpoint.get("conditions", {})

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from cornserve.task.errors import InvocationError
 from cornserve.task.references import Blob, Origin
+from cornserve_policies.input_size import InputSize
 
 
 class RequestInvocation(Protocol):
@@ -27,6 +28,9 @@ class RequestInvocation(Protocol):
 
     @property
     def inputs(self) -> Sequence[Origin | Blob]: ...
+
+    @property
+    def size(self) -> InputSize: ...
 
     @property
     def origins(self) -> Collection[Origin]:

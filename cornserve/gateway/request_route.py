@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from cornserve.app.record import Balance, Route
+from cornserve.app.record import Route
+from cornserve.app.route_plan import RouteCell
+from cornserve.app.settings import AppPolicies
+from cornserve_policies.path_table import PathTable
+from cornserve_policies.registry import DEFAULT_ROUTING, UnknownPolicyError, routing_policy
+from cornserve_policies.routing import LeastLoadedRouting, RoutingPolicy
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,17 +24,43 @@ class RequestRoute:
     shares: Sequence[float]
     """The share of requests of each path."""
     groups: Mapping[str, str]
-    """The executor group that runs each executor, by the executor's key."""
+    """The executor group that runs each executor, by the executor's key. Empty with a plan: see `RouteCell.groups`."""
     endpoints: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The last known endpoints of each executor group. They stay usable while the executors drain."""
-    balance: Balance = "least-loaded"
+    routing: RoutingPolicy = field(default_factory=LeastLoadedRouting)
+    """Selects a replica for each invocation."""
+    policies: AppPolicies = field(default_factory=AppPolicies)
+    plan: PathTable[RouteCell] | None = None
+    """Cells and paths by request type. It replaces `shares`."""
 
     @classmethod
     def of(cls, route: Route) -> RequestRoute:
-        return cls(route.generation, route.shares, route.groups, balance=route.spec.balance)
+        return cls(
+            route.generation,
+            route.shares,
+            route.groups,
+            routing=_routing_policy(route),
+            policies=route.spec.policies,
+            plan=None if route.plan is None else route.plan.path_table(),
+        )
+
+    @property
+    def group_keys(self) -> set[str]:
+        """The executor groups, of all cells."""
+        cells = () if self.plan is None else self.plan.cells
+        return {*self.groups.values(), *(group for cell in cells for group in cell.groups.values())}
 
     def with_endpoints(self, endpoints: Mapping[str, Sequence[str]]) -> RequestRoute:
         """Returns the route with newer endpoints of its groups. Groups without newer endpoints keep the old ones."""
-        newer = {group: endpoints[group] for group in self.groups.values() if group in endpoints}
+        newer = {group: endpoints[group] for group in self.group_keys if group in endpoints}
         known = {**self.endpoints, **newer}
         return self if known == self.endpoints else replace(self, endpoints=known)
+
+
+def _routing_policy(route: Route) -> RoutingPolicy:
+    """Returns the policy. A policy whose package is missing here must not stop the app: the default replaces it."""
+    try:
+        return routing_policy(route.spec.policies.routing)
+    except UnknownPolicyError as error:
+        log.error("%s is used instead: %s", DEFAULT_ROUTING, error)
+        return routing_policy(DEFAULT_ROUTING)

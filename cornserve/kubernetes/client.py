@@ -13,7 +13,7 @@ from cornserve.kubernetes.apply_patch import APPLY, to_yaml
 from cornserve.kubernetes.configuration import load_access
 from cornserve.kubernetes.pages import ObjectList, Parameters, read_pages
 from cornserve.kubernetes.port_forward import PodPortConnection, open_pod_port
-from cornserve.kubernetes.resources import EVENTS, PODS, JsonObject, ResourceType, group_path
+from cornserve.kubernetes.resources import PODS, JsonObject, ResourceType, group_path
 from cornserve.kubernetes.transport import KubeTransport, watch_timeout
 from cornserve.kubernetes.watch_events import SILENT_SECONDS, WATCH_SECONDS, WatchEvent, read_events
 
@@ -57,6 +57,10 @@ class KubeClient:
             yield cls(transport, namespace or access.namespace, field_manager)
         finally:
             await transport.close()
+
+    def with_field_manager(self, field_manager: str) -> Self:
+        """Returns a client with the same connections and another field manager."""
+        return type(self)(self._transport, self.namespace, field_manager)
 
     @property
     def host(self) -> str:
@@ -215,11 +219,6 @@ class KubeClient:
     def connect_pod_port(self, name: str, port: int) -> AbstractAsyncContextManager[PodPortConnection]:
         """Connects to a port of a pod until the end of the block. Raises `KubeApiError`."""
         return open_pod_port(self._transport, PODS.path(self.namespace, name, "portforward"), port)
-
-    async def events(self, uid: str) -> Sequence[JsonObject]:
-        """Returns the Events about the object with this uid."""
-        listing = await self.list(EVENTS, field_selector=f"involvedObject.uid={uid}")
-        return listing.items
 
     async def openapi(self, group_version: str) -> JsonObject:
         """Returns the OpenAPI document of an API group, which every authenticated user may read.

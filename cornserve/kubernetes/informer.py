@@ -6,8 +6,10 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from types import MappingProxyType
+from typing import Self
 
 from cornserve.backoff import backoff_seconds
 from cornserve.concurrency import Broadcast
@@ -56,6 +58,7 @@ class Informer:
         """The version of the last event or list. None: the objects must be listed."""
         self._failures = 0
         self._changes = Broadcast()
+        self._tracked_changes: list[set[str]] = []
         self._errors = ErrorLog(log, f"cannot watch {type.qualified_name}, retrying: %s")
         self.synced = asyncio.Event()
         """Set after the first list."""
@@ -73,6 +76,26 @@ class Informer:
         A waiter that must not miss a change calls this before it reads the objects.
         """
         return self._changes.next_change()
+
+    def track_changes(self) -> set[str]:
+        """Returns a set to which the names of objects are added when they change. The caller removes them.
+
+        At first, it contains the names of all objects.
+        """
+        changed = set(self._objects)
+        self._tracked_changes.append(changed)
+        return changed
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Self]:
+        """Follows the API server during the block, which starts after the first list."""
+        following = asyncio.create_task(self.run())
+        try:
+            await self.synced.wait()
+            yield self
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
 
     async def run(self) -> None:
         """Follows the API server until cancelled."""
@@ -96,7 +119,9 @@ class Informer:
         listing = await self._client.list(
             self._type, label_selector=self._label_selector, field_selector=self._field_selector
         )
+        before = self._objects
         self._objects = {each["metadata"]["name"]: _trim(each) for each in listing.items}
+        self._record_changes(*before, *self._objects)
         self._version = listing.resource_version
         self.synced.set()
         self._set_error("")
@@ -134,7 +159,12 @@ class Informer:
             self._objects.pop(name, None)
         else:
             self._objects[name] = _trim(event.object)
+        self._record_changes(name)
         self._changes.notify()
+
+    def _record_changes(self, *names: str) -> None:
+        for tracked in self._tracked_changes:
+            tracked.update(names)
 
     def _set_error(self, error: str) -> None:
         if error:

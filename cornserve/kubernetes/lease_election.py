@@ -66,13 +66,6 @@ class LeaseElection:
         """The spec of the Lease when it changed last."""
         self._seen_at = 0.0
         self._errors = ErrorLog(log, f"cannot write the Lease {name}, retrying: %s")
-        self.is_leader = False
-
-    @property
-    def holder(self) -> str:
-        """The identity of the leader, as far as this process knows, or an empty text."""
-        lease = self._leases.objects.get(self._name)
-        return str(lease["spec"].get("holderIdentity") or "") if lease is not None else ""
 
     async def run(self, while_leading: Callable[[], Awaitable[None]]) -> None:
         """Waits for the Lease and then runs `while_leading`, again after each loss of the Lease.
@@ -80,21 +73,16 @@ class LeaseElection:
         When the Lease cannot be renewed in time, `while_leading` is cancelled before another process can take it.
         Returns when `while_leading` returns, and raises its error. Releases the Lease at the end and when cancelled.
         """
-        watching = asyncio.create_task(self._leases.run())
-        try:
+        async with self._leases.running():
             while True:
                 lease, renewed_at = await self._acquire()
                 log.info("%s leads: it holds the Lease %s", self._identity, self._name)
                 if await self._lead(lease, renewed_at, while_leading):
                     return
                 log.error("%s does not lead any more: it could not renew the Lease %s", self._identity, self._name)
-        finally:
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
 
     async def _acquire(self) -> tuple[JsonObject, float]:
         """Waits until this process holds the Lease. Returns it and the time when it was taken."""
-        await self._leases.synced.wait()
         while True:
             changed = self._leases.next_change()
             self._observe(self._leases.objects.get(self._name))
@@ -142,11 +130,9 @@ class LeaseElection:
         """Runs the work while the Lease is renewed. Returns whether the work has ended by itself."""
         lost = asyncio.Event()
         renewing = asyncio.create_task(self._renew_until_lost(lease, renewed_at, lost))
-        self.is_leader = True
         try:
             return await run_unless(lost, while_leading())
         finally:
-            self.is_leader = False
             renewing.cancel()
             await asyncio.gather(renewing, return_exceptions=True)
             await self._release()

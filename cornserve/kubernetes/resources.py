@@ -60,6 +60,7 @@ DEPLOYMENTS = ResourceType("apps", "v1", "deployments", "Deployment")
 ENDPOINT_SLICES = ResourceType("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 LEASES = ResourceType("coordination.k8s.io", "v1", "leases", "Lease")
 POD_DISRUPTION_BUDGETS = ResourceType("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+POD_GROUPS = ResourceType("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup")
 STORAGE_CLASSES = ResourceType("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
 SELF_SUBJECT_ACCESS_REVIEWS = ResourceType(
     "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field
 
+from cornserve.app.plan import AppPlan
 from cornserve.app.record import MAX_PATHS, MAX_REPLICAS
 from cornserve.app.settings import (
+    AppPolicies,
     ConfigMapKeyRef,
     ExecutorOverrides,
+    Lora,
     ModelId,
     ModelStorage,
     RestartId,
@@ -25,7 +28,11 @@ Weight = Annotated[int, Field(ge=0, le=MAX_WEIGHT)]
 
 _ONE_STORAGE = exactly_one("persistentVolumeClaim", "image", "hostPath", "download")
 _ANY_WEIGHT = rule("self.exists(path, self[path] > 0)", "at least one weight must be greater than 0")
-_NO_PLAN = rule("!has(self.plan)", "plans are not deployed yet: remove the plan", field=".plan")
+_PLAN_OR_REPLICAS = rule(
+    "!has(self.plan) || !has(self.replicas) || self.replicas == 1",
+    "a plan has the replicas of the executors: remove the replicas or the plan",
+    field=".replicas",
+)
 
 
 class _Section(BaseModel):
@@ -39,6 +46,9 @@ class ModelSection(_Section):
     """A Hugging Face id, such as `Qwen/Qwen2.5-VL-7B-Instruct`, or a model directory in the executors' containers."""
     revision: Revision | None = None
     """The branch, tag or commit of the model's repository."""
+    lora: Lora | None = None
+    """The LoRA adapter that the app applies to the model, a name in the option `lora_modules` of `executors`. Apps with
+    different adapters and equal options share executors."""
     storage: ModelStorage | None = Field(default=None, json_schema_extra=rules(_ONE_STORAGE))
     """The location of the model's files: exactly one of the fields. Without it, executors download the model."""
     shares: dict[str, Weight] | None = Field(
@@ -67,7 +77,7 @@ class RestartSection(_Section):
 class AppResourceSpec(_Section):
     """The desired state of an app: exactly one of `model` and `source`, and its settings."""
 
-    model_config = ConfigDict(json_schema_extra=rules(exactly_one("model", "source"), _NO_PLAN))
+    model_config = ConfigDict(json_schema_extra=rules(exactly_one("model", "source"), _PLAN_OR_REPLICAS))
 
     model: ModelSection | None = None
     source: SourceSection | None = Field(
@@ -75,9 +85,8 @@ class AppResourceSpec(_Section):
     )
     replicas: int = Field(default=1, ge=0, le=MAX_REPLICAS)
     """Number of replicas of each executor. With 0, the app is parked: it stays deployed, but nothing runs."""
-    balance: Literal["LeastLoaded", "Static"] = "LeastLoaded"
-    """The policy that selects a replica for each invocation. `LeastLoaded`: the replica with the fewest invocations in
-    flight. `Static`: drawn from the id of the request."""
+    policies: AppPolicies | None = None
+    """The policies of the app, by name. A change restarts nothing."""
     rollout: Rollout | None = None
     """The way in which a new version replaces the old one. By default, a rolling update."""
     restart: RestartSection | None = None
@@ -86,5 +95,6 @@ class AppResourceSpec(_Section):
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
     """Settings of the executors of the app, by name. `*` applies to all; the settings of a named executor win."""
-    plan: dict[str, JsonValue] | None = None
-    """Reserved: plans are not deployed yet."""
+    plan: AppPlan | None = None
+    """Cells with their replicas, and the probabilities of paths. It replaces `replicas` and the shares of paths.
+    `cornserve deploy APP --plan FILE` writes it."""

@@ -7,12 +7,15 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
+from cornserve.app.adaptation import AdaptationStatus
+
 MAX_LISTED_REPLICAS = 128
 MAX_LISTED_EXECUTORS = 128
 MAX_LOG_LINES = 20
 MAX_LOG_LINE_CHARACTERS = 512
 MAX_REPLICA_MESSAGE_CHARACTERS = 512
 MAX_MESSAGE_CHARACTERS = 32_768
+MAX_OPTION_CHARACTERS = 1024
 
 ConditionType = Literal["Accepted", "Planned", "Progressing", "Available", "Ready", "Degraded"]
 ConditionStatus = Literal["True", "False", "Unknown"]
@@ -73,6 +76,10 @@ class ExecutorSection(_StatusSection):
     """Number of GPUs of one replica."""
     apps: int = Field(default=1, ge=0, le=2**31 - 1)
     """Number of apps that share the executor."""
+    cell: str | None = Field(default=None, max_length=63)
+    """The cell of the app's plan that has these replicas. Empty for the cell that other apps may share."""
+    option: str = Field(default="", max_length=MAX_OPTION_CHARACTERS)
+    """The deployment option of the app's plan, or several, joined by commas."""
     replicas: list[ReplicaSection] = Field(
         default_factory=list, max_length=MAX_LISTED_REPLICAS, json_schema_extra=_MAP_BY_NAME
     )
@@ -88,10 +95,15 @@ class AppResourceStatus(_StatusSection):
     """A hash of the version that has failed. The next attempt needs another version."""
     serving_generation: int | None = Field(default=None, ge=0)
     """The generation that serves. While a new generation starts, this is the old one."""
+    cells: int | None = Field(default=None, ge=0, le=2**31 - 1)
+    """Number of cells that the plan of this generation runs. Absent without a plan."""
+    desired_replicas: int | None = Field(default=None, ge=0, le=2**31 - 1)
+    """Desired number of replicas of the executor that has the fewest; with a plan, the sum over all executors."""
     replicas: int | None = Field(default=None, ge=0, le=2**31 - 1)
-    """Number of replicas of the executor that has the fewest, for the scale subresource."""
+    """Number of replicas of the executor that has the fewest, for the scale subresource; with a plan, the sum over
+    all executors."""
     ready_replicas: int | None = Field(default=None, ge=0, le=2**31 - 1)
-    """Number of ready replicas of the executor that has the fewest."""
+    """Number of ready replicas of the executor that has the fewest; with a plan, the sum over all executors."""
     gpus: int | None = Field(default=None, ge=0, le=2**31 - 1)
     """Number of GPUs of the replicas. Apps that share executors count the same GPUs."""
     selector: str | None = Field(default=None, max_length=32_768)
@@ -104,7 +116,7 @@ class AppResourceStatus(_StatusSection):
         default_factory=list, max_length=MAX_LISTED_EXECUTORS, json_schema_extra=_MAP_BY_KEY
     )
     """The executors of the newest generation and of the one that serves."""
-    logs: list[str] = Field(
-        default_factory=list, max_length=MAX_LOG_LINES, json_schema_extra={"x-kubernetes-list-type": "atomic"}
-    )
+    adaptation: AdaptationStatus | None = None
+    """The proposal and the finding of the adaptation to the load, if there are any."""
+    logs: list[str] = Field(default_factory=list, max_length=MAX_LOG_LINES)
     """The last log lines of the executor that failed."""

@@ -20,6 +20,7 @@ NOT_ACCEPTED = (
     FailureReason.INVALID_SPEC,
     FailureReason.SOURCE_NOT_FOUND,
     FailureReason.IMPORT_FAILED,
+    FailureReason.UNKNOWN_GPU_TYPE,
     FailureReason.INVALID_POD_TEMPLATE,
 )
 
@@ -94,6 +95,9 @@ def _accepted(status: AppStatus) -> Finding:
 
 def _planned(status: AppStatus) -> Finding:
     accepted = _accepted(status)
+    if accepted.status == "True" and status.cells is not None:
+        cells = "1 cell" if status.cells == 1 else f"{status.cells} cells"
+        return Finding("Planned", "True", "Cells", f"the plan of the app runs {cells}")
     if accepted.status == "True":
         return Finding("Planned", "True", "OneCell", "the executors of the app are one cell")
     return Finding("Planned", "Unknown", "NotAccepted", "the app is not accepted")

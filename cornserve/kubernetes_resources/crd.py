@@ -37,11 +37,12 @@ def app_crd() -> JsonObject:
     columns = [
         _column("Ready", "string", f"{_READY}.status", "Whether the newest generation serves"),
         _column("Reason", "string", f"{_READY}.reason", "The reason for Ready"),
-        _column("Desired", "integer", ".spec.replicas", "Desired replicas of each executor"),
+        _column("Desired", "integer", ".status.desiredReplicas", "Desired replicas of the executor with the fewest"),
         _column("Replicas", "integer", ".status.readyReplicas", "Ready replicas of the executor with the fewest"),
         _column("GPUs", "integer", ".status.gpus", "GPUs of the replicas"),
         _column("Age", "date", ".metadata.creationTimestamp", "Time since the app was created"),
         _column("Message", "string", f"{_READY}.message", "The reason for Ready, for users", wide=True),
+        _column("Cells", "integer", ".status.cells", "Cells of the plan that run", wide=True),
         _column("URL", "string", ".status.url", "The base URL of the OpenAI API", wide=True),
     ]
     names = {"kind": "App", "plural": "apps", "singular": "app", "shortNames": ["capp"], "categories": ["cornserve"]}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cornserve.app.record import MAX_PATHS, AppSpec, Route, RouteStatus
+from cornserve.app.route_plan import RoutePlan
 from cornserve.kubernetes.resources import JsonObject
 from cornserve.kubernetes_resources.app_spec import MAX_SOURCE_CHARACTERS
 from cornserve.kubernetes_resources.camel_case import from_json, to_json
@@ -18,6 +19,7 @@ from cornserve.validation_errors import describe_all
 
 MAX_ROUTE_EXECUTORS = 128
 MAX_SPEC_CHARACTERS = 256 * 1024
+MAX_PLAN_CHARACTERS = 256 * 1024
 
 
 class _RouteSection(BaseModel):
@@ -44,7 +46,7 @@ class AppRouteSpec(_RouteSection):
     """The generation of the `App` that serves."""
     app: str = Field(max_length=2 * MAX_SOURCE_CHARACTERS)
     """The spec of the served generation, with its source, as JSON text."""
-    shares: list[str] = Field(max_length=MAX_PATHS, json_schema_extra={"x-kubernetes-list-type": "atomic"})
+    shares: list[str] = Field(max_length=MAX_PATHS)
     """The shares of requests of the paths, as decimal numbers."""
     executors: list[RouteExecutor] = Field(
         default_factory=list,
@@ -52,6 +54,8 @@ class AppRouteSpec(_RouteSection):
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["key"]},
     )
     """The executors of the paths."""
+    plan: str | None = Field(default=None, max_length=MAX_PLAN_CHARACTERS)
+    """The cells and the routing of a planned app, as JSON text."""
 
 
 class AppRouteStatus(_RouteSection):
@@ -75,6 +79,7 @@ def encode_route(route: Route) -> JsonObject:
                 RouteExecutor(key=key, group=route.groups.get(key), spec=spec.model_dump_json(exclude_defaults=True))
                 for key, spec in route.specs.items()
             ],
+            plan=None if route.plan is None else route.plan.model_dump_json(exclude_defaults=True),
         )
     )
 
@@ -90,6 +95,7 @@ def decode_route(spec: JsonObject) -> Route:
             shares=[float(share) for share in resource.shares],
             specs={executor.key: ExecutorSpec.model_validate_json(executor.spec) for executor in resource.executors},
             groups={executor.key: executor.group for executor in resource.executors if executor.group is not None},
+            plan=None if resource.plan is None else RoutePlan.model_validate_json(resource.plan),
         )
     except ValidationError as error:
         raise AppResourceError(f"route: {describe_all(error.errors())}") from error

@@ -54,6 +54,8 @@ def _structural(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Js
                     result[keyword] = _structural(value, definitions)
             case _ if keyword in _KEPT or keyword.startswith("x-kubernetes-"):
                 result[keyword] = value
+    if result.get("type") == "array":
+        result.setdefault("x-kubernetes-list-type", "atomic")
     if result.get("type") == "integer":
         result["format"] = "int32" if "maximum" in schema else "int64"
     return result

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import JsonValue, ValidationError
 
 from cornserve.app.record import AppSpec
-from cornserve.app.settings import Rollout
+from cornserve.app.settings import AppPolicies, Rollout
 from cornserve.kubernetes.resources import JsonObject
 from cornserve.kubernetes_resources.app_spec import (
     MAX_WEIGHT,
@@ -40,10 +40,11 @@ def decode_spec(spec: JsonObject) -> AppSpec:
             **_model_fields(resource.model),
             **_source_fields(resource.source),
             replicas=resource.replicas,
-            balance="static" if resource.balance == "Static" else "least-loaded",
+            policies=resource.policies or AppPolicies(),
             rollout=resource.rollout or Rollout(),
             restart=resource.restart.id if resource.restart else "",
             executors=resource.executors,
+            plan=resource.plan,
         )
     except ValidationError as error:
         raise AppResourceError(f"spec: {describe_all(error.errors())}") from error
@@ -68,17 +69,18 @@ def _resource(spec: AppSpec) -> AppResourceSpec:
     model = source = None
     if spec.model is not None:
         shares = None if spec.shares is None else _weights(spec.shares)
-        model = ModelSection(id=spec.model, revision=spec.revision, storage=spec.storage, shares=shares)
+        model = ModelSection(id=spec.model, revision=spec.revision, lora=spec.lora, storage=spec.storage, shares=shares)
     else:
         source = SourceSection(inline=spec.source, config_map_key_ref=spec.source_config_map)
     return AppResourceSpec(
         model=model,
         source=source,
         replicas=spec.replicas,
-        balance="Static" if spec.balance == "static" else "LeastLoaded",
+        policies=None if spec.policies == AppPolicies() else spec.policies,
         rollout=None if spec.rollout == Rollout() else spec.rollout,
         restart=RestartSection(id=spec.restart) if spec.restart else None,
         executors=spec.executors,
+        plan=spec.plan,
     )
 
 
@@ -86,7 +88,13 @@ def _model_fields(model: ModelSection | None) -> dict[str, Any]:
     if model is None:
         return {}
     shares = None if model.shares is None else {path: float(weight) for path, weight in model.shares.items()}
-    return {"model": model.id, "revision": model.revision, "storage": model.storage, "shares": shares}
+    return {
+        "model": model.id,
+        "revision": model.revision,
+        "lora": model.lora,
+        "storage": model.storage,
+        "shares": shares,
+    }
 
 
 def _source_fields(source: SourceSection | None) -> dict[str, Any]:
@@ -117,14 +125,18 @@ def _is_weight(share: float) -> bool:
 
 
 def _check_numbers(spec: AppSpec) -> None:
+    values: dict[str, JsonValue] = {}
     for override in spec.executors:
-        for field, value in (("options", override.options), ("podTemplate", override.pod_template)):
-            for number in _numbers(value):
-                if not _is_stored_exactly(number):
-                    raise AppResourceError(
-                        f"executors.{override.name}.{field}: Kubernetes does not store {number} exactly: use fewer "
-                        "digits, or text"
-                    )
+        values[f"executors.{override.name}.options"] = override.options
+        values[f"executors.{override.name}.podTemplate"] = override.pod_template
+    for name, option in ({} if spec.plan is None else spec.plan.options).items():
+        values[f"plan.options.{name}.settings"] = option.settings
+    for field, value in values.items():
+        for number in _numbers(value):
+            if not _is_stored_exactly(number):
+                raise AppResourceError(
+                    f"{field}: Kubernetes does not store {number} exactly: use fewer digits, or text"
+                )
 
 
 def _is_stored_exactly(number: float) -> bool:

@@ -15,6 +15,7 @@ from cornserve.kubernetes_resources.app_status import (
     MAX_LISTED_REPLICAS,
     MAX_LOG_LINE_CHARACTERS,
     MAX_LOG_LINES,
+    MAX_OPTION_CHARACTERS,
     MAX_REPLICA_MESSAGE_CHARACTERS,
     AppResourceStatus,
     ExecutorSection,
@@ -53,13 +54,16 @@ def encode_status(
             observed_generation=status.generation,
             failed_code=status.failed_code,
             serving_generation=status.serving_generation,
-            replicas=min(replicas, default=0),
-            ready_replicas=min((group.ready for group in status.groups), default=0),
+            cells=status.cells,
+            desired_replicas=_of_app(status, [group.wanted for group in status.groups]),
+            replicas=_of_app(status, replicas),
+            ready_replicas=_of_app(status, [group.ready for group in status.groups]),
             gpus=sum(group.gpus * count for group, count in zip(status.groups, replicas, strict=True)),
             selector=f"{EXECUTOR_LABEL} in ({','.join(keys)})" if keys else None,
             url=url or None,
             conditions=with_times(findings(status), status.generation, conditions, time),
             executors=[_executor(group) for group in status.groups[:MAX_LISTED_EXECUTORS]],
+            adaptation=status.adaptation,
             logs=[line[:MAX_LOG_LINE_CHARACTERS] for line in status.logs[-MAX_LOG_LINES:]],
         )
     )
@@ -88,6 +92,8 @@ def decode_status(status: JsonObject) -> AppStatus:
         logs=resource.logs,
         groups=[_group(executor) for executor in resource.executors],
         serving_generation=resource.serving_generation,
+        cells=resource.cells,
+        adaptation=resource.adaptation,
         suspended=available.message if available is not None and available.reason == "Suspended" else "",
     )
 
@@ -97,6 +103,11 @@ def _current_conditions(current: JsonObject) -> Sequence[StatusCondition]:
         return from_json(AppResourceStatus, current).conditions
     except ValidationError:
         return ()  # the status is replaced
+
+
+def _of_app(status: AppStatus, counts: list[int]) -> int:
+    """Returns the app's number of replicas, given that of each executor. Those of a planned app differ by plan."""
+    return min(counts, default=0) if status.cells is None else sum(counts)
 
 
 def _running(group: GroupStatus) -> int:
@@ -111,6 +122,8 @@ def _executor(group: GroupStatus) -> ExecutorSection:
         ready=group.ready,
         gpus=group.gpus,
         apps=group.apps,
+        cell=group.cell,
+        option=group.option[:MAX_OPTION_CHARACTERS],
         replicas=[_replica(replica) for replica in _listed(group.replicas)],
     )
 
@@ -131,6 +144,8 @@ def _group(executor: ExecutorSection) -> GroupStatus:
         executor=executor.name,
         gpus=executor.gpus,
         apps=executor.apps,
+        cell=executor.cell,
+        option=executor.option,
         wanted=executor.desired,
         replicas=[
             ReplicaStatus(id=replica.name, state=states[replica.state], message=replica.message, reason=replica.reason)

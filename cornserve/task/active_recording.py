@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from typing import Any, Protocol
 
 from cornserve.task.errors import OutsideRequestError
-from cornserve.task.replayable_random import ReplayableRandom
+from cornserve_policies.replayable_random import ReplayableRandom
 
 
 class ActiveRecording(Protocol):

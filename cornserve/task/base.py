@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Generic, TypeVar, Union, get_args, get_origin
 
@@ -78,6 +79,27 @@ class Task(BaseModel, Generic[Request, Response]):
     def subtasks(self) -> Iterator[Task[Any, Any]]:
         """Yields the tasks in this task's attributes, and in lists, tuples and dicts there."""
         return _tasks_in(list(self.__dict__.values()))
+
+    @cached_property
+    def model_prefixes(self) -> Mapping[str, str]:
+        """The prefix that names of components get for each model, by the field `model_id` of unit tasks.
+
+        Prefixes keep the components of several models apart. Empty if the task runs at most one model.
+        """
+        models = sorted(_model_ids(self))
+        if len(models) < 2:
+            return {}
+        short = [model.rstrip("/").rpartition("/")[2] for model in models]
+        names = short if len(set(short)) == len(short) else models
+        return {model: f"{name}/" for model, name in zip(models, names, strict=True)}
+
+
+def _model_ids(task: Task[Any, Any]) -> set[str]:
+    subtasks = list(task.subtasks())
+    if subtasks:
+        return set().union(*map(_model_ids, subtasks))
+    model = getattr(task, "model_id", None)
+    return {model} if isinstance(model, str) else set()
 
 
 def _tasks_in(value: Any) -> Iterator[Task[Any, Any]]:

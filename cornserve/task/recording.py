@@ -27,8 +27,9 @@ from cornserve.task.errors import (
 from cornserve.task.lazy_model import stored_fields
 from cornserve.task.output import Output, pending_output
 from cornserve.task.references import Blob, Origin, ReferenceEncoder, Stream, Tensor
-from cornserve.task.replayable_random import ReplayableRandom
 from cornserve.task.unit import UnitTask
+from cornserve_policies.input_size import InputSize
+from cornserve_policies.replayable_random import ReplayableRandom
 
 T = TypeVar("T")
 
@@ -44,14 +45,17 @@ class OpenStream(Protocol):
 class Invocation:
     """One call of a unit task: its input, and the part of its output that is available."""
 
-    __slots__ = ("_early_values", "ended", "error", "index", "inputs", "origins", "output", "request", "task")
+    __slots__ = ("_early_values", "ended", "error", "index", "inputs", "origins", "output", "request", "size", "task")
 
-    def __init__(self, index: int, task: UnitTask[Any, Any], request: bytes, inputs: tuple[Origin | Blob, ...]) -> None:
+    def __init__(
+        self, index: int, task: UnitTask[Any, Any], request: bytes, inputs: tuple[Origin | Blob, ...], size: InputSize
+    ) -> None:
         self.index = index
         self.task = task
         self.request = request
         """The input as JSON, with `{"$input": n}` for the n-th of `inputs`."""
         self.inputs = inputs
+        self.size = size
         self.origins = frozenset(value for value in inputs if isinstance(value, Origin))
         """The outputs of other invocations among the inputs."""
         self.output: Output
@@ -215,7 +219,7 @@ class Recording:
             return self._repeat(self.invocations[index], task, body, encoder.inputs)
         if index >= self._max_invocations:
             raise TooManyInvocationsError(self._task, self._max_invocations)
-        return self._record(Invocation(index, task, body, tuple(encoder.inputs)))
+        return self._record(Invocation(index, task, body, tuple(encoder.inputs), task.size(request)))
 
     def _record(self, invocation: Invocation) -> Output:
         def read_value(field: str | None) -> Any:

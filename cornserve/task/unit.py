@@ -14,6 +14,7 @@ from cornserve.task.errors import DefinitionError
 from cornserve.task.output import Output, OutputLayout, output_layout
 from cornserve.task.references import Blob, Origin, ReferenceDecoder, ReferenceEncoder, Tensor
 from cornserve.task.spec import ExecutorSpec
+from cornserve_policies.input_size import UNKNOWN_SIZE, InputSize
 
 Input = TypeVar("Input", bound=BaseModel)
 OutputT = TypeVar("OutputT", bound=Output)
@@ -55,6 +56,10 @@ class UnitTask(Task[Input, OutputT]):
         """Returns the components of the model that run for this input, by which requests are classified [C §4.1]."""
         return frozenset({self.executor})
 
+    def size(self, request: Input) -> InputSize:
+        """Returns the size of an input, by which replicas and times are estimated. It must take microseconds."""
+        return UNKNOWN_SIZE
+
     def executor_spec(self) -> ExecutorSpec:
         """Returns the specification of the executor that serves this task. Tasks with equal specs share executors."""
         return ExecutorSpec(executor=self.executor, config=self.model_dump(mode="json"))
@@ -91,6 +96,16 @@ class UnitTask(Task[Input, OutputT]):
         decoder = ReferenceDecoder([value if isinstance(value, Blob) else Tensor(value) for value in inputs])
         request: Input = self.request_adapter.validate_json(body, context=decoder)
         return request
+
+    def input_source(self) -> UnitTask[Any, Any]:
+        """Returns a task that publishes tensors of the same shapes without the work, and needs no GPU.
+
+        Profiles of the options that consume the tensors use it in place of this task. Raises `DefinitionError` if
+        the task has no source.
+        """
+        raise DefinitionError(
+            f"{self.name} has no input source, so its consumers cannot be measured alone: define input_source"
+        )
 
     def continues(self, request: Input) -> bool:
         """Returns whether another executor can continue this request's streams exactly after an executor dies.

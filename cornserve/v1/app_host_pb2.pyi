@@ -33,6 +33,7 @@ class HostCommand(_message.Message):
     READ_MAPPED_FIELD_NUMBER: _builtins.int
     SOURCE_ITEMS_FIELD_NUMBER: _builtins.int
     END_SESSION_FIELD_NUMBER: _builtins.int
+    CLASSIFY_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     @_builtins.property
     def load(self) -> Global___LoadApp: ...
@@ -48,6 +49,8 @@ class HostCommand(_message.Message):
 
     @_builtins.property
     def end_session(self) -> Global___EndSession: ...
+    @_builtins.property
+    def classify(self) -> Global___Classify: ...
     def __init__(
         self,
         *,
@@ -58,12 +61,13 @@ class HostCommand(_message.Message):
         read_mapped: Global___ReadMapped | None = ...,
         source_items: Global___SourceItems | None = ...,
         end_session: Global___EndSession | None = ...,
+        classify: Global___Classify | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["end_session", b"end_session", "find_images", b"find_images", "kind", b"kind", "load", b"load", "play", b"play", "read_mapped", b"read_mapped", "source_items", b"source_items"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["classify", b"classify", "end_session", b"end_session", "find_images", b"find_images", "kind", b"kind", "load", b"load", "play", b"play", "read_mapped", b"read_mapped", "source_items", b"source_items"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "end_session", b"end_session", "find_images", b"find_images", "kind", b"kind", "load", b"load", "play", b"play", "read_mapped", b"read_mapped", "source_items", b"source_items"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "classify", b"classify", "end_session", b"end_session", "find_images", b"find_images", "kind", b"kind", "load", b"load", "play", b"play", "read_mapped", b"read_mapped", "source_items", b"source_items"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["load", "find_images", "play", "read_mapped", "source_items", "end_session"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["load", "find_images", "play", "read_mapped", "source_items", "end_session", "classify"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -80,6 +84,7 @@ class HostReply(_message.Message):
     MAPPED_ITEMS_FIELD_NUMBER: _builtins.int
     SOURCE_READ_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    CLASSIFIED_FIELD_NUMBER: _builtins.int
     SECONDS_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     seconds: _builtins.float
@@ -98,6 +103,8 @@ class HostReply(_message.Message):
 
     @_builtins.property
     def error(self) -> Global___HostError: ...
+    @_builtins.property
+    def classified(self) -> Global___Classified: ...
     def __init__(
         self,
         *,
@@ -108,13 +115,14 @@ class HostReply(_message.Message):
         mapped_items: Global___MappedItems | None = ...,
         source_read: Global___SourceRead | None = ...,
         error: Global___HostError | None = ...,
+        classified: Global___Classified | None = ...,
         seconds: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "image_urls", b"image_urls", "kind", b"kind", "loaded", b"loaded", "mapped_items", b"mapped_items", "played", b"played", "source_read", b"source_read"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["classified", b"classified", "error", b"error", "image_urls", b"image_urls", "kind", b"kind", "loaded", b"loaded", "mapped_items", b"mapped_items", "played", b"played", "source_read", b"source_read"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "error", b"error", "image_urls", b"image_urls", "kind", b"kind", "loaded", b"loaded", "mapped_items", b"mapped_items", "played", b"played", "seconds", b"seconds", "source_read", b"source_read"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "classified", b"classified", "error", b"error", "image_urls", b"image_urls", "kind", b"kind", "loaded", b"loaded", "mapped_items", b"mapped_items", "played", b"played", "seconds", b"seconds", "source_read", b"source_read"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["loaded", "image_urls", "played", "mapped_items", "source_read", "error"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["loaded", "image_urls", "played", "mapped_items", "source_read", "error", "classified"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -234,6 +242,53 @@ class ImageUrl(_message.Message):
 Global___ImageUrl: _TypeAlias = ImageUrl  # noqa: Y015
 
 @_typing.final
+class Classify(_message.Message):
+    """Records the task of the first path for the requests, without executors. The session then plays one of the paths."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    BEGIN_FIELD_NUMBER: _builtins.int
+    session: _builtins.int
+    @_builtins.property
+    def begin(self) -> Global___BeginSession: ...
+    def __init__(
+        self,
+        *,
+        session: _builtins.int = ...,
+        begin: Global___BeginSession | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Classify: _TypeAlias = Classify  # noqa: Y015
+
+@_typing.final
+class Classified(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMPONENTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def components(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The components that the requests need."""
+
+    def __init__(
+        self,
+        *,
+        components: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["components", b"components"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Classified: _TypeAlias = Classified  # noqa: Y015
+
+@_typing.final
 class Play(_message.Message):
     """Runs the code of one request's task from its start."""
 
@@ -243,12 +298,15 @@ class Play(_message.Message):
     BEGIN_FIELD_NUMBER: _builtins.int
     UPDATES_FIELD_NUMBER: _builtins.int
     READER_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
     session: _builtins.int
     reader: _builtins.str
     """The name of the function that reads the response."""
+    path: _builtins.int
+    """The index of the path."""
     @_builtins.property
     def begin(self) -> Global___BeginSession:
-        """Set in the first play of the session."""
+        """Set in the first command of the session."""
 
     @_builtins.property
     def updates(self) -> _containers.RepeatedCompositeFieldContainer[Global___Update]:
@@ -261,10 +319,11 @@ class Play(_message.Message):
         begin: Global___BeginSession | None = ...,
         updates: _abc.Iterable[Global___Update] | None = ...,
         reader: _builtins.str = ...,
+        path: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "reader", b"reader", "session", b"session", "updates", b"updates"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "path", b"path", "reader", b"reader", "session", b"session", "updates", b"updates"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -275,14 +334,12 @@ class BeginSession(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int
-    PATH_FIELD_NUMBER: _builtins.int
     RANDOM_INDEX_FIELD_NUMBER: _builtins.int
     REQUEST_TYPE_FIELD_NUMBER: _builtins.int
     REQUESTS_FIELD_NUMBER: _builtins.int
     BLOBS_FIELD_NUMBER: _builtins.int
     IMAGES_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    path: _builtins.int
     random_index: _builtins.int
     """The index of the next draw of the request's random numbers."""
     request_type: _builtins.str
@@ -301,7 +358,6 @@ class BeginSession(_message.Message):
         self,
         *,
         request_id: _builtins.str = ...,
-        path: _builtins.int = ...,
         random_index: _builtins.int = ...,
         request_type: _builtins.str = ...,
         requests: _abc.Iterable[_builtins.bytes] | None = ...,
@@ -310,7 +366,7 @@ class BeginSession(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blobs", b"blobs", "images", b"images", "path", b"path", "random_index", b"random_index", "request_id", b"request_id", "request_type", b"request_type", "requests", b"requests"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blobs", b"blobs", "images", b"images", "random_index", b"random_index", "request_id", b"request_id", "request_type", b"request_type", "requests", b"requests"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -447,6 +503,7 @@ class RecordedInvocation(_message.Message):
     STREAMS_FIELD_NUMBER: _builtins.int
     REPORTS_USAGE_FIELD_NUMBER: _builtins.int
     CONTINUES_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
     task: _builtins.str
     key: _builtins.str
     """The key of the executor spec."""
@@ -461,6 +518,8 @@ class RecordedInvocation(_message.Message):
     def tensors(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def streams(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def size(self) -> Global___RecordedSize: ...
     def __init__(
         self,
         *,
@@ -472,14 +531,45 @@ class RecordedInvocation(_message.Message):
         streams: _abc.Iterable[_builtins.str] | None = ...,
         reports_usage: _builtins.bool = ...,
         continues: _builtins.bool = ...,
+        size: Global___RecordedSize | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["size", b"size"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["continues", b"continues", "inputs", b"inputs", "key", b"key", "reports_usage", b"reports_usage", "request", b"request", "streams", b"streams", "task", b"task", "tensors", b"tensors"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["continues", b"continues", "inputs", b"inputs", "key", b"key", "reports_usage", b"reports_usage", "request", b"request", "size", b"size", "streams", b"streams", "task", b"task", "tensors", b"tensors"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RecordedInvocation: _TypeAlias = RecordedInvocation  # noqa: Y015
+
+@_typing.final
+class RecordedSize(_message.Message):
+    """The size of an input: tokens, and the number of inputs that can be batched separately."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    MEDIA_FIELD_NUMBER: _builtins.int
+    OUTPUT_FIELD_NUMBER: _builtins.int
+    ITEMS_FIELD_NUMBER: _builtins.int
+    text: _builtins.int
+    media: _builtins.int
+    output: _builtins.int
+    items: _builtins.int
+    def __init__(
+        self,
+        *,
+        text: _builtins.int = ...,
+        media: _builtins.int = ...,
+        output: _builtins.int = ...,
+        items: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "media", b"media", "output", b"output", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecordedSize: _TypeAlias = RecordedSize  # noqa: Y015
 
 @_typing.final
 class RecordedInput(_message.Message):

@@ -121,6 +121,7 @@ class Event(_message.Message):
     CALL_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
     END_FIELD_NUMBER: _builtins.int
+    LOAD_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     @_builtins.property
     def chunk(self) -> Global___OutputChunk: ...
@@ -128,22 +129,65 @@ class Event(_message.Message):
     def end(self) -> Global___End:
         """Always the last event of a call."""
 
+    @_builtins.property
+    def load(self) -> Global___Load:
+        """With each `end`, and with the first chunk of each call."""
+
     def __init__(
         self,
         *,
         call: _builtins.int = ...,
         chunk: Global___OutputChunk | None = ...,
         end: Global___End | None = ...,
+        load: Global___Load | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "end", b"end", "kind", b"kind"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "end", b"end", "kind", b"kind", "load", b"load"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "chunk", b"chunk", "end", b"end", "kind", b"kind"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "chunk", b"chunk", "end", b"end", "kind", b"kind", "load", b"load"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["chunk", "end"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
 Global___Event: _TypeAlias = Event  # noqa: Y015
+
+@_typing.final
+class Load(_message.Message):
+    """The load of an executor, including the invocation that an event ends."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUNNING_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    PENDING_TOKENS_FIELD_NUMBER: _builtins.int
+    OWN_INVOCATIONS_FIELD_NUMBER: _builtins.int
+    OWN_PENDING_TOKENS_FIELD_NUMBER: _builtins.int
+    running: _builtins.int
+    """Invocations that do not wait for tensors."""
+    waiting: _builtins.int
+    """Invocations that wait for tensors."""
+    pending_tokens: _builtins.int
+    """The input tokens of the invocations that have not sent a chunk."""
+    own_invocations: _builtins.int
+    """The invocations of the caller that receives the event."""
+    own_pending_tokens: _builtins.int
+    """Their part of `pending_tokens`."""
+    def __init__(
+        self,
+        *,
+        running: _builtins.int = ...,
+        waiting: _builtins.int = ...,
+        pending_tokens: _builtins.int = ...,
+        own_invocations: _builtins.int = ...,
+        own_pending_tokens: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["own_invocations", b"own_invocations", "own_pending_tokens", b"own_pending_tokens", "pending_tokens", b"pending_tokens", "running", b"running", "waiting", b"waiting"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Load: _TypeAlias = Load  # noqa: Y015
 
 @_typing.final
 class Start(_message.Message):
@@ -160,6 +204,7 @@ class Start(_message.Message):
     OUTPUTS_FIELD_NUMBER: _builtins.int
     DELIVERED_FIELD_NUMBER: _builtins.int
     ARRIVED_US_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     invocation: _builtins.int
     """Index of the invocation within its request."""
@@ -176,6 +221,8 @@ class Start(_message.Message):
     """The arrival time of the request in microseconds since 1970, by its gateway's clock. Older requests receive memory
     for tensors first: all executors must agree on the order, so that two requests cannot wait for each other.
     """
+    tokens: _builtins.int
+    """The size of the input in tokens, as the caller estimates it. Executors add it up for their callers."""
     @_builtins.property
     def inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Input]: ...
     @_builtins.property
@@ -200,10 +247,11 @@ class Start(_message.Message):
         outputs: _abc.Iterable[_builtins.str] | None = ...,
         delivered: _abc.Iterable[Global___OutputChunk] | None = ...,
         arrived_us: _builtins.int = ...,
+        tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrived_us", b"arrived_us", "attempt", b"attempt", "delivered", b"delivered", "inputs", b"inputs", "invocation", b"invocation", "outputs", b"outputs", "request", b"request", "request_id", b"request_id", "timeout_ms", b"timeout_ms", "traceparent", b"traceparent", "tracestate", b"tracestate"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrived_us", b"arrived_us", "attempt", b"attempt", "delivered", b"delivered", "inputs", b"inputs", "invocation", b"invocation", "outputs", b"outputs", "request", b"request", "request_id", b"request_id", "timeout_ms", b"timeout_ms", "tokens", b"tokens", "traceparent", b"traceparent", "tracestate", b"tracestate"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -7,12 +7,16 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Final
 
 from scripts.cluster import cluster
 from scripts.cluster.images import load_image
 from scripts.cluster.machines import CONTROL_PLANE, KUBECONFIG, ClusterMachine, existing_nodes, node
 from scripts.cluster.programs import LINKS, ProgramMissingError
 from scripts.cluster.shell import LocalClusterError
+
+CANNOT_RUN: Final = 3
+"""The exit status of `check` on a machine that cannot run the cluster."""
 
 
 def main(arguments: list[str]) -> None:
@@ -24,6 +28,8 @@ def main(arguments: list[str]) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
     match arguments.command:
+        case "check":
+            _check()
         case "up":
             cluster.up([node(index + 1) for index in range(arguments.nodes)])
             print(f"The cluster is up. Use it:\n  export KUBECONFIG={KUBECONFIG} PATH={LINKS}:$PATH")
@@ -46,6 +52,14 @@ def _run(arguments: argparse.Namespace) -> None:
             sys.exit(subprocess.run(command, env=environment, check=False).returncode)
 
 
+def _check() -> None:
+    try:
+        cluster.check()
+    except LocalClusterError as error:
+        print(f"cluster: {error}", file=sys.stderr)
+        sys.exit(CANNOT_RUN)
+
+
 def _machine(name: str) -> ClusterMachine:
     machines = {machine.name: machine for machine in (CONTROL_PLANE, *existing_nodes())}
     if name not in machines:
@@ -56,6 +70,7 @@ def _machine(name: str) -> ClusterMachine:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m scripts.cluster", description="A Kubernetes cluster for tests.")
     commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("check", help=f"exits with status {CANNOT_RUN} if this machine cannot run the cluster")
     command = commands.add_parser("up", help="starts the cluster")
     command.add_argument("--nodes", type=int, default=2)
     commands.add_parser("down", help="stops the cluster; loaded images stay for the next one")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from scripts.cluster.control_plane import ControlPlaneFiles
-from scripts.cluster.host import create_cgroups, delete_cgroups, prepare_host
+from scripts.cluster.host import create_cgroups, delete_cgroups, prepare_host, uses_cgroups_v2
 from scripts.cluster.images import busybox_image, load_image, remove_containers
 from scripts.cluster.machines import (
     CONTROL_PLANE,
@@ -26,7 +26,7 @@ from scripts.cluster.machines import (
     ClusterNode,
     existing_nodes,
 )
-from scripts.cluster.network import create_network, delete_network
+from scripts.cluster.network import check_network_is_free, create_network, delete_network
 from scripts.cluster.node_files import write_node
 from scripts.cluster.programs import COREDNS, HELM, KUBE, ROOT, link, program
 from scripts.cluster.shell import LocalClusterError, run, succeeds, wait_until
@@ -45,6 +45,19 @@ cluster.local in-addr.arpa ip6.arpa {{
     cache 5
 }}
 """
+
+
+def check() -> None:
+    """Checks that the cluster is known to run on a machine like this one, and installs Debian packages.
+
+    Raises:
+        LocalClusterError: This machine cannot run the cluster.
+    """
+    prepare_host()
+    if uses_cgroups_v2():
+        raise LocalClusterError("the cluster is not tested with control groups of version 2.")
+    if not is_up():
+        check_network_is_free()
 
 
 def up(nodes: list[ClusterNode]) -> None:
@@ -131,6 +144,11 @@ def advertise_gpus(node: ClusterNode, count: int) -> None:
 def enter(machine: ClusterMachine, command: list[str]) -> list[str]:
     """Returns a command that runs another one in the namespaces of a machine."""
     return ["nsenter", f"--target={_supervisor_pid(machine)}", "--net", "--pid", "--mount", *command]
+
+
+def machine_root(machine: ClusterMachine) -> Path:
+    """Returns the root of the file system of a machine, as a path of this machine."""
+    return Path(f"/proc/{_supervisor_pid(machine)}/root")
 
 
 def _start_control_plane(nodes: list[ClusterNode]) -> None:

@@ -7,10 +7,11 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Final
 
-from scripts.cluster.machines import ClusterNode
+from scripts.cluster.machines import STATE, ClusterNode
 from scripts.cluster.shell import LocalClusterError, succeeds
 
 _PACKAGES: Final = {
@@ -24,15 +25,25 @@ _PACKAGES: Final = {
     "runc": "runc",
 }
 """The Debian packages by a command of each. A machine with Docker has some commands from other packages."""
+_USERS: Final = Path("/proc/self/uid_map")
+_ALL_USERS: Final = ["0", "0", "4294967295"]
+"""The users of a machine. The root of a container without privileges has other ones."""
 _CGROUPS: Final = Path("/sys/fs/cgroup")
+_FREE_BYTES: Final = 5 * 10**9
+"""Disk space for the nodes with the small images."""
+_NAMESPACES_AND_MOUNTS: Final = """\
+unshare --net --pid --mount --fork true && cd "$1" && mkdir lower upper work merged &&
+    mount -t overlay -o lowerdir=lower,upperdir=upper,workdir=work overlay merged && umount merged
+"""
 
 
 def prepare_host() -> None:
     """Installs what is missing. Raises `LocalClusterError` on a machine that cannot run the cluster."""
-    if platform.system() != "Linux" or os.geteuid() != 0:
+    if platform.system() != "Linux" or os.geteuid() != 0 or _USERS.read_text().split() != _ALL_USERS:
         raise LocalClusterError(
             "the cluster for tests needs Linux and root. Use an existing cluster: make test-cluster CONTEXT=name"
         )
+    _check_capabilities()
     missing = [package for command, package in _PACKAGES.items() if not shutil.which(command)]
     if missing:
         _install(missing)
@@ -40,6 +51,28 @@ def prepare_host() -> None:
         raise LocalClusterError(
             "the kernel module br_netfilter is missing: pods of one node do not reach Services without it."
         )
+
+
+def uses_cgroups_v2() -> bool:
+    return (_CGROUPS / "cgroup.controllers").exists()
+
+
+def _check_capabilities() -> None:
+    """Raises `LocalClusterError` if this machine, for example a container, restricts root too much."""
+    STATE.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(STATE).free
+    if free < _FREE_BYTES:
+        raise LocalClusterError(
+            f"{STATE} has {free / 1e9:.1f} GB of free disk, and the nodes need {_FREE_BYTES / 1e9:.0f} GB."
+        )
+    with tempfile.TemporaryDirectory(dir=STATE) as directory:
+        if not succeeds("sh", "-c", _NAMESPACES_AND_MOUNTS, "sh", directory):
+            raise LocalClusterError("this machine does not permit namespaces or overlay mounts, which nodes need.")
+    try:
+        for hierarchy in _hierarchies():
+            os.rmdir(tempfile.mkdtemp(prefix="cornserve-", dir=hierarchy))
+    except OSError as error:
+        raise LocalClusterError(f"this machine does not permit control groups, which nodes need: {error}") from None
 
 
 def _install(packages: list[str]) -> None:
@@ -77,6 +110,6 @@ def delete_cgroups(node: ClusterNode) -> bool:
 
 
 def _hierarchies() -> list[Path]:
-    if (_CGROUPS / "cgroup.controllers").exists():
+    if uses_cgroups_v2():
         return [_CGROUPS]
     return [path for path in _CGROUPS.iterdir() if (path / "cgroup.procs").exists() and not path.is_symlink()]

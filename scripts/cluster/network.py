@@ -16,7 +16,7 @@ _HOST_LINK = "cornserve0"
 
 def create_network(nodes: list[ClusterNode]) -> None:
     """Creates namespaces, links and routes."""
-    _check_network_is_free()
+    check_network_is_free()
     _create_namespace(CONTROL_PLANE)
     _ip(CONTROL_PLANE, "link add eth0 type bridge")
     _configure(CONTROL_PLANE)
@@ -41,7 +41,8 @@ def delete_network() -> None:
         run("ip", "link", "delete", _HOST_LINK)
 
 
-def _check_network_is_free() -> None:
+def check_network_is_free() -> None:
+    """Raises `LocalClusterError` if this machine reaches another network by the addresses of the cluster."""
     network = f"{NETWORK}.0/24"
     routes = run("ip", "route", "show", "root", network)
     if routes:

@@ -56,7 +56,7 @@ def _check(outcome: Outcome, kills: Sequence[Kill]) -> Iterator[str]:
         if not any(since <= time <= outcome.ended for time in gateways):
             yield "broken although no gateway was killed"
     elif outcome.error is not None:
-        if not (_is_code_killed(outcome) and any(since <= time <= outcome.ended for time in hosts)):
+        if not (_is_code_killed(outcome) and sum(since <= time <= outcome.ended for time in hosts) > 1):
             yield from _check_error(outcome, len(during))
     elif not outcome.is_complete:
         yield "incomplete"
@@ -67,7 +67,7 @@ def _check(outcome: Outcome, kills: Sequence[Kill]) -> Iterator[str]:
 
 
 def _is_code_killed(outcome: Outcome) -> bool:
-    """Returns whether the request failed because its app host died while it ran the code of this request."""
+    """Returns whether the request failed because app hosts were killed twice while they ran its code."""
     assert outcome.error is not None
     return outcome.error["code"] == "task_error" and "was killed by SIGKILL" in outcome.error["message"]
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -58,8 +59,10 @@ class Killer:
                 if self._random.random() < self._stop_share:
                     await self._stop(victim, process)
                 else:
-                    self.kills.append(Kill(victim, process.pid, asyncio.get_running_loop().time()))
-                    process.kill()
+                    killed_at = asyncio.get_running_loop().time()
+                    with suppress(psutil.NoSuchProcess):  # The process may have exited meanwhile.
+                        process.kill()
+                        self.kills.append(Kill(victim, process.pid, killed_at))
 
     async def _stop(self, victim: Victim, process: psutil.Process) -> None:
         self.stops.append(victim)

@@ -56,8 +56,8 @@ class Clients:
         Raises an error if a response is missing or the connection is reset.
         """
         loop = asyncio.get_running_loop()
+        sent = loop.time()
         async with raw_connection(self._port) as connection:
-            sent = loop.time()
             for _ in range(REQUESTS_OF_EACH):
                 await asyncio.sleep(self._random.uniform(SHORTEST_PAUSE, LONGEST_PAUSE))
                 if loop.time() > sent + LONGEST_PAUSE + LATE_SECONDS:

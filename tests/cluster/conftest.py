@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,12 +62,29 @@ def cluster() -> KubernetesCluster:
     return KubernetesCluster(None, context) if context else KubernetesCluster(KUBECONFIG, "cornserve-test")
 
 
+@pytest.fixture(scope="session")
+def local_cluster(cluster: KubernetesCluster) -> KubernetesCluster:
+    """The cluster of `make cluster`. Tests that reach into its processes and nodes are skipped on another one."""
+    if not cluster.is_local:
+        pytest.skip("needs the nodes of `make cluster`")
+    return cluster
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fails skipped tests in CI."""
+    report = yield
+    if report.skipped and os.environ.get("CI"):
+        report.outcome, report.longrepr = "failed", f"skipped in CI: {report.longreprtext}"
+    return report
+
+
 @pytest.fixture
 def cluster_namespace(cluster: KubernetesCluster) -> Iterator[str]:
     """The name of a new namespace with Pod Security `restricted`. It is deleted after the test."""
     name = f"cornserve-test-{uuid.uuid4().hex[:8]}"
     cluster.kubectl("create", "namespace", name)
     cluster.kubectl("label", "namespace", name, "pod-security.kubernetes.io/enforce=restricted")
-    cluster.kubectl("wait", "--for=create", "serviceaccount/default", f"--namespace={name}", "--timeout=30s")
+    cluster.kubectl("wait", "--for=create", "serviceaccount/default", f"--namespace={name}", "--timeout=180s")
     yield name
     cluster.kubectl("delete", "namespace", name, "--wait=false")

@@ -69,7 +69,7 @@ class Installation:
         file = directory / f"{self.namespace}.yaml"
         file.write_text(yaml.safe_dump(dict(given)))
         self.cluster.kubectl("apply", "--server-side", "--force-conflicts", f"--filename={CRDS}")
-        self.helm("install", CHART, "--values", file, "--wait", "--timeout=150s")
+        self.helm("install", CHART, "--values", file, "--wait", "--timeout=180s")
 
     def kubectl(self, *arguments: str, stdin: str = "") -> str:
         return self.cluster.kubectl(f"--namespace={self.namespace}", *arguments, stdin=stdin)
@@ -82,10 +82,10 @@ class Installation:
         manifest = {"apiVersion": "cornserve.ai/v1alpha1", "kind": "App", "metadata": {"name": name}, "spec": spec}
         self.kubectl("apply", "--server-side", "--filename=-", stdin=json.dumps(manifest))
 
-    def wait_until_ready(self, app: str, *, seconds: int = 90) -> None:
+    def wait_until_ready(self, app: str, *, seconds: int = 180) -> None:
         self.wait_for(app, "condition=Ready", seconds=seconds)
 
-    def wait_for(self, app: str, condition: str, *, seconds: int = 90) -> None:
+    def wait_for(self, app: str, condition: str, *, seconds: int = 180) -> None:
         self.kubectl("wait", f"--for={condition}", f"app/{app}", f"--timeout={seconds}s")
 
     def condition(self, app: str, type: str) -> dict[str, Any]:
@@ -110,11 +110,11 @@ class Installation:
         return self.secret("cornserve-access", "api-key")
 
     @contextmanager
-    def forwarded(self) -> Iterator[str]:
-        """Forwards a local port to a gateway; returns the URL."""
+    def forwarded(self, target: str = "service/cornserve") -> Iterator[str]:
+        """Forwards a local port to a gateway or its pod; returns the URL."""
         files = [f"--kubeconfig={self.cluster.kubeconfig}"] if self.cluster.kubeconfig else []
         command = [str(program("kubectl")), *files, f"--context={self.cluster.context}", "port-forward"]
-        command += [f"--namespace={self.namespace}", "service/cornserve", ":http"]
+        command += [f"--namespace={self.namespace}", target, ":http"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             try:
                 assert process.stdout is not None
@@ -142,6 +142,14 @@ def installation(cluster: KubernetesCluster, given: Values, directory: Path) -> 
 def on_node(executor: str, name: str) -> dict[str, Any]:
     """Returns the settings of an executor whose pods run on a node."""
     return {"name": executor, "podTemplate": {"spec": {"nodeSelector": {"kubernetes.io/hostname": name}}}}
+
+
+def versions(installed: Installation, app: str, selector: str) -> dict[str, str]:
+    """Returns the resource versions of an app and of all objects that belong to it."""
+    owned = "deployments,services,endpointslices,poddisruptionbudgets,replicasets,pods"
+    objects = [*installed.get(owned, f"--selector={selector}")["items"]]
+    objects += [installed.get("app", app), installed.get("approute", app)]
+    return {f"{item['kind']}/{item['metadata']['name']}": item["metadata"]["resourceVersion"] for item in objects}
 
 
 def pod_of(installed: Installation, app: str, executor: str) -> Any:

@@ -35,6 +35,13 @@ def loaded_images(cluster: KubernetesCluster, *names: str) -> str:
     return tag
 
 
+def second_tag(tag: str) -> str:
+    """Gives the images of examples/echo on the nodes another tag, and returns it."""
+    for node in existing_nodes():
+        _ctr(node, "tag", "--force", f"localhost/cornserve-echo:{tag}", f"localhost/cornserve-echo:{tag}-second")
+    return f"{tag}-second"
+
+
 def build_image(name: str) -> Path:
     """Returns the archive of an image, which is built if its files have changed."""
     built = subprocess.run([ROOT / "kubernetes/images/build", name], capture_output=True, text=True, check=False)

@@ -27,7 +27,11 @@ exec httpd -f -p 8000 -h /www
 """
 """Responds to `GET /admin/v1/apps` as a gateway does."""
 
-LABELS = {"app.kubernetes.io/name": "cornserve", "app.kubernetes.io/component": "gateway"}
+LABELS = {
+    "app.kubernetes.io/name": "cornserve",
+    "app.kubernetes.io/part-of": "cornserve",
+    "app.kubernetes.io/component": "gateway",
+}
 
 
 def gateway_pod(name: str, image: str) -> dict[str, Any]:
@@ -35,7 +39,7 @@ def gateway_pod(name: str, image: str) -> dict[str, Any]:
     manifest["metadata"]["labels"] = LABELS
     container = manifest["spec"]["containers"][0]
     container["ports"] = [{"name": "http", "containerPort": 8000}]
-    container["readinessProbe"] = {"tcpSocket": {"port": "http"}, "periodSeconds": 1}
+    container["readinessProbe"] = {"tcpSocket": {"port": "http"}, "periodSeconds": 1, "failureThreshold": 100}
     return manifest
 
 
@@ -60,7 +64,7 @@ def namespace(cluster: KubernetesCluster, cluster_namespace: str, monkeypatch: p
 
 
 def wait_until_ready(cluster: KubernetesCluster, namespace: str, name: str) -> None:
-    cluster.kubectl("wait", "--for=condition=Ready", f"pod/{name}", f"--namespace={namespace}", "--timeout=60s")
+    cluster.kubectl("wait", "--for=condition=Ready", f"pod/{name}", f"--namespace={namespace}", "--timeout=180s")
 
 
 def test_large_and_concurrent_responses_pass_through_the_kubelet(cluster: KubernetesCluster, namespace: str) -> None:

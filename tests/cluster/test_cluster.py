@@ -50,7 +50,7 @@ def pod(name: str, image: str, script: str, **spec: Any) -> dict[str, Any]:
 
 def wait_for_phase(cluster: KubernetesCluster, namespace: str, name: str, phase: str) -> None:
     condition = f"--for=jsonpath={{.status.phase}}={phase}"
-    cluster.kubectl("wait", condition, f"pod/{name}", f"--namespace={namespace}", "--timeout=60s")
+    cluster.kubectl("wait", condition, f"pod/{name}", f"--namespace={namespace}", "--timeout=180s")
 
 
 def output(cluster: KubernetesCluster, namespace: str, name: str) -> str:
@@ -64,7 +64,7 @@ def start_web_server(cluster: KubernetesCluster, namespace: str, **service_spec:
     server = pod("web", cluster.busybox_image, "echo served > /tmp/index.html; exec httpd -f -p 8080 -h /tmp")
     server["spec"]["containers"][0]["readinessProbe"] = {"httpGet": {"port": 8080}, "periodSeconds": 1}
     cluster.apply(namespace, service(**service_spec), server)
-    cluster.kubectl("wait", "--for=condition=Ready", "pod/web", f"--namespace={namespace}", "--timeout=60s")
+    cluster.kubectl("wait", "--for=condition=Ready", "pod/web", f"--namespace={namespace}", "--timeout=180s")
     return cluster.get("service", "web", f"--namespace={namespace}")["spec"]
 
 
@@ -114,13 +114,6 @@ def test_a_pod_that_is_not_restricted_is_refused(cluster: KubernetesCluster, clu
 
     with pytest.raises(AssertionError, match="violates PodSecurity"):
         cluster.apply(cluster_namespace, root)
-
-
-@pytest.fixture
-def local_cluster(cluster: KubernetesCluster) -> KubernetesCluster:
-    if not cluster.is_local:
-        pytest.skip("needs the nodes of `make cluster`")
-    return cluster
 
 
 async def test_this_machine_reaches_a_service_on_each_node(
@@ -226,5 +219,5 @@ def test_pods_that_request_gpus_run_where_nodes_offer_them(
     local_cluster.apply(cluster_namespace, gpu_pod("second"))
 
     local_cluster.kubectl(
-        "wait", "--for=condition=PodScheduled=False", "pod/second", f"--namespace={cluster_namespace}", "--timeout=60s"
+        "wait", "--for=condition=PodScheduled=False", "pod/second", f"--namespace={cluster_namespace}", "--timeout=180s"
     )

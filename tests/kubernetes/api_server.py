@@ -9,7 +9,6 @@ import os
 import socket
 import ssl
 import subprocess
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,9 +20,11 @@ import pytest
 
 from scripts.cluster.control_plane import ControlPlaneFiles
 from scripts.cluster.programs import ROOT, ProgramMissingError, go_is_installed, program
+from tests.waiting import wait_until
 
 CRDS: Final = ROOT / "helm" / "cornserve-crds" / "templates"
-_START_SECONDS: Final = 60
+
+_POD_GROUPS: Final = "--feature-gates=GenericWorkload=true,GangScheduling=true,TopologyAwareWorkloadScheduling=true"
 
 
 class ApiServer:
@@ -84,15 +85,15 @@ class ApiServer:
 
 
 @contextmanager
-def api_server_process(directory: Path) -> Iterator[ApiServer]:
-    """Runs etcd and an API server with the CRDs of the chart. Both end with this process."""
+def api_server_process(directory: Path, *options: str) -> Iterator[ApiServer]:
+    """Runs etcd and an API server with the CRDs of the chart and further options. Both end with this process."""
     require_programs()
     with socket.socket() as reserved:  # kube-apiserver binds the same port, and no other process can
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         reserved.bind(("127.0.0.1", 0))
         files = ControlPlaneFiles(directory, "127.0.0.1", reserved.getsockname()[1])
         files.write()
-        with running(files.etcd(), directory), running(files.api_server(), directory) as process:
+        with running(files.etcd(), directory), running(files.api_server(*options), directory) as process:
             server = ApiServer(files)
             _wait_until_ready(server, process)
             server.apply_crds()
@@ -113,12 +114,10 @@ def running(command: list[str], directory: Path) -> Iterator[subprocess.Popen[by
 
 
 def _wait_until_ready(server: ApiServer, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + _START_SECONDS
-    while not server.is_ready():
-        if process.poll() is not None or time.monotonic() > deadline:
-            log = (server.files.directory / "kube-apiserver.log").read_text()
-            pytest.fail(f"the API server did not get ready in {_START_SECONDS} s. The end of its log:\n{log[-2000:]}")
-        time.sleep(0.05)
+    wait_until(lambda: server.is_ready() or process.poll() is not None)
+    if process.poll() is not None:
+        log = (server.files.directory / "kube-apiserver.log").read_text()
+        pytest.fail(f"the API server ended at its start. The end of its log:\n{log[-2000:]}")
 
 
 def require_programs() -> None:
@@ -140,16 +139,16 @@ def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
 
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    """A separate API server with controller manager and scheduler.
+    """A separate API server with controller manager and scheduler. It has PodGroups.
 
     Tests whose other fixtures shall use it override `api_server` in their module:
     `@pytest.fixture(scope="module") def api_server(control_plane): return control_plane`.
     """
     directory = tmp_path_factory.mktemp("control-plane")
     with (
-        api_server_process(directory) as server,
-        running(server.files.controller_manager(), directory),
-        running(server.files.scheduler(), directory),
+        api_server_process(directory, _POD_GROUPS, "--runtime-config=scheduling.k8s.io/v1alpha2=true") as server,
+        running([*server.files.controller_manager(), _POD_GROUPS], directory),
+        running([*server.files.scheduler(), _POD_GROUPS], directory),
     ):
         yield server
 

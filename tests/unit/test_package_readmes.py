@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
         "cornserve/transport",
         "executors/cornserve_executors",
         "planner/cornserve_planner",
+        "policies/cornserve_policies",
     ],
 )
 def test_a_package_readme_lists_exactly_the_files_of_the_package(package: str) -> None:

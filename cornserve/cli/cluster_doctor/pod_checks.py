@@ -69,7 +69,7 @@ def leader_check(facts: ClusterFacts, now: datetime | None = None) -> CheckResul
     """Checks that one of the controllers leads."""
     if facts.leases is None:
         return CheckResult("leader", True, "unknown: you may not list Leases")
-    lease = next((lease for lease in facts.leases if _is_of_controller(lease)), None)
+    lease = next((lease for lease in facts.leases if lease["metadata"]["name"].endswith("-controller")), None)
     holder = lease and lease["spec"].get("holderIdentity")
     remedy = (
         f"apps are not deployed until a controller leads: see `kubectl logs -l {COMPONENT_LABEL}=controller "
@@ -82,9 +82,3 @@ def leader_check(facts: ClusterFacts, now: datetime | None = None) -> CheckResul
     is_current = age < timedelta(seconds=2 * lease["spec"]["leaseDurationSeconds"])
     found = holder if is_current else f"{holder} has not renewed its Lease for {age.total_seconds():.0f} s"
     return CheckResult("leader", is_current, found, remedy)
-
-
-def _is_of_controller(lease: JsonObject) -> bool:
-    metadata = lease["metadata"]
-    is_labeled = metadata.get("labels", {}).get(COMPONENT_LABEL) == "controller"
-    return is_labeled or str(metadata["name"]).endswith("-controller")

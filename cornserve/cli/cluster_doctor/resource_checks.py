@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from cornserve.cli.check_result import CheckResult
 from cornserve.cli.cluster_doctor.checks import pod_security
@@ -22,10 +22,19 @@ SETTINGS_FILE = "settings.yaml"
 def gpu_check(facts: ClusterFacts) -> CheckResult:
     if facts.nodes is None:
         return CheckResult("GPUs", True, "unknown: you may not list nodes")
-    resource = str(cluster_settings(facts).get("gpuResource", GPU_RESOURCE))
-    counts = [int((node.get("status") or {}).get("allocatable", {}).get(resource, 0)) for node in facts.nodes]
-    if total := sum(counts):
-        return CheckResult("GPUs", True, f"{total} {resource} on {sum(map(bool, counts))} of {len(counts)} nodes")
+    settings = cluster_settings(facts)
+    resource = str(settings.get("gpuResource", GPU_RESOURCE))
+    types = {
+        name: _count_gpus(facts.nodes, type.get("resource", resource), type.get("nodeSelector", {}))
+        for name, type in sorted((settings.get("gpuTypes") or {}).items())
+    }
+    count = _count_gpus(facts.nodes, resource)
+    if count.gpus or any(count.gpus for count in types.values()):
+        total = f"{count.gpus} {resource} on {count.nodes} of {len(facts.nodes)} nodes"
+        listed = [f"{name}: {count.gpus} on {count.nodes} nodes" for name, count in types.items()]
+        absent = [name for name, count in types.items() if not count.gpus]
+        remedy = f"correct the resource or the nodeSelector of {', '.join(absent)} in the value executors.gpuTypes"
+        return CheckResult("GPUs", not absent, "; ".join([total, *listed]), remedy)
     labeled = [node for node in facts.nodes if node["metadata"].get("labels", {}).get(GPU_NODE_LABEL) == "true"]
     found = f"no node has {resource}, so executors run on CPUs"
     if labeled:
@@ -33,6 +42,21 @@ def gpu_check(facts: ClusterFacts) -> CheckResult:
     return CheckResult(
         "GPUs", False, found, "install the device plugin of the GPUs, such as NVIDIA's GPU operator, on the GPU nodes"
     )
+
+
+class _GpuCount(NamedTuple):
+    gpus: int
+    nodes: int
+
+
+def _count_gpus(nodes: list[JsonObject], resource: str, labels: Mapping[str, str] | None = None) -> _GpuCount:
+    """Counts the GPUs of the nodes that have the labels, and those of these nodes that have GPUs."""
+    counts = [
+        int((node.get("status") or {}).get("allocatable", {}).get(resource, 0))
+        for node in nodes
+        if (labels or {}).items() <= node["metadata"].get("labels", {}).items()
+    ]
+    return _GpuCount(sum(counts), sum(map(bool, counts)))
 
 
 def shared_memory_check(facts: ClusterFacts) -> CheckResult:

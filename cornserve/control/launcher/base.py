@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import sha256
 from json import dumps
 from typing import NewType, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from cornserve.app.record import ReplicaState
-from cornserve.app.settings import ModelStorage
+from cornserve.app.record import FailureReason, ReplicaState
+from cornserve.app.settings import GpuTypeName, ModelStorage
 from cornserve.task.spec import ExecutorSpec
 
 GroupKey = NewType("GroupKey", str)
@@ -25,12 +26,14 @@ ReplicaId = NewType("ReplicaId", str)
 
 
 class PodSettings(BaseModel):
-    """Settings of the pods of an executor group. Launchers without pods refuse them."""
+    """Settings of the pods of an executor group. Launchers without pods refuse all but the GPU type."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     template: dict[str, JsonValue] = Field(default_factory=dict)
     """A pod template that is merged into the launcher's own."""
+    gpu_type: GpuTypeName | None = None
+    """The type of the replicas' GPUs. By default, any."""
     storage: ModelStorage | None = None
     """The storage of the model's files."""
 
@@ -44,27 +47,39 @@ class AppOwner:
 
 
 @dataclass(frozen=True, slots=True)
+class ExecutorCell:
+    """Executors that run close together, such as on one node."""
+
+    name: str
+    """A valid label and name of a Kubernetes object. Groups of different cells are different groups."""
+    pods: int
+    """The number of replicas of all groups of the cell together, which run or do not run together. It is the same as
+    long as the cell exists."""
+
+
+@dataclass(frozen=True)
 class ExecutorGroup:
     """The desired replicas of one executor spec."""
 
     spec: ExecutorSpec
     replicas: int
     pod: PodSettings = field(default_factory=PodSettings)
-    cell: str = ""
-    """The cell whose executors run close together, or an empty text. Groups of different cells are different groups."""
+    cell: ExecutorCell | None = None
     owners: tuple[AppOwner, ...] = ()
     """The apps that need the group, sorted by name."""
+    load: float | None = None
+    """The replicas that would be needed if they could be divided. None: unknown."""
 
-    @property
+    @cached_property
     def key(self) -> GroupKey:
         return group_key(self.spec, self.pod, self.cell)
 
 
-def group_key(spec: ExecutorSpec, pod: PodSettings, cell: str = "") -> GroupKey:
+def group_key(spec: ExecutorSpec, pod: PodSettings, cell: ExecutorCell | None = None) -> GroupKey:
     """Returns a key that is equal for equal arguments only, and is a valid name of a Kubernetes object."""
-    if pod == PodSettings() and not cell:
+    if pod == PodSettings() and cell is None:
         return GroupKey(spec.key)
-    identity = dumps([spec.key, pod.model_dump(mode="json"), cell], sort_keys=True)
+    identity = dumps([spec.key, pod.model_dump(mode="json", exclude_defaults=True), cell and cell.name], sort_keys=True)
     return GroupKey(f"{spec.executor}-{sha256(identity.encode()).hexdigest()[:12]}")
 
 
@@ -95,8 +110,21 @@ class Replica:
         return f"{self.message}; starts again in {self.restart_delay:g} s" if self.restart_delay else self.message
 
 
+@dataclass(frozen=True, slots=True)
+class SlotCount:
+    """The GPUs, or the CPU slots, of a machine."""
+
+    kind: str
+    total: int
+    free: int
+
+
 class GroupRefusedError(Exception):
     """The launcher cannot run a group with these settings. The message is for users."""
+
+    def __init__(self, message: str, reason: FailureReason = FailureReason.INVALID_POD_TEMPLATE) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class Launcher(Protocol):
@@ -117,6 +145,9 @@ class Launcher(Protocol):
 
     def gpus(self, spec: ExecutorSpec) -> int:
         """Returns the number of GPUs that a replica of the executor occupies. 0 if it runs on the CPU."""
+
+    def slots(self, slot_type: str | None) -> SlotCount | None:
+        """Returns the slots of a type, or of all types. None if the launcher cannot know what may become available."""
 
     def replicas(self) -> list[Replica]:
         """Returns the current state of all replicas."""

@@ -6,7 +6,7 @@ other. A write specifies the version that it is based on and fails if a newer on
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
@@ -163,7 +163,7 @@ class Store(Protocol):
     async def delete(self, kind: RecordKind[Spec, Status], name: str) -> None:
         """Deletes a record, even if its content is damaged. Raises `NotFoundError` if it does not exist."""
 
-    def watch(self, kind: RecordKind[Spec, Status], version: int) -> AsyncIterator[Change[Spec, Status]]:
+    def watch(self, kind: RecordKind[Spec, Status], version: int) -> AsyncGenerator[Change[Spec, Status], None]:
         """Yields every change after `version`, by any process, in order. Runs until closed.
 
         Raises `ExpiredError`, even if `version` is newer than the store, which means that the store was replaced, or if

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, Protocol, cast
 
@@ -72,25 +72,22 @@ class ConfigMapSources:
     async def delete(self, kind: RecordKind[Spec, Status], name: str) -> None:
         await self._store.delete(kind, name)
 
-    async def watch(self, kind: RecordKind[Spec, Status], version: int) -> AsyncIterator[Change[Spec, Status]]:
-        changes = self._store.watch(kind, version)
-        next_change = asyncio.ensure_future(anext(changes))
-        try:
-            while True:
-                config_maps_changed = self._config_maps.next_change()
-                if kind.name == APPS.name:
-                    for record in self._apps_with_new_source():
-                        yield cast(Change[Spec, Status], Change(ChangeType.PUT, record.version, record))
-                await _wait_for_either(next_change, config_maps_changed)
-                if next_change.done():
-                    yield self._resolved_change(next_change.result())
-                    next_change = asyncio.ensure_future(anext(changes))
-        finally:
-            next_change.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await next_change
-            if (close := getattr(changes, "aclose", None)) is not None:
-                await close()
+    async def watch(self, kind: RecordKind[Spec, Status], version: int) -> AsyncGenerator[Change[Spec, Status], None]:
+        async with aclosing(self._store.watch(kind, version)) as changes:
+            next_change = asyncio.ensure_future(anext(changes))
+            try:
+                while True:
+                    config_maps_changed = self._config_maps.next_change()
+                    if kind.name == APPS.name:
+                        for record in self._apps_with_new_source():
+                            yield cast(Change[Spec, Status], Change(ChangeType.PUT, record.version, record))
+                    await _wait_for_either(next_change, config_maps_changed)
+                    if next_change.done():
+                        yield self._resolved_change(next_change.result())
+                        next_change = asyncio.ensure_future(anext(changes))
+            finally:
+                next_change.cancel()
+                await asyncio.gather(next_change, return_exceptions=True)
 
     async def close(self) -> None:
         await self._store.close()

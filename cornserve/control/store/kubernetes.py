@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from cornserve.control.store.base import (
@@ -28,9 +29,13 @@ from cornserve.control.store.kubernetes_errors import reading, writing
 from cornserve.kubernetes.client import KubeClient
 from cornserve.kubernetes.errors import KubeConflictError, KubeGoneError, KubeInvalidError, KubeUnavailableError
 from cornserve.kubernetes.resources import JsonObject
+from cornserve.kubernetes.watch_events import WatchEvent
 
 NEVER_A_VERSION = "1"
 """A resource version that no object has: etcd starts with it. An apply with it creates, but does not update."""
+
+SPEC_MANAGER = "cornserve"
+"""The field manager of specs, which gateways write for users, and a controller when an app adapts to its load."""
 
 SHORT_WATCH_SECONDS = 1.0
 """A watch whose connection fails within this time is not repeated."""
@@ -52,6 +57,8 @@ class KubernetesStore:
         self._codecs = codecs
         self._newest = 0
         """The newest version that this store has read."""
+        self._objects: defaultdict[str, dict[str, JsonObject]] = defaultdict(dict)
+        """The last known objects by name, by kind: a status that is based on one is written without a read."""
 
     async def create(self, kind: RecordKind[Spec, Status], name: str, spec: Spec) -> Record[Spec, Status]:
         codec = self._codec(kind)
@@ -78,7 +85,9 @@ class KubernetesStore:
             objects = await self._client.list(codec.type)
         listing: Listing[Spec, Status] = Listing([], int(objects.resource_version))
         self._newest = max(self._newest, listing.version)
+        self._objects[kind.name].clear()
         for item in sorted(objects.items, key=lambda item: str(item["metadata"]["name"])):
+            self._remember(kind, item)
             if _is_deleted(item):
                 continue
             try:
@@ -113,7 +122,9 @@ class KubernetesStore:
         self, kind: RecordKind[Spec, Status], name: str, status: Status, version: int
     ) -> Record[Spec, Status]:
         codec = self._codec(kind)
-        item = await self._get(kind, name)
+        item = self._objects[kind.name].get(name)
+        if item is None or _version(item) != version:
+            item = await self._get(kind, name)
         record = codec.to_record(kind, item)
         if record.version > version:
             raise _conflict(kind, record, version)
@@ -140,7 +151,7 @@ class KubernetesStore:
         with writing(codec.type, kind.name, name):
             await self._client.delete(codec.type, name, propagation="Background")
 
-    async def watch(self, kind: RecordKind[Spec, Status], version: int) -> AsyncIterator[Change[Spec, Status]]:
+    async def watch(self, kind: RecordKind[Spec, Status], version: int) -> AsyncGenerator[Change[Spec, Status], None]:
         codec = self._codec(kind)
         await self._check_not_newer(kind, version)
         deleting: set[str] = set()
@@ -152,6 +163,7 @@ class KubernetesStore:
                         started = time.monotonic()
                         async for event in events:
                             version = int(event.resource_version)
+                            self._remember_change(kind, event)
                             change = read_change(codec, kind, event, deleting)
                             if change is not None:
                                 yield change
@@ -167,7 +179,24 @@ class KubernetesStore:
     def _codec(self, kind: RecordKind[Spec, Status]) -> ResourceCodec[Spec, Status]:
         return self._codecs[kind.name]
 
+    def _remember_change(self, kind: RecordKind[Spec, Status], event: WatchEvent) -> None:
+        if event.type == "DELETED":
+            self._objects[kind.name].pop(event.object["metadata"]["name"], None)
+        elif event.type != "BOOKMARK":
+            self._remember(kind, event.object)
+
+    def _remember(self, kind: RecordKind[Spec, Status], item: JsonObject) -> None:
+        objects, metadata = self._objects[kind.name], item["metadata"]
+        known = objects.get(metadata["name"])
+        if _is_deleted(item):
+            objects.pop(metadata["name"], None)
+        elif known is None or _version(known) < _version(item):  # A watch may deliver less than was written since.
+            kept = {name: value for name, value in metadata.items() if name != "managedFields"}
+            objects[metadata["name"]] = {**item, "metadata": kept}
+
     def _record(self, kind: RecordKind[Spec, Status], item: JsonObject) -> Record[Spec, Status]:
+        """Returns the record of an object that was read or written."""
+        self._remember(kind, item)
         record = self._codec(kind).to_record(kind, item)
         self._newest = max(self._newest, record.version)
         return record
@@ -205,6 +234,10 @@ class KubernetesStore:
         newest = (await self.list(kind)).version
         if version > newest:
             raise ExpiredError(f"version {version} is newer than the API server, which is at {newest}: list again")
+
+
+def _version(item: JsonObject) -> int:
+    return int(item["metadata"]["resourceVersion"])
 
 
 def _is_deleted(item: JsonObject) -> bool:

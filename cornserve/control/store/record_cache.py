@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Set
+import logging
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from typing import Generic
 
@@ -20,6 +21,12 @@ from cornserve.control.store.base import (
     UnreadableRecord,
 )
 from cornserve.control.store.list_watch import list_and_watch
+from cornserve.observe.error_log import ErrorLog
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 1.0
+"""The delay before the store is read again after an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +48,7 @@ class RecordCache(Generic[Spec, Status]):
         self.records: dict[str, Record[Spec, Status]] = {}
         self.unreadable: dict[str, str] = {}
         """Why some records cannot be read, by name. Those that were readable before stay in `records`."""
-        self.error = ""
-        """Why the store cannot be read at the moment."""
+        self._errors = ErrorLog(log, f"cannot read the {kind.name} records, which stay as they were read last: %s")
         self.listed = asyncio.Event()
         """Set when the records have been read for the first time."""
 
@@ -51,18 +57,24 @@ class RecordCache(Generic[Spec, Status]):
         """The names of records that have never been readable."""
         return self.unreadable.keys() - self.records.keys()
 
-    async def follow(self) -> AsyncIterator[CacheUpdate]:
-        """Updates the records. Yields after each change.
+    async def follow(
+        self, on_update: Callable[[CacheUpdate], None], on_error: Callable[[], None] = lambda: None
+    ) -> None:
+        """Updates the records. Runs until cancelled, and retries after errors of the store.
 
-        Raises `StoreError`.
+        Args:
+            on_update: called after each update.
+            on_error: called when the store cannot be read.
         """
-        try:
-            async for event in list_and_watch(self._store, self._kind):
-                self.error = ""
-                yield self._apply(event)
-        except StoreError as error:
-            self.error = str(error)
-            raise
+        while True:
+            try:
+                async for event in list_and_watch(self._store, self._kind):
+                    self._errors.clear()
+                    on_update(self._apply(event))
+            except StoreError as error:
+                self._errors.report(str(error))
+                on_error()
+            await asyncio.sleep(RETRY_SECONDS)
 
     def _apply(self, event: Listing[Spec, Status] | Change[Spec, Status]) -> CacheUpdate:
         match event:

@@ -7,7 +7,7 @@ use separate connections: a reader never waits for a writer of this or another p
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Self
@@ -123,7 +123,7 @@ class SqliteStore:
         async with self._write() as write:
             await write.delete_record(await _find_existing(write.connection, kind.name, name))
 
-    async def watch(self, kind: RecordKind[Spec, Status], version: int) -> AsyncIterator[Change[Spec, Status]]:
+    async def watch(self, kind: RecordKind[Spec, Status], version: int) -> AsyncGenerator[Change[Spec, Status], None]:
         connections = await self._connect()
         newest = await newest_version(connections.reader)
         if version > newest:

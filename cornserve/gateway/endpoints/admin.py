@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from uuid import uuid4
 
 from fastapi import APIRouter, Query, Request
@@ -12,43 +10,42 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 from pydantic_core import to_json
 
+from cornserve.app.adaptation import MixtureProposal
 from cornserve.app.declared_name import check_declared_name
 from cornserve.app.event import AppEvent
-from cornserve.app.record import AppSpec, AppView, Phase, ReplicaLog, Scale, UnreadableApp
+from cornserve.app.graph import AppGraph, no_graph_reason
+from cornserve.app.load import with_all_paths
+from cornserve.app.record import AppSpec, AppView, FailureReason, Phase, ReplicaLog, UnreadableApp
+from cornserve.app.scale import Scale, ScaleError, scaled_spec
 from cornserve.app_host.describe import describe_app
+from cornserve.app_host.description import AppDescription
 from cornserve.app_host.errors import AppLoadError, ForkServerError
 from cornserve.control.store.base import (
     APPS,
     AlreadyExistsError,
     AppRecord,
-    ChangeType,
     ConflictError,
-    ExpiredError,
     NotFoundError,
     RecordTooLargeError,
     Store,
-    StoreUnavailableError,
 )
+from cornserve.daemon_thread import run_in_daemon_thread
 from cornserve.gateway.context import Context, GatewayContext
-from cornserve.gateway.endpoints import sse
+from cornserve.gateway.endpoints.app_events import app_events
 from cornserve.gateway.endpoints.app_view import app_view
+from cornserve.gateway.endpoints.deployed_spec import check_plan, kept_fields
 from cornserve.gateway.endpoints.openapi import request_body
 from cornserve.gateway.endpoints.read_request import read_validated
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.observe.scrape_targets import TargetGroup, scrape_targets
 from cornserve.gateway.suspension import clear_suspension
 from cornserve.task.errors import DefinitionError
+from cornserve_policies.registry import UnknownPolicyError, routing_policy
 
 router = APIRouter(prefix="/admin/v1")
 
 MAX_SOURCE_BYTES = 200_000
 """The maximum size of an app's source as JSON."""
-
-KEPT_FIELDS = {"replicas", "restart"}
-"""Fields that a deployment without them does not change."""
-
-KEEPALIVE_SECONDS = 2.0
-"""The longest pause in an event stream. Clients regard a longer one as a lost connection."""
 
 
 class AppList(BaseModel):
@@ -78,25 +75,29 @@ async def deploy(name: str, request: Request, context: Context) -> AppView:
     """Checks that the app can be loaded, and stores it. The controller then starts it: watch the events."""
     spec = read_validated(request, AppSpec.model_validate_json)
     _check_settings(spec, context)
+    _check_policies(spec)
     _check_size(spec)
     _check_name(name, spec)
-    await _check_loads(name, spec, context)
+    description = await _describe(name, spec, context)
     try:
-        return app_view(await _create_or_update(context.store, name, spec), context)
+        return app_view(await _create_or_update(context.store, name, spec, description), context)
     except RecordTooLargeError as error:
         raise ApiError(413, str(error), param="source") from error
 
 
 @router.put("/apps/{name}/scale", openapi_extra=request_body(Scale))
 async def scale(name: str, request: Request, context: Context) -> AppView:
-    """Changes the number of replicas by a new generation of the same code. Running replicas do not restart."""
-    replicas = read_validated(request, Scale.model_validate_json).replicas
+    """Changes replicas or cells by a new generation of the same code. Other replicas do not restart."""
+    requested = read_validated(request, Scale.model_validate_json)
     while True:
         record = await _get(context.store, name)
-        if _has_failed(record):
+        if _has_failed(record) and not _needed_too_much(record):
             message = f"the app {name!r} has failed: redeploy it, with the replicas that it should have"
             raise ApiError(409, message, code="app_failed")
-        spec = record.spec.model_copy(update={"replicas": replicas})
+        try:
+            spec = scaled_spec(name, record.spec, requested, _proposal(record))
+        except ScaleError as error:
+            raise ApiError(409, str(error), param=error.param, code="cannot_scale") from error
         with suppress(ConflictError, NotFoundError):
             record = await context.store.update_spec(APPS, name, spec, record.version)
             return app_view(record, context)
@@ -117,6 +118,20 @@ async def get_app(name: str, context: Context) -> AppView:
     return app_view(await _get(context.store, name), context)
 
 
+@router.get("/apps/{name}/graph")
+async def get_graph(name: str, context: Context) -> AppGraph:
+    """Loads the app again, and records its executor graph. A model without source has all paths of its family."""
+    record = await _get(context.store, name)
+    try:
+        spec = await run_in_daemon_thread(with_all_paths, record.spec)
+    except DefinitionError as error:
+        raise ApiError(400, str(error), code="invalid_app") from error
+    graph = (await _describe(name, spec, context)).graph
+    if graph is None:
+        raise ApiError(400, no_graph_reason(name), code="app_without_graph")
+    return graph
+
+
 @router.delete("/apps/{name}", status_code=204)
 async def delete_app(name: str, context: Context) -> None:
     try:
@@ -132,8 +147,8 @@ async def watch_app(name: str, context: Context) -> StreamingResponse:
     record = next((record for record in listing.records if record.name == name), None)
     if record is None:
         raise _not_found(name)
-    events = _events(context, record, listing.version)
-    return StreamingResponse(_with_keepalives(events), media_type="text/event-stream")
+    events = app_events(context, record, listing.version)
+    return StreamingResponse(events, media_type="text/event-stream")
 
 
 @router.get("/apps/{name}/history")
@@ -168,6 +183,13 @@ def _check_settings(spec: AppSpec, context: GatewayContext) -> None:
         raise ApiError(400, message, param="source_config_map")
 
 
+def _check_policies(spec: AppSpec) -> None:
+    try:
+        routing_policy(spec.policies.routing)
+    except UnknownPolicyError as error:
+        raise ApiError(400, f"policies.routing: {error}", param="policies.routing", code="invalid_app") from error
+
+
 def _check_size(spec: AppSpec) -> None:
     size = len(to_json(spec.source))
     if size > MAX_SOURCE_BYTES:
@@ -182,31 +204,33 @@ def _check_name(name: str, spec: AppSpec) -> None:
         raise ApiError(400, str(error), param="name", code="invalid_app") from error
 
 
-async def _check_loads(name: str, spec: AppSpec, context: GatewayContext) -> None:
+async def _describe(name: str, spec: AppSpec, context: GatewayContext) -> AppDescription:
     try:
-        await describe_app(context.fork_server, context.admission.limits, name, spec)
+        return await describe_app(context.fork_server, context.admission.limits, name, spec)
     except (DefinitionError, AppLoadError) as error:
         raise ApiError(400, str(error), code="invalid_app") from error
     except ForkServerError as error:
         raise ApiError(503, f"the app cannot be checked: {error}", code="not_ready") from error
 
 
-async def _create_or_update(store: Store, name: str, spec: AppSpec) -> AppRecord:
+async def _create_or_update(store: Store, name: str, spec: AppSpec, description: AppDescription) -> AppRecord:
     """Creates or updates the app. Restarts an app that has failed, even if the spec has not changed."""
     await clear_suspension(store, name)
     while True:
         try:
             record = await store.get(APPS, name)
         except NotFoundError:
+            check_plan(spec, description)
             try:
                 return await store.create(APPS, name, spec)
             except AlreadyExistsError:
                 continue
-        kept = {field: getattr(record.spec, field) for field in KEPT_FIELDS - spec.model_fields_set}
+        updated = spec.model_copy(update=kept_fields(spec, record.spec))
+        check_plan(updated, description)
         if _has_failed(record):
-            kept["restart"] = new_restart_id()
+            updated = updated.model_copy(update={"restart": new_restart_id()})
         with suppress(ConflictError, NotFoundError):
-            return await store.update_spec(APPS, name, spec.model_copy(update=kept), record.version)
+            return await store.update_spec(APPS, name, updated, record.version)
 
 
 def new_restart_id() -> str:
@@ -216,6 +240,18 @@ def new_restart_id() -> str:
 
 def _has_failed(record: AppRecord) -> bool:
     return record.status.phase is Phase.FAILED and record.status.generation == record.generation
+
+
+def _proposal(record: AppRecord) -> MixtureProposal | None:
+    """Returns the change of the app's plan that waits for an approval."""
+    adaptation = record.status.adaptation
+    proposal = None if adaptation is None else adaptation.proposal
+    return proposal if proposal is not None and proposal.generation == record.generation else None
+
+
+def _needed_too_much(record: AppRecord) -> bool:
+    """Whether the plan of the latest generation needs more than exists: a smaller mixture may fit."""
+    return record.spec.plan is not None and record.status.reason is FailureReason.INSUFFICIENT_CAPACITY
 
 
 async def _get(store: Store, name: str) -> AppRecord:
@@ -229,37 +265,3 @@ def _not_found(name: str) -> ApiError:
     return ApiError(
         404, f"unknown app {name!r}: `cornserve status` lists the deployed apps", param="name", code="app_not_found"
     )
-
-
-async def _events(context: GatewayContext, record: AppRecord, version: int) -> AsyncGenerator[bytes, None]:
-    """Yields the record, which was read at `version`, and its changes since then."""
-    yield _event("put", record, context)
-    try:
-        async for change in context.store.watch(APPS, version):
-            if change.record.name == record.name:
-                yield _event(change.type, change.record, context)
-                if change.type is ChangeType.DELETED:
-                    return
-    except (ExpiredError, StoreUnavailableError):
-        return  # clients reconnect, as with any server-sent events
-
-
-def _event(type_: str, record: AppRecord, context: GatewayContext) -> bytes:
-    return sse.encode_event(app_view(record, context).model_dump_json().encode(), type_)
-
-
-async def _with_keepalives(events: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """Yields the events, and comments, which clients ignore, during pauses."""
-    async with aclosing(events):
-        while True:
-            next_event = asyncio.ensure_future(anext(events))
-            try:
-                while not (await asyncio.wait((next_event,), timeout=KEEPALIVE_SECONDS))[0]:
-                    yield b": \n\n"
-                event = next_event.result()
-            except StopAsyncIteration:
-                return
-            finally:
-                next_event.cancel()
-                await asyncio.gather(next_event, return_exceptions=True)
-            yield event

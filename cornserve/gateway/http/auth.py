@@ -14,6 +14,9 @@ from cornserve.gateway.errors import ApiError
 PUBLIC_PATHS = ("/healthz", "/health", "/livez", "/readyz")
 """Paths that need no key, for probes."""
 
+INTERNAL_PREFIX = "/internal/"
+"""Paths for other processes of the instance."""
+
 
 class Authenticator:
     """Checks API keys and the admin token.
@@ -23,9 +26,11 @@ class Authenticator:
 
     Args:
         host: the address that the gateway listens on.
+        internal_token: the token of the other processes of the instance.
     """
 
-    def __init__(self, access: Access, host: str) -> None:
+    def __init__(self, access: Access, host: str, internal_token: str) -> None:
+        self._internal = [_digest(internal_token)]
         self._admins = [_digest(access.admin_token)] if access.admin_token else []
         self._users = [*map(_digest, access.api_keys), *self._admins] if access.api_keys else []
         self._host = host.lower()
@@ -35,6 +40,9 @@ class Authenticator:
         """Raises an `ApiError` (401, 403) if the request is not allowed."""
         if path in PUBLIC_PATHS:
             return
+        if path.startswith(INTERNAL_PREFIX):
+            self._check_internal_token(headers.get(b"authorization", b""))
+            return
         if not self._users:
             self._check_is_local(headers)
         accepted = self._admins if path.startswith("/admin") else self._users
@@ -42,8 +50,7 @@ class Authenticator:
             self._check_key(headers.get(b"authorization", b""), accepted)
 
     def _check_key(self, authorization: bytes, accepted: list[bytes]) -> None:
-        scheme, _, key = authorization.partition(b" ")
-        given = sha256(key.strip()).digest() if scheme.lower() == b"bearer" else b""
+        given = _given_digest(authorization)
         if _is_accepted(given, accepted):
             return
         if _is_accepted(given, self._users):
@@ -55,6 +62,11 @@ class Authenticator:
         variable = "CORNSERVE_ADMIN_TOKEN" if is_admin else "CORNSERVE_API_KEY"
         message = f"{problem}: send `Authorization: Bearer …` (Cornserve's clients read {variable})"
         raise ApiError(401, message, code="invalid_api_key")
+
+    def _check_internal_token(self, authorization: bytes) -> None:
+        if not _is_accepted(_given_digest(authorization), self._internal):
+            message = f"only processes of the instance may use {INTERNAL_PREFIX}: clients use /v1 and /admin/v1"
+            raise ApiError(403, message, code="internal")
 
     def _check_is_local(self, headers: Mapping[bytes, bytes]) -> None:
         host = headers.get(b"host", b"")
@@ -76,6 +88,12 @@ class Authenticator:
 
 def _digest(secret: str) -> bytes:
     return sha256(secret.encode()).digest()
+
+
+def _given_digest(authorization: bytes) -> bytes:
+    """Returns the digest of a bearer token, or nothing for another scheme."""
+    scheme, _, key = authorization.partition(b" ")
+    return sha256(key.strip()).digest() if scheme.lower() == b"bearer" else b""
 
 
 def _is_accepted(digest: bytes, accepted: list[bytes]) -> bool:

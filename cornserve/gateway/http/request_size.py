@@ -23,20 +23,20 @@ class RequestSize:
     __slots__ = ("_end", "_framing", "_head", "_latest", "in_head")
 
     def __init__(self) -> None:
-        self._latest = 0
-        """The size of the data received last. Some of it may belong to the previous request."""
+        self._end = b""
+        """The last 3 bytes received: the blank line that ends a head may be split."""
         self.begin_head()
 
     def begin_head(self) -> None:
         self.in_head = True
         """Whether a head is being received, or nothing."""
         self._head = 0
-        self._end = b""
-        """The last 3 bytes of an incomplete head: the blank line that ends it may be split."""
+        self._latest = 0
+        """The size of the data received last, or 0 if it began with a previous request."""
 
     def begin_body(self) -> None:
         self.in_head = False
-        self._framing = self._latest - MAX_HEAD_BYTES  # The data that ended the head may contain framing.
+        self._framing = max(0, self._latest - MAX_HEAD_BYTES)  # The data that ended the head may contain framing.
 
     def add_received(self, data: bytes) -> bool:
         """Counts received bytes. Returns whether they make an incomplete head too long.
@@ -44,12 +44,12 @@ class RequestSize:
         `data` may contain a body after the head, which does not count.
         """
         self._latest = len(data)
+        begun, self._end = self._end, (self._end + data[-3:])[-3:]
         if not self.in_head:
             self._framing += len(data)
             return False
-        before, begun = self._head, self._end
+        before = self._head
         self._head += len(data)
-        self._end = (begun + data[-3:])[-3:]
         if self._head <= MAX_HEAD_BYTES:
             return False
         end = (begun + data).find(b"\r\n\r\n")

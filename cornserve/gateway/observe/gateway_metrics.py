@@ -6,14 +6,20 @@ fraction of prometheus_client's own counters, and the series of deleted apps dis
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from uuid import uuid4
 
 from prometheus_client import CollectorRegistry, Metric, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from cornserve.app.arrivals import GatewayArrivals
 from cornserve.gateway.observe.request_stats import AppStats, RequestStats
+from cornserve_policies.path_table import CellPath
+
+_PLANNED_PATH = ["app", "type", "cell", "path"]
 
 
 class GatewayMetrics(Collector):
@@ -23,17 +29,32 @@ class GatewayMetrics(Collector):
         ProcessCollector(registry=self.registry)
         self._apps: dict[str, AppStats] = {}
         self._errors: Counter[tuple[int, str]] = Counter()
+        self._process = uuid4().hex
+        self._started = time.monotonic()
 
     def new_request(self, app: str) -> RequestStats:
         """Returns the metrics of a new request. `app` must be deployed: it becomes a label."""
+        return RequestStats(self._stats(app))
+
+    def set_planned_shares(self, app: str, shares: Sequence[tuple[CellPath, float]]) -> None:
+        """Sets the shares of an app's plan. They are empty without a plan."""
+        if shares or app in self._apps:
+            self._stats(app).planned_shares = shares
+
+    def _stats(self, app: str) -> AppStats:
         stats = self._apps.get(app)
         if stats is None:
             stats = self._apps[app] = AppStats()
-        return RequestStats(stats)
+        return stats
 
-    def retain_apps(self, apps: set[str]) -> None:
-        """Removes the series of all other apps."""
-        self._apps = {name: stats for name, stats in self._apps.items() if name in apps}
+    def forget_app(self, app: str) -> None:
+        """Removes the series of an app."""
+        self._apps.pop(app, None)
+
+    def arrivals(self) -> GatewayArrivals:
+        """Returns the requests by type of all apps with a plan."""
+        apps = {app: dict(stats.arrivals) for app, stats in self._apps.items() if stats.arrivals}
+        return GatewayArrivals(process=self._process, seconds=time.monotonic() - self._started, apps=apps)
 
     def record_error(self, status: int, code: str | None) -> None:
         """Counts an error response."""
@@ -54,6 +75,15 @@ class GatewayMetrics(Collector):
         running = GaugeMetricFamily("cornserve_gateway_requests_running", "Requests being served.", labels=["app"])
         requests = _counter("requests", "Requests, by HTTP status. 499: the client disconnected.", ["app", "status"])
         paths = _counter("path_requests", "Requests, by the path drawn for them.", ["app", "path"])
+        planned_paths = _counter(
+            "planned_path_requests", "Requests of apps with a plan, by type, cell and path.", _PLANNED_PATH
+        )
+        unknown_types = _counter("unknown_type_requests", "Requests whose type the app's plan does not have.", ["app"])
+        shares = GaugeMetricFamily(
+            "cornserve_gateway_planned_share",
+            "Share of the requests of a type that a path in a cell is planned to receive.",
+            labels=_PLANNED_PATH,
+        )
         retries = _counter("retries", "Invocations retried on another replica.", ["app"])
         play = _counter("play_seconds", "Time for which the app's code ran: its tasks and stream functions.", ["app"])
         prompt = _counter("prompt_tokens", "Prompt tokens processed by language models.", ["app"])
@@ -79,6 +109,12 @@ class GatewayMetrics(Collector):
                 requests.add_metric([app, str(status)], count)
             for path, count in stats.paths.items():
                 paths.add_metric([app, str(path)], count)
+            for planned, count in stats.planned_paths.items():
+                planned_paths.add_metric(_labels(app, planned), count)
+            for planned, share in stats.planned_shares:
+                shares.add_metric(_labels(app, planned), share)
+            if stats.planned_shares or stats.unknown_types:
+                unknown_types.add_metric([app], stats.unknown_types)
             retries.add_metric([app], stats.retries)
             play.add_metric([app], stats.play_seconds)
             prompt.add_metric([app], stats.prompt_tokens)
@@ -89,7 +125,12 @@ class GatewayMetrics(Collector):
             stats.first_chunk_seconds.add_to(first_chunk, [app])
             stats.chunk_seconds.add_to(chunk, [app])
         tokens, times = (prompt, generation), (image_seconds, seconds, first_chunk, chunk)
-        yield from (running, requests, paths, retries, play, *tokens, images, *times)
+        plan = (planned_paths, shares, unknown_types)
+        yield from (running, requests, paths, *plan, retries, play, *tokens, images, *times)
+
+
+def _labels(app: str, planned: CellPath) -> list[str]:
+    return [app, planned.request_type, planned.cell, str(planned.path)]
 
 
 def _counter(name: str, description: str, labels: list[str]) -> CounterMetricFamily:

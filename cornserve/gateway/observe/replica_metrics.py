@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from prometheus_client import Metric
@@ -47,33 +47,41 @@ class ReplicaStatsRegistry:
 
     def __init__(self) -> None:
         self._stats: dict[str, ReplicaStats] = {}
+        self._removed: set[str] = set()
+        """The endpoints that no route contains."""
 
     def __iter__(self) -> Iterator[ReplicaStats]:
+        self._delete_expired()
         return iter([*self._stats.values()])
 
     def for_endpoint(self, endpoint: str) -> ReplicaStats:
-        return self._stats.setdefault(endpoint, ReplicaStats(replica=endpoint))
+        if endpoint not in self._stats:
+            self._stats[endpoint] = ReplicaStats(replica=endpoint)
+            self.remove(endpoint)
+        return self._stats[endpoint]
 
-    def update_replicas(self, endpoints: Mapping[str, Sequence[str]], ids: Mapping[str, str]) -> None:
-        """Adds new replicas, and removes those that have left the routes and whose retention has passed.
+    def add(self, group: str, endpoint: str, id: str) -> None:
+        """Adds a replica that a route contains. Does nothing if it is known."""
+        known = self._stats.get(endpoint)
+        if known is None or id not in (known.replica, endpoint):  # a new replica may reuse the port
+            self._stats[endpoint] = ReplicaStats(group, id)
+        else:
+            known.removed_at = None
+        self._removed.discard(endpoint)
 
-        Args:
-            endpoints: the endpoints of all routes, by executor group.
-            ids: replica ids, by endpoint.
-        """
-        now = time.monotonic()
-        routed = {endpoint: group for group, members in endpoints.items() for endpoint in members}
-        for endpoint, stats in self._stats.items():
-            stats.removed_at = None if endpoint in routed else stats.removed_at or now
-        for endpoint, group in routed.items():
-            known, id = self._stats.get(endpoint), ids.get(endpoint, endpoint)
-            if known is None or id not in (known.replica, endpoint):  # a new replica may reuse the port
-                self._stats[endpoint] = ReplicaStats(group, id)
-        self._stats = {
-            endpoint: stats
-            for endpoint, stats in self._stats.items()
-            if stats.running or stats.removed_at is None or now - stats.removed_at < RETENTION_SECONDS
-        }
+    def remove(self, endpoint: str) -> None:
+        """Deletes a replica that has left all routes after the retention."""
+        self._stats[endpoint].removed_at = time.monotonic()
+        self._removed.add(endpoint)
+        self._delete_expired()
+
+    def _delete_expired(self) -> None:
+        start = time.monotonic() - RETENTION_SECONDS
+        for endpoint in [*self._removed]:
+            stats = self._stats[endpoint]
+            if not stats.running and stats.removed_at is not None and stats.removed_at <= start:
+                del self._stats[endpoint]
+                self._removed.remove(endpoint)
 
 
 class ReplicaMetrics(Collector):

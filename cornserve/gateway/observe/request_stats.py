@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from cornserve.app.arrivals import UNPLANNED_TYPE
 from cornserve.observe.histogram import Histogram
+from cornserve_policies.path_table import CellPath
 from cornserve_tasklib.chat_response import Usage
 
 
@@ -17,6 +20,11 @@ class AppStats:
     running: int = 0
     statuses: Counter[int] = field(default_factory=Counter)
     paths: Counter[int] = field(default_factory=Counter)
+    planned_paths: Counter[CellPath] = field(default_factory=Counter)
+    """Requests that were routed by a plan."""
+    arrivals: Counter[str] = field(default_factory=Counter)
+    """Requests by type, with `UNPLANNED_TYPE` for those of no type of the plan."""
+    planned_shares: Sequence[tuple[CellPath, float]] = ()
     retries: int = 0
     play_seconds: float = 0.0
     prompt_tokens: int = 0
@@ -26,6 +34,11 @@ class AppStats:
     seconds: Histogram = field(default_factory=Histogram)
     first_chunk_seconds: Histogram = field(default_factory=Histogram)
     chunk_seconds: Histogram = field(default_factory=Histogram)
+
+    @property
+    def unknown_types(self) -> int:
+        """Requests whose components are those of no type of the plan."""
+        return self.arrivals[UNPLANNED_TYPE]
 
 
 class RequestStats:
@@ -61,10 +74,19 @@ class RequestStats:
     def record_start(self) -> None:
         self._app.running += 1
 
-    def record_path(self, path: int) -> None:
+    def record_path(self, path: int, planned: CellPath | None = None, *, is_known: bool = True) -> None:
+        """Counts the path.
+
+        Args:
+            planned: the type, the cell and the path, if a plan has led to them.
+            is_known: whether the plan has the request's type.
+        """
         if self.path is None:  # a second session of the same request draws the same path
             self.path = path
             self._app.paths[path] += 1
+            if planned is not None:
+                self._app.planned_paths[planned] += 1
+                self._app.arrivals[planned.request_type if is_known else UNPLANNED_TYPE] += 1
 
     def record_play(self, seconds: float) -> None:
         """Counts the time for which the app's code has run."""

@@ -144,7 +144,8 @@ class HostedApp:
                 reply = await host.call(pb.HostCommand(find_images=pb.FindImages(body=body)))
             except AppHostLostError as error:
                 losses += 1
-                if error.culprit_session and losses < MAX_LOST_HOSTS:  # Another request has ended the host.
+                is_innocent = error.culprit_session != 0 or (error.is_kill and losses == 1)
+                if is_innocent and losses < MAX_LOST_HOSTS:
                     continue
                 message = f"the app {self.name!r} cannot parse the request: {error}"
                 raise ApiError(500, message, code="task_error") from None

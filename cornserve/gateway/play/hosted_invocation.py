@@ -10,6 +10,7 @@ from cornserve.app_host.invocation_failure import describe_failure
 from cornserve.task.errors import InvocationError
 from cornserve.task.references import Blob, Origin
 from cornserve.v1 import app_host_pb2 as pb
+from cornserve_policies.input_size import InputSize
 from cornserve_tasklib.chat_response import Usage
 
 
@@ -34,6 +35,7 @@ class HostedInvocation:
         "reported_usage",
         "reports_usage",
         "request",
+        "size",
         "stream_names",
         "task_name",
     )
@@ -49,6 +51,8 @@ class HostedInvocation:
         self.task_name = recorded.task
         self.executor_key = recorded.key
         self.request = recorded.request
+        size = recorded.size
+        self.size = InputSize(size.text, size.media, size.output, size.items)
         self.inputs = inputs
         self.origins: Collection[Origin] = {value for value in inputs if isinstance(value, Origin)}
         self.stream_names: Collection[str] = tuple(recorded.streams)

@@ -28,7 +28,7 @@ from cornserve.validation_errors import describe_all
 Result = TypeVar("Result")
 
 MAX_LOST_HOSTS: Final = 3
-"""A request that has lost this number of hosts fails, although other requests caused the losses."""
+"""A request that has lost this number of hosts fails, although its code did not cause the losses."""
 
 LATE_SECONDS: Final = 0.2
 """The delay of the timeout after the deadline, at which the invocations fail with better messages."""
@@ -42,7 +42,6 @@ class HostedPlayer:
     """
 
     def __init__(self, app: HostProvider, number: int, settings: PlaySettings) -> None:
-        self.task_name = app.description.paths[settings.path]
         self.invocations: list[HostedInvocation] = []
         self.number = number
         self._app = app
@@ -53,6 +52,8 @@ class HostedPlayer:
         self._is_begun = False
         """Whether the host has received the request."""
         self._lost_hosts = 0
+        self._was_killed = False
+        """Whether a host was killed while it ran the code of this request."""
         self._updates: list[pb.Update] = []
         """All parts of outputs that have arrived, in this order."""
         self._sent_updates = 0
@@ -65,6 +66,25 @@ class HostedPlayer:
         self._source_reads: set[asyncio.Task[None]] = set()
         self._source_error: TaskError | None = None
         """The error of the read of a stream that does not exist."""
+        self.select_path(0)
+
+    def select_path(self, path: int) -> None:
+        self._path = path
+        self.task_name = self._app.description.paths[path]
+
+    async def needed_components(self, requests: Sequence[Any]) -> frozenset[str]:
+        self._begin = BeginCommand(self._settings, self._random_index, requests)
+        while True:
+            host = await self._connect()
+            classify = pb.Classify(session=self.number, begin=self._begin.message)
+            self._is_begun = True
+            try:
+                contents = self._begin.encode_contents("classify")
+                reply = await self._call(host, pb.HostCommand(classify=classify), contents)
+            except AppHostLostError as error:
+                self._on_lost(host, error)
+            else:
+                return frozenset(reply.classified.components)
 
     async def play(self, requests: Sequence[Any], reader: ResponseReader[Result]) -> list[Result] | Suspension:
         if self._begin is None:
@@ -109,7 +129,7 @@ class HostedPlayer:
         while True:
             host = await self._connect()
             try:
-                contents = [] if self._is_begun or self._begin is None else self._begin.encode_contents()
+                contents = [] if self._is_begun or self._begin is None else self._begin.encode_contents("play")
                 reply = await self._call(host, pb.HostCommand(play=self._play_command(reader)), contents)
             except AppHostLostError as error:
                 self._on_lost(host, error)
@@ -132,7 +152,8 @@ class HostedPlayer:
 
     def _play_command(self, reader: ResponseReader[Any]) -> pb.Play:
         assert self._begin is not None
-        play = pb.Play(session=self.number, reader=reader.name, updates=self._updates[self._sent_updates :])
+        updates = self._updates[self._sent_updates :]
+        play = pb.Play(session=self.number, reader=reader.name, updates=updates, path=self._path)
         if not self._is_begun:
             play.begin.CopyFrom(self._begin.message)
         self._is_begun, self._sent_updates = True, len(self._updates)
@@ -167,16 +188,22 @@ class HostedPlayer:
         return error
 
     def _on_lost(self, host: AppHost, error: AppHostLostError) -> None:
-        """Raises an error if this request has caused the loss, or has lost too many hosts."""
+        """Raises an error if this request has caused the loss, or has lost too many hosts.
+
+        A host that is killed while it runs the code of the request may have been killed from outside, once.
+        """
+        if host is not self._host:
+            return  # Another stream of this request has counted the loss.
         if error.culprit_session == self.number:
             self._settings.record_seconds(error.seconds)
-            raise AppCodeError(error.reason, self._app.name, self.task_name, error.location)
-        if host is self._host:  # If not, another stream of this request has counted the loss.
-            self._host = None
-            self._lost_hosts += 1
+            if self._was_killed or not error.is_kill:
+                raise AppCodeError(error.reason, self._app.name, self.task_name, error.location)
+            self._was_killed = True
+        self._lost_hosts += 1
         if self._lost_hosts >= MAX_LOST_HOSTS:
-            reason = f"other requests have ended the app's process {self._lost_hosts} times: {error.reason}"
+            reason = f"the app's process has ended {self._lost_hosts} times during the request: {error.reason}"
             raise AppCodeError(reason, self._app.name, self.task_name)
+        self._host = None
 
     def _add_invocations(self, recorded: Sequence[pb.RecordedInvocation]) -> None:
         """Adds the new invocations. Raises `DivergenceError` if the host has not repeated those of an earlier host."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel
 
@@ -16,8 +16,8 @@ from cornserve.task.references import ReferenceEncoder
 from cornserve.v1 import app_host_pb2 as pb
 from cornserve.wire.bytes_fields import encode_bytes_field, field_path
 
-_REQUESTS = field_path(pb.HostCommand, "play", "begin", "requests")
-_BLOBS = field_path(pb.HostCommand, "play", "begin", "blobs")
+_REQUESTS = {kind: field_path(pb.HostCommand, kind, "begin", "requests") for kind in ("classify", "play")}
+_BLOBS = {kind: field_path(pb.HostCommand, kind, "begin", "blobs") for kind in ("classify", "play")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class BeginCommand:
 
     def __init__(self, settings: PlaySettings, random_index: int, requests: Sequence[Any]) -> None:
         encoder = ReferenceEncoder()
-        begin = pb.BeginSession(request_id=settings.request_id, path=settings.path, random_index=random_index)
+        begin = pb.BeginSession(request_id=settings.request_id, random_index=random_index)
         self._requests: list[bytes] = []
         for request in requests:
             if isinstance(request, NativeRequest):
@@ -52,9 +52,10 @@ class BeginCommand:
         self.message = begin
         self.blobs = [value.data for value in encoder.inputs if isinstance(value, Blob)]
 
-    def encode_contents(self) -> list[bytes]:
+    def encode_contents(self, kind: Literal["classify", "play"]) -> list[bytes]:
         """Returns the encoding of a command with the fields that `message` lacks, in parts."""
-        fields = [(_REQUESTS, request) for request in self._requests] + [(_BLOBS, blob) for blob in self.blobs]
+        requests = [(_REQUESTS[kind], request) for request in self._requests]
+        fields = requests + [(_BLOBS[kind], blob) for blob in self.blobs]
         return [part for path, content in fields for part in encode_bytes_field(path, content)]
 
 

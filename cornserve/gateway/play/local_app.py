@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from time import perf_counter
 from typing import Any, TypeVar
@@ -13,11 +14,12 @@ from cornserve.app.app import App
 from cornserve.app.image_slots import ImageSlot, find_image_slots
 from cornserve.app.operations import supported_operations
 from cornserve.app.response_readers import ResponseReader
-from cornserve.app.unused_fields import invoke_rejecting_unused
+from cornserve.app.unused_fields import invoke_rejecting_unused, untracked
 from cornserve.blocking_apps import CurrentApp
 from cornserve.gateway.play.player import PlaySettings
 from cornserve.gateway.request_invocation import RequestInvocation
 from cornserve.task.base import Task
+from cornserve.task.dry_record import DryRecording
 from cornserve.task.errors import Suspension
 from cornserve.task.recording import Recording
 
@@ -52,11 +54,10 @@ class LocalApp:
 
 class LocalPlayer:
     def __init__(self, local_app: LocalApp, settings: PlaySettings) -> None:
-        path: Task[Any, Any] = local_app.app.paths[settings.path]
-        self.task_name = path.name
-        self._path = path
         self._local_app = local_app
-        self._record_seconds = settings.record_seconds
+        self._settings = settings
+        self._first_random_index = settings.random.index
+        self.select_path(0)
         open_stream = settings.open_stream
         self._recording = Recording(
             settings.random,
@@ -68,14 +69,38 @@ class LocalPlayer:
     def invocations(self) -> Sequence[RequestInvocation]:
         return self._recording.invocations
 
+    def select_path(self, path: int) -> None:
+        self._path: Task[Any, Any] = self._local_app.app.paths[path]
+        self.task_name = self._path.name
+
+    async def needed_components(self, requests: Sequence[Any]) -> frozenset[str]:
+        with self._running():
+            return frozenset().union(*map(self._components, requests))
+
+    def _components(self, request: Any) -> frozenset[str]:
+        app = self._local_app.app
+        dry = DryRecording(self._settings.request_id, self._first_random_index, max_invocations=app.max_invocations)
+        try:
+            with untracked(request):
+                dry.record(app.paths[0], request)
+            return dry.needed_components
+        finally:
+            dry.close()
+
     async def play(self, requests: Sequence[Any], reader: ResponseReader[Result]) -> list[Result] | Suspension:
+        with self._running():
+            return self._recording.play(self.task_name, partial(self._run, requests, reader))
+
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        """Counts the time for which the task's code runs."""
         started = perf_counter()
         self._local_app.current.begin(self._local_app.entry)
         try:
-            return self._recording.play(self.task_name, partial(self._run, requests, reader))
+            yield
         finally:
             self._local_app.current.end()
-            self._record_seconds(perf_counter() - started)
+            self._settings.record_seconds(perf_counter() - started)
 
     def _run(self, requests: Sequence[Any], reader: ResponseReader[Result]) -> list[Result]:
         responses = [invoke_rejecting_unused(self._path, request) for request in requests]

@@ -13,7 +13,7 @@ from cornserve.gateway.play.stream_buffer import StreamBuffer
 from cornserve.gateway.request_invocation import RequestInvocation
 from cornserve.task.errors import Suspension
 from cornserve.task.references import Origin
-from cornserve.task.replayable_random import ReplayableRandom
+from cornserve_policies.replayable_random import ReplayableRandom
 
 Result = TypeVar("Result")
 
@@ -26,8 +26,6 @@ class PlaySettings:
     """The properties of a request on which its play depends."""
 
     request_id: str
-    path: int
-    """The index of the path."""
     random: ReplayableRandom
     deadline: float
     """When the request fails, by the event loop's clock."""
@@ -37,13 +35,25 @@ class PlaySettings:
 
 
 class Player(Protocol):
-    """Plays the task of one request."""
+    """Plays the task of one request.
+
+    The task is the app's first path unless another path is selected before the first play.
+    """
 
     task_name: str
 
     @property
     def invocations(self) -> Sequence[RequestInvocation]:
         """All recorded invocations, in the order of the task's calls."""
+
+    def select_path(self, path: int) -> None:
+        """Selects a path by its index."""
+
+    async def needed_components(self, requests: Sequence[Any]) -> frozenset[str]:
+        """Returns the components that the requests need on the first path, before a value arrives [C §4.1].
+
+        Raises the errors of the task.
+        """
 
     async def play(self, requests: Sequence[Any], reader: ResponseReader[Result]) -> list[Result] | Suspension:
         """Runs the task for each request from its start, and reads the responses.

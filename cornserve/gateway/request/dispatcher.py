@@ -15,6 +15,8 @@ import logging
 from collections.abc import Awaitable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from cornserve.app.route_plan import RouteCell
+from cornserve.gateway.observe.decision_log import log_replica
 from cornserve.gateway.observe.request_stats import RequestStats
 from cornserve.gateway.request.dataflow import DataflowGraph
 from cornserve.gateway.request.invocation_execution import InvocationExecution
@@ -27,8 +29,8 @@ from cornserve.observe.redaction import redacted_traceback
 from cornserve.task import TaskError
 from cornserve.task.errors import InvocationError
 from cornserve.task.references import Blob
-from cornserve.task.replayable_random import ReplayableRandom
 from cornserve.wire.invocations import StartCommand
+from cornserve_policies.routing import RoutedInvocation
 
 if TYPE_CHECKING:  # It loads OpenTelemetry.
     from cornserve.gateway.observe.request_trace import RequestTrace
@@ -66,6 +68,7 @@ class Dispatcher:
         self._is_recorded = False
         self._request_id = request_id
         self._route = route
+        self._groups = route.groups
         self._replicas = replicas
         self._stats = stats
         self._trace = trace
@@ -100,6 +103,10 @@ class Dispatcher:
         """An attempt number that no invocation has used."""
         return max((execution.attempt + 1 for execution in self.executions), default=self._first_attempt)
 
+    def use_cell(self, cell: RouteCell) -> None:
+        """Sends the invocations to the executor groups of a cell."""
+        self._groups = cell.groups
+
     def next_progress(self) -> Awaitable[None]:
         """Returns a future that completes when the next value arrives or the next invocation ends."""
         self._progress = self._loop.create_future()
@@ -108,7 +115,7 @@ class Dispatcher:
     def dispatch(self, invocations: Sequence[RequestInvocation], *, streams: bool) -> None:
         """Starts all newly recorded invocations concurrently. Consumers wait for tensors in their executors."""
         for invocation in invocations:
-            if invocation.executor_key not in self._route.groups:
+            if invocation.executor_key not in self._groups:
                 raise TaskError(
                     f"unit task {invocation.task_name} is not deployed: create it in post_init and assign it to an "
                     "attribute of the task that invokes it"
@@ -243,6 +250,9 @@ class Dispatcher:
         replica = self._select_replica(execution)
         if replica is None:
             return False
+        if self._route.policies.log_decisions:
+            invocation, now, reason = execution.invocation, self._loop.time(), self._route.policies.routing
+            log_replica(self._request_id, invocation.index, execution.attempt, replica.load, now, reason)
         execution.start(replica, self._start_command(execution))
         for consumer in self._graph.consumers(execution.invocation):
             if consumer.is_waiting:
@@ -273,15 +283,16 @@ class Dispatcher:
 
     def _group(self, execution: InvocationExecution) -> str:
         """Returns the executor group that runs an invocation."""
-        return self._route.groups[execution.invocation.executor_key]
+        return self._groups[execution.invocation.executor_key]
 
     def _select_replica(self, execution: InvocationExecution) -> ReplicaConnection | None:
-        group = self._group(execution)
-        draw = None
-        if self._route.balance == "static":
-            draw = ReplayableRandom(f"{self._request_id}/{execution.invocation.index}").uniform()
+        group, invocation = self._group(execution), execution.invocation
         return self._replicas.select(
-            group, unrouted_endpoints=self._route.endpoints.get(group, ()), exclude=execution.refused_by, draw=draw
+            group,
+            self._route.routing,
+            RoutedInvocation(self._request_id, invocation.index, invocation.size),
+            unrouted_endpoints=self._route.endpoints.get(group, ()),
+            exclude=execution.refused_by,
         )
 
     def _start_command(self, execution: InvocationExecution) -> StartCommand:
@@ -293,6 +304,7 @@ class Dispatcher:
         start.attempt = execution.attempt
         start.timeout_ms = max(1, int(1000 * (self._deadline - self._loop.time())))
         start.request = invocation.request
+        start.tokens = invocation.size.tokens
         start.arrived_us = self._arrived_us
         for reference in invocation.inputs:
             if isinstance(reference, Blob):

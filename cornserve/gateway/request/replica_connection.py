@@ -21,6 +21,7 @@ from cornserve.wire.codec import MessageSizeError
 from cornserve.wire.connection import MessageConnection
 from cornserve.wire.credentials import ConnectionCredentials
 from cornserve.wire.invocations import CALLER
+from cornserve_policies.board import LoadReport, ReplicaLoad
 
 log = logging.getLogger(__name__)
 
@@ -40,9 +41,6 @@ class InvocationListener(Protocol):
 
     def on_inputs_lost(self, inputs: Sequence[int], message: str) -> None:
         """The last event, instead of `on_end`: the tensors of these inputs are gone."""
-
-
-_starts = itertools.count()
 
 
 class ReplicaConnection:
@@ -77,8 +75,7 @@ class ReplicaConnection:
         self._calls = itertools.count(1)
         self.lost_at: float | None = None
         """Time when the connection was lost, by the event loop's clock."""
-        self.last_start = -1
-        """Orders the replicas by their last start of an invocation."""
+        self.load = ReplicaLoad(endpoint)
         # The task outlives the request that creates it, so it must not inherit the request's logging context.
         self._connecting = asyncio.create_task(self._connect(), name=f"replica {endpoint}", context=Context())
 
@@ -103,7 +100,7 @@ class ReplicaConnection:
             inputs: the encoded inputs, which the command does not contain.
         """
         call = command.call = next(self._calls)
-        self.last_start = next(_starts)
+        self.load.start(call, command.start.tokens)
         self._running[call] = listener, time.perf_counter()
         self._stats.record_start()
         try:
@@ -134,6 +131,7 @@ class ReplicaConnection:
     def _remove(self, call: int, code: str) -> InvocationListener | None:
         listener, started = self._running.pop(call, (None, 0.0))
         if listener is not None:
+            self.load.end(call)
             self._stats.record_end(code, time.perf_counter() - started)
         return listener
 
@@ -181,6 +179,8 @@ class ReplicaConnection:
         if kind is None:
             self._connection.abort("the executor sent an unknown event")
             return
+        if event.HasField("load"):
+            self._report(event.load)
         running = self._running.get(event.call)
         if running is None:
             return
@@ -190,11 +190,23 @@ class ReplicaConnection:
                 self._on_end(event.call, event.end, listener)
             else:
                 chunk = event.chunk
+                self.load.receive_output(event.call)
                 listener.on_chunk(chunk.output, chunk.item)
         except Exception as error:  # An error of one listener must not affect the other invocations.
             log.error("cannot process an event of the executor at %s:\n%s", self.endpoint, redacted_traceback(error))
             self.cancel_invocation(event.call, "INTERNAL")
             self._end(listener, "INTERNAL", f"the gateway cannot process the executor's response: {error!r}")
+
+    def _report(self, load: pb.Load) -> None:
+        report = LoadReport(
+            at=asyncio.get_running_loop().time(),
+            running=load.running,
+            waiting=load.waiting,
+            pending_tokens=load.pending_tokens,
+            own_invocations=load.own_invocations,
+            own_pending_tokens=load.own_pending_tokens,
+        )
+        self.load.report(report)
 
     def _on_end(self, call: int, end: pb.End, listener: InvocationListener) -> None:
         code, message = _CODES.get(end.code, "INTERNAL"), end.message[:MAX_MESSAGE_CHARACTERS]

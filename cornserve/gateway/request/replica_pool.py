@@ -8,15 +8,17 @@ until all requests that started with their routes have ended.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
-from types import MappingProxyType
 
 from cornserve.concurrency import Broadcast
 from cornserve.gateway.observe.replica_metrics import ReplicaStatsRegistry
 from cornserve.gateway.request.replica_connection import ReplicaConnection
 from cornserve.gateway.request_route import RequestRoute
 from cornserve.wire.credentials import ConnectionCredentials
+from cornserve_policies.board import Board
+from cornserve_policies.routing import RoutedInvocation, RoutingPolicy
 
 RECONNECT_SECONDS = 1.0
 """The delay before connecting to a lost replica again."""
@@ -34,41 +36,60 @@ class ReplicaPool:
 
     def __init__(self, credentials: ConnectionCredentials) -> None:
         self._credentials = credentials
-        self._endpoints: Mapping[str, Sequence[str]] = {}
+        self._endpoints: dict[str, Sequence[str]] = {}
+        """The endpoints of each routed group, sorted, so that all gateways have the same order."""
+        self._groups: defaultdict[str, set[str]] = defaultdict(set)
+        """The routed groups of each endpoint."""
         self._connections: dict[str, ReplicaConnection] = {}
         self.stats = ReplicaStatsRegistry()
         self._routes_in_use: dict[int, tuple[RequestRoute, int]] = {}
         """Routes that running requests started with, and the number of these requests, by the route's identity."""
         self._failures: dict[str, tuple[str, float]] = {}
         """The groups whose replicas have all failed: the reason, and the time since then."""
-        self._has_unrouted = False
-        """Whether there are connections to replicas that no route contains any more."""
+        self._waiting: set[str] = set()
+        """The groups without a ready replica: those that are known may not be reached."""
+        self._unrouted: set[str] = set()
+        """The connected endpoints that no route contains."""
         self._closing: set[asyncio.Task[None]] = set()
         self._changes = Broadcast()
 
-    def update_routes(
-        self,
-        endpoints: Mapping[str, Sequence[str]],
-        ids: Mapping[str, str] = MappingProxyType({}),
-        failures: Mapping[str, str] = MappingProxyType({}),
+    def update_group(
+        self, key: str, replicas: Mapping[str, str] | None, failure: str = "", *, is_waiting: bool = False
     ) -> None:
         """Connects to new replicas, and closes unneeded connections to removed ones.
 
         Args:
-            endpoints: the endpoints of all routes, by group key.
-            ids: replica ids, by endpoint.
-            failures: the reasons of the groups whose replicas have all failed, by group key.
+            replicas: replica ids by endpoint, or None if no route contains the group any more.
+            failure: the reason if all replicas of the group have failed, or an empty text.
+            is_waiting: whether no replica is ready, so that requests wait for others if none can be reached.
         """
-        self._endpoints = endpoints
-        now = _now()
-        self._failures = {
-            key: (reason, self._failures[key][1] if key in self._failures else now) for key, reason in failures.items()
-        }
-        self.stats.update_replicas(endpoints, ids)
+        (self._waiting.add if is_waiting else self._waiting.discard)(key)
+        removed = set(self._endpoints.pop(key, ()))
+        if replicas is not None:
+            self._endpoints[key] = sorted(replicas)
+            removed -= replicas.keys()
+        if failure:
+            self._failures[key] = failure, self._failures[key][1] if key in self._failures else _now()
+        else:
+            self._failures.pop(key, None)
+        for endpoint in removed:
+            self._remove(key, endpoint)
         self._close_unrouted()
-        for endpoint in self._routed:
+        for endpoint, id in (replicas or {}).items():
+            self._groups[endpoint].add(key)
+            self._unrouted.discard(endpoint)
+            self.stats.add(key, endpoint, id)
             self._connection(endpoint)
         self._changes.notify()
+
+    def _remove(self, key: str, endpoint: str) -> None:
+        """Removes an endpoint from a group."""
+        groups = self._groups[endpoint]
+        groups.remove(key)
+        if not groups:
+            del self._groups[endpoint]
+            self._unrouted.add(endpoint)
+            self.stats.remove(endpoint)
 
     def acquire_route(self, route: RequestRoute) -> None:
         """Keeps the route's replicas for a request until `release_route`."""
@@ -79,49 +100,46 @@ class ReplicaPool:
         _, count = self._routes_in_use.pop(id(route))
         if count > 1:
             self._routes_in_use[id(route)] = route, count - 1
-        elif self._has_unrouted:
+        else:
             self._close_unrouted()
 
     async def wait_for_change(self, timeout: float) -> None:
-        """Returns at the next `update_routes`, or after `timeout` seconds."""
+        """Returns at the next `update_group`, or after `timeout` seconds."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._changes.next_change().wait(), timeout)
 
     def select(
         self,
         key: str,
+        routing: RoutingPolicy,
+        invocation: RoutedInvocation,
         *,
         unrouted_endpoints: Sequence[str],
         exclude: Set[str] = frozenset(),
-        draw: float | None = None,
     ) -> ReplicaConnection | None:
-        """Returns a reachable replica of the group, or None.
+        """Returns the reachable replica of the group that the policy chooses, or None.
 
         Args:
             unrouted_endpoints: used if no route contains the group any more: the endpoints of a draining old version.
             exclude: endpoints not to select.
-            draw: a number in [0, 1) that selects among the endpoints with equal shares. Without it, the replica with
-                the fewest of this gateway's invocations in flight is selected, and among equals the least recently
-                used.
         """
-        endpoints = self._endpoints.get(key, unrouted_endpoints)
-        if draw is not None and endpoints:
-            start = int(draw * len(endpoints))
-            ordered = sorted(endpoints)
-            reachable = self._reachable([*ordered[start:], *ordered[:start]], exclude)
-            return next(iter(reachable), None)
-        return min(self._reachable(endpoints, exclude), key=_preference, default=None)
+        endpoints = self._endpoints[key] if key in self._endpoints else sorted(unrouted_endpoints)
+        connections = [self._connection(endpoint) for endpoint in endpoints]
+        chosen = routing.choose(invocation, _board(connections, exclude), _now())
+        return None if chosen is None else self._connections[chosen.id]
 
     def outage(self, key: str) -> str:
         """Returns why requests to the group must not wait for a replica, or an empty text if one may come soon."""
         now, endpoints = _now(), self._endpoints.get(key, ())
-        if endpoints and all(self._is_unreachable_for(endpoint, UNREACHABLE_SECONDS) for endpoint in endpoints):
+        if not endpoints or key in self._waiting:
+            reason, since = self._failures.get(key, ("", now))
+            return f"its executors have failed: {reason}" if now - since >= FAILED_SECONDS else ""
+        if all(self._is_unreachable_for(endpoint, UNREACHABLE_SECONDS) for endpoint in endpoints):
             return (
                 f"none of its {len(endpoints)} executors can be reached, and the controller has not replaced them: see "
                 "`cornserve status` and `cornserve doctor`"
             )
-        reason, since = self._failures.get(key, ("", now))
-        return f"its executors have failed: {reason}" if not endpoints and now - since >= FAILED_SECONDS else ""
+        return ""
 
     def is_unreachable(self, endpoint: str) -> bool:
         """Returns whether this gateway has lost its connection to a replica, and has not established another."""
@@ -141,27 +159,21 @@ class ReplicaPool:
     async def close(self) -> None:
         await asyncio.gather(*(connection.close() for connection in self._connections.values()), *self._closing)
 
-    @property
-    def _routed(self) -> set[str]:
-        return {endpoint for group in self._endpoints.values() for endpoint in group}
-
     def _close_unrouted(self) -> None:
         """Closes the connections that neither a route nor a running request needs."""
+        if not self._unrouted:
+            return
         routes = (route for route, _ in self._routes_in_use.values())
         groups = (group for route in routes for key, group in route.endpoints.items() if key not in self._endpoints)
-        routed = self._routed
-        needed = routed.union(*groups)
-        for endpoint in [*self._connections]:
-            if endpoint not in needed and not self._connections[endpoint].is_in_use:
+        for endpoint in self._unrouted.difference(*groups):
+            if not self._connections[endpoint].is_in_use:
                 self._close_later(self._connections.pop(endpoint))
-        self._has_unrouted = not self._connections.keys() <= routed
-
-    def _reachable(self, endpoints: Sequence[str], exclude: Set[str]) -> list[ReplicaConnection]:
-        connections = [self._connection(endpoint) for endpoint in endpoints if endpoint not in exclude]
-        return [connection for connection in connections if connection.lost_at is None]
+                self._unrouted.remove(endpoint)
 
     def _connection(self, endpoint: str) -> ReplicaConnection:
         connection = self._connections.get(endpoint)
+        if connection is None and endpoint not in self._groups:
+            self._unrouted.add(endpoint)
         if connection is None or (connection.lost_at is not None and _now() - connection.lost_at > RECONNECT_SECONDS):
             connection = self._connections[endpoint] = ReplicaConnection(
                 endpoint,
@@ -177,8 +189,13 @@ class ReplicaPool:
         closing.add_done_callback(self._closing.discard)
 
 
-def _preference(connection: ReplicaConnection) -> tuple[bool, int, int]:
-    return connection.is_suspect, connection.in_flight, connection.last_start
+def _board(connections: Sequence[ReplicaConnection], exclude: Set[str]) -> Board:
+    """Returns the loads. Replicas that may be lost are available only if all others are lost."""
+    unavailable = {replica.endpoint for replica in connections if replica.lost_at is not None} | exclude
+    suspects = {replica.endpoint for replica in connections if replica.is_suspect}
+    if suspects and any(replica.endpoint not in unavailable | suspects for replica in connections):
+        unavailable |= suspects
+    return Board([replica.load for replica in connections], unavailable)
 
 
 def _now() -> float:

@@ -8,6 +8,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from cornserve.app.response_readers import ResponseReader
+from cornserve.app.route_plan import RouteCell
+from cornserve.gateway.observe.decision_log import log_path
 from cornserve.gateway.observe.request_stats import RequestStats
 from cornserve.gateway.play.player import PlaySettings
 from cornserve.gateway.play.stream_buffer import StreamBuffer
@@ -17,7 +19,8 @@ from cornserve.gateway.served_app import ServedApp
 from cornserve.task import Stream, TaskError
 from cornserve.task.errors import Suspension
 from cornserve.task.references import Origin
-from cornserve.task.replayable_random import ReplayableRandom
+from cornserve_policies.path_table import PATH_DRAWS, CellPath, PathTable
+from cornserve_policies.replayable_random import ReplayableRandom
 
 if TYPE_CHECKING:  # It loads OpenTelemetry.
     from cornserve.gateway.observe.request_trace import RequestTrace
@@ -64,12 +67,21 @@ class Session:
             arrived_us=arrived_us,
             deadline=deadline,
         )
-        random = ReplayableRandom(request_id)
-        path = random.choose(served.route.shares)
-        stats.record_path(path)
+        self._request_id = request_id
+        self._stats = stats
+        self._logs_decisions = served.route.policies.log_decisions
+        self._plan = served.route.plan
+        """The plan by which the path will be chosen, until the choice."""
+        random = ReplayableRandom(request_id, 0 if self._plan is None else PATH_DRAWS)
+        path = random.choose(served.route.shares) if self._plan is None else None
         self._player = served.code.start(
-            PlaySettings(request_id, path, random, deadline, self._open_stream, stats.record_play)
+            PlaySettings(request_id, random, deadline, self._open_stream, stats.record_play)
         )
+        if path is not None:
+            self._player.select_path(path)
+            stats.record_path(path)
+            if self._logs_decisions:
+                log_path(request_id, CellPath("", "", path), "shares of the app")
 
     def __enter__(self) -> Self:
         return self
@@ -93,6 +105,8 @@ class Session:
 
     async def run_each(self, requests: Sequence[Any], reader: ResponseReader[Result]) -> list[Result]:
         """Returns what `reader` reads in the app's responses to several requests, which run concurrently."""
+        if self._plan is not None:
+            await self._choose_path(self._plan, requests)
         while True:
             with nullcontext() if self._trace is None else self._trace.play(self._player.task_name):
                 outcome = await self._player.play(requests, reader)
@@ -103,6 +117,18 @@ class Session:
                 self._dispatcher.end_recording()
                 return outcome
             await self._wait_for_value(outcome)
+
+    async def _choose_path(self, plan: PathTable[RouteCell], requests: Sequence[Any]) -> None:
+        """Chooses a cell and a path by the components that the requests need. Raises the errors of the task."""
+        self._plan = None
+        known_type = plan.type_of(await self._player.needed_components(requests))
+        request_type, cell, path = plan.choose(known_type, ReplayableRandom(self._request_id))
+        self._player.select_path(path)
+        self._dispatcher.use_cell(cell)
+        chosen = CellPath(request_type, cell.name, path)
+        self._stats.record_path(path, chosen, is_known=known_type is not None)
+        if self._logs_decisions:
+            log_path(self._request_id, chosen, "plan" if known_type else "plan, unknown type")
 
     async def _wait_for_value(self, suspension: Suspension) -> None:
         invocation = self._player.invocations[suspension.invocation]

@@ -11,7 +11,7 @@ import pytest
 from openai import OpenAI
 
 from tests.cluster.apps.sources import parrot
-from tests.cluster.installation import Installation
+from tests.cluster.installation import Installation, versions
 from tests.waiting import until
 
 
@@ -23,8 +23,8 @@ def name() -> str:
 
 @pytest.fixture
 def openai(installed: Installation, gateway_url: str) -> Iterator[OpenAI]:
-    """A client that repeats requests while a gateway loads a new app, which the other one already serves."""
-    with OpenAI(base_url=f"{gateway_url}/v1", api_key=installed.api_key, max_retries=8, timeout=30) as client:
+    """A client that never repeats a request, although its gateway may still load an app that the other one serves."""
+    with OpenAI(base_url=f"{gateway_url}/v1", api_key=installed.api_key, max_retries=0, timeout=60) as client:
         yield client
 
 
@@ -57,7 +57,7 @@ def test_an_app_that_the_command_line_deploys_answers_the_openai_client(
     file = tmp_path / "parrot.py"
     file.write_text(parrot(name, prefix=f"{name} "))
 
-    deployed = installed.cornserve("deploy", str(file), "--timeout", "90")
+    deployed = installed.cornserve("deploy", str(file), "--timeout", "180")
 
     assert deployed.exit_code == 0, deployed.output
     assert ask(openai, name) == f"{name} to you "
@@ -77,11 +77,14 @@ def test_an_app_that_kubectl_applies_answers_and_leaves_nothing(
     assert ask(openai, name) == f"{name} to you "
     assert table(installed, name)["READY"] == "True"
     assert "Serving" in installed.kubectl("describe", "app", name)
+    status = installed.get("app", name)["status"]
+    assert status["url"] == f"http://cornserve.{installed.namespace}.svc/v1"
+    assert [executor.get("gpus", 0) for executor in status["executors"]] == [0]
     selector = installed.get("app", name)["status"]["selector"]
     installed.kubectl("delete", "app", name)
     for kind in ("deployment", "service", "poddisruptionbudget", "pod", "endpointslice"):
-        installed.kubectl("wait", "--for=delete", kind, f"--selector={selector}", "--timeout=60s")
-    installed.kubectl("wait", "--for=delete", f"approute/{name}", "--timeout=60s")
+        installed.kubectl("wait", "--for=delete", kind, f"--selector={selector}", "--timeout=180s")
+    installed.kubectl("wait", "--for=delete", f"approute/{name}", "--timeout=180s")
 
 
 async def test_a_changed_config_map_is_a_new_version(installed: Installation, openai: OpenAI, name: str) -> None:
@@ -131,7 +134,7 @@ async def test_a_restart_replaces_the_pods(installed: Installation, openai: Open
     assert ask(openai, name) == f"{name} to you "
 
     (before,) = pods_of(installed, name)
-    restarted = installed.cornserve("restart", name, "--timeout", "90")
+    restarted = installed.cornserve("restart", name, "--timeout", "180")
     assert restarted.exit_code == 0, restarted.output
     assert [pod["metadata"]["name"] for pod in pods_of(installed, name)] != [before["metadata"]["name"]]
     assert ask(openai, name) == f"{name} to you "
@@ -170,6 +173,18 @@ def test_an_executor_that_does_not_start_shows_its_log(installed: Installation, 
     installed.kubectl("delete", "app", name)
 
 
+def test_a_pod_template_with_another_service_account_is_refused(installed: Installation, name: str) -> None:
+    template = {"spec": {"serviceAccountName": "cornserve-controller"}}
+    installed.apply_app(name, {**inline(name), "executors": [{"name": "*", "podTemplate": template}]})
+
+    installed.wait_for(name, 'jsonpath={.status.conditions[?(@.type=="Ready")].reason}=InvalidPodTemplate')
+    assert "spec.serviceAccountName cannot be changed" in installed.condition(name, "Ready")["message"]
+    deployments = installed.get("deployments")["items"]
+    owners = {owner["uid"] for item in deployments for owner in item["metadata"].get("ownerReferences", ())}
+    assert installed.get("app", name)["metadata"]["uid"] not in owners
+    installed.kubectl("delete", "app", name)
+
+
 def test_the_api_server_refuses_a_wrong_app(installed: Installation, name: str) -> None:
     both = {**inline(name), "model": {"id": "Qwen/Qwen3-0.6B"}}
 
@@ -177,14 +192,6 @@ def test_the_api_server_refuses_a_wrong_app(installed: Installation, name: str) 
         installed.apply_app(name, both)
     with pytest.raises(AssertionError, match="field not declared in schema"):
         installed.apply_app(name, {**inline(name), "replica": 2})
-
-
-def versions(installed: Installation, app: str, selector: str) -> dict[str, str]:
-    """Returns the resource versions of an app and of all objects that belong to it."""
-    owned = "deployments,services,endpointslices,poddisruptionbudgets,replicasets,pods"
-    objects = [*installed.get(owned, f"--selector={selector}")["items"]]
-    objects += [installed.get("app", app), installed.get("approute", app)]
-    return {f"{item['kind']}/{item['metadata']['name']}": item["metadata"]["resourceVersion"] for item in objects}
 
 
 async def test_applying_the_same_manifest_changes_nothing(installed: Installation, name: str) -> None:

@@ -11,36 +11,28 @@ import pytest
 
 from scripts.cluster.machines import existing_nodes
 from tests.cluster.apps.sources import notes
+from tests.cluster.conftest import KubernetesCluster
 from tests.cluster.installation import Installation, on_node, pod_of, received_bytes
 from tests.cluster.test_cluster import output, pod
-from tests.waiting import until
 
 NBYTES = 1 << 20
 
 
 async def copy_note(installed: Installation, url: str, app: str) -> str:
-    """Returns the response of a gateway, once it has loaded the app."""
+    """Returns the response of a gateway."""
     headers = {"Authorization": f"Bearer {installed.api_key}"}
     body = {"text": "a b c", "nbytes": NBYTES}
-    responses: list[httpx.Response] = []
-
-    async def is_loaded() -> bool:
-        responses.append(await client.post(f"{url}/v1/apps/{app}/invoke", json=body, headers=headers, timeout=60))
-        return responses[-1].status_code != 503
-
     async with httpx.AsyncClient() as client:
-        await until(is_loaded)
-    assert responses[-1].status_code == 200, responses[-1].text
-    text: str = responses[-1].json()["text"]
+        response = await client.post(f"{url}/v1/apps/{app}/invoke", json=body, headers=headers, timeout=60)
+    assert response.status_code == 200, response.text
+    text: str = response.json()["text"]
     return text
 
 
 @pytest.mark.parametrize(("reader_node", "kind"), [(0, "same_node"), (-1, "pulled")])
 async def test_a_tensor_passes_from_pod_to_pod(
-    installed: Installation, gateway_url: str, reader_node: int, kind: str
+    local_cluster: KubernetesCluster, installed: Installation, gateway_url: str, reader_node: int, kind: str
 ) -> None:
-    if not installed.cluster.is_local:
-        pytest.skip("needs the nodes of `make cluster`, which have the directory of shared memory")
     name, nodes = f"notes-{uuid.uuid4().hex[:6]}", [node.name for node in existing_nodes()]
     executors = [on_node("echo-writer", nodes[0]), on_node("echo-reader", nodes[reader_node])]
     installed.apply_app(name, {"source": {"inline": notes(name)}, "executors": executors})

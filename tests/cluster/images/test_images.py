@@ -14,9 +14,6 @@ import cornserve
 from tests.cluster.images.container import UID, UnpackedImage
 from tests.waiting import until
 
-pytestmark = pytest.mark.timeout(1200)
-"""The first test builds the images."""
-
 SITE_PACKAGES = "opt/cornserve/lib/python3.11/site-packages"
 
 DEPLOY = """

@@ -18,12 +18,11 @@ MODELS = ROOT / "tests" / "models"
 
 
 @pytest.fixture(scope="session")
-def installed(cluster: KubernetesCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    if not cluster.is_local:
-        pytest.skip("needs the nodes of `make cluster`, which have the files of the models")
-    tag = loaded_images(cluster, "control", "executor-cpu")
-    given = values(cluster, tag, control="cornserve-control", executors="cornserve-executor-cpu")
-    with installation(cluster, given, tmp_path_factory.mktemp("values")) as release:
+def installed(local_cluster: KubernetesCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    """A release whose nodes have the files of the models."""
+    tag = loaded_images(local_cluster, "control", "executor-cpu")
+    given = values(local_cluster, tag, control="cornserve-control", executors="cornserve-executor-cpu")
+    with installation(local_cluster, given, tmp_path_factory.mktemp("values")) as release:
         yield release
 
 

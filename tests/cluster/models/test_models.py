@@ -27,7 +27,7 @@ def test_the_openai_client_chats_with_a_model(installed: Installation, gateway_u
     installed.apply_app("smollm2", {"model": model, "executors": [{"name": "llm", **OPTIONS}]})
     installed.wait_until_ready("smollm2", seconds=START_SECONDS)
 
-    with OpenAI(base_url=f"{gateway_url}/v1", api_key=installed.api_key, max_retries=8) as client:
+    with OpenAI(base_url=f"{gateway_url}/v1", api_key=installed.api_key, max_retries=0) as client:
         messages: list[Any] = [{"role": "user", "content": "What is the capital of France?"}]
         completion = client.chat.completions.create(model="smollm2", messages=messages, temperature=0, max_tokens=32)
         stream = client.chat.completions.create(
@@ -49,7 +49,7 @@ def apps(installed: Installation, tiny_qwen25vl: str) -> Iterator[Mapping[str, s
     for app, encoder_node in encoder_nodes.items():
         shares = {"monolith" if app == "vl-monolith" else "e-l": 1}
         storage = {"persistentVolumeClaim": {"claimName": tiny_qwen25vl}}
-        executors = [{**on_node("llm", first), **OPTIONS}]
+        executors: list[dict[str, Any]] = [{"name": "*", **OPTIONS}, on_node("llm", first)]
         if "e-l" in shares:
             executors.append(on_node("encoder", encoder_node))
         model = {"id": "Qwen/Qwen2.5-VL-Tiny", "storage": storage, "shares": shares}

@@ -27,6 +27,10 @@ def test_record_and_replay_are_compared_with_plain_calls() -> None:
     }
     assert {row["plays"] for row in report["rows"] if row["shape"] != "chain of values"} == {1}
     assert all(row["record"]["min"] > 0 and row["plain"]["min"] > 0 for row in report["rows"])
+    assert [(row["path"], row["request"]) for row in report["dry_records"]] == [
+        (path, request) for path in ("monolith", "e-l", "e-el") for request in ("text", "image")
+    ]
+    assert all(row["timing"]["min"] > 0 for row in report["dry_records"])
 
 
 def test_the_gateway_is_compared_with_direct_calls_and_peers_and_sampled(tmp_path: Path) -> None:
@@ -49,8 +53,22 @@ def test_plays_in_app_hosts_are_compared_with_plays_in_the_gateway() -> None:
     report = run("app_host.py")
 
     assert all(figure > 0 for figure in report["start"].values())
-    assert [row["process"] for row in report["plays"]] == ["gateway", "app host"]
+    assert [(row["process"], row["is_typed"]) for row in report["plays"]] == [
+        (process, is_typed) for process in ("gateway", "app host") for is_typed in (False, True)
+    ]
     assert all(row["p50_us"] > 0 and row["gateway_cpu_us"] > 0 for row in report["plays"])
+
+
+def test_routing_policies_are_compared_with_queries(tmp_path: Path) -> None:
+    plot = tmp_path / "routing.svg"
+
+    report = run("routing.py", "--plot", str(plot))
+
+    assert {(row["policy"], row["replicas"]) for row in report["rows"]} == {
+        (policy, size) for policy in ("static", "power-of-two", "least-loaded", "queries") for size in (2, 4)
+    }
+    assert all(row["requests"] > 0 and row["cpu_us"] > 0 and row["mean_response"] >= 1 for row in report["rows"])
+    assert plot.read_text().startswith("<?xml")
 
 
 def test_handshakes_are_compared_with_plain_connections() -> None:
@@ -84,6 +102,16 @@ def test_the_planner_is_measured_with_both_solvers() -> None:
     assert {row["nodes"] for row in report["placements"]} == {2}
     assert report["mixtures"][0]["gpus"] == 1_000_000
     assert report["quality"]["mean_to_direct"] >= 1
+
+
+def test_strategies_are_profiled_planned_deployed_and_measured() -> None:
+    report = run("strategies.py")
+
+    (row,) = report["results"]
+    assert (row["strategy"], row["replicas"]) == ("separate", {"llm": 1, "encoder": 1})
+    assert row["predicted"] > 0
+    assert row["measured"][0] > 0
+    assert row["p99"] >= row["p50"] > 0
 
 
 def test_the_control_plane_is_measured_on_a_cluster_with_fake_nodes() -> None:

@@ -33,6 +33,7 @@ def _fields(prefix: str, schema: Mapping[str, Any]) -> Iterator[tuple[str, str, 
         yield f"{prefix}{name}", _type(field) + required, text
         yield from _fields(f"{prefix}{name}.", field)
         yield from _fields(f"{prefix}{name}[].", field.get("items", {}))
+        yield from _fields(f"{prefix}{name}.NAME.", field.get("additionalProperties", {}))
 
 
 def _type(field: Mapping[str, Any]) -> str:

@@ -12,11 +12,16 @@ from tests.integration.docs.page_runner import PageRunner
 from tests.integration.docs.pages import ROOT, blocks, pages, sections
 
 STANDALONE = [
+    "docs/how-to/adapt-to-the-load.md",
     "docs/how-to/deploy-an-app.md",
     "docs/how-to/add-a-unit-task.md",
     "docs/how-to/limit-requests.md",
+    "docs/how-to/plan-an-app.md",
+    "docs/how-to/deploy-a-plan.md",
+    "docs/how-to/profile-an-app.md",
     "docs/how-to/put-it-on-a-network.md",
     "docs/how-to/recover.md",
+    "docs/how-to/route-requests.md",
     "docs/how-to/send-images.md",
     "docs/planner.md",
     "docs/reference/executor-contract.md",
@@ -31,6 +36,7 @@ WITH_INSTANCE = ["docs/reference/task-api.md", "docs/reference/sdk.md"]
 AFTER_THE_README = [
     "docs/how-to/write-a-task.md",
     "docs/how-to/serve-a-language-model.md",
+    "docs/how-to/serve-lora-adapters.md",
     "docs/how-to/use-the-sdk.md",
     "docs/how-to/measure-an-app.md",
     "docs/how-to/observe.md",
@@ -69,6 +75,7 @@ NOT_RUN = {
         "make cluster",
         "make test-cluster",
         "make test-cluster VLLM=1",
+        'CHAOS_FULL=1 .venv/bin/python -m pytest -m "cluster and chaos" tests/cluster/chaos',
         "make test-cluster CONTEXT=kind-kind",
         ".venv/bin/python -m scripts.cluster load image.tar",
         "make cluster-down",

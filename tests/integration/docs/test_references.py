@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -38,9 +39,15 @@ from cornserve.task.spec import ExecutorSpec
 from cornserve.transport import Transport
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_executors.base.metrics import ExecutorMetrics
-from cornserve_planner.deployment_plan import DeploymentPlan
+from cornserve_planner.inputs import load_inputs
 from cornserve_planner.plan import Plan
-from cornserve_planner.planning import PlanRequest, make_plan
+from cornserve_planner.plan_adaptation import adapt_plan
+from cornserve_planner.plan_drift import check_drift
+from cornserve_planner.plan_file import parts
+from cornserve_planner.plan_file.document import PlanFile
+from cornserve_planner.plan_request import PlanRequest
+from cornserve_planner.planning import make_plan
+from cornserve_policies.path_table import CellPath
 from cornserve_tasklib import EmbeddingTask, EncoderTask, LLMTask
 from cornserve_tasklib.sampling_fields import SamplingFields
 from tests.credentials import CREDENTIALS
@@ -113,14 +120,47 @@ def test_every_route_of_the_gateway_is_documented() -> None:
     assert documented == {f"{method} {route.path}" for route in routes for method in route.methods}
 
 
+@pytest.mark.parametrize(
+    ("header", "part"),
+    [
+        ("Field", PlanFile),
+        ("Field of a model", parts.PlannedModel),
+        ("Field of a GPU type", parts.PlannedGpuType),
+        ("Field of an option", parts.PlannedOption),
+        ("Field of a type", parts.PlannedType),
+        ("Field of a step", parts.PlannedStep),
+        ("Field of a cell", parts.PlannedCell),
+        ("Field of the provenance", parts.Provenance),
+    ],
+)
+def test_every_field_of_plan_files_is_documented(header: str, part: type[BaseModel]) -> None:
+    assert _first_column((REFERENCE / "plans.md").read_text(), header) == set(part.model_fields)
+
+
 def test_every_field_of_the_json_output_of_the_planner_is_documented() -> None:
     found = make_plan(PlanRequest("qwen2.5-omni-7b", gpus=1)).as_document()
     page = (REFERENCE / "plans.md").read_text()
 
-    assert _first_column(page, "Field") == set(DeploymentPlan.model_fields)
-    assert _first_column(page, "Field of a plan") == set(Plan.model_fields)
-    assert _first_column(page, "Field of the search") == found.keys() - DeploymentPlan.model_fields
+    assert _first_column(page, "Field of the search") == found.keys() - PlanFile.model_fields
+    assert _first_column(page, "Field of a plan without cells") == set(Plan.model_fields)
     assert _first_column(page, "Field of an explanation") == found["explanations"][0].keys()
+    assert _first_column(page, "Field of the confidence") == found["confidence"].keys()
+
+
+def test_every_field_of_adaptations_and_checks_is_documented() -> None:
+    file = make_plan(PlanRequest("qwen-image", gpus=1)).file
+    page = (REFERENCE / "plans.md").read_text()
+
+    adapted = adapt_plan(file, 1.0).as_document()
+    checked = check_drift(file, load_inputs("qwen-image").workload).as_document()
+    assert _first_column(page, "Field of an adaptation") == adapted.keys() - PlanFile.model_fields
+    assert _first_column(page, "Field of a check") == checked.keys()
+
+
+def test_the_schema_of_plan_files_is_current() -> None:
+    committed = json.loads((REFERENCE / "plan-file.schema.json").read_text())
+
+    assert committed == PlanFile.json_schema(), "run `cornserve plan --schema > docs/reference/plan-file.schema.json`"
 
 
 def test_every_limit_is_documented_with_its_default() -> None:
@@ -144,7 +184,7 @@ def _metrics_of(registry: CollectorRegistry) -> DocumentedMetrics:
 def test_every_metric_of_the_gateway_is_documented() -> None:
     metrics = GatewayMetrics()
     stats = ReplicaStatsRegistry()
-    stats.update_replicas({"group": ["endpoint"]}, {})
+    stats.add("group", "endpoint", "replica")
     stats.for_endpoint("endpoint").record_start()
     stats.for_endpoint("endpoint").record_end("OK", 1)
     metrics.registry.register(ReplicaMetrics(stats))
@@ -152,7 +192,9 @@ def test_every_metric_of_the_gateway_is_documented() -> None:
     metrics.record_error(404, "model_not_found")
     request = metrics.new_request("app")
     request.record_start()
-    request.record_path(0)
+    planned = CellPath("text", "4-0", 0)
+    request.record_path(0, planned)
+    metrics.set_planned_shares("app", [(planned, 1.0)])
     request.record_end(200)
 
     assert documented_metrics("## Gateway") == _metrics_of(metrics.registry)
@@ -187,6 +229,8 @@ async def test_every_metric_of_the_controller_is_documented(tmp_path: Path) -> N
     metrics = ControllerMetrics(launcher)
     metrics.observe(launcher.replicas())
     metrics.count_rollout("app", AppStatus(), AppStatus(serving_generation=1))
+    metrics.count_adaptation("app")
+    metrics.set_rates("app", {"text": (1.0, 2.0)})
 
     assert documented_metrics("## Controller") == _metrics_of(metrics.registry)
     await launcher.close()

@@ -177,3 +177,17 @@ async def test_the_cache_key_depends_on_the_contents_of_the_weights(tiny_qwen25v
     ):
         assert original.cache_key(image) == same.cache_key(image)
         assert original.cache_key(image) != other.cache_key(image)
+
+
+async def test_a_constant_encoder_publishes_zeros_of_the_same_shape(model: Path, engine: EncoderEngine) -> None:
+    import torch
+
+    image = as_image(PICTURES[4])
+    real = await encode_rows(engine, image)
+    async with running_engine(model, constant=True) as constant:
+        await asyncio.to_thread(constant.warm_up)
+        rows = await encode_rows(constant, image)
+        assert constant.cache_key(image) != engine.cache_key(image)
+        assert (await constant.plan(image)) == (await engine.plan(image))
+    assert rows.dtype == real.dtype
+    torch.testing.assert_close(rows, torch.zeros_like(real))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from typing import Self
@@ -22,7 +21,7 @@ from scripts.cluster.control_plane import ControlPlaneFiles
 from tests.kubernetes.api_server import ApiServer, require_programs, running
 from tests.kubernetes.record_resources import APP_RECORDS, PLAIN_CODECS, install_record_crds
 from tests.unit.store.conformance import ONE, TWO, open_watch
-from tests.waiting import until
+from tests.waiting import until, wait_until
 
 
 class RestartableApiServer:
@@ -35,8 +34,7 @@ class RestartableApiServer:
 
     def __enter__(self) -> Self:
         self._spawn()
-        while not self.server.is_ready():
-            time.sleep(0.05)
+        wait_until(self.server.is_ready)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cornserve.app.record import AppSpec, AppStatus, FailureReason, GroupStatus, Phase
+from cornserve.app.record import AppSpec, AppStatus, FailureReason, GroupStatus, Phase, ReplicaState, ReplicaStatus
 from cornserve.control.cluster_app_observer import ClusterAppObserver
 from cornserve.control.store.base import APPS, AppRecord, UnreadableRecord
 from cornserve.control.store.kubernetes import KubernetesStore
@@ -35,6 +35,30 @@ async def observe(client: KubeClient, *statuses: AppStatus) -> list[tuple[str, s
 async def test_the_steps_of_a_rollout_are_events(kube_client: KubeClient) -> None:
     events = await observe(kube_client, STARTING, STARTING.model_copy(update={"message": "90 %"}), SERVING)
     assert [(kind, reason) for kind, reason, _ in events] == [("Normal", "Complete"), ("Normal", "Starting")]
+
+
+async def test_the_seconds_of_a_start_are_an_event_of_each_replica(kube_client: KubeClient) -> None:
+    def status(phase: Phase, *states: ReplicaState) -> AppStatus:
+        messages = {ReplicaState.STARTING: "loading", ReplicaState.READY: "loaded in 11 s (load 11 s)"}
+        replicas = [
+            ReplicaStatus(id=f"llm-1-{number}", state=state, message=messages[state])
+            for number, state in enumerate(states)
+        ]
+        groups = [GroupStatus(key="llm-1", executor="llm", wanted=2, replicas=replicas)]
+        return AppStatus(phase=phase, generation=1, groups=groups)
+
+    starting, ready = ReplicaState.STARTING, ReplicaState.READY
+    events = await observe(
+        kube_client,
+        status(Phase.STARTING, starting, starting),
+        status(Phase.STARTING, ready, starting),
+        status(Phase.SERVING, ready, ready),
+    )
+    assert [event for event in events if event[1] == "Loaded"] == [
+        ("Normal", "Loaded", f"llm-1-{number} loaded in 11 s (load 11 s)") for number in range(2)
+    ]
+    described = await kube_client.list(resources.EVENTS)
+    assert [event["count"] for event in described.items if event["reason"] == "Loaded"] == [1, 1]
 
 
 async def test_a_failure_is_a_warning_with_the_last_log_lines(kube_client: KubeClient) -> None:

@@ -1,4 +1,4 @@
-"""The reference page of the App resource: its fields are current, and its examples are valid."""
+"""The reference page of the App resource: its fields are current, and the examples of resources are valid."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tests.integration.docs import app_resource_reference
 from tests.integration.docs.pages import CodeBlock, blocks
 from tests.kubernetes.api_server import ApiServer
 
-EXAMPLES = [block for block in blocks("docs/reference/app-resource.md") if block.language == "yaml"]
+PAGES = ["docs/reference/app-resource.md", "docs/how-to/serve-lora-adapters.md"]
+EXAMPLES = [block for page in PAGES for block in blocks(page) if block.language == "yaml"]
 
 
 def test_the_fields_are_current() -> None:

@@ -13,12 +13,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from cornserve.app.record import AppSpec, AppStatus, GroupStatus, Phase, ReplicaState, ReplicaStatus, Route
+from cornserve.kubernetes_resources.camel_case import to_json
 from cornserve.kubernetes_resources.crd import app_crd
 from cornserve.kubernetes_resources.route_resource import decode_route, encode_route
 from cornserve.kubernetes_resources.schema_check import OutdatedCrdError, check_schemas
 from cornserve.kubernetes_resources.spec_mapping import decode_spec, encode_spec
 from cornserve.kubernetes_resources.status_mapping import decode_status, encode_status
 from tests.kubernetes.api_server import ApiServer
+from tests.unit.app.plans import plan
 from tests.unit.kubernetes_resources.strategies import app_specs, app_statuses, routes
 from tests.waiting import until
 
@@ -148,14 +150,14 @@ def test_every_route_is_stored_unchanged(create: Create, route: Route) -> None:
         ({"source": {"configMapKeyRef": {"name": "a"}}}, "spec.source.configMapKeyRef.key: Required value"),
         (MODEL | {"replicas": -1}, "spec.replicas: .* greater than or equal to 0"),
         (MODEL | {"replicas": 65}, "spec.replicas: .* less than or equal to 64"),
-        (MODEL | {"balance": "static"}, 'spec.balance: Unsupported value: "static"'),
+        (MODEL | {"policies": {"routing": "Static"}}, 'spec.policies.routing: Invalid value: "Static"'),
         (MODEL | {"rollout": {"type": "Blue"}}, 'spec.rollout.type: Unsupported value: "Blue"'),
         (MODEL | {"rollout": {"progressDeadlineSeconds": 0}}, "spec.rollout.progressDeadlineSeconds: "),
         (MODEL | {"restart": {}}, "spec.restart.id: Required value"),
         (MODEL | {"executors": [{"name": "llm"}, {"name": "llm"}]}, r"spec.executors\[1\]: Duplicate value: "),
         (MODEL | {"executors": [{"options": {}}]}, r"spec.executors\[0\].name: Required value"),
         (MODEL | {"executors": [{"name": "*", "options": 1}]}, r"spec.executors\[0\].options: .* type object"),
-        (MODEL | {"plan": {"gpus": [{"type": "h100", "max": 16}]}}, "spec.plan: .* plans are not deployed yet"),
+        (MODEL | {"replicas": 2, "plan": to_json(plan())}, "spec.replicas: .* a plan has the replicas"),
         (MODEL | {"replica": 1}, 'unknown field "spec.replica"'),
         ({"model": {"id": "m", "storag": {}}}, 'unknown field "spec.model.storag"'),
     ],
@@ -192,6 +194,26 @@ def test_kubectl_prints_the_state(
     assert narrow[1].split()[:6] == ["a", "True", "Serving", "1", "1", "2"]
     assert "http://gateway/v1" in wide
     api_server.kubectl("wait", "--for=condition=Ready", "app/a", "-n", kube_namespace, "--timeout=10s")
+
+
+def test_kubectl_prints_all_replicas_of_a_planned_app(
+    api_server: ApiServer, kube_namespace: str, create: Create, path: Callable[..., str]
+) -> None:
+    small, large = (
+        GroupStatus(key=f"{name}-1", wanted=wanted, replicas=[ReplicaStatus(id=f"{name}-x", state=ReplicaState.READY)])
+        for name, wanted in (("small", 1), ("large", 2))
+    )
+    status = AppStatus(phase=Phase.STARTING, generation=1, cells=2, groups=[small, large])
+    app = create(MODEL | {"plan": to_json(plan())}, name="a") | {"status": encode_status(status)}
+    api_server.request("PUT", f"{path()}/a/status", app)
+
+    header, row = api_server.kubectl("get", "app", "-o", "wide", "-n", kube_namespace).splitlines()
+
+    columns = {name: row[header.index(name) :].split()[0] for name in ("CELLS", "DESIRED", "REPLICAS")}
+    assert columns == {"CELLS": "2", "DESIRED": "3", "REPLICAS": "2"}
+    for replicas in (0, 2):
+        with pytest.raises(AssertionError, match="a plan has the replicas of the executors"):
+            api_server.kubectl("scale", "app/a", f"--replicas={replicas}", "-n", kube_namespace)
 
 
 def test_kubectl_scales(api_server: ApiServer, kube_namespace: str, create: Create, path: Callable[..., str]) -> None:

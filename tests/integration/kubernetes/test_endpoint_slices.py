@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cornserve.gateway.executor_endpoints import Endpoints
+from cornserve.gateway.executor_endpoints import Endpoints, GroupEndpoints
 from cornserve.gateway.kubernetes_endpoints import EndpointSliceSource
 from cornserve.kubernetes.client import KubeClient
 from cornserve.kubernetes.resources import ENDPOINT_SLICES
@@ -50,7 +50,7 @@ def endpoint_slice(name: str, *conditions: dict[str, bool]) -> dict[str, Any]:
 
 @pytest.fixture
 async def publish(kube_client: KubeClient) -> AsyncIterator[Publish]:
-    """Writes a slice and returns the endpoints that a gateway then has."""
+    """Writes a slice and returns the endpoints that a gateway then knows."""
     async with aclosing(EndpointSliceSource(kube_client, "cornserve").watch()) as watch:
         await anext(watch)
 
@@ -61,16 +61,30 @@ async def publish(kube_client: KubeClient) -> AsyncIterator[Publish]:
         yield write
 
 
+def echo(ready: dict[str, str], last: dict[str, str] | None = None) -> Endpoints:
+    return {"echo-1": GroupEndpoints(ready, last or {})}
+
+
 async def test_pods_that_are_ready_serve(publish: Publish) -> None:
-    assert await publish("a", READY, STARTING) == {"echo-1": {"10.1.97.0:9000": "a-0"}}
-    assert await publish("b", READY) == {"echo-1": {"10.1.97.0:9000": "a-0", "10.1.98.0:9000": "b-0"}}
+    assert await publish("a", READY, STARTING) == echo({"10.1.97.0:9000": "a-0"})
+    assert await publish("b", READY) == echo({"10.1.97.0:9000": "a-0", "10.1.98.0:9000": "b-0"})
 
 
-async def test_pods_that_end_serve_until_another_is_ready(publish: Publish) -> None:
-    assert await publish("a", ENDING, ENDING) == {"echo-1": {"10.1.97.0:9000": "a-0", "10.1.97.1:9000": "a-1"}}
-    assert await publish("b", STARTING) == {"echo-1": {"10.1.97.0:9000": "a-0", "10.1.97.1:9000": "a-1"}}
-    assert await publish("b", READY) == {"echo-1": {"10.1.98.0:9000": "b-0"}}
+async def test_pods_that_end_are_known_besides_those_that_are_ready(publish: Publish) -> None:
+    ending = {"10.1.97.0:9000": "a-0", "10.1.97.1:9000": "a-1"}
+    assert await publish("a", ENDING, ENDING) == echo({}, ending)
+    assert await publish("b", STARTING) == echo({}, ending)
+    assert await publish("b", READY) == echo({"10.1.98.0:9000": "b-0"}, ending)
+
+
+async def test_a_pod_whose_node_does_not_respond_is_known_as_one_that_was_ready(publish: Publish) -> None:
+    """Kubernetes reports it like a pod that starts."""
+    await publish("a", READY, STARTING)
+    assert await publish("a", STARTING, STARTING) == echo({}, {"10.1.97.0:9000": "a-0"})
+    assert await publish("a", READY, STARTING) == echo({"10.1.97.0:9000": "a-0"})
+    await publish("a")
+    assert await publish("a", STARTING) == echo({})
 
 
 async def test_a_group_without_pods_has_no_endpoints(publish: Publish) -> None:
-    assert await publish("a", STARTING) == {"echo-1": {}}
+    assert await publish("a", STARTING) == echo({})

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 
@@ -20,20 +18,9 @@ def config_map(name: str, **data: str) -> JsonObject:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
 
-@asynccontextmanager
-async def running(informer: Informer) -> AsyncIterator[Informer]:
-    task = asyncio.create_task(informer.run())
-    try:
-        await informer.synced.wait()
-        yield informer
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
-
-
 async def test_an_informer_follows_the_objects(kube_client: KubeClient) -> None:
     await kube_client.create(CONFIG_MAPS, config_map("a"))
-    async with running(Informer(kube_client, CONFIG_MAPS)) as informer:
+    async with Informer(kube_client, CONFIG_MAPS).running() as informer:
         assert list(informer.objects) == ["a"]
         changed = informer.next_change()
         created = await kube_client.create(CONFIG_MAPS, config_map("b"))
@@ -46,11 +33,25 @@ async def test_an_informer_follows_the_objects(kube_client: KubeClient) -> None:
         await until(lambda: list(informer.objects) == ["b"])
 
 
+async def test_an_informer_tracks_changes(kube_client: KubeClient) -> None:
+    for name in ("a", "b", "c"):
+        await kube_client.create(CONFIG_MAPS, config_map(name))
+    async with Informer(kube_client, CONFIG_MAPS).running() as informer:
+        changed = informer.track_changes()
+        assert changed == {"a", "b", "c"}
+        changed.clear()
+        await kube_client.merge_patch(CONFIG_MAPS, "a", {"data": {"x": "1"}})
+        await kube_client.delete(CONFIG_MAPS, "b")
+        await until(lambda: "b" not in informer.objects)
+        assert changed == {"a", "b"}
+        assert informer.track_changes() == set(informer.objects)
+
+
 async def test_listed_and_watched_objects_have_the_same_form(kube_client: KubeClient) -> None:
-    async with running(Informer(kube_client, CONFIG_MAPS)) as watching:
+    async with Informer(kube_client, CONFIG_MAPS).running() as watching:
         await kube_client.create(CONFIG_MAPS, config_map("a"))
         await until(lambda: "a" in watching.objects)
-        async with running(Informer(kube_client, CONFIG_MAPS)) as listing:
+        async with Informer(kube_client, CONFIG_MAPS).running() as listing:
             assert listing.objects == watching.objects
 
 
@@ -58,8 +59,8 @@ async def test_selectors_limit_the_objects(kube_client: KubeClient) -> None:
     for name in ("a", "a2", "b"):
         await kube_client.create(CONFIG_MAPS, config_map(name))
     async with (
-        running(Informer(kube_client, CONFIG_MAPS, label_selector="first=a")) as labeled,
-        running(Informer(kube_client, CONFIG_MAPS, field_selector="metadata.name=b")) as named,
+        Informer(kube_client, CONFIG_MAPS, label_selector="first=a").running() as labeled,
+        Informer(kube_client, CONFIG_MAPS, field_selector="metadata.name=b").running() as named,
     ):
         assert (sorted(labeled.objects), sorted(named.objects)) == (["a", "a2"], ["b"])
         await kube_client.merge_patch(CONFIG_MAPS, "a", {"metadata": {"labels": {"first": "other"}}})
@@ -70,7 +71,7 @@ async def test_an_informer_keeps_its_objects_while_the_api_server_is_away(
     kube_client: KubeClient, proxied_client: KubeClient, api_server_proxy: ApiServerProxy
 ) -> None:
     await kube_client.create(CONFIG_MAPS, config_map("a"))
-    async with running(Informer(proxied_client, CONFIG_MAPS)) as informer:
+    async with Informer(proxied_client, CONFIG_MAPS).running() as informer:
         await until(lambda: not informer.error)
         await api_server_proxy.stop()
         await until(lambda: "cannot reach the Kubernetes API server" in informer.error)
@@ -101,7 +102,7 @@ async def test_an_informer_notices_a_silent_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("cornserve.kubernetes.client.SILENT_SECONDS", 0.5)
-    async with running(Informer(proxied_client, CONFIG_MAPS)) as informer:
+    async with Informer(proxied_client, CONFIG_MAPS).running() as informer:
         await until(lambda: not informer.error)
         api_server_proxy.silence()
         await kube_client.create(CONFIG_MAPS, config_map("a"))
@@ -119,7 +120,7 @@ async def test_a_quiet_informer_continues_without_a_list(
         return start_watch(type, version, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(kube_client, "watch", record)
-    async with running(Informer(kube_client, CONFIG_MAPS, watch_seconds=1)) as informer:
+    async with Informer(kube_client, CONFIG_MAPS, watch_seconds=1).running() as informer:
         monkeypatch.setattr(kube_client, "list", None)  # a list would fail
         await until(lambda: len(versions) == 3)
         await kube_client.create(CONFIG_MAPS, config_map("a"))

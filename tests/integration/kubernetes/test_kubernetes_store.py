@@ -28,7 +28,7 @@ from cornserve.kubernetes.client import KubeClient
 from cornserve.kubernetes.resources import ResourceType
 from tests.kubernetes.api_server_proxy import ApiServerProxy
 from tests.kubernetes.record_resources import APP_RECORDS, PLAIN_CODECS, plain_codec
-from tests.unit.store.conformance import ONE, TWO, Connect, StoreConformance, open_watch, read_changes
+from tests.unit.store.conformance import ONE, TWO, Connect, StoreConformance, open_watch, read_changes, status_with
 from tests.waiting import until
 
 FINALIZER = "test.cornserve.ai/wait"
@@ -64,13 +64,13 @@ class TestKubernetesStore(StoreConformance):
 async def test_an_unreadable_object_is_listed_as_such(store: Store, kube_client: KubeClient) -> None:
     await store.create(APPS, "a", ONE)
     start = (await store.list(APPS)).version
-    await kube_client.merge_patch(APP_RECORDS, "a", {"spec": {"balance": "random"}})
+    await kube_client.merge_patch(APP_RECORDS, "a", {"spec": {"policies": {"routing": "Random"}}})
     other = await store.create(APPS, "b", ONE)
 
     listing = await store.list(APPS)
     assert listing.records == [other]
     assert [each.name for each in listing.unreadable] == ["a"]
-    assert "'least-loaded' or 'static', not 'random'" in listing.unreadable[0].reason
+    assert "not 'Random'" in listing.unreadable[0].reason
     with pytest.raises(UnreadableRecordError, match="'a' cannot be read"):
         await store.get(APPS, "a")
     with pytest.raises(UnreadableRecordError):
@@ -110,6 +110,33 @@ async def test_a_deletion_that_waits_for_a_finalizer_is_a_deletion(store: Store,
 
 
 # The API server
+
+
+async def test_a_status_is_written_without_a_read(
+    store: Store, kube_client: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*args: Any) -> Any:
+        raise AssertionError("the object is known")
+
+    created = await store.create(APPS, "a", ONE)
+    monkeypatch.setattr(kube_client, "get", fail)
+    written = await store.update_status(APPS, "a", status_with("after a write"), created.version)
+    [listed] = (await store.list(APPS)).records
+    assert listed == written
+    listed = await store.update_status(APPS, "a", status_with("after a listing"), listed.version)
+    async with open_watch(store, listed.version) as watch:
+        await kube_client.merge_patch(APP_RECORDS, "a", {"spec": {"replicas": 3}})
+        [change] = await read_changes(watch, 1)
+    watched = await store.update_status(APPS, "a", status_with("after a change"), change.record.version)
+    assert (watched.spec.replicas, watched.status) == (3, status_with("after a change"))
+    latest = await store.update_status(APPS, "a", status_with("before a late change"), watched.version)
+    async with open_watch(store, change.record.version) as watch:
+        assert (await read_changes(watch, 1))[0].record.version == watched.version
+    watched = await store.update_status(APPS, "a", status_with("after a late change"), latest.version)
+
+    await kube_client.merge_patch(APP_RECORDS, "a", {"spec": {"replicas": 4}})
+    with pytest.raises(ConflictError):
+        await store.update_status(APPS, "a", status_with("outdated"), watched.version)
 
 
 async def test_a_missing_crd_is_one_clear_error(kube_client: KubeClient) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from cornserve.app.record import AppSpec, AppStatus
 from cornserve.control.store.base import APPS, FieldConflictError, Store
-from cornserve.control.store.kubernetes import KubernetesStore
+from cornserve.control.store.kubernetes import SPEC_MANAGER, KubernetesStore
 from cornserve.kubernetes.client import KubeClient
 from cornserve.kubernetes.resources import JsonObject
 from tests.kubernetes.api_server import ApiServer
@@ -67,6 +67,15 @@ async def test_a_write_manages_only_the_fields_that_it_changes(store: Store, arg
     assert int(applied["metadata"]["resourceVersion"]) == record.version
     await argo.apply(APP_RECORDS, manifest(model="other"))
     assert (await store.get(APPS, "a")).spec == AppSpec(model="other", replicas=4)
+
+
+async def test_a_controller_changes_fields_that_gateways_manage(store: Store, kubeconfig: Path) -> None:
+    record = await store.create(APPS, "a", AppSpec(model="m", replicas=2))
+    async with KubeClient.connect(kubeconfig=kubeconfig, field_manager="cornserve-controller") as client:
+        adapting = KubernetesStore(client.with_field_manager(SPEC_MANAGER), PLAIN_CODECS)
+        await adapting.update_spec(APPS, "a", AppSpec(model="m", replicas=3), record.version)
+    record = await store.get(APPS, "a")
+    assert (await store.update_spec(APPS, "a", AppSpec(model="m", replicas=4), record.version)).spec.replicas == 4
 
 
 async def test_the_status_of_an_app_of_another_manager_can_be_written(store: Store, argo: KubeClient) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cornserve.app.record import AppSpec, AppStatus, Phase, Route, RouteStatus
+from cornserve.app.settings import AppPolicies
 from cornserve.control.store.base import APPS, ROUTES, RecordRejectedError, Store, StoreUnavailableError
 from cornserve.control.store.kubernetes import KubernetesStore
 from cornserve.control.store.kubernetes_records import record_codecs
@@ -22,7 +23,7 @@ from tests.kubernetes.api_server import ApiServer
 from tests.kubernetes.helm import Manifests, render
 from tests.waiting import until
 
-MODEL = AppSpec(model="HuggingFaceTB/SmolLM2-135M-Instruct", replicas=2, balance="static")
+MODEL = AppSpec(model="HuggingFaceTB/SmolLM2-135M-Instruct", replicas=2, policies=AppPolicies(routing="static"))
 SOURCE = AppSpec(source="text = 'ß 😀 \\u0000 \"'\n\ttab\r\n# \u2028\u0085\x7f end", restart="again")
 SERVING = AppStatus(phase=Phase.SERVING, generation=1, serving_generation=1)
 
@@ -123,6 +124,7 @@ async def test_gateway_and_controller_may_do_what_they_do_and_nothing_else(conne
     start = (await gateway.list(APPS)).version
     app = await gateway.create(APPS, "a", MODEL)
     app = await gateway.update_spec(APPS, "a", MODEL.model_copy(update={"replicas": 3}), app.version)
+    app = await controller.update_spec(APPS, "a", MODEL.model_copy(update={"replicas": 4}), app.version)
     app = await controller.update_status(APPS, "a", SERVING, app.version)
     route = await controller.create(ROUTES, "a", route_of(app.uid, app.spec))
     route = await controller.update_spec(ROUTES, "a", route_of(app.uid, MODEL), route.version)
@@ -137,7 +139,6 @@ async def test_gateway_and_controller_may_do_what_they_do_and_nothing_else(conne
         gateway.update_spec(ROUTES, "a", route_of(app.uid, app.spec), route.version),
         gateway.delete(ROUTES, "a"),
         controller.create(APPS, "b", MODEL),
-        controller.update_spec(APPS, "a", SOURCE, app.version),
         controller.update_status(ROUTES, "a", RouteStatus(), route.version),
         controller.delete(APPS, "a"),
     ):

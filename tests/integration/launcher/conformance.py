@@ -65,6 +65,10 @@ def ready(count: int) -> Condition:
     return lambda replicas: [replica.state for replica in replicas] == [ReplicaState.READY] * count
 
 
+def ready_groups(replicas: list[Replica]) -> set[GroupKey]:
+    return {replica.group for replica in replicas if replica.state is ReplicaState.READY}
+
+
 def failed(replicas: list[Replica]) -> bool:
     return any(replica.state is ReplicaState.FAILED for replica in replicas)
 
@@ -110,7 +114,7 @@ class LauncherConformance:
         assert launcher.replicas() == []
 
     async def test_a_starting_replica_reports_its_activity_and_responds_when_ready(self, launcher: Launcher) -> None:
-        await launcher.apply(ExecutorGroup(EchoTask(start_seconds=0.3).executor_spec(), 1))
+        await launcher.apply(ExecutorGroup(EchoTask(start_seconds=2).executor_spec(), 1))
         [busy] = await observed(launcher, lambda replicas: replicas[0].message == "loading words")
         assert busy.state is ReplicaState.STARTING
         [replica] = await observed(launcher, ready(1))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from cornserve.control.launcher.base import ReplicaId
 from cornserve.control.launcher.local import DeviceSlots, LocalLauncher
 from cornserve.control.launcher.local.state_dir import ProcessRecord, ReplicaDir
+from cornserve.control.slot_types import SlotType
 from cornserve.home import Home
 from tests.credentials import write_secret
 from tests.integration.launcher.conformance import none, observed
@@ -20,6 +21,8 @@ from tests.integration.launcher.conformance import none, observed
 class LocalSite:
     home: Home
     slots: int = 8
+    slot_types: tuple[SlotType, ...] = ()
+    """They replace the slots."""
     drain_seconds: float = 20
 
     @asynccontextmanager
@@ -27,7 +30,7 @@ class LocalSite:
         write_secret(self.home.path)
         launcher = LocalLauncher(
             self.home,
-            DeviceSlots.cpu(self.slots),
+            DeviceSlots.detect(gpus=0, cpu_slots=self.slots, slot_types=self.slot_types),
             drain_seconds=self.drain_seconds,
             first_delay=0.05,
             longest_delay=0.1,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +17,21 @@ from cornserve.control.launcher.base import (
     GroupRefusedError,
     Launcher,
     PodSettings,
-    Replica,
 )
 from cornserve.control.launcher.kubernetes.logs import ClusterReplicaLogs
 from cornserve.kubernetes.errors import KubeNotFoundError
-from cornserve.kubernetes.resources import DEPLOYMENTS, POD_DISRUPTION_BUDGETS, PODS, SERVICES, ResourceType
+from cornserve.kubernetes.resources import (
+    DEPLOYMENTS,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    SERVICES,
+    ResourceType,
+)
 from cornserve.v1 import executor_pb2 as pb
-from tests.credentials import write_secret
 from tests.integration.launcher.cluster_site import ClusterSite, cluster_site
 from tests.integration.launcher.conformance import (
     BROKEN,
     ECHO,
-    OTHER,
     LauncherConformance,
     events,
     failed,
@@ -42,12 +46,6 @@ from tests.kubernetes.fake_kubelet import NodeFiles
 from tests.waiting import until
 
 ONE_GPU = ECHO.model_copy(update={"gpus": 1, "config": {"prefix": "one: "}})
-ALSO_ONE_GPU = ECHO.model_copy(update={"gpus": 1, "config": {"prefix": "also: "}})
-ANY_ONE_GPU = ECHO.model_copy(update={"gpus": 1, "config": {"prefix": "any: "}})
-
-
-def ready_groups(replicas: list[Replica]) -> set[GroupKey]:
-    return {replica.group for replica in replicas if replica.state is ReplicaState.READY}
 
 
 async def objects(site: ClusterSite) -> list[ResourceType]:
@@ -74,11 +72,6 @@ def api_server(control_plane: ApiServer) -> ApiServer:
 
 
 @pytest.fixture
-def node_files(tmp_path: Path) -> NodeFiles:
-    return NodeFiles(tmp_path, write_secret(tmp_path / "secret"))
-
-
-@pytest.fixture
 async def site(api_server: ApiServer, kubeconfig: Path, node_files: NodeFiles) -> AsyncIterator[ClusterSite]:
     async with cluster_site(api_server, kubeconfig, node_files) as site:
         yield site
@@ -88,13 +81,6 @@ async def site(api_server: ApiServer, kubeconfig: Path, node_files: NodeFiles) -
 async def launcher(site: ClusterSite) -> AsyncIterator[Launcher]:
     async with site.open() as launcher:
         yield launcher
-
-
-@pytest.fixture
-async def two_nodes(api_server: ApiServer, kubeconfig: Path, node_files: NodeFiles) -> AsyncIterator[ClusterSite]:
-    """A node with one GPU and a node with two."""
-    async with cluster_site(api_server, kubeconfig, node_files, gpus=(1, 2)) as site:
-        yield site
 
 
 class TestConformance(LauncherConformance):
@@ -215,26 +201,20 @@ class TestObjects:
             assert await stranger(replica.id, 10) == []
 
 
-class TestCells:
-    async def test_a_half_free_node_never_strands_a_cell(self, two_nodes: ClusterSite) -> None:
-        async with two_nodes.open() as launcher:
-            blocker = ExecutorGroup(OTHER.model_copy(update={"gpus": 2}), 1)
-            await launcher.apply(blocker)
-            await observed(launcher, ready(1))
-            members = [ExecutorGroup(ONE_GPU, 1, cell="a"), ExecutorGroup(ALSO_ONE_GPU, 1, cell="a")]
-            for member in members:
-                await launcher.apply(member)
+class TestGpuTypes:
+    async def test_replicas_run_on_nodes_with_gpus_of_their_type(self, two_nodes: ClusterSite) -> None:
+        name = f"node-2-{two_nodes.client.namespace}"
+        types = {"second": {"nodeSelector": {"kubernetes.io/hostname": name}}}
+        group = ExecutorGroup(ONE_GPU, 2, PodSettings(gpu_type="second"))
+        async with two_nodes.open(gpuTypes=types) as launcher:
+            await launcher.apply(group)
+            replicas = await observed(launcher, ready(2))
+            pods = [await two_nodes.client.get(PODS, replica.id) for replica in replicas]
+            assert [pod["spec"]["nodeName"] for pod in pods] == [name] * 2
+            await launcher.apply(replace(group, replicas=3))
+            await observed(launcher, lambda replicas: any("1 Insufficient" in each.message for each in replicas))
 
-            def is_released(replicas: list[Replica]) -> bool:
-                own = [replica for replica in replicas if replica.group != blocker.key]
-                return [replica.reason for replica in own] == ["CellUnplaceable"] * 2
-
-            replicas = await observed(launcher, is_released)
-            assert "Insufficient nvidia.com/gpu" in replicas[-1].message
-            await launcher.apply(ExecutorGroup(ANY_ONE_GPU, 1))  # The half-free node is available to others.
-            await observed(launcher, lambda replicas: ANY_ONE_GPU.key in ready_groups(replicas))
-            await launcher.delete(blocker.key)
-            keys = {member.key for member in members}
-            replicas = await observed(launcher, lambda replicas: ready_groups(replicas) >= keys)
-            pods = [await two_nodes.client.get(PODS, each.id) for each in replicas if each.group in keys]
-            assert len({pod["spec"]["nodeName"] for pod in pods}) == 1
+    async def test_an_unknown_type_is_refused_before_anything_changes(self, launcher: Launcher) -> None:
+        with pytest.raises(GroupRefusedError, match=r"gpuType 'h100' of .* is unknown \(known: none\)"):
+            await launcher.apply(ExecutorGroup(ONE_GPU, 1, PodSettings(gpu_type="h100")))
+        assert launcher.replicas() == []

@@ -38,6 +38,31 @@ async def test_a_host_describes_its_app(fork_server: ForkServer) -> None:
     assert [spec.executor for spec in description.executor_specs.values()] == ["echo"]
 
 
+CAPTIONS = """
+from cornserve import App
+from cornserve_echo.stages import Caption, CaptionRequest, StageTask
+
+encode, generate = StageTask(seconds={"encoder": 1}), StageTask(seconds={"llm": 1})
+app = App(name="echo", paths=[Caption(llm=generate, encoder=encode), SECOND], probes=[CaptionRequest(images=1)])
+"""
+
+
+async def test_a_host_records_the_executor_graph_of_its_app(fork_server: ForkServer) -> None:
+    description = await load(fork_server, CAPTIONS.replace("SECOND", "Caption(llm=generate, encoder=encode)"))
+
+    assert description.graph is not None
+    assert description.graph.types == {"encoder+llm": ("encoder", "llm")}
+
+
+async def test_paths_that_are_not_alternatives_are_refused(fork_server: ForkServer) -> None:
+    source = CAPTIONS.replace("SECOND", "Caption(llm=generate)")
+
+    with pytest.raises(
+        DefinitionError, match=r"path 2 \(Caption\) .* of the type encoder\+llm.*unknown components encoder"
+    ):
+        await load(fork_server, source)
+
+
 @pytest.mark.parametrize(
     ("source", "message"),
     [

@@ -133,6 +133,21 @@ def test_gpus_are_counted_and_a_missing_device_plugin_is_found() -> None:
     assert gpu_check(replace(NOTHING, nodes=[amd], settings=settings("gpuResource: amd.com/gpu"))).ok
 
 
+def test_gpus_are_counted_by_type() -> None:
+    def node(type: str, count: int) -> dict[str, Any]:
+        return {"metadata": {"labels": {"gpu": type}}, "status": {"allocatable": {"nvidia.com/gpu": str(count)}}}
+
+    nodes = [node("a", 8), node("a", 4), node("b", 1), {"metadata": {"labels": {"gpu": "a"}}, "status": {}}]
+    types = "gpuTypes: {a: {nodeSelector: {gpu: a}}, b: {nodeSelector: {gpu: b}}"
+    known = gpu_check(replace(NOTHING, nodes=nodes, settings=settings(types + "}")))
+    wrong = gpu_check(replace(NOTHING, nodes=nodes, settings=settings(types + ", c: {resource: amd.com/gpu}}")))
+
+    assert (known.ok, known.found) == (True, "13 nvidia.com/gpu on 3 of 4 nodes; a: 12 on 2 nodes; b: 1 on 1 nodes")
+    assert (wrong.ok, wrong.is_essential) == (False, False)
+    assert wrong.found.endswith("; c: 0 on 0 nodes")
+    assert wrong.remedy == "correct the resource or the nodeSelector of c in the value executors.gpuTypes"
+
+
 def test_shared_memory_must_be_bound_and_allowed() -> None:
     claimed = replace(NOTHING, settings=settings("sharedMemory: {type: persistentVolumeClaim, claimName: shm}"))
     host_path = settings("sharedMemory: {type: hostPath, path: /dev/shm/cornserve}")

@@ -4,13 +4,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from typer.testing import CliRunner
 
 from cornserve import __version__
-from cornserve.app.record import MAX_REPLICAS, Balance
+from cornserve.app.record import MAX_REPLICAS
 from cornserve.cli.commands import app
 from cornserve.client.arguments import MAX_SECONDS
 from tests.unit.http_server import StubServer, json_response, serving, sse_response
@@ -69,7 +68,7 @@ def test_options_have_the_same_bounds_as_specs_and_clients(cli: CliRunner) -> No
     deploy, scale = (cli.invoke(app, [command, "--help"]).stdout for command in ("deploy", "scale"))
     assert f"[1<=x<={MAX_REPLICAS}]" in deploy
     assert f"[0<=x<={MAX_REPLICAS}]" in scale
-    assert f"<{'|'.join(get_args(Balance))}>" in deploy
+    assert "--routing POLICY" in " ".join(deploy.split())
     assert all(f"[0<=x<={MAX_SECONDS:.0f}]" in text for text in (deploy, scale))
 
 
@@ -151,7 +150,6 @@ def test_a_number_out_of_range_is_rejected(cli: CliRunner, command: list[str], o
     [
         (["up", "--port", "99999"], "must be less than or equal to 65535, not '99999'"),
         (["deploy", "a/b", "--replicas", "0"], "must be greater than or equal to 1, not '0'"),
-        (["deploy", "a/b", "--balance", "best"], "'best' is not one of 'least-loaded', 'static'"),
         (["scale", "a", "99999"], "must be less than or equal to 64, not '99999'"),
         (["scale", "a", "two"], "must be a valid integer, not 'two'"),
         (["bench", "a", "--rate", "-1"], "must be greater than or equal to 0.001, not '-1'"),
@@ -178,6 +176,15 @@ def test_the_values_of_options_are_json_or_texts(cli: CliRunner, server: StubSer
     cli.invoke(app, ["deploy", "a/b", *options, "--url", server.url])
     [override] = server.requests[-1][1]["executors"]
     assert override["options"] == {"max_model_len": 32768, "quantization": "fp8", "engine_args": {"a": [1]}}
+
+
+def test_an_adapter_is_part_of_the_spec(cli: CliRunner, server: StubServer) -> None:
+    server.on("PUT /admin/v1/apps/sql", json_response({"error": {"message": "stored"}}, 400))
+    options = ["--option", 'lora_modules={"sql": "/models/sql-lora"}', "--lora", "sql"]
+    cli.invoke(app, ["deploy", "a/b", *options, "--url", server.url])
+    spec = server.requests[-1][1]
+    assert spec["lora"] == "sql"
+    assert spec["executors"] == [{"name": "*", "options": {"lora_modules": {"sql": "/models/sql-lora"}}}]
 
 
 def test_an_error_of_the_gateway_is_reported_in_one_line(cli: CliRunner, server: StubServer) -> None:

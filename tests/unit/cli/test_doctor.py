@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import sqlite3
 from contextlib import closing
@@ -14,10 +15,14 @@ from cornserve.app.record import AppSpec
 from cornserve.cli import doctor_checks
 from cornserve.cli.check_result import CheckResult
 from cornserve.cli.commands import app
+from cornserve.control.launcher.base import ReplicaId
+from cornserve.control.launcher.local.process_group import ProcessGroup
+from cornserve.control.launcher.local.state_dir import ProcessRecord, StateDir
 from cornserve.control.store.base import APPS
 from cornserve.control.store.sqlite import SqliteStore
 from cornserve.home import Home
 from cornserve.instance import Instance
+from cornserve.task.spec import ExecutorSpec
 
 
 @pytest.fixture
@@ -174,3 +179,19 @@ def test_up_with_a_damaged_store_names_the_command_that_repairs_it(
     assert result.exit_code == 1
     assert result.stderr.startswith(f"error: the store {tmp_path}/state.db is damaged: ")
     assert f"run `cornserve doctor --repair --home {tmp_path}`" in result.stderr
+
+
+def test_the_slots_of_the_instance_are_shown_with_those_that_are_free(cli: CliRunner, tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    Instance.of_current_process("http://127.0.0.1:1", slots=["small=2", "big=1x1cores@0.5"]).write(home)
+    directory = StateDir(home.replicas).create_replica_dir(ReplicaId("echo-1"))
+    group = ProcessGroup.from_pid(os.getpid(), replica=directory.id)
+    directory.write_process(ProcessRecord(spec=ExecutorSpec(executor="echo"), slots=("small-0",), process_group=group))
+    result = cli.invoke(app, ["doctor"])
+    assert "small: 1 of 2 free (cores " in result.stdout
+    assert "0.5 dollars/hour each)" in result.stdout
+
+
+def test_slots_exclude_other_limits_of_slots_and_name_the_wrong_text(cli: CliRunner) -> None:
+    assert "remove them" in cli.invoke(app, ["up", "--slots", "small=1", "--gpus", "2"]).stderr
+    assert "'small' is not a slot type" in cli.invoke(app, ["up", "--slots", "small"]).stderr

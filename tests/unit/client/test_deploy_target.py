@@ -121,6 +121,13 @@ def test_default_app_names_are_valid(model: str, name: str) -> None:
     assert default_app_name(model) == name
 
 
+def test_an_adapter_is_the_default_name_of_its_app(model: Path) -> None:
+    target = resolve_target(model, name=None, lora="SQL_v2")
+
+    assert (target.name, target.spec.lora) == ("sql_v2", "SQL_v2")
+    assert resolve_target(model, name="queries", lora="SQL_v2").name == "queries"
+
+
 def test_options_are_grouped_by_executor(model: Path) -> None:
     options: dict[str, JsonValue] = {
         "max_model_len": 1000,

@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
-from cornserve.app.load import load_app
 from cornserve.app.record import AppSpec, AppStatus, FailureReason, Phase, ReplicaState, Route, RouteStatus
 from cornserve.app.settings import ConfigMapKeyRef
-from cornserve.app.source import unload_app
-from cornserve.app_host.describe import DescribeApp
 from cornserve.app_host.description import AppDescription
 from cornserve.app_host.errors import AppLoadError
-from cornserve.control.controller import Controller
 from cornserve.control.deployment import Deployment
-from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Replica, ReplicaId
-from cornserve.control.store.base import APPS, ROUTES, AppRecord, Record, Store, StoreUnavailableError
+from cornserve.control.launcher.base import ExecutorGroup, GroupRefusedError
+from cornserve.control.store.base import APPS, ROUTES, AppRecord, Record, StoreUnavailableError
 from cornserve.control.store.config_map_sources import ConfigMapSources
-from cornserve.control.store.sqlite import SqliteStore
 from cornserve.control.store.sqlite_connection import StoreConnections
 from cornserve.task.errors import DefinitionError
-from cornserve.task.spec import ExecutorSpec
+from tests.unit.control.running_controller import FakeLauncher, StoreClient, describe, running_controller
 from tests.unit.fake_config_maps import FakeConfigMaps
 from tests.waiting import until
 
@@ -49,126 +42,8 @@ app = App(name={name!r}, paths=[Echo()])
     return AppSpec(source=source + "#" * padding, replicas=replicas)
 
 
-class FakeLauncher:
-    """Records the applied groups. Tests set the state of the replicas with `show`."""
-
-    def __init__(self, *, ready: bool = True) -> None:
-        self.groups: dict[GroupKey, ExecutorGroup] = {}
-        self.failures = 0
-        """Number of the next calls of `apply` that fail."""
-        self._ready = ready
-        """Whether applied replicas are ready immediately."""
-        self._replicas: dict[GroupKey, list[Replica]] = {}
-        self._changed = asyncio.Event()
-
-    async def start(self) -> None: ...
-
-    async def apply(self, group: ExecutorGroup) -> None:
-        if self.failures:
-            self.failures -= 1
-            raise OSError("no more processes")
-        is_new = self.groups.get(group.key) != group
-        self.groups[group.key] = group
-        if self._ready and is_new:
-            self.show(group.key, *[ReplicaState.READY] * group.replicas)
-
-    async def delete(self, key: GroupKey) -> None:
-        self.groups.pop(key, None)
-        self._replicas.pop(key, None)
-
-    async def prune(self, keep: set[GroupKey]) -> None:
-        for key in self.groups.keys() - keep:
-            await self.delete(key)
-
-    def show(self, key: GroupKey, *states: ReplicaState, message: str = "", port: int = 1) -> None:
-        self._replicas[key] = [
-            Replica(ReplicaId(f"{key}-{index}"), key, state, message, f"{key}:{port + index}")
-            for index, state in enumerate(states)
-        ]
-        self._changed.set()
-
-    def gpus(self, spec: ExecutorSpec) -> int:
-        return spec.gpus
-
-    def replicas(self) -> list[Replica]:
-        return [replica for replicas in self._replicas.values() for replica in replicas]
-
-    async def watch(self) -> AsyncIterator[list[Replica]]:
-        while True:
-            yield self.replicas()
-            await self._changed.wait()
-            self._changed.clear()
-
-    async def logs(self, replica: ReplicaId, lines: int) -> list[str]:
-        return []
-
-    async def close(self) -> None: ...
-
-
-class StoreClient:
-    def __init__(self, store: Store) -> None:
-        self.store = store
-
-    async def deploy(self, name: str, spec: AppSpec) -> None:
-        await self.store.create(APPS, name, spec)
-
-    async def redeploy(self, name: str, spec: AppSpec) -> None:
-        record = await self.store.get(APPS, name)
-        await self.store.update_spec(APPS, name, spec, record.version)
-
-    async def wait_for_status(self, name: str, condition: Callable[[AppStatus], bool]) -> AppStatus:
-        async def holds() -> bool:
-            return condition((await self.store.get(APPS, name)).status)
-
-        await until(holds)
-        return (await self.store.get(APPS, name)).status
-
-    async def wait_until_source(self, name: str, source: str) -> None:
-        """Waits until the app's route has this source."""
-
-        async def holds() -> bool:
-            routes = (await self.store.list(ROUTES)).records
-            return any(record.name == name and record.spec.spec.source == source for record in routes)
-
-        await until(holds)
-
-    async def wait_until_served(self, name: str, generation: int = 1) -> Route:
-        await self.wait_for_status(
-            name, lambda status: status.phase is Phase.SERVING and status.generation == generation
-        )
-        return (await self.store.get(ROUTES, name)).spec
-
-
-@pytest.fixture
-async def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[StoreClient]:
-    monkeypatch.setattr("cornserve.control.controller.RETRY_SECONDS", 0.02)
-    store = await SqliteStore.open(tmp_path / "state.db")
-    yield StoreClient(store)
-    await store.close()
-
-
-async def describe(name: str, spec: AppSpec) -> AppDescription:
-    """Describes an app of these tests, whose code is harmless, in this process."""
-    module = f"app_of_the_controller_test_{uuid4().hex}"
-    try:
-        return AppDescription.of_app(load_app(name, spec, module))
-    finally:
-        unload_app(module)
-
-
 async def refuse(name: str, spec: AppSpec) -> AppDescription:
     raise DefinitionError("a package is missing")
-
-
-@asynccontextmanager
-async def running_controller(
-    client: StoreClient, launcher: FakeLauncher, describe: DescribeApp = describe
-) -> AsyncIterator[None]:
-    running = asyncio.create_task(Controller(client.store, launcher, describe).run())
-    yield
-    assert not running.done()
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_an_app_with_a_too_large_status_does_not_delay_other_apps(client: StoreClient) -> None:
@@ -216,6 +91,16 @@ async def test_a_group_that_failed_to_apply_is_applied_again(client: StoreClient
 
     async with running_controller(client, launcher):
         await client.wait_until_served("echo")
+
+
+async def test_a_group_that_the_launcher_refuses_is_a_failure_with_its_reason(client: StoreClient) -> None:
+    launcher = FakeLauncher()
+    launcher.refusal = GroupRefusedError("gpuType 'h100' is unknown", FailureReason.UNKNOWN_GPU_TYPE)
+    await client.deploy("echo", echo("echo"))
+
+    async with running_controller(client, launcher):
+        status = await client.wait_for_status("echo", lambda status: status.phase is Phase.FAILED)
+    assert (status.reason, status.message) == (FailureReason.UNKNOWN_GPU_TYPE, "gpuType 'h100' is unknown")
 
 
 async def test_a_new_controller_does_not_load_served_apps_again(client: StoreClient) -> None:
@@ -297,12 +182,30 @@ async def test_a_new_version_with_fewer_replicas_leaves_the_served_one_unchanged
     served = echo("echo", replicas=3)
     route = Route(app_uid="uid", generation=1, spec=served, shares=[1.0], specs=specs)
     record = replace(record, status=AppStatus(phase=Phase.SERVING, generation=1))
-    deployment = Deployment(record)
+    deployment, route_record = Deployment(record), Record("echo", "route", 1, 3, route, RouteStatus())
 
-    deployment.apply_records(record, Record("echo", "route", 1, 3, route, RouteStatus()))
+    deployment.apply_records(record, route_record)
     await deployment.load(describe)
+    deployment.apply_records(record, route_record)
 
     assert [group.replicas for group in deployment.groups().values()] == [3]
+
+
+async def test_a_scaled_app_needs_its_new_number_of_replicas_at_once() -> None:
+    record: AppRecord = Record("echo", "uid", 1, 1, echo("echo", replicas=3), AppStatus())
+    deployment = Deployment(record)
+    deployment.apply_records(record, None)
+    await deployment.load(describe)
+    deployment.apply_records(record, None)
+    specs = (await describe(record.name, record.spec)).executor_specs
+    route = Route(app_uid="uid", generation=1, spec=record.spec, shares=[1.0], specs=specs)
+    route_record = Record("echo", "route", 1, 1, route, RouteStatus())
+    deployment.apply_records(record, route_record)
+
+    scaled = replace(record, generation=2, spec=echo("echo", replicas=1))
+    deployment.apply_records(scaled, route_record)
+
+    assert [group.replicas for group in deployment.groups().values()] == [1]
 
 
 async def test_an_app_that_is_slow_to_load_does_not_delay_other_apps(client: StoreClient) -> None:
@@ -321,6 +224,32 @@ async def test_an_app_that_is_slow_to_load_does_not_delay_other_apps(client: Sto
         await client.wait_for_status("slow", lambda status: status.message == "is being loaded")
         imported.set()
         await client.wait_until_served("slow")
+
+
+async def test_an_app_that_is_loaded_during_a_round_does_not_serve_before_its_executors_run(
+    client: StoreClient,
+) -> None:
+    applying, loaded = asyncio.Event(), asyncio.Event()
+
+    class SlowLauncher(FakeLauncher):
+        async def apply(self, group: ExecutorGroup) -> None:
+            await super().apply(group)
+            applying.set()
+            await loaded.wait()
+
+    async def describe_second_during_a_round(name: str, spec: AppSpec) -> AppDescription:
+        description = await describe(name, spec)
+        if name == "second":
+            await applying.wait()
+            loaded.set()
+        return description
+
+    await client.deploy("first", echo("first"))
+    await client.deploy("second", echo("second", prefix="other"))
+
+    async with running_controller(client, SlowLauncher(ready=False), describe_second_during_a_round):
+        await client.wait_for_status("second", lambda status: status.message.startswith("waiting for"))
+        assert (await client.store.list(ROUTES)).records == []
 
 
 async def test_an_app_with_an_endless_import_can_be_redeployed(client: StoreClient) -> None:

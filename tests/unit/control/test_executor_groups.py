@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from math import ceil
 from typing import Any
 
 import pytest
 
+from cornserve.app.plan_resolution import resolve_plan
 from cornserve.app.record import AppSpec
-from cornserve.control.executor_groups import app_group, merge_groups
+from cornserve.control.executor_groups import app_group, cell_groups, merge_groups, share_groups
 from cornserve.control.launcher.base import AppOwner, ExecutorGroup
 from cornserve.task.spec import ExecutorSpec
+from tests.unit.app.plans import ENCODER as ENCODER_TASK
+from tests.unit.app.plans import LLM as LLM_TASK
+from tests.unit.app.plans import cell, graph, plan, plan_document
 
 ENCODER = ExecutorSpec(executor="encoder", config={"model_id": "a/b"})
 
@@ -35,10 +41,101 @@ def test_the_pod_template_of_a_named_executor_wins(executors: list[Any], expecte
     assert group(executors=executors).pod.template == expected
 
 
+@pytest.mark.parametrize(
+    ("executors", "expected"),
+    [
+        ([], None),
+        ([{"name": "*", "gpu_type": "l4"}], "l4"),
+        ([{"name": "llm", "gpu_type": "h100"}, {"name": "*", "gpu_type": "l4"}], "h100"),
+        ([{"name": "llm", "options": {}}, {"name": "*", "gpu_type": "l4"}], "l4"),
+    ],
+)
+def test_the_type_of_gpu_of_a_named_executor_wins(executors: list[Any], expected: str | None) -> None:
+    llm = ExecutorSpec(executor="llm", gpus=1)
+    assert app_group(llm, AppSpec(model="a/b", executors=executors), AppOwner("app", "uid")).pod.gpu_type == expected
+
+
+def test_apps_with_different_types_of_gpus_share_executors_without_gpus() -> None:
+    assert group(executors=[{"name": "*", "gpu_type": "l4"}]).key == group().key
+
+
 def test_a_restart_makes_another_group() -> None:
     assert group(restart="1").key != group().key
 
 
-def test_apps_share_a_group_with_the_largest_number_of_replicas() -> None:
-    [merged] = merge_groups([group("b", replicas=1), group("a", replicas=3)]).values()
-    assert (merged.replicas, [owner.name for owner in merged.owners]) == (3, ["a", "b"])
+def test_apps_without_plans_share_a_group_with_the_largest_number_of_replicas() -> None:
+    [shared] = share_groups([group("b", replicas=1), group("a", replicas=3)]).values()
+    assert (shared.replicas, [owner.name for owner in shared.owners]) == (3, ["a", "b"])
+
+
+def test_versions_of_an_app_have_the_larger_number_of_replicas() -> None:
+    [merged] = merge_groups([group(replicas=3), group(replicas=1)]).values()
+    assert merged.replicas == 3
+
+
+def planned(app: str, load: float, *, is_shared: bool = True) -> list[ExecutorGroup]:
+    """Returns the groups of an app with one cell, whose encoder has this load."""
+    fields = {"count": 1, "is_shared": is_shared, "loads": {"E": load, "L": 0.5}}
+    spec = AppSpec(model="a/b", plan=plan(cell(3, {"E": ceil(load), "L": 1}, **fields)))
+    assert spec.plan is not None
+    specs = {task.key: task.spec for task in (ENCODER_TASK, LLM_TASK)}
+    [groups] = cell_groups(
+        spec.plan, resolve_plan(spec.plan, graph()).executors, spec, specs, AppOwner(app, f"uid-of-{app}")
+    )
+    return list(groups.values())
+
+
+def replicas(groups: Iterable[ExecutorGroup]) -> int:
+    return sum(each.replicas for each in groups if each.spec == ENCODER_TASK.spec)
+
+
+@pytest.mark.parametrize(("first", "second", "expected"), [(0.4, 0.5, 1), (1.4, 1.5, 3), (2.0, 1.0, 3), (1.2, 1.9, 4)])
+def test_planned_apps_share_replicas_for_the_sum_of_their_loads(first: float, second: float, expected: int) -> None:
+    apps = planned("a", first), planned("b", second)
+
+    shared = share_groups(each for groups in apps for each in groups)
+
+    assert replicas(shared.values()) == expected
+    assert expected <= sum(map(replicas, apps))
+
+
+def test_two_planned_apps_with_one_encoder_need_fewer_replicas_than_two_separate_ones() -> None:
+    apps = planned("a", 0.4), planned("b", 0.5)
+
+    shared = share_groups(each for groups in apps for each in groups)
+
+    assert (replicas(shared.values()), sum(map(replicas, apps))) == (1, 2)
+
+
+def test_the_replicas_of_an_app_without_a_plan_are_added_to_the_loads_of_planned_apps() -> None:
+    unplanned = app_group(ENCODER_TASK.spec, AppSpec(model="a/b", replicas=2), AppOwner("c", "uid"))
+
+    shared = share_groups([*planned("a", 0.4), *planned("b", 0.5), unplanned])
+
+    assert replicas(shared.values()) == 3
+
+
+def test_cells_that_are_not_shared_have_their_own_groups() -> None:
+    shared, own = planned("a", 0.4), planned("a", 0.4, is_shared=False)
+
+    assert {each.key for each in shared}.isdisjoint(each.key for each in own)
+    assert [each.cell and each.cell.pods for each in own] == [2, 2]
+    assert [each.key for each in shared] == [ENCODER_TASK.key, LLM_TASK.key]
+
+
+def test_a_cell_with_other_replicas_is_another_cell() -> None:
+    assert {each.key for each in planned("a", 0.4, is_shared=False)}.isdisjoint(
+        each.key for each in planned("a", 1.4, is_shared=False)
+    )
+
+
+def test_the_planned_type_of_gpu_wins() -> None:
+    document = plan_document()
+    document["options"]["L"]["gpu_type"] = "h100"
+    spec = AppSpec.model_validate({"model": "a/b", "plan": document, "executors": [{"name": "*", "gpu_type": "l4"}]})
+    assert spec.plan is not None
+    specs = {task.key: task.spec for task in (ENCODER_TASK, LLM_TASK)}
+
+    [groups] = cell_groups(spec.plan, resolve_plan(spec.plan, graph()).executors, spec, specs, AppOwner("app", "uid"))
+
+    assert {key: each.pod.gpu_type for key, each in groups.items()} == {ENCODER_TASK.key: "l4", LLM_TASK.key: "h100"}

@@ -113,7 +113,7 @@ async def deploy(store: Store, gateway: httpx.AsyncClient, executors: EchoExecut
     modules: list[str] = []
 
     async def deploy(source: str) -> None:
-        name = re.findall('App\\(name="(.*?)"', source)[0]
+        name = re.findall('[Aa]pp\\(name="(.*?)"', source)[0]
         modules.append(f"{name}_of_the_test")
         app_spec = AppSpec(source=source)
         app: App = await asyncio.to_thread(load_app, name, app_spec, modules[-1])

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from cornserve.app.record import AppSpec, AppStatus, GroupStatus, Phase, ReplicaState, ReplicaStatus, Route
+from cornserve.app.route_plan import RoutePlan
 from cornserve.control.store.base import APPS, ROUTES, AppRecord, NotFoundError, Store
 
 
@@ -17,8 +18,13 @@ async def publish_route(
     spec: AppSpec | None = None,
     generation: int = 1,
     shares: Sequence[float] = (1.0,),
+    plan: RoutePlan | None = None,
 ) -> AppRecord:
-    """Routes the app to executors that are all ready, by executor key. Returns the app's new record."""
+    """Routes the app to executors that are all ready. Returns the app's new record.
+
+    Args:
+        endpoints: by executor key, or by the key of the executor group with a plan.
+    """
     groups = [ready_group(key, members) for key, members in endpoints.items()]
     await publish_status(store, record, AppStatus(phase=Phase.SERVING, generation=generation, groups=groups))
     route = Route(
@@ -26,7 +32,8 @@ async def publish_route(
         generation=generation,
         spec=spec or record.spec,
         shares=list(shares),
-        groups={key: key for key in endpoints},
+        groups={} if plan else {key: key for key in endpoints},
+        plan=plan,
     )
     with suppress(NotFoundError):
         known = await store.get(ROUTES, record.name)

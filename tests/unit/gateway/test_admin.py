@@ -24,7 +24,7 @@ from cornserve.control.store.base import (
     StoreUnavailableError,
 )
 from cornserve.control.store.sqlite import SqliteStore
-from cornserve.gateway.endpoints import admin
+from cornserve.gateway.endpoints import app_events
 from cornserve.gateway.endpoints.admin import MAX_SOURCE_BYTES
 from cornserve.limits import Limits
 from tests.unit.gateway.conftest import Deploy
@@ -70,6 +70,26 @@ async def test_scaling_changes_only_the_replicas(gateway: httpx.AsyncClient, sto
     after = await store.get(APPS, "echo")
     assert after.spec.code == before.spec.code
     assert after.spec == before.spec.model_copy(update={"replicas": 3})
+
+
+async def test_another_policy_keeps_the_code(gateway: httpx.AsyncClient, store: Store) -> None:
+    await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+    before = await store.get(APPS, "echo")
+
+    changed = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO, "policies": {"routing": "least-tokens"}})
+
+    policies = {"routing": "least-tokens", "adaptation": None, "log_decisions": False}
+    assert changed.json()["spec"]["policies"] == policies
+    assert (await store.get(APPS, "echo")).spec.code == before.spec.code
+
+
+async def test_an_unknown_policy_is_refused_with_the_known_ones(gateway: httpx.AsyncClient) -> None:
+    response = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO, "policies": {"routing": "best"}})
+
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert (error["param"], error["code"]) == ("policies.routing", "invalid_app")
+    assert "unknown routing policy 'best': use one of least-loaded, least-tokens, power-of-two" in error["message"]
 
 
 async def test_deploying_without_replicas_keeps_their_number(gateway: httpx.AsyncClient) -> None:
@@ -131,7 +151,7 @@ async def test_a_write_that_the_store_refuses_has_the_reason(
     assert response.json()["error"]["message"] == str(error)
 
 
-@pytest.mark.parametrize("replicas", [-1, 65, 1.5, "many", None])
+@pytest.mark.parametrize("replicas", [-1, 65, 1.5, "many"])
 async def test_an_invalid_number_of_replicas_is_rejected(
     gateway: httpx.AsyncClient, store: Store, replicas: Any
 ) -> None:
@@ -191,9 +211,9 @@ async def test_an_app_that_cannot_be_checked_can_be_deployed_later(
             {
                 "model": "a/b",
                 "storage": {"host_path": {"path": "/models"}},
-                "executors": [{"name": "*", "pod_template": {}}],
+                "executors": [{"name": "*", "pod_template": {}, "gpu_type": "l4"}],
             },
-            "storage, executors.pod_template: needs Kubernetes, and this instance runs on one machine: remove it",
+            "storage, executors.pod_template: needs Kubernetes, and this instance runs on one ",
         ),
         ({"source_config_map": {"name": "a", "key": "b"}}, "source_config_map: needs Kubernetes"),
         ({"source": ECHO, "revision": "main"}, "revision: cannot be set for an app with source"),
@@ -297,7 +317,7 @@ async def test_events_of_an_unchanged_app_continue_after_compaction(gateway: htt
 async def test_pauses_of_an_event_stream_contain_comments(
     gateway: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admin, "KEEPALIVE_SECONDS", 0.05)
+    monkeypatch.setattr(app_events, "KEEPALIVE_SECONDS", 0.05)
     await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
 
     async with asyncio.timeout(60), gateway.stream("GET", "/admin/v1/apps/echo/events") as response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from pathlib import Path
 from textwrap import indent
 
 import httpx2 as httpx
@@ -106,6 +107,35 @@ app = App(name="looping", paths=[Looping()])
 SSE = {"accept": "text/event-stream"}
 
 
+SLOW_TO_PARSE = """
+import os
+import time
+
+from pydantic import model_validator
+
+from cornserve import App, Task
+from cornserve_echo import EchoResponse, EchoRequest, EchoTask
+from cornserve_tasklib import ChatRequest
+
+class SlowRequest(ChatRequest):
+    @model_validator(mode="after")
+    def be_slow_once(self):
+        if not os.path.exists({started!r}):
+            open({started!r}, "w").close()
+            time.sleep(60)
+        return self
+
+class Slow(Task[SlowRequest, EchoResponse]):
+    def post_init(self) -> None:
+        self.echo = EchoTask()
+
+    def invoke(self, request: SlowRequest) -> EchoResponse:
+        return self.echo.invoke(EchoRequest(text=request.messages[0].content))
+
+app = App(name="slow", paths=[Slow()])
+"""
+
+
 @pytest.fixture
 def limits() -> Limits:
     return Limits(play_seconds=1, app_mib=256)
@@ -174,6 +204,22 @@ async def test_code_that_blocks_the_process_after_its_request_is_ended(
     await until(lambda: _does_not_respond(gateway))
 
     assert (await call(gateway, "a b")).text == events("A", "B")
+
+
+async def test_a_process_that_blocks_while_its_request_waits_for_an_executor_is_ended(
+    gateway: httpx.AsyncClient, deploy: Deploy, tmp_path: Path
+) -> None:
+    blocked = tmp_path / "blocked"
+    block = f"lambda: (open({str(blocked)!r}, 'w').close(), time.sleep(1000))"
+    await deploy(fragile(f"import asyncio; asyncio.get_running_loop().call_later(0.5, {block})"))
+    (host,) = _app_hosts()
+    waiting = asyncio.create_task(call(gateway, "fail", seconds=3600))
+
+    await until(blocked.exists)
+
+    await until(lambda: not host.is_running())
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
 
 
 async def test_a_process_that_cuts_its_shared_memory_does_not_end_the_gateway(
@@ -261,6 +307,38 @@ async def test_a_killed_process_of_an_app_is_replaced(gateway: httpx.AsyncClient
 
     assert (await slow).text == events(*map(str.upper, words))
     assert [process.pid for process in _app_hosts()] != [host.pid]
+
+
+@pytest.mark.parametrize("limits", [Limits(play_seconds=60)])
+@pytest.mark.parametrize("text", ["fail", "fail when parsed", "bad"])
+async def test_a_request_whose_code_runs_in_a_killed_process_is_repeated(
+    gateway: httpx.AsyncClient, deploy: Deploy, tmp_path: Path, text: str
+) -> None:
+    started = str(tmp_path / "started")
+    await deploy(fragile(f"if os.path.exists({started!r}): return\nopen({started!r}, 'w').close()\ntime.sleep(60)"))
+    response = asyncio.create_task(call(gateway, text))
+    await until((tmp_path / "started").exists)
+    (host,) = _app_hosts()
+
+    host.kill()
+
+    assert (await response).text == events(*text.upper().split())
+
+
+@pytest.mark.parametrize("limits", [Limits(play_seconds=60)])
+async def test_a_request_that_is_parsed_in_a_killed_process_is_repeated(
+    gateway: httpx.AsyncClient, deploy: Deploy, tmp_path: Path
+) -> None:
+    started = tmp_path / "started"
+    await deploy(SLOW_TO_PARSE.replace("{started!r}", repr(str(started))))
+    body = {"messages": [{"role": "user", "content": "a b"}]}
+    response = asyncio.create_task(gateway.post("/v1/apps/slow/invoke", json=body, headers=SSE))
+    await until(started.exists)
+    (host,) = _app_hosts()
+
+    host.kill()
+
+    assert '"item":"b"' in (await response).text
 
 
 async def test_an_app_that_ends_its_processes_repeatedly_is_suspended_until_it_is_deployed_again(

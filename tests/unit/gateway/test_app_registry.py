@@ -4,29 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
-from cornserve.app.record import AppSpec, Route
+from cornserve.app.record import AppSpec, AppStatus, Phase, Route
+from cornserve.app.settings import Rollout
 from cornserve.app_host.fork_client import ForkServer
+from cornserve.control.store import record_cache
 from cornserve.control.store.base import APPS, Store, StoreUnavailableError
 from cornserve.control.store.sqlite_connection import StoreConnections
 from cornserve.gateway import app_registry
 from cornserve.gateway.app_loader import AppLoader
 from cornserve.gateway.app_registry import AppRegistry
 from cornserve.gateway.errors import ApiError
+from cornserve.gateway.executor_endpoints import Endpoints, GroupEndpoints
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
 from cornserve.gateway.play.hosted_app import HostedApp
 from cornserve.gateway.play.local_app import LocalApp
 from cornserve.gateway.play.player import PlayableApp
 from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.limits import Limits
+from cornserve_echo import EchoTask
 from tests.credentials import CREDENTIALS
-from tests.unit.gateway.published_route import publish_route
+from tests.unit.echo_executors import EchoExecutors
+from tests.unit.gateway.published_route import publish_route, publish_status, ready_group
 from tests.unit.gateway.sources import ECHO
 from tests.waiting import until
 
@@ -46,6 +52,7 @@ def loader(fork_server: ForkServer) -> AppLoader:
 @pytest.fixture
 async def apps(store: Store, loader: AppLoader, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AppRegistry]:
     monkeypatch.setattr(app_registry, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(record_cache, "RETRY_SECONDS", 0.05)
     replicas = ReplicaPool(CREDENTIALS)
     apps = AppRegistry(store, loader, replicas, GatewayMetrics())
     yield apps
@@ -96,8 +103,9 @@ async def test_while_the_store_cannot_be_read_the_apps_are_served_and_the_error_
         assert apps.get("echo").route.generation == 1
     await serve(store, "echo", 2, ECHO)
     await until(lambda: apps.get("echo").route.generation == 2)
-    assert [record.message for record in caplog.records if "the disk is broken" in record.message] == [
-        "cannot read the store; the apps stay as they were read last: the disk is broken"
+    assert sorted(record.message for record in caplog.records if "the disk is broken" in record.message) == [
+        "cannot read the App records, which stay as they were read last: the disk is broken",
+        "cannot read the AppRoute records, which stay as they were read last: the disk is broken",
     ]
 
     watching.cancel()
@@ -130,8 +138,9 @@ async def test_an_app_with_a_damaged_record_is_served_as_it_was_read_last(
 
 
 async def test_an_app_whose_new_generation_cannot_be_loaded_is_a_503_with_the_reason(
-    store: Store, apps: AppRegistry
+    store: Store, apps: AppRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(app_registry, "RELOAD_SECONDS", 3600)
     record = await store.create(APPS, "echo", AppSpec(source=ECHO))
     watching = asyncio.create_task(apps.watch_store())
 
@@ -180,8 +189,10 @@ async def test_loading_an_app_is_retried_until_it_succeeds(
 
 
 async def test_after_an_unexpected_error_the_gateway_is_not_ready_until_it_watches_the_store_again(
-    store: Store, apps: AppRegistry, monkeypatch: pytest.MonkeyPatch
+    store: Store, apps: AppRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.touch()
     watching = asyncio.create_task(apps.watch_store())
     await until(apps.synced.is_set)
 
@@ -190,9 +201,13 @@ async def test_after_an_unexpected_error_the_gateway_is_not_ready_until_it_watch
 
     with monkeypatch.context() as patch:
         patch.setattr(app_registry, "replace", fail)
-        await serve(store, "echo", 1, ECHO)
+        opened = f"import os\nwith open({str(hosts)!r}, 'a') as file: print(os.getpid(), file=file)\n"
+        await serve(store, "echo", 1, opened + ECHO)
         await until(lambda: not apps.synced.is_set())
     await until(lambda: apps.synced.is_set() and "echo" in apps.served())
+    first, *_, last = hosts.read_text().split()
+    await until(lambda: not psutil.pid_exists(int(first)))
+    assert psutil.pid_exists(int(last))
 
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
@@ -243,6 +258,73 @@ async def test_a_change_of_replicas_does_not_import_the_app_again(store: Store, 
     assert apps.get("echo").code is before.code
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
+
+
+async def test_a_change_of_an_app_updates_only_its_own_executors(store: Store, loader: AppLoader) -> None:
+    updates: list[str] = []
+
+    class RecordingPool(ReplicaPool):
+        def update_group(self, key: str, replicas: Mapping[str, str] | None, *args: Any, **options: Any) -> None:
+            updates.append(key)
+            super().update_group(key, replicas, *args, **options)
+
+    replicas = RecordingPool(CREDENTIALS)
+    apps = AppRegistry(store, loader, replicas, GatewayMetrics())
+    records = {}
+    for name in ("a", "b"):
+        spec = AppSpec(source=ECHO.replace('name="echo"', f'name="{name}"'))
+        created = await store.create(APPS, name, spec)
+        records[name] = await publish_route(store, created, {f"echo-{name}": ["127.0.0.1:1"]})
+    watching = asyncio.create_task(apps.watch_store())
+    await until(lambda: len(apps.served()) == 2)
+    assert set(updates) == {"echo-a", "echo-b"}
+
+    updates.clear()
+    changed = [ready_group("echo-a", ["127.0.0.1:2"])]
+    await publish_status(store, records["a"], AppStatus(phase=Phase.SERVING, generation=1, groups=changed))
+    await until(lambda: apps.get("a").route.endpoints == {"echo-a": ["127.0.0.1:2"]})
+
+    assert set(updates) == {"echo-a"}
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+    apps.close()
+    await replicas.close()
+
+
+class EndingExecutor:
+    """Reports an executor that ends, as Kubernetes does."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._endpoint = endpoint
+
+    async def watch(self) -> AsyncIterator[Endpoints]:
+        yield {"echo-1": GroupEndpoints({}, {self._endpoint: "pod"})}
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("change", ["is parked", "is recreated"])
+async def test_executors_that_end_before_others_start_are_left(
+    store: Store, loader: AppLoader, executors: EchoExecutors, change: str
+) -> None:
+    spec = AppSpec(source=ECHO, rollout=Rollout(type="Recreate"))
+    endpoint = await executors.replica(EchoTask().spec)
+    record = await publish_route(store, await store.create(APPS, "echo", spec), {"echo-1": [endpoint]})
+    replicas = ReplicaPool(CREDENTIALS)
+    apps = AppRegistry(store, loader, replicas, GatewayMetrics(), EndingExecutor(endpoint))
+    watching = asyncio.create_task(apps.watch_store())
+    await until(lambda: executors.states[endpoint].callers == 1)
+
+    if change == "is parked":
+        parked = spec.model_copy(update={"replicas": 0})
+        await publish_route(store, record, {"echo-1": [endpoint]}, spec=parked, generation=2)
+    else:
+        await store.update_spec(APPS, "echo", spec.model_copy(update={"source": ECHO + "#"}), record.version)
+
+    await until(lambda: executors.states[endpoint].callers == 0)
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+    apps.close()
+    await replicas.close()
 
 
 @pytest.mark.parametrize(("blocking", "expected"), [((), LocalApp), (("library",), HostedApp)])

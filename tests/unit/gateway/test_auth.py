@@ -6,6 +6,8 @@ import httpx2 as httpx
 import pytest
 
 from cornserve.access import Access
+from cornserve.app.arrivals import ARRIVALS_PATH, ARRIVALS_TOKEN
+from tests.credentials import CREDENTIALS
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.raw_http import post, raw_connection
 from tests.unit.gateway.sources import ECHO
@@ -52,6 +54,17 @@ class TestWithKeys:
         response = await gateway.get("/v1/models", headers={b"authorization": value.encode("latin-1")})
 
         assert response.status_code == 401
+
+    async def test_internal_paths_need_the_token_of_the_instance(self, gateway: httpx.AsyncClient) -> None:
+        internal = CREDENTIALS.secret.token(ARRIVALS_TOKEN)
+        for key in ("x", KEY, TOKEN, CREDENTIALS.secret.token("another purpose"), CREDENTIALS.secret.key.hex()):
+            rejected = await gateway.get(ARRIVALS_PATH, headers=bearer(key))
+            assert rejected.status_code == 403
+            assert "only processes of the instance" in rejected.json()["error"]["message"]
+
+        assert (await gateway.get(ARRIVALS_PATH, headers=bearer(internal))).status_code == 200
+        assert (await gateway.get("/v1/models", headers=bearer(internal))).status_code == 401
+        assert (await gateway.get("/admin/v1/apps", headers=bearer(internal))).status_code == 401
 
     async def test_the_authorization_scheme_is_case_insensitive(self, gateway: httpx.AsyncClient) -> None:
         assert (await gateway.get("/v1/models", headers={"authorization": f"bearer {KEY}"})).status_code == 200

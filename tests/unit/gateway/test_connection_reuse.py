@@ -139,7 +139,7 @@ async def test_pipelined_requests_before_a_too_large_one_are_answered(
     await deploy(ECHO)
     async with raw_connection(gateway) as connection:
         await connection.send(invocation(b'{"text": "a b", "seconds": 0.2}'))
-        chunked = post(INVOKE, "Transfer-Encoding: chunked") + b"1;" + b"x" * 100_000
+        chunked = post(INVOKE, "Transfer-Encoding: chunked") + b"1;" + b"x" * 600_000  # several reads
         await connection.send(chunked)
 
         assert (await connection.read_response()).status == 200

@@ -16,8 +16,9 @@ from cornserve.gateway.request.replica_connection import InvocationListener, Rep
 from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.gateway.request_route import RequestRoute
 from cornserve.task.recording import Recording
-from cornserve.task.replayable_random import ReplayableRandom
 from cornserve.v1 import executor_pb2 as pb
+from cornserve_policies.replayable_random import ReplayableRandom
+from cornserve_policies.routing import RoutedInvocation, RoutingPolicy
 from tests.credentials import CREDENTIALS
 
 Dispatch = Callable[[Sequence[Sequence[int]]], Dispatcher]
@@ -71,7 +72,13 @@ class FakePool(ReplicaPool):
         self.replicas = [FakeReplica("a:1"), FakeReplica("b:1")]
 
     def select(
-        self, key: str, *, unrouted_endpoints: Sequence[str], exclude: Set[str] = frozenset(), draw: float | None = None
+        self,
+        key: str,
+        routing: RoutingPolicy,
+        invocation: RoutedInvocation,
+        *,
+        unrouted_endpoints: Sequence[str],
+        exclude: Set[str] = frozenset(),
     ) -> ReplicaConnection | None:
         found = (replica for replica in self.replicas if replica.endpoint not in exclude)
         return cast("ReplicaConnection | None", next(found, None))
@@ -129,7 +136,7 @@ async def test_invocations_that_wait_for_a_replica_start_once_when_it_is_availab
     pool: FakePool, dispatch: Dispatch
 ) -> None:
     replicas, pool.replicas = pool.replicas, []
-    pool.update_routes({LinkTask().key: []})
+    pool.update_group(LinkTask().key, {})
     dispatch(DIAMOND)
     await asyncio.sleep(0)
 

@@ -20,11 +20,12 @@ from cornserve.gateway.request.replica_connection import ReplicaConnection
 from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.gateway.request_route import RequestRoute
 from cornserve.task.recording import Recording
-from cornserve.task.replayable_random import ReplayableRandom
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.wire.connection import MessageConnection
 from cornserve.wire.invocations import EXECUTOR
 from cornserve.wire.listener import ConnectionListener
+from cornserve_policies.replayable_random import ReplayableRandom
+from cornserve_policies.routing import RoutedInvocation, RoutingPolicy
 from tests.chaos import form
 from tests.credentials import CREDENTIALS
 from tests.waiting import until
@@ -71,7 +72,13 @@ class OneReplicaPool(ReplicaPool):
         self._only = replica
 
     def select(
-        self, key: str, *, unrouted_endpoints: Sequence[str], exclude: Set[str] = frozenset(), draw: float | None = None
+        self,
+        key: str,
+        routing: RoutingPolicy,
+        invocation: RoutedInvocation,
+        *,
+        unrouted_endpoints: Sequence[str],
+        exclude: Set[str] = frozenset(),
     ) -> ReplicaConnection | None:
         return None if self._only.lost_at is not None or self._only.endpoint in exclude else self._only
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Sequence, Set
 
 import pytest
 
+from cornserve.gateway.request import replica_pool
 from cornserve.gateway.request.replica_connection import ReplicaConnection
 from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.gateway.request_route import RequestRoute
-from cornserve.task.replayable_random import ReplayableRandom
 from cornserve.v1 import executor_pb2 as pb
 from cornserve_echo import EchoTask
+from cornserve_policies.input_size import InputSize
+from cornserve_policies.registry import routing_policy
+from cornserve_policies.routing import RoutedInvocation
 from tests.credentials import CREDENTIALS
 from tests.unit.echo_executors import EchoExecutors
 from tests.waiting import until
@@ -34,13 +37,21 @@ async def endpoints(executors: EchoExecutors) -> list[str]:
 @pytest.fixture
 async def replicas(endpoints: list[str]) -> AsyncIterator[ReplicaPool]:
     replicas = ReplicaPool(CREDENTIALS)
-    replicas.update_routes({"echo": endpoints})
+    replicas.update_group("echo", {endpoint: endpoint for endpoint in endpoints})
     yield replicas
     await replicas.close()
 
 
-def select(replicas: ReplicaPool, draw: float | None = None) -> ReplicaConnection:
-    replica = replicas.select("echo", unrouted_endpoints=[], draw=draw)
+def select(
+    replicas: ReplicaPool, policy: str = "least-loaded", request: str = "r", exclude: Set[str] = frozenset()
+) -> ReplicaConnection:
+    replica = replicas.select(
+        "echo",
+        routing_policy(policy),
+        RoutedInvocation(request, 0, InputSize()),
+        unrouted_endpoints=[],
+        exclude=exclude,
+    )
     assert replica is not None
     return replica
 
@@ -66,7 +77,7 @@ async def test_the_pool_connects_to_routed_executors_before_any_request(
     replicas: ReplicaPool, executors: EchoExecutors
 ) -> None:
     await until(lambda: callers(executors) == [1, 1, 1])
-    replicas.update_routes({})
+    replicas.update_group("echo", None)
     await until(lambda: callers(executors) == [0, 0, 0])
 
 
@@ -78,9 +89,11 @@ async def test_an_old_version_stays_connected_until_the_requests_that_started_wi
     replicas.acquire_route(old)
     replicas.acquire_route(old)
 
-    replicas.update_routes({"new": []})
+    replicas.update_group("echo", None)
     replicas.release_route(old)
-    late = replicas.select("echo", unrouted_endpoints=endpoints)
+    late = replicas.select(
+        "echo", routing_policy("static"), RoutedInvocation("r", 0, InputSize()), unrouted_endpoints=endpoints
+    )
     assert late is not None
     start(late, 0.1)
     await until(lambda: late.in_flight == 0)
@@ -95,7 +108,7 @@ async def test_a_replica_scaled_down_is_disconnected_although_requests_started_w
 ) -> None:
     await until(lambda: callers(executors) == [1, 1, 1])
     replicas.acquire_route(route(endpoints))
-    replicas.update_routes({"echo": endpoints[:2]})
+    replicas.update_group("echo", {endpoint: endpoint for endpoint in endpoints[:2]})
     await until(lambda: callers(executors) == [1, 1, 0])
 
 
@@ -127,20 +140,46 @@ async def test_a_faster_replica_gets_more_invocations(replicas: ReplicaPool, end
     assert slow.in_flight == 1
 
 
-async def test_static_balancing_ignores_the_load(replicas: ReplicaPool, endpoints: list[str]) -> None:
+async def test_static_routing_ignores_the_load(replicas: ReplicaPool, endpoints: list[str]) -> None:
     start(connections(replicas, endpoints)[0], seconds=1000)
 
-    selected = Counter(select(replicas, ReplayableRandom(f"request {n}").uniform()).endpoint for n in range(3000))
+    selected = Counter(select(replicas, "static", f"request {n}").endpoint for n in range(3000))
 
     assert all(900 < selected[endpoint] < 1100 for endpoint in endpoints)
 
 
-async def test_static_balancing_selects_another_replica_while_the_drawn_one_refuses(
+async def test_static_routing_selects_another_replica_while_the_drawn_one_refuses(
     replicas: ReplicaPool, endpoints: list[str]
 ) -> None:
-    first = select(replicas, 0.5)
+    first = select(replicas, "static")
 
-    other = replicas.select("echo", unrouted_endpoints=[], exclude={first.endpoint}, draw=0.5)
+    other = select(replicas, "static", exclude={first.endpoint})
 
-    assert other is not None
     assert other.endpoint in set(endpoints) - {first.endpoint}
+
+
+async def test_requests_wait_for_a_group_whose_replicas_are_lost_and_will_be_replaced(
+    endpoints: list[str], replicas: ReplicaPool, executors: EchoExecutors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_pool, "UNREACHABLE_SECONDS", 0.0)
+    for endpoint in endpoints:
+        await executors.kill(endpoint)
+    await until(lambda: all(map(replicas.is_unreachable, endpoints)))
+    assert "none of its 3 executors can be reached" in replicas.outage("echo")
+
+    ids = {endpoint: endpoint for endpoint in endpoints}
+    replicas.update_group("echo", ids, is_waiting=True)
+    assert replicas.outage("echo") == ""
+
+    monkeypatch.setattr(replica_pool, "FAILED_SECONDS", 0.0)
+    replicas.update_group("echo", ids, "no weights", is_waiting=True)
+    assert replicas.outage("echo") == "its executors have failed: no weights"
+
+
+async def test_all_gateways_draw_the_same_replica(replicas: ReplicaPool, endpoints: list[str]) -> None:
+    other = ReplicaPool(CREDENTIALS)
+    other.update_group("echo", {endpoint: endpoint for endpoint in reversed(endpoints)})
+
+    for request in map(str, range(20)):
+        assert select(replicas, "static", request).endpoint == select(other, "static", request).endpoint
+    await other.close()

@@ -8,9 +8,12 @@ import httpx2 as httpx
 import pytest
 
 from cornserve.access import Access
+from cornserve.gateway.http.connection import HttpConnection
+from cornserve.gateway.http.server import HttpServer
 from tests.unit.gateway.conftest import Deploy
 from tests.unit.gateway.raw_http import RawResponse, get, post, raw_connection
 from tests.unit.gateway.sources import ECHO
+from tests.waiting import until
 
 INVOKE = "/v1/apps/echo/invoke"
 BODY = b'9;a=b\r\n{"text": \r\n6\r\n"a b"}\r\n'
@@ -68,6 +71,27 @@ async def test_chunk_extensions_and_trailers_are_limited(gateway: httpx.AsyncCli
 
     assert response.status == 431
     assert response.message == "the request's chunk extensions and trailers have more than 16384 bytes"
+
+
+@pytest.mark.parametrize("received", [1, -4, -3, -2, -1, 1000, 100_000])
+async def test_requests_that_are_received_together_do_not_count_for_each_other(
+    server: HttpServer, received: int
+) -> None:
+    head, body = get("/healthz", "Content-Length: 150000"), b"x" * 150_000
+    if received < 0:  # the end of the head is split
+        received += len(head)
+    request = head + body
+    await until(lambda: server.started)
+    async with raw_connection(server.config.port) as client:
+        await until(lambda: bool(server.server_state.connections))
+        (connection,) = server.server_state.connections
+        assert isinstance(connection, HttpConnection)
+
+        connection.data_received(request[:1000])
+        connection.data_received(request[1000:] + request[:received])
+        connection.data_received(request[received:])
+
+        assert [(await client.read_response()).status for _ in range(2)] == [200, 200]
 
 
 async def test_a_body_in_small_chunks_is_accepted(gateway: httpx.AsyncClient, deploy: Deploy) -> None:

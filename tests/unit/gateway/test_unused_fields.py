@@ -14,7 +14,7 @@ from openai.types.chat import ChatCompletionUserMessageParam
 from cornserve.app.unused_fields import invoke_rejecting_unused, tracked
 from cornserve.task import Task
 from cornserve.task.recording import Recording
-from cornserve.task.replayable_random import ReplayableRandom
+from cornserve_policies.replayable_random import ReplayableRandom
 from cornserve_tasklib import Chat, ChatRequest, ChatResponse
 from tests.unit.echo_executors import EchoExecutors
 from tests.unit.gateway.conftest import Deploy

@@ -1,10 +1,11 @@
-"""`kubernetes/images/build`, with a Docker engine that only writes down what it is asked for."""
+"""`kubernetes/images/build`, with engines that build nothing and record their arguments."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,15 @@ echo "$@" >>"$DOCKER_LOG"
 exit "${DOCKER_STATUS:-0}"
 """
 
+BUILDAH = """\
+#!/bin/sh
+case "$*" in
+    *"--target executor-cpu"*) echo started >"$GATE"; read -r line <"$GATE" ;;
+    *oci-archive:*) archive=${*##*oci-archive:}; touch "${archive%%:*}" ;;
+esac
+"""
+"""Has every image. The build of `executor-cpu` waits until a line is written to the named pipe."""
+
 
 class Clone:
     """A clone of the files that images are built from, and a home directory."""
@@ -30,16 +40,16 @@ class Clone:
         shutil.copytree(ROOT / "kubernetes/images", self.root / "kubernetes/images")
         for name in ("Dockerfile", ".dockerignore", "LICENSE", "README.md", "pyproject.toml"):
             (self.root / name).touch()
-        for name in ("requirements", "cornserve", "executors", "planner", "tasklib", "examples/echo"):
+        for name in ("requirements", "cornserve", "executors", "planner", "policies", "tasklib", "examples/echo"):
             (self.root / name).mkdir(parents=True)
         for name in ("build", "control", "executor-cpu", "executor-gpu"):
             (self.root / f"requirements/{name}.txt").touch()
         self._programs.mkdir()
         self.write_engine(DOCKER)
 
-    def write_engine(self, script: str) -> None:
-        (self._programs / "docker").write_text(script)
-        (self._programs / "docker").chmod(0o755)
+    def write_engine(self, script: str, name: str = "docker") -> None:
+        (self._programs / name).write_text(script)
+        (self._programs / name).chmod(0o755)
 
     def build(self, *names: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -55,6 +65,7 @@ class Clone:
             capture_output=True,
             text=True,
             check=False,
+            timeout=60,
         )
 
     def archives(self, *names: str) -> list[Path]:
@@ -155,6 +166,24 @@ def test_a_failed_build_leaves_no_archive(clone: Clone) -> None:
     assert failed.returncode != 0
     assert failed.stdout == ""
     assert len(clone.builds()) == 1
+
+
+def test_the_build_of_one_image_does_not_wait_for_that_of_another(clone: Clone, tmp_path: Path) -> None:
+    for engine in ("docker", "podman"):
+        clone.write_engine("#!/bin/sh\nexit 1\n", engine)
+    clone.write_engine(BUILDAH, "buildah")
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    with ThreadPoolExecutor() as threads:
+        executor = threads.submit(clone.build, "executor-cpu", GATE=str(gate))
+        assert gate.read_text() == "started\n"
+        try:
+            (control,) = clone.archives("control")
+        finally:
+            gate.write_text("go on\n")
+
+    assert control.is_file()
+    assert executor.result().returncode == 0, executor.result().stderr
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,9 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
+from cornserve.app.adaptation import AdaptationStatus, CellCount, MixShift, MixtureProposal, TypeShare
+from cornserve.app.plan import AppPlan
+from cornserve.app.plan_resolution import resolve_plan
 from cornserve.app.record import (
     MAX_REPLICAS,
     AppSpec,
@@ -17,6 +20,8 @@ from cornserve.app.record import (
     Route,
 )
 from cornserve.app.settings import (
+    AdaptationSettings,
+    AppPolicies,
     ClaimStorage,
     ConfigMapKeyRef,
     DownloadStorage,
@@ -29,6 +34,7 @@ from cornserve.app.settings import (
 )
 from cornserve.kubernetes_resources.app_spec import MAX_WEIGHT
 from cornserve.task.spec import ExecutorSpec
+from tests.unit.app.plans import cell, graph, plan_document
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 object_names = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?(\.[a-z0-9]{1,3})?", fullmatch=True)
@@ -65,6 +71,7 @@ overrides = st.builds(
     ExecutorOverride,
     name=st.just("*") | st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,6}[A-Za-z0-9])?", fullmatch=True),
     options=json_objects,
+    gpu_type=st.none() | st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,6}[A-Za-z0-9])?", fullmatch=True),
     pod_template=st.none() | json_objects,
 )
 
@@ -79,20 +86,60 @@ origins = st.one_of(
         {"model": texts.filter(bool)},
         optional={
             "revision": st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,9}", fullmatch=True),
+            "lora": st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,6}[A-Za-z0-9])?", fullmatch=True),
             "storage": storages,
             "shares": shares,
         },
     ),
 )
 
+
+@st.composite
+def plans(draw: st.DrawFn) -> AppPlan:
+    cells = [
+        cell(
+            gpus,
+            {"EL": draw(st.integers(1, 9)), "E": draw(st.integers(1, 9))},
+            count=draw(st.integers(1, 3)),
+            rate=draw(st.floats(1e-9, 1e9)),
+            loads={"E": draw(st.floats(0, 1))},
+        )
+        for gpus in sorted(draw(st.sets(st.integers(1, 1000), min_size=1, max_size=3)))
+    ]
+    document = plan_document(*cells, target=draw(st.none() | st.floats(0, 1e9)), planner=draw(texts.filter(bool)))
+    document["options"]["unused"] = {"task": "Other", "gpus": 1, "settings": draw(json_objects)}
+    document["options"]["E"]["gpu_type"] = draw(st.none() | st.just("h100"))
+    return AppPlan.model_validate(document)
+
+
+sizes = st.fixed_dictionaries({}, optional={"replicas": st.integers(0, MAX_REPLICAS)}) | st.fixed_dictionaries(
+    {"plan": plans()}
+)
+"""Replicas or a plan."""
+
+adaptations = st.builds(
+    AdaptationSettings,
+    approval=st.booleans(),
+    min_rate=st.floats(0, 10),
+    max_rate=st.floats(10, 1e6),
+    dwell_seconds=st.floats(0, 100),
+    shrink_seconds=st.floats(100, 1000),
+    window_seconds=st.floats(0.1, 240),
+)
+
 app_specs = st.builds(
-    lambda origin, settings: AppSpec(**origin, **settings),
+    lambda origin, size, settings: AppSpec(**origin, **size, **settings),
     origins,
+    sizes,
     st.fixed_dictionaries(
         {},
         optional={
-            "replicas": st.integers(0, MAX_REPLICAS),
-            "balance": st.sampled_from(["least-loaded", "static"]),
+            "policies": st.builds(
+                AppPolicies,
+                routing=st.sampled_from(["least-loaded", "static"]),
+                log_decisions=st.booleans(),
+                adaptation=st.none() | adaptations,
+            ),
             "rollout": st.builds(
                 Rollout,
                 type=st.sampled_from(["RollingUpdate", "Recreate"]),
@@ -111,10 +158,35 @@ groups = st.builds(
     executor=keys,
     gpus=st.integers(0, 8),
     apps=st.integers(1, 9),
+    cell=st.none() | st.just("") | object_names,
+    option=keys,
     wanted=st.integers(0, 9),
     replicas=st.lists(replicas, max_size=4, unique_by=lambda replica: replica.id).map(
         lambda found: sorted(found, key=lambda replica: replica.id)
     ),
+)
+
+
+cell_counts = st.builds(CellCount, gpus=st.integers(1, 1024), count=st.integers(1, 64))
+
+proposals = st.builds(
+    MixtureProposal,
+    generation=st.integers(0, 99),
+    cells=st.lists(cell_counts, min_size=1, max_size=3, unique_by=lambda cell: cell.gpus),
+    target=st.floats(0, 1e6),
+    reason=texts,
+    gpus_now=st.integers(0, 99),
+    gpus=st.integers(0, 99),
+    rate_now=st.floats(0, 1e6),
+    rate=st.floats(0, 1e6),
+)
+
+type_shares = st.builds(TypeShare, type=texts, planned=st.floats(0, 1), observed=st.floats(0, 1))
+
+mix_shifts = st.builds(
+    MixShift,
+    distance=st.floats(0, 1),
+    shares=st.lists(type_shares, max_size=3, unique_by=lambda share: share.type),
 )
 
 
@@ -129,14 +201,27 @@ def app_statuses(draw: st.DrawFn) -> AppStatus:
         message=draw(texts),
         logs=draw(st.lists(texts, max_size=20)),
         groups=draw(st.lists(groups, max_size=3, unique_by=lambda group: group.key)),
+        cells=draw(st.none() | st.integers(1, 64)),
         serving_generation=draw(st.none() | st.integers(0, 99)),
         suspended=draw(texts),
+        adaptation=draw(
+            st.none()
+            | st.builds(AdaptationStatus, proposal=st.none() | proposals, mix_shift=st.none() | mix_shifts).filter(
+                lambda status: status != AdaptationStatus()
+            )
+        ),
     )
 
 
 executor_specs = st.builds(
     ExecutorSpec, executor=keys, config=json_objects, gpus=st.integers(0, 8), has_tensors=st.booleans()
 )
+
+
+PLANNED = resolve_plan(
+    AppPlan.model_validate(plan_document(cell(1, {"EL": 1}, count=2), cell(3, {"E": 1, "L": 2}, count=1))), graph()
+)
+"""The routing of a plan with two sizes of cells."""
 
 
 @st.composite
@@ -151,4 +236,5 @@ def routes(draw: st.DrawFn) -> Route:
         groups={key: draw(object_names) for key in draw(st.lists(st.sampled_from(sorted(specs)))) if specs}
         if specs
         else {},
+        plan=draw(st.sampled_from([None, PLANNED])),
     )

@@ -28,7 +28,7 @@ def test_a_spec_that_is_written_back_unchanged_is_identical(spec: AppSpec) -> No
 def test_a_change_keeps_the_form_of_the_other_fields() -> None:
     written: dict[str, Any] = {
         "model": {"id": "m"},
-        "balance": "LeastLoaded",
+        "policies": {"routing": "least-loaded"},
         "rollout": {"type": "RollingUpdate"},
         "executors": [],
         "replicas": 1,
@@ -61,7 +61,7 @@ def test_source_of_a_config_map_stays_a_reference() -> None:
     [
         ({}, "spec: an app needs either a source or a model, but neither is given"),
         (MODEL | {"source": {"inline": "x"}}, "both are given"),
-        (MODEL | {"balance": "static"}, r"spec: balance: must be 'LeastLoaded' or 'Static', not 'static'"),
+        (MODEL | {"policies": {"routing": "Static"}}, "spec: policies.routing: .*'Static'"),
         (MODEL | {"newField": 1}, "spec: newField: is not a known field"),
         ({"model": {"id": "m", "shares": {"a": 0}}}, "all of .* are 0"),
         (MODEL | {"rollout": {"progress_deadline_seconds": 1}}, "rollout.progress_deadline_seconds: is not a known"),

@@ -113,6 +113,10 @@ def test_only_conditions_with_another_status_have_a_new_time() -> None:
             {"Progressing": ("True", "Scaling"), "Ready": ("True", "Serving"), "Degraded": ("False", "AsDesired")},
         ),
         (
+            SERVING.model_copy(update={"cells": 2}),
+            {"Planned": ("True", "Cells"), "Ready": ("True", "Serving")},
+        ),
+        (
             SERVING.model_copy(update={"groups": [group(READY, FAILED)]}),
             {"Ready": ("True", "Serving"), "Degraded": ("True", "ReplicaFailed")},
         ),
@@ -177,6 +181,8 @@ def test_the_scale_counts_complete_sets_of_executors() -> None:
     encoded = encode_status(status, url="http://cornserve.default.svc/v1")
 
     assert (encoded["replicas"], encoded["readyReplicas"], encoded["gpus"]) == (2, 1, 10)
+    planned = encode_status(status.model_copy(update={"cells": 2}))
+    assert (planned["replicas"], planned["readyReplicas"], planned["gpus"]) == (5, 3, 10)
     assert encoded["selector"] == "cornserve.ai/executor in (encoder-1,llm-1)"
     assert encoded["url"] == "http://cornserve.default.svc/v1"
 

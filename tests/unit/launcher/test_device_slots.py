@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cornserve.control.launcher.local import DeviceSlots
+from cornserve.control.slot_types import SlotType
 
 NVIDIA_SMI = """#!/bin/sh
 echo 'GPU 0: NVIDIA H200 (UUID: GPU-a)'
@@ -81,3 +82,14 @@ def test_slots_of_adopted_replicas_are_not_allocated_again() -> None:
     slots.mark_allocated(["0", "slot-of-a-larger-machine"])
     assert slots.allocate(2) is None
     assert slots.allocate(1) == ("1",)
+
+
+def test_slots_of_a_type_are_allocated_apart_from_others() -> None:
+    slots = DeviceSlots.detect(slot_types=[SlotType("small", 2), SlotType("big", 1, price=0.5)])
+    assert slots.types == ["small", "big"]
+    assert slots.allocate(1, "big") == ("big-0",)
+    assert slots.allocate(1, "big") is None
+    assert slots.describe_need(1, "big") == "needs 1 CPU slot of the type big, 0 of 1 free"
+    assert slots.could_fit(2, "small")
+    assert not slots.could_fit(2, "big")
+    assert slots.allocate(2) == ("small-0", "small-1")

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from cornserve.app.record import FailureReason
 from cornserve.app.settings import ModelStorage
-from cornserve.control.launcher.base import AppOwner, ExecutorGroup, GroupRefusedError, PodSettings
+from cornserve.control.launcher.base import AppOwner, ExecutorCell, ExecutorGroup, GroupRefusedError, PodSettings
 from cornserve.control.launcher.kubernetes import ClusterSettings, ClusterSettingsError
 from cornserve.control.launcher.kubernetes.manifests import GroupManifests, render_group
 from cornserve.task.spec import ExecutorSpec
@@ -117,6 +118,27 @@ class TestPods:
         assert executor(ExecutorGroup(ENCODER, 1))["resources"] == {}
         assert executor(ExecutorGroup(ENCODER, 1))["image"] == "registry/cpu:1"
 
+    def test_gpus_of_a_type_are_requested_from_its_nodes(self) -> None:
+        gpu = {"image": "registry/gpu:1", "nodeSelector": {"pool": "gpus"}, "tolerations": [{"key": "gpu"}]}
+        types = {
+            "h100": {"nodeSelector": {"product": "H100"}, "tolerations": [{"key": "h100"}]},
+            "mi300": {"resource": "amd.com/gpu"},
+        }
+        h100 = pod(ExecutorGroup(LLM, 1, PodSettings(gpu_type="h100")), gpu=gpu, gpuTypes=types)
+        mi300 = pod(ExecutorGroup(LLM, 1, PodSettings(gpu_type="mi300")), gpu=gpu, gpuTypes=types)
+        assert h100["nodeSelector"] == {"pool": "gpus", "product": "H100"}
+        assert h100["tolerations"] == [{"key": "gpu"}, {"key": "h100"}]
+        assert h100["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "2"}
+        assert mi300["nodeSelector"] == {"pool": "gpus"}
+        assert mi300["containers"][0]["resources"]["limits"] == {"amd.com/gpu": "2"}
+
+    def test_an_unknown_type_of_gpu_is_refused_with_the_known_types(self) -> None:
+        group = ExecutorGroup(LLM, 1, PodSettings(gpu_type="b200"))
+        with pytest.raises(GroupRefusedError, match=r"gpuType 'b200' of llm is unknown \(known: h100, l4\)") as refusal:
+            render_group(group, settings(gpuTypes={"l4": {}, "h100": {}}))
+        assert refusal.value.reason is FailureReason.UNKNOWN_GPU_TYPE
+        assert pod(group, usesGpus=False)["containers"][0]["image"] == "registry/cpu:1"
+
     def test_a_slowly_loading_model_is_not_restarted(self) -> None:
         probe = executor(ExecutorGroup(LLM, 1), startSeconds=1234)["startupProbe"]
         assert probe["periodSeconds"] * probe["failureThreshold"] >= 1234
@@ -162,7 +184,7 @@ class TestPods:
         assert directory in mounts
 
     def test_members_of_a_cell_share_a_topology_domain(self) -> None:
-        group = ExecutorGroup(LLM, 1, cell="cell-1")
+        group = ExecutorGroup(LLM, 1, cell=ExecutorCell("cell-1", pods=2))
         manifests = render_group(group, settings(topologyKey="rack"))
         [term] = manifests.deployment["spec"]["template"]["spec"]["affinity"]["podAffinity"][
             "requiredDuringSchedulingIgnoredDuringExecution"
@@ -171,6 +193,22 @@ class TestPods:
         selected = term["labelSelector"]["matchLabels"].items()
         assert selected <= manifests.deployment["spec"]["template"]["metadata"]["labels"].items()
         assert "affinity" not in pod(ExecutorGroup(LLM, 1))
+        assert manifests.pod_group is None
+
+    def test_members_of_a_cell_are_placed_together(self) -> None:
+        def manifests(spec: ExecutorSpec) -> GroupManifests:
+            group = ExecutorGroup(spec, 1, cell=ExecutorCell("cell-1", pods=2))
+            return render_group(group, settings(cellPlacement="PodGroup", topologyKey="rack"))
+
+        llm, encoder = manifests(LLM), manifests(ENCODER)
+        assert llm.pod_group is not None
+        assert llm.pod_group == encoder.pod_group
+        assert llm.pod_group["spec"]["schedulingPolicy"] == {"gang": {"minCount": 2}}
+        assert llm.pod_group["spec"]["schedulingConstraints"] == {"topology": [{"key": "rack"}]}
+        for member in (llm, encoder):
+            spec = member.deployment["spec"]["template"]["spec"]
+            assert spec["schedulingGroup"] == {"podGroupName": llm.pod_group["metadata"]["name"]}
+        assert render_group(ExecutorGroup(LLM, 1), settings(cellPlacement="PodGroup")).pod_group is None
 
     @pytest.mark.parametrize("name", ["Llm", "my_executor", "1st", "x" * 60])
     def test_names_that_kubernetes_refuses_are_refused(self, name: str) -> None:

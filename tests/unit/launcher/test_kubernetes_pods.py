@@ -51,6 +51,25 @@ def test_a_ready_pod_has_endpoints() -> None:
     assert observe_pod(pod(RUNNING, podIP="fd00::1")).endpoint == "[fd00::1]:9000"
 
 
+@pytest.mark.parametrize(
+    ("restarts", "message"),
+    [(0, "loaded in 45 s (image and volumes 4 s, download 30 s, load 11 s)"), (1, "loaded in 11 s (load 11 s)")],
+)
+def test_a_ready_pod_reports_the_seconds_of_its_start(restarts: int, message: str) -> None:
+    def at(second: int) -> str:
+        return f"2026-01-01T10:00:{second:02}Z"
+
+    conditions = [
+        {"type": "PodScheduled", "status": "True", "lastTransitionTime": at(0)},
+        {"type": "Ready", "status": "True", "lastTransitionTime": at(46)},
+    ]
+    ended = {"exitCode": 0, "startedAt": at(4), "finishedAt": at(34)}
+    downloads = [{"name": "download", "state": {"terminated": ended}}]
+    running = {"running": {"startedAt": at(35)}}
+    ready = pod(running, restarts=restarts, conditions=conditions, initContainerStatuses=downloads)
+    assert observe_pod(ready).message == message
+
+
 def test_a_terminating_pod_drains() -> None:
     terminating = pod(RUNNING, ready=("True", START))
     terminating["metadata"]["deletionTimestamp"] = LATER

@@ -11,7 +11,7 @@ from pydantic_core import from_json, to_json
 from cornserve import Output, Stream, Tensor, UnitTask
 from cornserve.task.errors import Suspension
 from cornserve.task.recording import Invocation, Recording
-from cornserve.task.replayable_random import ReplayableRandom
+from cornserve_policies.replayable_random import ReplayableRandom
 
 T = TypeVar("T")
 

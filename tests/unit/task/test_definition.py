@@ -10,8 +10,8 @@ from pydantic import BaseModel, ValidationError
 from cornserve import App, ExecutorSpec, Output, Stream, Task, Tensor, UnitTask
 from cornserve.task.errors import DefinitionError
 from cornserve.task.recording import Recording
-from cornserve.task.replayable_random import ReplayableRandom
 from cornserve.task.unit import unit_tasks
+from cornserve_policies.replayable_random import ReplayableRandom
 from tests.unit.task.shout_task import Shout, ShoutOutput, ShoutRequest
 
 

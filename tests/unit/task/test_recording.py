@@ -23,7 +23,7 @@ from cornserve.task.errors import (
 )
 from cornserve.task.recording import Recording
 from cornserve.task.references import Origin
-from cornserve.task.replayable_random import ReplayableRandom
+from cornserve_policies.replayable_random import ReplayableRandom
 from tests.unit.task.shout_task import Shout, ShoutOutput, ShoutRequest, finish, record, run
 
 shout = Shout()

@@ -20,12 +20,12 @@ from cornserve.transport.pull.tcp import TcpPuller
 from cornserve.v1 import executor_pb2 as pb
 from cornserve.wire import handshake, sockets
 from cornserve.wire.connection import MessageConnection
-from cornserve.wire.credentials import ConnectionCredentials, TlsContexts, TlsFilesError
+from cornserve.wire.credentials import ConnectionCredentials, TlsFiles, TlsFilesError
 from cornserve.wire.handshake import HandshakeError
 from cornserve.wire.invocations import CALLER, EXECUTOR
 from cornserve.wire.listener import ConnectionFactories, ConnectionListener
 from tests.credentials import CREDENTIALS
-from tests.executor_caller import Caller
+from tests.executor_caller import Caller, calling
 from tests.waiting import until
 
 Listen = Callable[[ConnectionFactories, ConnectionCredentials], Awaitable[str]]
@@ -56,7 +56,7 @@ def write_tls_files(directory: Path) -> Path:
 @pytest.fixture(scope="module")
 def tls(tmp_path_factory: pytest.TempPathFactory) -> ConnectionCredentials:
     directory = write_tls_files(tmp_path_factory.mktemp("tls") / "own")
-    return ConnectionCredentials(CREDENTIALS.secret, TlsContexts.load(directory))
+    return ConnectionCredentials(CREDENTIALS.secret, TlsFiles(directory))
 
 
 @pytest.fixture
@@ -94,6 +94,18 @@ class EndingExecutors:
         self.connections.append(connection)
         return connection
 
+    async def wait_closed(self) -> None:
+        async with asyncio.timeout(60):
+            for connection in self.connections:
+                await connection.wait_closed()
+
+
+async def invoke(caller: Caller, request: bytes) -> bytes:
+    caller.send(pb.Command(call=1, start=pb.Start(request=request)))
+    event = await caller.read()
+    assert event is not None
+    return event.end.values
+
 
 async def test_invocations_pass_over_tls(listen: Listen, tls: ConnectionCredentials) -> None:
     executors = EndingExecutors()
@@ -108,9 +120,8 @@ async def test_invocations_pass_over_tls(listen: Listen, tls: ConnectionCredenti
     assert event is not None
     assert event.end.values == request
     assert await caller.read() is None
-    (connection,) = executors.connections
-    async with asyncio.timeout(60):
-        await connection.wait_closed()
+    assert len(executors.connections) == 1
+    await executors.wait_closed()
 
 
 @pytest.mark.parametrize("is_caller", [True, False], ids=["caller", "executor"])
@@ -127,7 +138,7 @@ async def test_an_end_without_tls_is_refused(listen: Listen, tls: ConnectionCred
 async def test_a_certificate_of_another_authority_is_refused(
     listen: Listen, tls: ConnectionCredentials, tmp_path: Path
 ) -> None:
-    other = ConnectionCredentials(CREDENTIALS.secret, TlsContexts.load(write_tls_files(tmp_path / "other")))
+    other = ConnectionCredentials(CREDENTIALS.secret, TlsFiles(write_tls_files(tmp_path / "other")))
     executors = EndingExecutors()
     endpoint = await listen(executors.factories, tls)
 
@@ -140,9 +151,8 @@ async def test_a_certificate_of_another_authority_is_refused(
 async def test_a_caller_without_a_valid_certificate_is_refused(
     listen: Listen, tls: ConnectionCredentials, tmp_path: Path
 ) -> None:
-    assert tls.tls is not None
-    other = TlsContexts.load(write_tls_files(tmp_path / "other"))
-    other.connecting.verify_mode = ssl.CERT_NONE
+    other = TlsFiles(write_tls_files(tmp_path / "other"))
+    other.contexts().connecting.verify_mode = ssl.CERT_NONE
     executors = EndingExecutors()
     caller = Caller(ConnectionCredentials(CREDENTIALS.secret, other))
 
@@ -151,6 +161,48 @@ async def test_a_caller_without_a_valid_certificate_is_refused(
     with pytest.raises(ConnectionError):
         await caller.read()
     assert executors.connections == []
+
+
+async def test_replaced_certificates_are_used_without_a_restart(listen: Listen, tmp_path: Path) -> None:
+    directory, new = write_tls_files(tmp_path / "tls"), write_tls_files(tmp_path / "new")
+    executor, caller, outsider = (
+        ConnectionCredentials(CREDENTIALS.secret, TlsFiles(files)) for files in (directory, directory, new)
+    )
+    executors = EndingExecutors()
+    endpoint = await listen(executors.factories, executor)
+
+    async with calling(endpoint, caller) as established:
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await Caller(outsider).connect(endpoint)
+        for file in new.iterdir():
+            file.replace(directory / file.name)
+        for credentials in (caller, outsider):
+            async with calling(endpoint, credentials) as later:
+                assert await invoke(later, b"new certificate") == b"new certificate"
+        assert await invoke(established, b"old certificate") == b"old certificate"
+
+    await executors.wait_closed()
+
+
+async def test_certificates_that_are_being_replaced_do_not_interrupt_connections(
+    listen: Listen, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory, new = write_tls_files(tmp_path / "tls"), write_tls_files(tmp_path / "new")
+    credentials = ConnectionCredentials(CREDENTIALS.secret, TlsFiles(directory))
+    executors = EndingExecutors()
+    endpoint = await listen(executors.factories, credentials)
+
+    (new / "tls.crt").replace(directory / "tls.crt")  # does not belong to the key
+    async with calling(endpoint, credentials) as caller:
+        assert await invoke(caller, b"half") == b"half"
+    assert "cannot use tls.crt, tls.key and ca.crt" in caplog.text
+
+    for name in ("tls.key", "ca.crt"):
+        (new / name).replace(directory / name)
+    for current in (ConnectionCredentials(CREDENTIALS.secret, TlsFiles(directory)), credentials):
+        async with calling(endpoint, current) as caller:
+            assert await invoke(caller, b"complete") == b"complete"
+    await executors.wait_closed()
 
 
 async def test_tensors_are_pulled_over_tls(listen: Listen, tls: ConnectionCredentials) -> None:
@@ -193,4 +245,4 @@ def test_files_that_cannot_be_used_are_reported(tmp_path: Path, name: str, conte
         (directory / name).write_bytes(content)
 
     with pytest.raises(TlsFilesError, match=r"cannot use tls\.crt, tls\.key and ca\.crt in"):
-        TlsContexts.load(directory)
+        TlsFiles(directory)

@@ -22,8 +22,8 @@ class CellGroups:
     def __init__(self, settings: ClusterSettings, deployments: Informer) -> None:
         self._settings = settings
         self._deployments = deployments
-        self._groups: dict[GroupKey, ExecutorGroup] = {}
-        """The groups that belong to a cell."""
+        self._groups: dict[GroupKey, tuple[str, ExecutorGroup]] = {}
+        """The groups that belong to a cell, with the name of the cell."""
         self._cells: dict[str, CellPlacement] = {}
         self._rendered: dict[GroupKey, tuple[ExecutorGroup, frozenset[str], GroupManifests]] = {}
         self._pending: set[GroupKey] = set()
@@ -31,13 +31,13 @@ class CellGroups:
 
     def render(self, group: ExecutorGroup) -> GroupManifests:
         """Raises `GroupRefusedError`."""
-        if not group.cell:
+        if group.cell is None:
             return self._render(group)
-        cell = self._cells.get(group.cell) or self._find(group)
+        cell = self._cells.get(group.cell.name) or self._find(group.cell.name)
         replicas = 0 if cell.is_released else group.replicas
         manifests = self._render(replace(group, replicas=replicas), cell.avoided)
-        self._cells[group.cell] = cell
-        self._groups[group.key] = group
+        self._cells[group.cell.name] = cell
+        self._groups[group.key] = group.cell.name, group
         (cell.members.add if group.replicas else cell.members.discard)(group.key)
         return manifests
 
@@ -49,24 +49,24 @@ class CellGroups:
             self._rendered[group.key] = last
         return last[2]
 
-    def _find(self, group: ExecutorGroup) -> CellPlacement:
+    def _find(self, name: str) -> CellPlacement:
         """Returns the cell as an earlier launcher has left it: another template would replace its pods."""
         for deployment in self._deployments.objects.values():
             metadata = deployment["metadata"]
-            if metadata["labels"].get(CELL_LABEL) == group.cell:
+            if metadata["labels"].get(CELL_LABEL) == name:
                 avoided = metadata.get("annotations", {}).get(AVOIDED_NODES_ANNOTATION, "")
                 return CellPlacement(self._settings.cell_patience_seconds, filter(None, avoided.split(",")))
         return CellPlacement(self._settings.cell_patience_seconds)
 
     def forget(self, key: GroupKey) -> None:
         """Removes a group that is deleted."""
-        group = self._groups.pop(key, None)
+        name, _ = self._groups.pop(key, ("", None))
         self._pending.discard(key)
         self._rendered.pop(key, None)
-        if group is not None:
-            self._cells[group.cell].members.discard(key)
-            if not any(other.cell == group.cell for other in self._groups.values()):
-                del self._cells[group.cell]
+        if name:
+            self._cells[name].members.discard(key)
+            if not any(other == name for other, _ in self._groups.values()):
+                del self._cells[name]
 
     def update(self, pods: Mapping[str, JsonObject], now: float) -> list[ExecutorGroup]:
         """Observes the pods. Returns the groups that must be applied again; call `mark_applied` for each."""
@@ -76,8 +76,8 @@ class CellGroups:
         for pod in (pod for pod in pods.values() if not has_ended(pod)):
             by_cell[pod["metadata"]["labels"].get(CELL_LABEL, "")].append(pod)
         changed = {name for name, cell in self._cells.items() if cell.update(by_cell[name], now)}
-        self._pending |= {key for key, group in self._groups.items() if group.cell in changed}
-        return [self._groups[key] for key in self._pending]
+        self._pending |= {key for key, (name, _) in self._groups.items() if name in changed}
+        return [self._groups[key][1] for key in self._pending]
 
     def mark_applied(self, key: GroupKey) -> None:
         self._pending.discard(key)
@@ -89,11 +89,11 @@ class CellGroups:
 
     def explain(self, replica: Replica) -> Replica:
         """Adds the reason to a replica whose cell is released."""
-        group = self._groups.get(replica.group)
-        if group is None or not self._cells[group.cell].is_released:
+        name, _ = self._groups.get(replica.group, ("", None))
+        if not name or not self._cells[name].is_released:
             return replica
         message = (
-            f"no single {self._settings.topology_key} can run all executors of cell {group.cell}: "
-            f"{self._cells[group.cell].obstacle} The cell has released its nodes and tries again"
+            f"no single {self._settings.topology_key} can run all executors of cell {name}: "
+            f"{self._cells[name].obstacle} The cell has released its nodes and tries again"
         )
         return replace(replica, message=message, reason=ReplicaReason.CELL_UNPLACEABLE)

@@ -6,15 +6,16 @@ import asyncio
 import logging
 from contextlib import suppress
 
-from cornserve.control.launcher.base import GroupKey
+from cornserve.control.launcher.base import GroupKey, GroupRefusedError
 from cornserve.control.launcher.kubernetes.manifests import GroupManifests
 from cornserve.control.launcher.kubernetes.names import HASH_ANNOTATION, RETIRED_ANNOTATION
 from cornserve.kubernetes.client import KubeClient
-from cornserve.kubernetes.errors import KubeNotFoundError
+from cornserve.kubernetes.errors import KubeNotFoundError, KubeUnknownTypeError
 from cornserve.kubernetes.informer import Informer
 from cornserve.kubernetes.resources import (
     DEPLOYMENTS,
     POD_DISRUPTION_BUDGETS,
+    POD_GROUPS,
     SERVICES,
     JsonObject,
 )
@@ -40,7 +41,12 @@ class GroupObjects:
         self._lock = asyncio.Lock()
 
     async def apply(self, manifests: GroupManifests) -> None:
-        """Raises `KubeApiError`, and then has changed nothing if Kubernetes refuses the Deployment."""
+        """Applies the objects of a group.
+
+        Raises:
+            KubeApiError: nothing has changed if Kubernetes refuses the Deployment.
+            GroupRefusedError: the cluster has no PodGroups.
+        """
         async with self._lock:
             name = manifests.name
             found = self._current(name)
@@ -48,11 +54,22 @@ class GroupObjects:
                 return
             if found is None or found["metadata"].get("annotations", {}).get(HASH_ANNOTATION) != manifests.applied_hash:
                 await self._client.apply(DEPLOYMENTS, manifests.deployment, force=True, dry_run=True)
+                if manifests.pod_group is not None:
+                    await self._apply_pod_group(manifests.pod_group)
                 await self._client.apply(SERVICES, manifests.service, force=True)
                 await self._client.apply(POD_DISRUPTION_BUDGETS, manifests.disruption_budget, force=True)
             written = await self._client.apply(DEPLOYMENTS, manifests.deployment, force=True)
             self._record(written)
             self._generations[name] = written["metadata"]["generation"]
+
+    async def _apply_pod_group(self, pod_group: JsonObject) -> None:
+        try:
+            await self._client.apply(POD_GROUPS, pod_group, force=True)
+        except (KubeNotFoundError, KubeUnknownTypeError) as error:
+            raise GroupRefusedError(
+                f"this cluster has no PodGroups of {POD_GROUPS.api_version}, which cells need: switch them on, or set "
+                "the value executors.cellPlacement to Affinity"
+            ) from error
 
     def _is_applied(self, found: JsonObject, manifests: GroupManifests) -> bool:
         metadata = found["metadata"]
@@ -76,12 +93,25 @@ class GroupObjects:
 
     async def remove_ended(self) -> None:
         """Deletes the objects of retired groups whose pods have ended."""
-        running = {pod["metadata"]["labels"].get(EXECUTOR_LABEL) for pod in self._pods.objects.values()}
+        running = {pod["metadata"]["labels"][EXECUTOR_LABEL] for pod in self._pods.objects.values()}
         for name in list(self._deployments.objects):
             async with self._lock:
                 found = self._current(name)
                 if found is not None and name not in running and _has_no_pods(found):
+                    await self._delete_pod_group(found, running)
                     await self._delete(name, found["metadata"]["uid"])
+
+    async def _delete_pod_group(self, deployment: JsonObject, running: set[str]) -> None:
+        """Deletes the PodGroup of a Deployment if no other Deployment needs it."""
+        pod_group = _pod_group(deployment)
+        used = any(
+            _pod_group(other) == pod_group and (name in running or not _has_no_pods(other))
+            for name, other in self._deployments.objects.items()
+            if name != deployment["metadata"]["name"]
+        )
+        if pod_group is not None and not used:
+            with suppress(KubeNotFoundError):
+                await self._client.delete(POD_GROUPS, pod_group)
 
     async def _delete(self, name: str, uid: str) -> None:
         for type in (SERVICES, POD_DISRUPTION_BUDGETS):
@@ -110,6 +140,12 @@ class GroupObjects:
 
 def _is_retired(deployment: JsonObject) -> bool:
     return bool(deployment["metadata"].get("annotations", {}).get(RETIRED_ANNOTATION) == "true")
+
+
+def _pod_group(deployment: JsonObject) -> str | None:
+    """Returns the name of the PodGroup of a Deployment's pods."""
+    name: str | None = deployment["spec"]["template"]["spec"].get("schedulingGroup", {}).get("podGroupName")
+    return name
 
 
 def _has_no_pods(deployment: JsonObject) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 
 from cornserve.app.record import ReplicaState
@@ -52,13 +52,13 @@ class KubernetesLauncher:
         self._progress = LoadingProgress(load_credentials, self._observed.changes.notify)
         self._logs = ClusterReplicaLogs(client, settings.instance)
         self._errors = ErrorLog(log, "cannot maintain executor groups: %s")
+        self._informers = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         for informer in (self._pods, self._deployments):
-            self._tasks += [asyncio.create_task(informer.run()), asyncio.create_task(self._observed.follow(informer))]
-        await self._pods.synced.wait()
-        await self._deployments.synced.wait()
+            await self._informers.enter_async_context(informer.running())
+            self._tasks.append(asyncio.create_task(self._observed.follow(informer)))
         self._tasks.append(asyncio.create_task(self._maintain()))
 
     async def apply(self, group: ExecutorGroup) -> None:
@@ -83,13 +83,17 @@ class KubernetesLauncher:
     def gpus(self, spec: ExecutorSpec) -> int:
         return self._settings.gpus(spec)
 
+    def slots(self, slot_type: str | None) -> None:
+        return None  # Nodes may be added.
+
     def replicas(self) -> list[Replica]:
-        return [self._explain(replica) for replica in self._observed.replicas()]
+        return [
+            self._explain(replica) if replica.state is ReplicaState.STARTING else replica
+            for replica in self._observed.replicas()
+        ]
 
     def _explain(self, replica: Replica) -> Replica:
         """Adds what the statuses of pods do not contain."""
-        if replica.state is not ReplicaState.STARTING:
-            return replica
         message = self._progress.messages.get(replica.id)
         return self._cells.explain(replica) if message is None else replace(replica, message=message)
 
@@ -104,7 +108,7 @@ class KubernetesLauncher:
         return await self._logs(replica, lines)
 
     async def _maintain(self) -> None:
-        """Finishes what waits for pods. Runs until cancelled."""
+        """Places cells, and deletes retired groups whose pods have ended. Runs until cancelled."""
         while True:
             changed = self._observed.changes.next_change()
             self._progress.observe(self._observed.loading())
@@ -133,6 +137,7 @@ class KubernetesLauncher:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._informers.aclose()
 
 
 def _refuses_object(error: KubeApiError) -> bool:

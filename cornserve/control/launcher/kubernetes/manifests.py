@@ -9,6 +9,7 @@ from json import dumps
 
 from cornserve.control.launcher.base import AppOwner, ExecutorGroup
 from cornserve.control.launcher.kubernetes.cells import avoid_nodes
+from cornserve.control.launcher.kubernetes.devices import group_device
 from cornserve.control.launcher.kubernetes.merge import merge_pod_template
 from cornserve.control.launcher.kubernetes.names import (
     AVOIDED_NODES_ANNOTATION,
@@ -23,7 +24,7 @@ from cornserve.control.launcher.kubernetes.names import (
 )
 from cornserve.control.launcher.kubernetes.pod_template import render_pod
 from cornserve.control.launcher.kubernetes.settings import ClusterSettings
-from cornserve.kubernetes.resources import APPS, JsonObject
+from cornserve.kubernetes.resources import APPS, POD_GROUPS, JsonObject
 from cornserve.kubernetes_resources.labels import (
     COMPONENT_LABEL,
     EXECUTOR_LABEL,
@@ -42,6 +43,8 @@ class GroupManifests:
     deployment: JsonObject
     service: JsonObject
     disruption_budget: JsonObject
+    pod_group: JsonObject | None
+    """The PodGroup of the cell, if pods of cells are placed together."""
 
     @property
     def applied_hash(self) -> str:
@@ -64,7 +67,7 @@ def render_group(group: ExecutorGroup, settings: ClusterSettings, *, avoided: Co
         avoided: the nodes that its pods avoid.
 
     Raises:
-        GroupRefusedError: the key or the user's pod template cannot be used.
+        GroupRefusedError: the key, the type of GPU or the user's pod template cannot be used.
     """
     metadata = _metadata(group, settings)
     deployment: JsonObject = {
@@ -84,7 +87,8 @@ def render_group(group: ExecutorGroup, settings: ClusterSettings, *, avoided: Co
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
         },
     }
-    identity = dumps([deployment, service, budget], sort_keys=True)
+    pod_group = _pod_group(group, settings)
+    identity = dumps([deployment, service, budget, *([pod_group] if pod_group else [])], sort_keys=True)
     annotations = {HASH_ANNOTATION: sha256(identity.encode()).hexdigest()[:16], RETIRED_ANNOTATION: "false"}
     if avoided:
         annotations[AVOIDED_NODES_ANNOTATION] = ",".join(sorted(avoided))
@@ -93,7 +97,24 @@ def render_group(group: ExecutorGroup, settings: ClusterSettings, *, avoided: Co
         "metadata": {**metadata, "annotations": annotations},
         "spec": {"replicas": group.replicas, **deployment["spec"]},
     }
-    return GroupManifests(deployment, service, budget)
+    return GroupManifests(deployment, service, budget, pod_group)
+
+
+def _pod_group(group: ExecutorGroup, settings: ClusterSettings) -> JsonObject | None:
+    if group.cell is None or settings.cell_placement == "Affinity":
+        return None
+    labels = {
+        name: value for name, value in _labels(group, settings).items() if name not in (EXECUTOR_LABEL, VERSION_LABEL)
+    }
+    return {
+        "apiVersion": POD_GROUPS.api_version,
+        "kind": POD_GROUPS.kind,
+        "metadata": {**_metadata(group, settings), "name": group.cell.name, "labels": labels},
+        "spec": {
+            "schedulingPolicy": {"gang": {"minCount": group.cell.pods}},
+            "schedulingConstraints": {"topology": [{"key": settings.topology_key}]},
+        },
+    }
 
 
 def _metadata(group: ExecutorGroup, settings: ClusterSettings) -> JsonObject:
@@ -130,11 +151,11 @@ def _labels(group: ExecutorGroup, settings: ClusterSettings) -> dict[str, str]:
 
 
 def _pod_labels(group: ExecutorGroup, settings: ClusterSettings) -> dict[str, str]:
-    return {**_selector(group, settings), **({CELL_LABEL: group.cell} if group.cell else {})}
+    return {**_selector(group, settings), **({CELL_LABEL: group.cell.name} if group.cell else {})}
 
 
 def _deployment_spec(group: ExecutorGroup, settings: ClusterSettings, avoided: Collection[str]) -> JsonObject:
-    device = settings.device(group.spec)
+    device = group_device(group, settings)
     labels = {
         **settings.pod_labels,
         NAME_LABEL: "cornserve",

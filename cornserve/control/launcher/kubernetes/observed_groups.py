@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain
+from typing import TypeVar
 
 from cornserve.app.record import ReplicaState
 from cornserve.concurrency import Broadcast
@@ -17,17 +20,31 @@ from cornserve.control.launcher.kubernetes.pod_observation import (
 )
 from cornserve.kubernetes.informer import Informer
 from cornserve.kubernetes.pods import find_condition
-from cornserve.kubernetes.resources import JsonObject
+from cornserve.kubernetes_resources.labels import EXECUTOR_LABEL
+
+T = TypeVar("T", list[Replica], dict[ReplicaId, str])
 
 
 class ObservedGroups:
+    """Keeps the replicas of each group. A change costs as much as the groups that it changes, and not as all."""
+
     def __init__(self, pods: Informer, deployments: Informer) -> None:
         self._pods = pods
         self._deployments = deployments
+        self._changed_pods = pods.track_changes()
+        self._changed_deployments = deployments.track_changes()
         self._wanted: dict[GroupKey, int] = {}
         """The number of replicas of the groups that were applied."""
-        self._observations: dict[str, tuple[str, Replica]] = {}
-        """The replica of each pod, with the version of the pod that it follows from."""
+        self._group_of: dict[str, GroupKey] = {}
+        """The group of each pod."""
+        self._by_pod = defaultdict[GroupKey, dict[str, Replica]](dict)
+        """The replica of each pod, by group."""
+        self._started: dict[str, Replica] = {}
+        """The replica of each pod that has been ready, as it was then."""
+        self._replicas: dict[GroupKey, list[Replica]] = {}
+        self._loading: dict[GroupKey, dict[ReplicaId, str]] = {}
+        self._outdated: set[GroupKey] = set()
+        """Groups whose replicas must be listed again."""
         self.changes = Broadcast()
 
     def set_wanted(self, key: GroupKey, replicas: int) -> None:
@@ -37,6 +54,7 @@ class ObservedGroups:
             self._wanted[key] = replicas
         else:
             del self._wanted[key]
+        self._outdated.add(key)
         self.changes.notify()
 
     def keys(self) -> set[GroupKey]:
@@ -51,43 +69,78 @@ class ObservedGroups:
 
     def replicas(self) -> list[Replica]:
         """Returns one replica for each pod, and one for each pod that Kubernetes has not created yet."""
-        pods = self._pods.objects
-        observations = {name: self._observe(name, pod) for name, pod in pods.items()}
-        self._observations = observations
-        replicas, ended, active = [], defaultdict[GroupKey, list[Replica]](list), defaultdict[GroupKey, int](int)
-        for name, pod in pods.items():
-            replica = observations[name][1]
-            if has_ended(pod) and not is_terminating(pod):
-                ended[replica.group].append(replica)
-                continue
-            replicas.append(replica)
-            active[replica.group] += not is_terminating(pod)
-        for key, wanted in self._all_wanted().items():
-            missing = max(0, wanted - active[key])
-            shown = ended[key][:missing]
-            replicas += [*shown, *self._uncreated(key, missing - len(shown))]
-        return replicas
+        self._update()
+        return list(chain.from_iterable(self._replicas.values()))
 
     def loading(self) -> dict[ReplicaId, str]:
         """Returns the endpoint of each executor that runs and is not ready yet."""
-        return {
+        self._update()
+        return {replica: endpoint for group in self._loading.values() for replica, endpoint in group.items()}
+
+    def _update(self) -> None:
+        """Applies the changes since the last update."""
+        self._outdated.update(map(GroupKey, self._changed_deployments))
+        self._changed_deployments.clear()
+        for name in self._changed_pods:
+            self._update_pod(name)
+        self._changed_pods.clear()
+        for key in self._outdated:
+            self._update_group(key)
+        self._outdated.clear()
+
+    def _update_pod(self, name: str) -> None:
+        if (key := self._group_of.pop(name, None)) is not None:
+            self._by_pod[key].pop(name, None)
+            self._outdated.add(key)
+        if (pod := self._pods.objects.get(name)) is not None:
+            key = GroupKey(pod["metadata"]["labels"][EXECUTOR_LABEL])
+            self._group_of[name] = key
+            self._by_pod[key][name] = self._with_first_start(name, observe_pod(pod))
+            self._outdated.add(key)
+        else:
+            self._started.pop(name, None)
+
+    def _with_first_start(self, name: str, replica: Replica) -> Replica:
+        """Returns the replica with the times of its start, also if it is ready again after it was not."""
+        if replica.state is not ReplicaState.READY:
+            return replica
+        started = self._started.get(name)
+        if started is None or started.id != replica.id:
+            self._started[name] = started = replica
+        return replace(replica, message=started.message)
+
+    def _update_group(self, key: GroupKey) -> None:
+        replicas = list(self._list(key))
+        loading = {
             replica.id: replica.endpoint
-            for replica in self.replicas()
+            for replica in replicas
             if replica.state is ReplicaState.STARTING and replica.endpoint is not None
         }
+        _set_or_remove(self._replicas, key, replicas)
+        _set_or_remove(self._loading, key, loading)
+        if not self._by_pod[key]:
+            del self._by_pod[key]
 
-    def _observe(self, name: str, pod: JsonObject) -> tuple[str, Replica]:
-        version = pod["metadata"]["resourceVersion"]
-        known = self._observations.get(name)
-        return known if known is not None and known[0] == version else (version, observe_pod(pod))
+    def _list(self, key: GroupKey) -> Iterator[Replica]:
+        ended, active = [], 0
+        for name, replica in self._by_pod[key].items():
+            pod = self._pods.objects[name]
+            if has_ended(pod) and not is_terminating(pod):
+                ended.append(replica)
+                continue
+            yield replica
+            active += not is_terminating(pod)
+        missing = max(0, self._wanted_replicas(key) - active)
+        yield from ended[:missing]
+        yield from self._uncreated(key, missing - len(ended[:missing]))
 
-    def _all_wanted(self) -> dict[GroupKey, int]:
-        adopted = {
-            GroupKey(name): deployment["spec"].get("replicas", 1)
-            for name, deployment in self._deployments.objects.items()
-            if deployment["metadata"].get("annotations", {}).get(RETIRED_ANNOTATION) != "true"
-        }
-        return adopted | self._wanted
+    def _wanted_replicas(self, key: GroupKey) -> int:
+        """Returns the number of replicas that was applied, or that an earlier launcher has applied."""
+        deployment = self._deployments.objects.get(key)
+        if key in self._wanted or deployment is None:
+            return self._wanted.get(key, 0)
+        is_retired = deployment["metadata"].get("annotations", {}).get(RETIRED_ANNOTATION) == "true"
+        return 0 if is_retired else int(deployment["spec"].get("replicas", 1))
 
     def _uncreated(self, key: GroupKey, count: int) -> Iterator[Replica]:
         failure = find_condition(self._deployments.objects.get(key, {}), "ReplicaFailure").get("message")
@@ -99,3 +152,10 @@ class ObservedGroups:
                 failure or "waiting until Kubernetes creates its pod",
                 reason=ReplicaReason.SCHEDULING,
             )
+
+
+def _set_or_remove(groups: dict[GroupKey, T], key: GroupKey, value: T) -> None:
+    if value:
+        groups[key] = value
+    else:
+        groups.pop(key, None)

@@ -11,6 +11,7 @@ from typing import Any
 from cornserve.app.record import ReplicaState
 from cornserve.control.launcher.base import GroupKey, Replica, ReplicaId
 from cornserve.control.launcher.kubernetes.names import CONTAINER, INVOCATION_PORT, METRICS_PORT
+from cornserve.control.launcher.kubernetes.start_times import describe_start
 from cornserve.control.launcher.log_lines import cut_line, find_error
 from cornserve.kubernetes.pods import find_condition, pod_endpoint
 from cornserve.kubernetes.resources import JsonObject
@@ -102,7 +103,7 @@ def _state(pod: JsonObject, status: JsonObject) -> tuple[ReplicaState, str, str]
         found = pod["status"]
         return ReplicaState.FAILED, ": ".join(filter(None, (found.get("reason"), found.get("message")))), ""
     if find_condition(pod, "Ready").get("status") == "True":
-        return ReplicaState.READY, "", ""
+        return ReplicaState.READY, describe_start(pod, status), ""
     current = status.get("state", {})
     ended = current.get("terminated") or ("waiting" in current and status.get("lastState", {}).get("terminated"))
     if ended:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cornserve.control.launcher.base import ExecutorGroup
+from cornserve.control.launcher.base import ExecutorCell, ExecutorGroup
+from cornserve.control.launcher.kubernetes.devices import group_device
 from cornserve.control.launcher.kubernetes.model_storage import (
     storage_environment,
     storage_mounts,
@@ -47,7 +48,7 @@ _CONTAINER_SECURITY: JsonObject = {
 
 def render_pod(group: ExecutorGroup, labels: JsonObject, settings: ClusterSettings) -> JsonObject:
     """Returns the launcher's own pod template, without the user's changes."""
-    device = settings.device(group.spec)
+    device = group_device(group, settings)
     return {
         "metadata": {"labels": labels, "annotations": settings.pod_annotations},
         "spec": _present(
@@ -70,6 +71,7 @@ def render_pod(group: ExecutorGroup, labels: JsonObject, settings: ClusterSettin
                 "nodeSelector": device.node_selector,
                 "tolerations": device.tolerations,
                 "affinity": _affinity(group.cell, settings),
+                "schedulingGroup": _scheduling_group(group.cell, settings),
                 "initContainers": _downloads(group, settings),
                 "containers": [_executor(group, settings)],
                 "volumes": _volumes(group, settings),
@@ -95,7 +97,7 @@ def _executor(group: ExecutorGroup, settings: ClusterSettings) -> JsonObject:
             {"name": "health", "containerPort": HEALTH_PORT},
             {"name": "metrics", "containerPort": METRICS_PORT},
         ],
-        "resources": _resources(group, settings),
+        "resources": _present(group_device(group, settings).resources.model_dump()),
         "startupProbe": _probe(STARTUP_PERIOD_SECONDS, -(-settings.start_seconds // STARTUP_PERIOD_SECONDS)),
         "readinessProbe": _probe(period_seconds=5, failure_threshold=2),
         "livenessProbe": _probe(period_seconds=10, failure_threshold=6),
@@ -109,7 +111,7 @@ def _executor(group: ExecutorGroup, settings: ClusterSettings) -> JsonObject:
 
 def _program(group: ExecutorGroup, settings: ClusterSettings) -> JsonObject:
     return {
-        "image": settings.device(group.spec).image,
+        "image": group_device(group, settings).image,
         "imagePullPolicy": settings.image_pull_policy,
         "securityContext": _CONTAINER_SECURITY,
         "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -140,13 +142,6 @@ def _environment() -> list[JsonObject]:
     ]
 
 
-def _resources(group: ExecutorGroup, settings: ClusterSettings) -> JsonObject:
-    device = settings.device(group.spec).resources
-    count = settings.gpus(group.spec)
-    gpus = {settings.gpu_resource: str(count)} if count else {}
-    return _present({"requests": {**device.requests, **gpus}, "limits": {**device.limits, **gpus}})
-
-
 def _probe(period_seconds: int, failure_threshold: int) -> JsonObject:
     return {
         "grpc": {"port": HEALTH_PORT},
@@ -156,11 +151,15 @@ def _probe(period_seconds: int, failure_threshold: int) -> JsonObject:
     }
 
 
-def _affinity(cell: str, settings: ClusterSettings) -> JsonObject:
-    if not cell:
+def _affinity(cell: ExecutorCell | None, settings: ClusterSettings) -> JsonObject:
+    if cell is None:
         return {}
-    term = {"labelSelector": {"matchLabels": {CELL_LABEL: cell}}, "topologyKey": settings.topology_key}
+    term = {"labelSelector": {"matchLabels": {CELL_LABEL: cell.name}}, "topologyKey": settings.topology_key}
     return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def _scheduling_group(cell: ExecutorCell | None, settings: ClusterSettings) -> JsonObject:
+    return {"podGroupName": cell.name} if cell is not None and settings.cell_placement == "PodGroup" else {}
 
 
 def _downloads(group: ExecutorGroup, settings: ClusterSettings) -> list[JsonObject]:

@@ -10,7 +10,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
-from cornserve.app.settings import AbsolutePath, ObjectName
+from cornserve.app.settings import AbsolutePath, GpuTypeName, ObjectName
 from cornserve.limits import LimitError, Limits
 from cornserve.task.spec import ExecutorSpec
 from cornserve.validation_errors import describe_all
@@ -79,6 +79,17 @@ class DeviceSettings(_ClusterModel):
         return self
 
 
+class GpuTypeSettings(_ClusterModel):
+    """The nodes with GPUs of one type."""
+
+    resource: str | None = Field(default=None, min_length=1)
+    """The resource that the device plugin advertises. By default, that of all GPUs."""
+    node_selector: dict[str, str] = Field(default_factory=dict)
+    """The labels of the nodes."""
+    tolerations: list[dict[str, JsonValue]] = Field(default_factory=list)
+    """Tolerations of the nodes' taints."""
+
+
 def _valid_limits(limits: list[str]) -> list[str]:
     try:
         Limits.parse(limits)
@@ -103,6 +114,8 @@ class ClusterSettings(_ClusterModel):
     uses_gpus: bool = True
     """Without, executors that would have GPUs run on CPUs, as on a machine without GPUs."""
     gpu_resource: str = "nvidia.com/gpu"
+    gpu_types: dict[GpuTypeName, GpuTypeSettings] = Field(default_factory=dict)
+    """The types of GPUs that executors can ask for, by name."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     image_pull_secrets: list[ObjectName] = Field(default_factory=list)
     secret_name: ObjectName
@@ -116,6 +129,8 @@ class ClusterSettings(_ClusterModel):
     """The size of `/dev/shm` of a pod, which engines use between their own processes."""
     topology_key: str = "kubernetes.io/hostname"
     """The node label whose value all pods of a cell share."""
+    cell_placement: Literal["Affinity", "PodGroup"] = "Affinity"
+    """`Affinity`: the scheduler places one pod after the other. `PodGroup`: it places all pods of a cell or none."""
     cell_patience_seconds: float = Field(default=60, gt=0)
     """After this time with a member that fits nowhere, the other members of a cell release their nodes."""
     priority_class_name: ObjectName | None = None
@@ -136,9 +151,6 @@ class ClusterSettings(_ClusterModel):
     def gpus(self, spec: ExecutorSpec) -> int:
         """Returns the number of GPUs of a pod of an executor."""
         return spec.gpus if self.uses_gpus else 0
-
-    def device(self, spec: ExecutorSpec) -> DeviceSettings:
-        return self.gpu if self.gpus(spec) else self.cpu
 
     @classmethod
     def load(cls, file: Path) -> Self:

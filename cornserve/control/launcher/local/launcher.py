@@ -6,13 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from cornserve.control.launcher.base import ExecutorGroup, GroupKey, GroupRefusedError, Replica, ReplicaId
+from cornserve.app.record import FailureReason
+from cornserve.control.launcher.base import ExecutorGroup, GroupKey, GroupRefusedError, Replica, ReplicaId, SlotCount
 from cornserve.control.launcher.local.device_slots import DeviceSlots
 from cornserve.control.launcher.local.leaked_shared_memory import SHARED_MEMORY
 from cornserve.control.launcher.local.local_machine import LocalMachine
+from cornserve.control.launcher.local.replica_ids import group_of
 from cornserve.control.launcher.local.replica_supervisor import ReplicaSupervisor
 from cornserve.control.launcher.local.slab_budget import SlabBudget
-from cornserve.control.launcher.local.state_dir import ProcessRecord, ReplicaDir, StateDir
+from cornserve.control.launcher.local.state_dir import StateDir
 from cornserve.control.launcher.local.status_board import StatusBoard
 from cornserve.control.launcher.local.uninterrupted_thread import finish_in_thread
 from cornserve.home import Home
@@ -64,15 +66,16 @@ class LocalLauncher:
         await started.wait()
         for replica_dir, process in adopted:
             self._machine.device_slots.mark_allocated(process.slots)
-            self._add_supervisor(process.spec, (replica_dir, process))
+            self._add_supervisor(
+                ReplicaSupervisor(group_of(replica_dir.id), process.spec, self._machine, adopted=(replica_dir, process))
+            )
 
     async def _own_tasks(self, started: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as self._tasks:
             started.set()
             await asyncio.get_running_loop().create_future()  # Runs until `close` cancels this task.
 
-    def _add_supervisor(self, spec: ExecutorSpec, adopted: tuple[ReplicaDir, ProcessRecord] | None = None) -> None:
-        supervisor = ReplicaSupervisor(spec, self._machine, adopted)
+    def _add_supervisor(self, supervisor: ReplicaSupervisor) -> None:
         self._supervisors.append(supervisor)
         task = self._tasks.create_task(supervisor.run())
         task.add_done_callback(lambda _: self._supervisors.remove(supervisor))
@@ -80,14 +83,27 @@ class LocalLauncher:
     async def apply(self, group: ExecutorGroup) -> None:
         if group.pod.template or group.pod.storage is not None:
             raise GroupRefusedError("pod_template and storage need Kubernetes: remove them from the app")
+        slot_type = group.pod.gpu_type
+        self._check_type(group.spec, slot_type)
         supervisors = self._wanted(group.key)
         for supervisor in supervisors:
-            supervisor.claim()
+            supervisor.claim(slot_type)
         for _ in range(group.replicas - len(supervisors)):
-            self._add_supervisor(group.spec)
+            self._add_supervisor(ReplicaSupervisor(group.key, group.spec, self._machine, slot_type))
         ready_first = sorted(supervisors, key=lambda supervisor: not supervisor.ready)
         for supervisor in ready_first[group.replicas :]:
             supervisor.retire()
+
+    def _check_type(self, spec: ExecutorSpec, slot_type: str | None) -> None:
+        types = self._machine.device_slots.types
+        if slot_type is not None and slot_type not in types:
+            count = f"{spec.gpus} slot{'' if spec.gpus == 1 else 's'}"
+            known = f"its types are {', '.join(types)}" if types else "its slots have no types"
+            raise GroupRefusedError(
+                f"{spec.executor} needs {count} of the type {slot_type}, which this machine does not have: {known}: "
+                f"name another type, or start the instance with `cornserve up --slots {slot_type}=COUNT`",
+                FailureReason.UNKNOWN_GPU_TYPE,
+            )
 
     async def delete(self, key: GroupKey) -> None:
         for supervisor in self._wanted(key):
@@ -103,6 +119,9 @@ class LocalLauncher:
 
     def gpus(self, spec: ExecutorSpec) -> int:
         return spec.gpus if self._machine.device_slots.kind == "GPU" else 0
+
+    def slots(self, slot_type: str | None) -> SlotCount:
+        return self._machine.device_slots.count(slot_type)
 
     def replicas(self) -> list[Replica]:
         return self._machine.status_board.replicas()

@@ -8,7 +8,6 @@ import logging
 from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
-from uuid import uuid4
 
 from cornserve.app.record import ReplicaState
 from cornserve.concurrency import run_unless
@@ -16,6 +15,7 @@ from cornserve.control.launcher.base import GroupKey, Replica, ReplicaId
 from cornserve.control.launcher.local.executor_status import ExecutorStatus
 from cornserve.control.launcher.local.local_machine import STABLE_SECONDS, LocalMachine
 from cornserve.control.launcher.local.process_monitor import ProcessMonitor
+from cornserve.control.launcher.local.replica_ids import new_replica_id
 from cornserve.control.launcher.local.spawn import spawn_executor
 from cornserve.control.launcher.local.state_dir import ProcessRecord, ReplicaDir
 from cornserve.control.launcher.local.uninterrupted_thread import finish_in_thread
@@ -31,13 +31,22 @@ class ReplicaSupervisor:
     """Runs one replica process after another until the replica is not wanted any more.
 
     Args:
+        group: the key of the replica's group.
+        slot_type: the type of the replica's slots, or None for any.
         adopted: a replica of an earlier launcher. It is not replaced before `claim` is called.
     """
 
     def __init__(
-        self, spec: ExecutorSpec, machine: LocalMachine, adopted: tuple[ReplicaDir, ProcessRecord] | None = None
+        self,
+        group: GroupKey,
+        spec: ExecutorSpec,
+        machine: LocalMachine,
+        slot_type: str | None = None,
+        adopted: tuple[ReplicaDir, ProcessRecord] | None = None,
     ) -> None:
+        self.group = group
         self._spec = spec
+        self._slot_type = slot_type
         self._machine = machine
         self._adopted = adopted
         self._replaces = adopted is None
@@ -53,10 +62,6 @@ class ReplicaSupervisor:
         machine.status_board.update(self._replica)
 
     @property
-    def group(self) -> GroupKey:
-        return GroupKey(self._spec.key)
-
-    @property
     def ready(self) -> bool:
         return self._replica.state is ReplicaState.READY
 
@@ -64,9 +69,13 @@ class ReplicaSupervisor:
     def wanted(self) -> bool:
         return not self._unwanted.is_set()
 
-    def claim(self) -> None:
-        """Marks an adopted replica as wanted: it is replaced when it exits."""
-        self._replaces = True
+    def claim(self, slot_type: str | None = None) -> None:
+        """Marks an adopted replica as wanted: it is replaced when it exits.
+
+        Args:
+            slot_type: the type of the slots of its replacement.
+        """
+        self._replaces, self._slot_type = True, slot_type
 
     def retire(self) -> None:
         """Drains and stops the replica, without a replacement."""
@@ -127,13 +136,14 @@ class ReplicaSupervisor:
     async def _run_new(self) -> None:
         self._show_replacement()
         slots = self._machine.device_slots
-        if slots.could_fit(self._spec.gpus):
+        if slots.could_fit(self._spec.gpus, self._slot_type):
             allocated = await self._allocate_slots()
             if allocated is not None:
                 with slots.release_after(allocated):
                     await self._monitor(*await finish_in_thread(self._start, allocated))
         else:
-            self._fail(f"can never start here: {slots.describe_need(self._spec.gpus)}", unschedulable=True)
+            need = slots.describe_need(self._spec.gpus, self._slot_type)
+            self._fail(f"can never start here: {need}", unschedulable=True)
             await self._unwanted.wait()
 
     async def _run_adopted(self, replica_dir: ReplicaDir, process: ProcessRecord) -> None:
@@ -151,19 +161,18 @@ class ReplicaSupervisor:
         """Allocates slots as soon as enough are free. Returns None if the replica is retired first."""
         slots = self._machine.device_slots
         while self.wanted:
-            allocated = slots.allocate(self._spec.gpus)
+            allocated = slots.allocate(self._spec.gpus, self._slot_type)
             if allocated is not None:
                 return allocated
             released = slots.releases.next_change()
-            self._show(message=slots.describe_need(self._spec.gpus))
+            self._show(message=slots.describe_need(self._spec.gpus, self._slot_type))
             await run_unless(self._unwanted, released.wait())
         return None
 
     def _start(self, slots: tuple[str, ...]) -> tuple[ReplicaDir, ProcessRecord]:
         replica_dir = self._machine.state_dir.create_replica_dir(self._replica.id)
-        environment = self._machine.device_slots.environment(slots)
         try:
-            return replica_dir, spawn_executor(replica_dir, self._spec, slots, environment, self._machine)
+            return replica_dir, spawn_executor(replica_dir, self._spec, slots, self._machine)
         except Exception:  # Without a process, nothing else would remove the directory.
             self._machine.state_dir.archive(replica_dir)
             raise
@@ -206,7 +215,7 @@ class ReplicaSupervisor:
         self._machine.status_board.update(self._replica)
 
     def _new_id(self) -> ReplicaId:
-        return ReplicaId(f"{self.group}-{uuid4().hex[:12]}")
+        return new_replica_id(self.group)
 
 
 def _now() -> float:

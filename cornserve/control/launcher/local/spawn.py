@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
 
 from cornserve.control.launcher.local.executor_process import EXECUTOR_MODULE, SLOTS_VARIABLE
 from cornserve.control.launcher.local.local_machine import LocalMachine
@@ -29,10 +28,9 @@ def spawn_executor(
     replica_dir: ReplicaDir,
     spec: ExecutorSpec,
     slots: tuple[str, ...],
-    environment: Mapping[str, str],
     machine: LocalMachine,
 ) -> ProcessRecord:
-    """Starts a waiting process, records it on disk, and then lets it become the executor."""
+    """Starts a waiting process on the cores of its slots, records it on disk, and then lets it become the executor."""
     InstanceSecret.load_or_create(machine.secret)
     with replica_dir.log.open("ab") as log:
         waiting = subprocess.Popen(
@@ -45,7 +43,7 @@ def spawn_executor(
                 **_ENVIRONMENT,
                 REPLICA_VARIABLE: replica_dir.id,
                 SLOTS_VARIABLE: ",".join(slots),
-                **environment,
+                **machine.device_slots.environment(slots),
             },
             start_new_session=True,
         )
@@ -53,6 +51,8 @@ def spawn_executor(
         group = ProcessGroup.from_pid(waiting.pid, replica=replica_dir.id)
         process = ProcessRecord(spec=spec, slots=slots, process_group=group)
         replica_dir.write_process(process)
+        if cores := machine.device_slots.cores(slots):
+            os.sched_setaffinity(waiting.pid, cores)
         _release(waiting)
     except BaseException:
         waiting.kill()

@@ -12,6 +12,7 @@ version: {{ .Chart.AppVersion | quote }}
 {{- end }}
 usesGpus: {{ eq $executors.device "gpu" }}
 gpuResource: {{ $executors.gpuResource }}
+gpuTypes: {{ toJson $executors.gpuTypes }}
 imagePullPolicy: {{ .Values.images.pullPolicy }}
 imagePullSecrets: {{ toJson .Values.images.pullSecrets }}
 secretName: {{ include "cornserve.instanceSecretName" . }}
@@ -28,6 +29,7 @@ sharedMemory:
   {{- end }}
 privateSharedMemory: {{ $executors.privateSharedMemory }}
 topologyKey: {{ $executors.topologyKey }}
+cellPlacement: {{ $executors.cellPlacement }}
 cellPatienceSeconds: {{ $executors.cellPatienceSeconds }}
 {{- with $executors.priorityClassName }}
 priorityClassName: {{ . }}

@@ -1,4 +1,4 @@
-"""The policy `modelsOnly` refuses apps with source or pod templates in its namespace."""
+"""The policy `modelsOnly` refuses apps with source, pod templates or code of models in its namespace."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ def app(spec: dict[str, Any]) -> dict[str, Any]:
 SOURCE = app({"source": {"inline": "task = None"}})
 MODEL = app({"model": {"id": "organization/model"}, "executors": [{"name": "llm", "options": {"seed": 1}}]})
 TEMPLATE = app({"model": {"id": "organization/model"}, "executors": [{"name": "llm", "podTemplate": {"spec": {}}}]})
+
+REMOTE_CODE = app({"model": {"id": "a/b"}, "executors": [{"name": "*", "options": {"trust_remote_code": True}}]})
 
 
 def refusal(server: ApiServer, namespace: str, body: dict[str, Any]) -> str:
@@ -42,5 +44,6 @@ async def test_apps_with_code_are_refused_where_the_policy_is_on(
 
     assert "spec.source: this namespace admits models only" in refusal(api_server, kube_namespace, SOURCE)
     assert "spec.executors: this namespace admits no podTemplate" in refusal(api_server, kube_namespace, TEMPLATE)
+    assert "spec.executors: this namespace admits no code" in refusal(api_server, kube_namespace, REMOTE_CODE)
     assert refusal(api_server, kube_namespace, MODEL) == ""
     assert refusal(api_server, other, SOURCE) == ""

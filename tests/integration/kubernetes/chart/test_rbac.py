@@ -40,7 +40,7 @@ GRANTED = {
     ),
     "controller": permissions(
         {
-            "apps.cornserve.ai": READ,
+            "apps.cornserve.ai": (*READ, "patch"),
             "apps/status.cornserve.ai": ["update"],
             "approutes.cornserve.ai": READ + APPLY,
             "deployments.apps": READ + APPLY,
@@ -138,6 +138,14 @@ def test_the_controller_changes_the_lease_of_its_release_only() -> None:
 
     names = [rule.get("resourceNames") for rule in rules if rule["resources"] == ["leases"]]
     assert names == [None, ["serving-controller"]]
+
+
+@pytest.mark.parametrize(("placement", "verbs"), [("Affinity", []), ("PodGroup", [["create", "patch", "delete"]])])
+def test_the_controller_writes_pod_groups_if_cells_need_them(placement: str, verbs: list[list[str]]) -> None:
+    manifests = Manifests(render("--set", f"executors.cellPlacement={placement}"))
+    rules = manifests.get("Role", "cornserve-controller")["rules"]
+
+    assert [rule["verbs"] for rule in rules if rule["resources"] == ["podgroups"]] == verbs
 
 
 def test_every_permission_is_in_the_namespace() -> None:

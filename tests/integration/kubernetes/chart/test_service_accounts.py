@@ -99,8 +99,5 @@ async def test_a_gateway_follows_executors(release: HelmRelease, service_account
     account = service_account_kubeconfig("cornserve-gateway")
     async with KubeClient.connect(kubeconfig=account, field_manager="test") as client:
         for kind in (ENDPOINT_SLICES, PODS):
-            informer = Informer(client, kind)
-            running = asyncio.create_task(informer.run())
-            await informer.synced.wait()
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
+            async with Informer(client, kind).running():
+                pass

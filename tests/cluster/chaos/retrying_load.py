@@ -30,6 +30,13 @@ class RetriedOutcome:
         return last.is_complete and last.text in (last.request.expected or (last.text,))
 
     @property
+    def is_lost_stream(self) -> bool:
+        """Whether it is a stream whose executor died after it had begun, and which no other executor can continue."""
+        last = self.tries[-1]
+        code = (last.error or {}).get("code")
+        return code == "executor_died" and bool(last.items) and not last.request.continues
+
+    @property
     def seconds(self) -> float:
         return self.tries[-1].ended - self.tries[0].started
 
@@ -48,7 +55,9 @@ class LoadSummary:
     """Complete requests that needed more than one try."""
     slowest: float
     """Seconds of the longest complete request, with its repetitions."""
+    lost_streams: int
     failures: tuple[str, ...]
+    """The other requests that are not complete."""
 
 
 class RetryingClients:
@@ -92,13 +101,21 @@ class RetryingClients:
         async with self._progress:
             await self._progress.wait_for(lambda: len(self._outcomes) >= wanted)
 
+    async def wait_for_seconds(self, seconds: float) -> None:
+        """Waits until the clients have sent requests for this time."""
+        end = asyncio.get_running_loop().time() + seconds
+        async with self._progress:
+            await self._progress.wait_for(lambda: asyncio.get_running_loop().time() >= end)
+
     def summary(self) -> LoadSummary:
         complete = [outcome for outcome in self._outcomes if outcome.is_complete]
+        failed = [outcome for outcome in self._outcomes if not outcome.is_complete and not outcome.is_lost_stream]
         return LoadSummary(
             requests=len(self._outcomes),
             retried=sum(len(outcome.tries) > 1 for outcome in complete),
             slowest=max((outcome.seconds for outcome in complete), default=0),
-            failures=tuple(outcome.describe() for outcome in self._outcomes if not outcome.is_complete),
+            lost_streams=sum(outcome.is_lost_stream for outcome in self._outcomes),
+            failures=tuple(outcome.describe() for outcome in failed),
         )
 
     async def _client(self, session: aiohttp.ClientSession) -> None:

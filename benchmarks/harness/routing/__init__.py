@@ -1,0 +1,1 @@
+"""Replicas with set service times, and gateways that route invocations to them."""

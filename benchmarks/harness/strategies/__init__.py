@@ -1,0 +1,1 @@
+"""Strategies of deployment: profiled, planned, deployed and measured on this machine."""

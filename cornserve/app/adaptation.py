@@ -1,0 +1,93 @@
+"""The proposal and the finding of an app's adaptation to its load: a part of the app's status."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from cornserve.app.plan import AppPlan
+
+
+class _StatusPart(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")  # a newer version may have written more fields
+
+
+class CellCount(_StatusPart):
+    """A number of cells of one size."""
+
+    gpus: int = Field(ge=1)
+    """GPUs of a cell."""
+    count: int = Field(ge=1)
+    """The number of cells."""
+
+
+class MixtureProposal(_StatusPart):
+    """Other numbers of cells, which wait for an approval."""
+
+    generation: int = Field(ge=0)
+    """The generation that the proposal changes."""
+    cells: list[CellCount] = Field(min_length=1, max_length=64)
+    """The cells to run."""
+    target: float = Field(ge=0)
+    """The requests per second for which the cells are chosen."""
+    reason: str = Field(max_length=512)
+    """Why the load needs other cells."""
+    gpus_now: int = Field(ge=0)
+    """GPUs of the running cells."""
+    gpus: int = Field(ge=0)
+    """GPUs of the proposed cells."""
+    rate_now: float = Field(ge=0)
+    """Requests per second that the running cells serve."""
+    rate: float = Field(ge=0)
+    """Requests per second that the proposed cells serve."""
+
+    @classmethod
+    def of(cls, generation: int, plan: AppPlan, counts: Mapping[int, int], target: float, reason: str) -> Self:
+        """Returns the proposal to change the running cells of a plan."""
+        proposed = plan.with_counts(counts, target)
+        return cls(
+            generation=generation,
+            cells=[CellCount(gpus=size, count=count) for size, count in sorted(proposed.counts.items())],
+            target=target,
+            reason=reason,
+            gpus_now=plan.gpus,
+            gpus=proposed.gpus,
+            rate_now=round(plan.rate, 3),
+            rate=round(proposed.rate, 3),
+        )
+
+    @property
+    def counts(self) -> dict[int, int]:
+        """The numbers of cells by GPUs of a cell."""
+        return {cell.gpus: cell.count for cell in self.cells}
+
+
+class TypeShare(_StatusPart):
+    """The share of one request type."""
+
+    type: str = Field(max_length=200)
+    """The type. Empty: the requests of no type of the plan."""
+    planned: float = Field(ge=0, le=1)
+    """The planned share of all requests."""
+    observed: float = Field(ge=0, le=1)
+    """The observed share of all requests."""
+
+
+class MixShift(_StatusPart):
+    """The request types have other shares than planned: the plan's cells may not serve its rates."""
+
+    distance: float = Field(ge=0, le=1)
+    """The share of requests that have another type than planned."""
+    shares: list[TypeShare] = Field(max_length=257)
+    """The shares of all types."""
+
+
+class AdaptationStatus(_StatusPart):
+    """The adaptation of the app to its load."""
+
+    proposal: MixtureProposal | None = None
+    """Other numbers of cells, which wait for an approval."""
+    mix_shift: MixShift | None = None
+    """The difference between the observed and the planned shares of the request types, if it is large."""

@@ -1,0 +1,29 @@
+"""The counts of arrived requests, which gateways send to the controller."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict
+
+ARRIVALS_PATH: Final = "/internal/v1/arrivals"
+"""The path of the gateways' counts."""
+
+ARRIVALS_TOKEN: Final = "arrivals"
+"""The purpose of the token that the path requires: see `InstanceSecret.token`."""
+
+UNPLANNED_TYPE: Final = ""
+"""The type of the requests whose components are those of no type of the plan."""
+
+
+class GatewayArrivals(BaseModel):
+    """The requests that have arrived at a gateway since its process started."""
+
+    model_config = ConfigDict(frozen=True)
+
+    process: str
+    """An id of the gateway's process. Another process counts from 0."""
+    seconds: float
+    """The age of the counts."""
+    apps: dict[str, dict[str, int]]
+    """The requests of each type, by app. Only apps with a plan have types."""

@@ -1,0 +1,120 @@
+"""Records the executor graph of an app from code: runs its paths for probes, without executors [C §4.1].
+
+This runs the app's code: only processes that may run the code call it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from cornserve.app.app import App
+from cornserve.app.component_order import ComponentOrder
+from cornserve.app.graph import AppGraph, GraphModalities, GraphOption, GraphPath, GraphStep, no_graph_reason
+from cornserve.app.load import load_app, with_all_paths
+from cornserve.app.probed_types import ProbedType, probe_types
+from cornserve.app.record import AppSpec
+from cornserve.app.source import unload_app
+from cornserve.task.dry_record import DryRecording
+from cornserve.task.errors import DefinitionError
+from cornserve.task.unit import UnitTask
+from cornserve_tasklib.chat_request import ChatRequest
+
+
+def graph_of_spec(name: str, spec: AppSpec, module: str) -> AppGraph:
+    """Returns the executor graph of the app that the spec defines, with all paths of a model's family.
+
+    Imports and runs code of the app, as `module`. Raises `DefinitionError`.
+    """
+    app = load_app(name, with_all_paths(spec), module)
+    try:
+        graph = record_graph(app)
+    finally:
+        unload_app(module)
+    if graph is None:
+        raise DefinitionError(no_graph_reason(name))
+    return graph
+
+
+def record_graph(app: App) -> AppGraph | None:
+    """Returns the executor graph. None if no request type is known: the app has no probes, not even default ones.
+
+    Raises `DefinitionError` if a path cannot serve a request type, or needs other components for it than the first one.
+    """
+    types = probe_types(app)
+    if not types:
+        return None
+    recordings = [recording for probed in types for recording in probed.recordings if recording is not None]
+    order = ComponentOrder(recordings)
+    options = _options(recordings, order)
+    option_names = {option.executor: name for name, option in options.items()}
+
+    def path(index: int) -> GraphPath:
+        steps = {
+            order.name(probed.components): _steps(recording, order, option_names)
+            for probed in types
+            if (recording := probed.recordings[index]) is not None
+        }
+        return GraphPath(task=app.paths[index].name, steps=steps)
+
+    return AppGraph(
+        components=order.after(),
+        options=options,
+        types={order.name(probed.components): order.sorted(probed.components) for probed in types},
+        paths=tuple(map(path, range(len(app.paths)))),
+        modalities=_modalities(types, order),
+    )
+
+
+def _options(recordings: Iterable[DryRecording], order: ComponentOrder) -> dict[str, GraphOption]:
+    """Returns the options by name. Equal executors are one option."""
+    tasks: dict[str, UnitTask[Any, Any]] = {}
+    components: dict[str, frozenset[str]] = {}
+    for recording in recordings:
+        for invocation, run in recording.steps:
+            key = invocation.executor_key
+            tasks.setdefault(key, invocation.task)
+            components[key] = components.get(key, frozenset()) | run
+    options = [
+        GraphOption(
+            executor=key,
+            task=task.name,
+            settings=task.model_dump(mode="json", exclude_defaults=True),
+            components=order.sorted(components[key]),
+            gpus=task.spec.gpus,
+        )
+        for key, task in tasks.items()
+    ]
+    return _named(options)
+
+
+def _named(options: list[GraphOption]) -> dict[str, GraphOption]:
+    """Names options by their components. If several have the same ones, GPUs and numbers distinguish them."""
+    names = _distinguished(["+".join(option.components) for option in options], [f"{o.gpus}gpu" for o in options])
+    numbers = [str(names[: index + 1].count(name)) for index, name in enumerate(names)]
+    return dict(zip(_distinguished(names, numbers), options, strict=True))
+
+
+def _distinguished(names: Sequence[str], suffixes: Sequence[str]) -> list[str]:
+    """Adds the suffix to each name that is not unique."""
+    counts = Counter(names)
+    return [f"{name}-{suffix}" if counts[name] > 1 else name for name, suffix in zip(names, suffixes, strict=True)]
+
+
+def _steps(recording: DryRecording, order: ComponentOrder, option_names: Mapping[str, str]) -> tuple[GraphStep, ...]:
+    run: dict[str, frozenset[str]] = {}
+    for invocation, components in recording.steps:
+        option = option_names[invocation.executor_key]
+        run[option] = run.get(option, frozenset()) | components
+    return tuple(GraphStep(option=option, components=order.sorted(components)) for option, components in run.items())
+
+
+def _modalities(types: Iterable[ProbedType], order: ComponentOrder) -> GraphModalities | None:
+    """Returns the components of chats by modality, if there is a probe without images."""
+    chats = [probed for probed in types if isinstance(probed.probe, ChatRequest)]
+    always = next((probed.components for probed in chats if not probed.probe.images), None)
+    if always is None:
+        return None
+    images = next((probed.components - always for probed in chats if probed.probe.images), frozenset())
+    return GraphModalities(always=order.sorted(always), inputs={"image": order.sorted(images)} if images else {})

@@ -1,0 +1,93 @@
+"""Changes of the size of an app: replicas, or the mixture of cells of its plan."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from annotated_types import Gt
+from pydantic import AllowInfNan, BaseModel, ConfigDict, Field, model_validator
+
+from cornserve.app.adaptation import MixtureProposal
+from cornserve.app.plan import MAX_RUNNING_CELLS, AppPlan
+from cornserve.app.record import MAX_REPLICAS, AppSpec
+from cornserve_policies.mixture import cells_for_gpus, cells_for_rate
+
+
+class ScaleError(Exception):
+    """An app cannot be scaled in this way. The message is for users."""
+
+    def __init__(self, param: str, message: str) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class Scale(BaseModel):
+    """The request to change the number of replicas of each executor, or the cells of a planned app.
+
+    Exactly one of the fields is set.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    replicas: int | None = Field(default=None, ge=0, le=MAX_REPLICAS)
+    rate: Annotated[float, Gt(0), AllowInfNan(False)] | None = None
+    """The requests per second to serve with cells on the fewest GPUs."""
+    gpus: int | None = Field(default=None, ge=1)
+    """The number of GPUs on which cells serve the most requests."""
+    approve: Literal[True] | None = None
+    """Runs the cells that the app's adaptation to the load proposes."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        given = [name for name in type(self).model_fields if getattr(self, name) is not None]
+        if len(given) != 1:
+            known = ", ".join(type(self).model_fields)
+            raise ValueError(f"{' and '.join(given) or 'nothing'} is given: give one of {known}")
+        return self
+
+
+def scaled_spec(name: str, spec: AppSpec, scale: Scale, proposal: MixtureProposal | None = None) -> AppSpec:
+    """Returns the spec of the app `name` with another size.
+
+    Args:
+        proposal: the proposal for this spec, if there is one.
+
+    Raises:
+        ScaleError: the app cannot be scaled in this way.
+    """
+    if scale.replicas is not None:
+        if spec.plan is not None:
+            raise ScaleError(
+                "replicas",
+                f"the app {name!r} has a plan: scale it to a rate or a number of GPUs, or deploy it with replicas",
+            )
+        return spec.model_copy(update={"replicas": scale.replicas})
+    if spec.plan is None:
+        field = next(name for name in type(scale).model_fields if getattr(scale, name) is not None)
+        raise ScaleError(field, f"the app {name!r} has no plan: scale its replicas, or deploy it with a plan")
+    if scale.approve is None:
+        return spec.model_copy(update={"plan": _scaled_plan(spec.plan, scale)})
+    if proposal is None:
+        raise ScaleError(
+            "approve",
+            f"no change of the app {name!r} waits for an approval: `cornserve status {name}` shows the one that does",
+        )
+    return spec.model_copy(update={"plan": spec.plan.with_counts(proposal.counts, proposal.target)})
+
+
+def _scaled_plan(plan: AppPlan, scale: Scale) -> AppPlan:
+    rates = plan.efficient_rates
+    if scale.gpus is not None:
+        counts = cells_for_gpus(rates, scale.gpus)
+        if not counts:
+            raise ScaleError("gpus", f"no cell fits in {scale.gpus}: the smallest cell has {min(rates)} GPUs")
+    else:
+        assert scale.rate is not None
+        counts = cells_for_rate(rates, scale.rate)
+    if (running := sum(counts.values())) > MAX_RUNNING_CELLS:
+        raise ScaleError(
+            "gpus" if scale.rate is None else "rate",
+            f"the app would run {running} cells, the largest with {max(rates)} GPUs: at most {MAX_RUNNING_CELLS} may "
+            "run, make a plan with larger cells",
+        )
+    return plan.with_counts(counts, scale.rate)

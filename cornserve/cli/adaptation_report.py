@@ -1,0 +1,33 @@
+"""The state of an app's adaptation to its load, for users."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cornserve.app.adaptation import MixShift, MixtureProposal
+from cornserve.app.plan import describe_cells
+from cornserve.app.record import AppView
+
+
+def adaptation_lines(app: AppView) -> Iterator[str]:
+    """Yields the change that waits for an approval, and the shift of the mix."""
+    adaptation = app.status.adaptation
+    if adaptation is not None and adaptation.proposal is not None:
+        yield from _proposal(app.name, adaptation.proposal)
+    if adaptation is not None and adaptation.mix_shift is not None:
+        yield from _mix_shift(app.name, adaptation.mix_shift)
+
+
+def _proposal(app: str, proposal: MixtureProposal) -> Iterator[str]:
+    yield f"proposed: {describe_cells(proposal.counts)}, because {proposal.reason}"
+    now = f"now {proposal.rate_now:.4g} on {proposal.gpus_now}"
+    yield f"  {proposal.rate:.4g} requests/s on {proposal.gpus} GPUs ({now})"
+    yield f"  approve it with `cornserve scale {app} --approve`"
+
+
+def _mix_shift(app: str, shift: MixShift) -> Iterator[str]:
+    yield f"mix: {shift.distance:.0%} of the requests have another type than planned"
+    for share in shift.shares:
+        name = share.type or "types that are not planned"
+        yield f"  {name}: {share.observed:.1%} (planned {share.planned:.1%})"
+    yield f"  make another plan with `cornserve plan --from {app}`, and deploy it"

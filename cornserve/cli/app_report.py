@@ -1,0 +1,65 @@
+"""The state of one app for users."""
+
+from __future__ import annotations
+
+from json import dumps
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from cornserve.app.record import AppView
+from cornserve.cli.adaptation_report import adaptation_lines
+from cornserve.cli.plan_tree import describe_replica, plan_tree
+
+STYLES = {"pending": "yellow", "starting": "yellow", "serving": "green", "parked": "dim", "failed": "red"}
+
+
+def app_report(app: AppView) -> Group:
+    """Returns the app's phase, settings, cells and replicas."""
+    lines: list[RenderableType] = []
+    lines.append(
+        Text.assemble((app.name, "bold"), "  ", (app.phase, STYLES[app.phase]), f"  generation {app.generation}")
+    )
+    if app.status.suspended:
+        lines.append(Text(f"{_suspension(app)}: correct its code and deploy it again", style="red"))
+    if app.status.message:
+        lines.append(Text(app.status.message))
+    if _older_generation(app):
+        lines.append(Text(f"{_older_generation(app)} until then"))
+    lines.append(Text(f"model: {app.spec.model}" if app.spec.model else "from Python source"))
+    if app.spec.lora:
+        lines.append(Text(f"LoRA adapter: {app.spec.lora}"))
+    for override in app.spec.executors:
+        executor = "all executors" if override.name == "*" else override.name
+        if override.gpu_type is not None:
+            lines.append(Text(f"GPUs of {executor}: {override.gpu_type}"))
+        options = " ".join(
+            f"{name}={value if isinstance(value, str) else dumps(value)}" for name, value in override.options.items()
+        )
+        if options:
+            lines.append(Text(f"options of {executor}: {options}"))
+    lines += [Text(line, style="yellow") for line in adaptation_lines(app)]
+    if app.spec.plan is not None:
+        lines += [Text(""), plan_tree(app, app.spec.plan)]
+    for group in [group for group in app.status.groups if group.cell is None]:
+        lines.append(Text.assemble("\n", (group.key, "bold"), f"  {group.ready} of {group.wanted} ready"))
+        for replica in group.replicas:
+            lines.append(Text.assemble("  ", describe_replica(replica)))
+    for line in app.status.logs:
+        lines.append(Text.assemble(("  | ", "dim"), line))
+    return Group(*lines)
+
+
+def app_message(app: AppView) -> str:
+    return "; ".join(part for part in (_suspension(app), _older_generation(app), app.status.message) if part)
+
+
+def _older_generation(app: AppView) -> str:
+    """Returns which older generation serves, or an empty text."""
+    serving = app.status.serving_generation
+    return f"generation {serving} serves" if serving not in (None, app.generation) else ""
+
+
+def _suspension(app: AppView) -> str:
+    """Returns the reason for which the app is suspended, or an empty text."""
+    return f"suspended: {app.status.suspended}" if app.status.suspended else ""

@@ -1,0 +1,105 @@
+"""Converts plan files of the planner to plans of apps. Needs the planner's dependencies."""
+
+from __future__ import annotations
+
+from math import fsum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from cornserve.app.plan import AppPlan, PlanCell, PlanInput, PlanOption, PlanPath, PlanStep, PlanType
+from cornserve.client.errors import DeployTargetError
+from cornserve.validation_errors import describe_all
+
+if TYPE_CHECKING:
+    from cornserve_planner.plan_file.document import PlanFile
+    from cornserve_planner.plan_file.parts import PlannedCell, PlannedOption, PlannedType
+
+NEEDED = 'reading plan files needs the planner: run pip install "cornserve[planner]"'
+
+
+def read_plan(path: Path | str) -> AppPlan:
+    """Reads a plan file. Raises `DeployTargetError` if it is not a valid one, or cannot be deployed."""
+    try:
+        from cornserve_planner.errors import PlannerError
+        from cornserve_planner.plan_file.document import PlanFile
+    except ImportError as error:
+        raise DeployTargetError(f"{path}: {NEEDED}") from error
+    try:
+        file = PlanFile.read(Path(path))
+    except PlannerError as error:
+        raise DeployTargetError(str(error)) from error
+    return convert_plan(file, str(path))
+
+
+def convert_plan(file: PlanFile, name: str) -> AppPlan:
+    """Returns the deployable part of a plan file. `name` names it in errors. Raises `DeployTargetError`."""
+    if len(file.models) > 1:
+        raise DeployTargetError(f"{name}: models: the plan serves {', '.join(file.models)}: plan each app alone")
+    if file.cluster is not None:
+        raise DeployTargetError(f"{name}: cluster: the plan places replicas on nodes: make it without --nodes")
+    cells = [cell for cell in file.cells if cell.kept or cell.count]
+    [model] = file.models.values()
+    try:
+        return AppPlan(
+            options={option: _option(name, option, entry) for option, entry in file.options.items()},
+            types={kind: _type(entry) for kind, entry in file.types.items()},
+            default_type=model.default_type or _largest_type(name, file, cells),
+            cells=[_cell(file, cell, is_shared=file.counts == {cell.size: 1}) for cell in cells],
+            target=file.target,
+            planner=file.provenance.planner,
+            inputs=[PlanInput(kind=each.kind, file=each.file, sha256=each.sha256) for each in file.provenance.inputs],
+        )
+    except ValidationError as error:
+        raise DeployTargetError(f"{name}: {describe_all(error.errors())}") from error
+
+
+def _option(file: str, name: str, option: PlannedOption) -> PlanOption:
+    if option.executor is None:
+        raise DeployTargetError(
+            f"{file}: options.{name}.executor: is not known: make the plan of an app, with `cornserve plan --from APP`"
+        )
+    return PlanOption(
+        task=option.executor.task, settings=option.executor.settings, gpus=option.gpus, gpu_type=option.gpu
+    )
+
+
+def _type(kind: PlannedType) -> PlanType:
+    paths = [
+        PlanPath(steps=[PlanStep(option=step.option, components=list(step.components)) for step in path.steps])
+        for path in kind.paths
+    ]
+    return PlanType(components=list(kind.components), share=kind.share, paths=paths)
+
+
+def _largest_type(name: str, file: PlanFile, cells: list[PlannedCell]) -> str:
+    """Returns the type with the most components that all cells serve: other requests are most likely a part of it."""
+    served = [kind for kind in file.types if all(cell.probabilities[kind] for cell in cells)]
+    if not served:
+        raise DeployTargetError(f"{name}: cells: no type is served by all of them: make the plan with --whole")
+    return max(served, key=lambda kind: (len(file.types[kind].components), file.types[kind].share))
+
+
+def _cell(file: PlanFile, cell: PlannedCell, *, is_shared: bool) -> PlanCell:
+    return PlanCell(
+        gpus=cell.size,
+        count=cell.count,
+        is_shared=is_shared,
+        rate=cell.rate,
+        replicas=cell.replicas,
+        loads={option: min(_load(file, cell, option), float(count)) for option, count in cell.replicas.items()},
+        probabilities={kind: list(each) for kind, each in cell.probabilities.items() if each},
+    )
+
+
+def _load(file: PlanFile, cell: PlannedCell, option: str) -> float:
+    """Returns the replicas of the option that the cell needs at its rate, with the planned headroom."""
+    seconds = fsum(
+        kind.share * probability * step.seconds
+        for name, kind in file.types.items()
+        for path, probability in zip(kind.paths, cell.probabilities[name], strict=False)
+        for step in path.steps
+        if step.option == option
+    )
+    return cell.rate * seconds / file.options[option].max_utilization

@@ -1,0 +1,132 @@
+"""Reads the numbers of arrived requests from all gateways of the instance."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pydantic import ValidationError
+
+from cornserve.app.arrivals import ARRIVALS_PATH, GatewayArrivals
+from cornserve.observe.error_log import ErrorLog
+
+if TYPE_CHECKING:  # It takes long to import, and most instances never read arrivals.
+    from aiohttp import ClientSession
+
+log = logging.getLogger(__name__)
+
+RESPONSE_SECONDS: Final = 2.0
+"""The time after which a gateway does not answer."""
+
+LATE_ROUNDS: Final = 2.0
+"""Counts that have grown for more than this multiple of the time between two rounds are not the arrivals of one."""
+
+Counts = Mapping[str, Mapping[str, int]]
+"""Requests of each type, by app."""
+
+FindGateways = Callable[[], Awaitable[Sequence[str]]]
+"""Returns the URLs of all gateways. Raises OSError if they cannot be found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """The requests that have arrived since the last round."""
+
+    apps: Counts
+    is_complete: bool
+    """Whether the arrivals of all gateways since the last round are known."""
+
+
+class ArrivalReader:
+    """Reads the arrivals since the last round. A gateway that does not answer is left out.
+
+    Args:
+        token: the token for the gateways' counts.
+    """
+
+    def __init__(self, find_gateways: FindGateways, token: str) -> None:
+        self._find_gateways = find_gateways
+        self._headers = {"authorization": f"Bearer {token}"}
+        self._session: ClientSession | None = None
+        self._last: Mapping[str, GatewayArrivals] = {}
+        """The answer of each gateway in the last round, by URL."""
+        self._last_round: float | None = None
+        self._search_errors = ErrorLog(log, "cannot find the gateways: %s")
+        self._errors: dict[str, ErrorLog] = {}
+
+    async def read(self, now: float) -> Arrivals:
+        """Asks all gateways at once.
+
+        Args:
+            now: seconds.
+        """
+        try:
+            urls = await self._find_gateways()
+            self._search_errors.clear()
+        except OSError as error:
+            self._search_errors.report(str(error))
+            return Arrivals({}, is_complete=False)
+        answers = dict(zip(urls, await asyncio.gather(*map(self._ask, urls)), strict=True))
+        self._errors = {url: errors for url, errors in self._errors.items() if url in answers}
+        known = {url: answer for url, answer in answers.items() if answer is not None}
+        seconds = 0.0 if self._last_round is None else now - self._last_round
+        apps: dict[str, Counter[str]] = {}
+        is_complete = len(known) == len(urls) and bool(urls)
+        for url, answer in known.items():
+            before = _before(self._last.get(url), answer, seconds)
+            if before is None:
+                is_complete = False
+                continue
+            for app, counts in answer.apps.items():
+                apps.setdefault(app, Counter()).update(_increase(before.get(app, {}), counts))
+        self._last, self._last_round = known, now
+        return Arrivals(apps, is_complete)
+
+    def forget(self) -> None:
+        """Begins again: the next round has no arrivals."""
+        self._last, self._last_round = {}, None
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def _ask(self, url: str) -> GatewayArrivals | None:
+        from aiohttp import ClientError, ClientSession, ClientTimeout
+
+        if self._session is None:
+            timeout = ClientTimeout(total=RESPONSE_SECONDS)
+            self._session = ClientSession(headers=self._headers, timeout=timeout, raise_for_status=True)
+        errors = self._errors.setdefault(url, ErrorLog(log, f"the gateway {url} does not count arrivals: %s"))
+        try:
+            async with self._session.get(url + ARRIVALS_PATH) as response:
+                answer = GatewayArrivals.model_validate_json(await response.read())
+        except (ClientError, OSError, ValidationError) as error:  # A timeout is an OSError.
+            errors.report(f"{type(error).__name__}: {error}")
+            return None
+        errors.clear()
+        return answer
+
+
+def _before(
+    last: GatewayArrivals | None, answer: GatewayArrivals, seconds: float
+) -> Mapping[str, Mapping[str, int]] | None:
+    """Returns the counts of a gateway at the last round, or None if they are unknown.
+
+    Args:
+        seconds: the time since the last round.
+    """
+    if last is not None and last.process == answer.process:
+        return last.apps
+    return {} if answer.seconds <= LATE_ROUNDS * seconds else None
+
+
+def _increase(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
+    """Returns the growth of counts. A gateway counts from 0 again after it has removed an app."""
+    if any(count > now.get(kind, 0) for kind, count in before.items()):
+        return dict(now)
+    return {kind: count - before.get(kind, 0) for kind, count in now.items()}

@@ -1,0 +1,1 @@
+"""Measures the deployment options of apps, for plans [C App. C]."""

@@ -1,0 +1,136 @@
+"""The device on which options are measured, and what measurements depend on besides the option."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import psutil
+
+from cornserve.control.slot_types import parse_slot_types
+from cornserve.home import Home
+from cornserve.instance import Instance
+from cornserve.profiler.results import Conditions, MemoryUse
+from cornserve.task.spec import ExecutorSpec, find_executor
+
+ENGINES = ("vllm", "torch", "transformers")
+
+
+class UnknownDeviceError(Exception):
+    """The instance has no such device. The message is for users."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Slots of a type, or the GPUs or cores of the machine.
+
+    Args:
+        name: the type, as the planner's GPU types.
+        slot_type: the type of slots that executors need to select, or None.
+    """
+
+    name: str
+    hardware: str
+    driver: str
+    slot_type: str | None = None
+
+    @classmethod
+    def find(cls, home: Home, name: str | None) -> Device:
+        """Returns the device of the running instance. Raises `UnknownDeviceError`.
+
+        Args:
+            name: a slot type of the instance, or a name for its devices; by default, the first one.
+        """
+        instance = Instance.find_running(home)
+        types = parse_slot_types([] if instance is None else instance.slots)
+        if types:
+            found = next((slot_type for slot_type in types if name in (None, slot_type.name)), None)
+            if found is None:
+                known = ", ".join(slot_type.name for slot_type in types)
+                raise UnknownDeviceError(f"the instance has no slots of the type {name!r}: give one of {known}")
+            hardware = f"{found.cores} core{'' if found.cores == 1 else 's'} of {_processor()}"
+            return cls(found.name, hardware, platform.release(), found.name)
+        gpu = _nvidia("name")
+        if gpu:
+            return cls(name or re.sub(r"[^A-Za-z0-9._-]+", "-", gpu), gpu, _nvidia("driver_version"))
+        cores = len(os.sched_getaffinity(0))
+        return cls(name or "cpu", f"{cores} cores of {_processor()}", platform.release())
+
+    def conditions(self, spec: ExecutorSpec) -> Conditions:
+        return Conditions(
+            model=_model_digest(spec),
+            versions=_versions(spec),
+            device=self.name,
+            hardware=self.hardware,
+            driver=self.driver,
+        )
+
+
+def process_memory(pid: int, before: MemoryUse | None = None) -> MemoryUse | None:
+    """Returns the memory of a process and its children, with the peak since `before`, or None if it ended.
+
+    Memory that several processes share counts once (proportional set size).
+    """
+    try:
+        root = psutil.Process(pid)
+        now = sum(process.memory_full_info().pss for process in [root, *root.children(recursive=True)])
+    except psutil.Error:
+        return before
+    return (
+        MemoryUse(started=now, peak=now)
+        if before is None
+        else MemoryUse(started=before.started, peak=max(before.peak, now))
+    )
+
+
+def _model_digest(spec: ExecutorSpec) -> str:
+    """Returns the revision, or a digest of the names, sizes and times of the files in the model's directory."""
+    model, revision = spec.config.get("model_id"), spec.config.get("revision")
+    if not isinstance(model, str):
+        return ""
+    directory = Path(model)
+    if not directory.is_dir():
+        return f"{model}@{revision or 'main'}"
+    files = sorted(path for path in directory.rglob("*") if path.is_file())
+    facts = [(str(file.relative_to(directory)), file.stat().st_size, int(file.stat().st_mtime)) for file in files]
+    return sha256(repr(facts).encode()).hexdigest()[:16]
+
+
+def _versions(spec: ExecutorSpec) -> dict[str, str]:
+    """Returns the versions of Cornserve, of the executor's package and of installed engines."""
+    distribution = find_executor(spec.executor).dist
+    found = {"cornserve": version("cornserve")}
+    if distribution is not None:
+        found[distribution.name] = distribution.version
+    if spec.config.get("model_id") is not None:
+        for package in ENGINES:
+            try:
+                found[package] = version(package)
+            except PackageNotFoundError:
+                continue
+    return found
+
+
+def _processor() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        text = ""
+    match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return match[1] if match else platform.machine()
+
+
+def _nvidia(field: str) -> str:
+    """Returns a property of the first GPU, or an empty text without a GPU."""
+    command = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader"]
+    try:
+        output = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return output.partition("\n")[0].strip()

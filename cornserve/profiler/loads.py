@@ -1,0 +1,104 @@
+"""The loads of a measurement: a closed loop, or Poisson arrivals. Both end by a condition on what has completed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from random import Random
+
+from cornserve.bench.arrivals import arrivals
+from cornserve.bench.statistics import RequestSample
+from cornserve.bench.timed_client import TimedClient
+from cornserve.client.calls import ApiCall
+
+CHECK_SECONDS = 0.1
+
+
+class MeasurementFailedError(Exception):
+    """Requests failed during a measurement. The message is for users."""
+
+
+@dataclass(slots=True)
+class Observations:
+    """Completions that a running load has observed. Times are seconds since its start."""
+
+    started: float = field(default_factory=time.perf_counter)
+    ends: list[float] = field(default_factory=list)
+    """When requests completed."""
+    latencies: list[float] = field(default_factory=list)
+    error: str = ""
+
+    def now(self) -> float:
+        return time.perf_counter() - self.started
+
+
+IsDone = Callable[[Observations], bool]
+
+
+class LoadDriver:
+    """Sends requests to an app.
+
+    Args:
+        calls: the requests, without end.
+        on_progress: is called about ten times per second while a load runs.
+    """
+
+    def __init__(
+        self, client: TimedClient, calls: Iterator[ApiCall], on_progress: Callable[[Observations], object]
+    ) -> None:
+        self._client = client
+        self._calls = calls
+        self._on_progress = on_progress
+
+    async def closed_loop(self, concurrency: int, is_done: IsDone) -> Observations:
+        """Keeps `concurrency` requests in flight. Raises `MeasurementFailedError` if one fails."""
+        observations, ends = Observations(), asyncio.Event()
+
+        async def client() -> None:
+            while not ends.is_set():
+                await self._send(observations, observations.now())
+
+        async with asyncio.TaskGroup() as clients:
+            for _ in range(concurrency):
+                clients.create_task(client())
+            await self._watch(observations, is_done, ends)
+        return _checked(observations)
+
+    async def poisson(self, rate: float, is_done: IsDone, random: Random) -> Observations:
+        """Sends `rate` requests per second at random times. Raises `MeasurementFailedError` if one fails."""
+        observations, ends = Observations(), asyncio.Event()
+
+        async def send_all(in_flight: asyncio.TaskGroup) -> None:
+            for due in arrivals(rate, 1.0, random):
+                await asyncio.sleep(max(0.0, due - observations.now()))
+                if ends.is_set():
+                    return
+                in_flight.create_task(self._send(observations, due))
+
+        async with asyncio.TaskGroup() as in_flight:
+            in_flight.create_task(send_all(in_flight))
+            await self._watch(observations, is_done, ends)
+        return _checked(observations)
+
+    async def _watch(self, observations: Observations, is_done: IsDone, ends: asyncio.Event) -> None:
+        while not observations.error and not is_done(observations):
+            await asyncio.sleep(CHECK_SECONDS)
+            self._on_progress(observations)
+        ends.set()
+
+    async def _send(self, observations: Observations, due: float) -> None:
+        sample = RequestSample(due, sent=observations.now())
+        await self._client.run(next(self._calls), sample, observations.now)
+        if sample.error is not None:
+            observations.error = observations.error or sample.reason or sample.error
+        else:
+            observations.ends.append(sample.ended)
+            observations.latencies.append(sample.latency)
+
+
+def _checked(observations: Observations) -> Observations:
+    if observations.error:
+        raise MeasurementFailedError(f"a request failed during the measurement: {observations.error}")
+    return observations

@@ -1,0 +1,138 @@
+"""Measures the throughput and the latencies of an option for one mix of requests."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from random import Random
+
+from cornserve.bench.percentiles import percentile
+from cornserve.profiler.batch_means import T_QUANTILE, RateEstimate, estimate_rate
+from cornserve.profiler.loads import LoadDriver, MeasurementFailedError, Observations
+from cornserve.profiler.results import LoadLevel, MixMeasurement, MixShare, PoissonLoad
+
+MAX_CONCURRENCY = 256
+
+LEVEL_PART = 0.35
+"""The largest part of the remaining time that one load may take."""
+
+POISSON_UTILIZATION = 0.8
+"""The rate of the Poisson arrivals, relative to the throughput: the planner's default utilization."""
+
+POISSON_REQUESTS = 40
+
+MIN_ROUNDS = 5
+"""The least number of completions of a level, relative to its requests in flight."""
+
+GAIN = 1.03
+"""More requests in flight must increase the rate by this factor; otherwise the replica is saturated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """When a measurement may end.
+
+    Args:
+        error: the largest half width of the throughput's 95 % confidence interval, relative to the throughput.
+        seconds: the time after which it ends even if the interval is wider.
+    """
+
+    error: float
+    seconds: float
+
+    @property
+    def standard_error(self) -> float:
+        return self.error / T_QUANTILE
+
+
+async def measure_mix(
+    driver: LoadDriver, mix: Sequence[MixShare], requests: str, precision: Precision
+) -> MixMeasurement:
+    """Doubles the requests in flight until the throughput does not increase, then sends Poisson arrivals.
+
+    Raises `MeasurementFailedError` if requests fail, or if the time does not suffice for a first estimate.
+    """
+    deadline = time.perf_counter() + precision.seconds
+    levels: list[LoadLevel] = []
+    concurrency = 1
+    while concurrency <= MAX_CONCURRENCY:
+        level = await _level(driver, concurrency, precision, deadline)
+        if level is None:
+            break
+        levels.append(level)
+        if _is_saturated(levels):
+            break
+        concurrency *= 2
+    if not levels:
+        raise MeasurementFailedError(
+            f"{precision.seconds:.0f} s do not suffice to measure its throughput: increase --budget"
+        )
+    best = max(levels, key=lambda level: level.rate * (1 - T_QUANTILE * level.error))
+    return MixMeasurement(
+        mix=tuple(mix),
+        requests=requests,
+        rate=best.rate,
+        error=best.error,
+        levels=tuple(levels),
+        poisson=await _poisson(driver, best.rate, deadline),
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def _is_saturated(levels: Sequence[LoadLevel]) -> bool:
+    """Returns whether neither of the last two levels has increased the rate: a single one may be disturbed."""
+    if len(levels) < 3:
+        return False
+    before = max(level.rate for level in levels[:-2])
+    return max(level.rate for level in levels[-2:]) < before * GAIN
+
+
+async def _level(driver: LoadDriver, concurrency: int, precision: Precision, deadline: float) -> LoadLevel | None:
+    limit = _limit(deadline)
+    estimate: RateEstimate | None = None
+
+    def is_done(observations: Observations) -> bool:
+        nonlocal estimate
+        estimate = estimate_rate(observations.ends)
+        narrow = estimate is not None and estimate.half_width <= precision.error
+        return observations.now() > limit or (narrow and len(observations.ends) >= concurrency * MIN_ROUNDS)
+
+    observations = await driver.closed_loop(concurrency, is_done)
+    if estimate is None:
+        return None
+    latencies = sorted(observations.latencies[len(observations.latencies) // 5 :])
+    return LoadLevel(
+        concurrency=concurrency,
+        rate=estimate.rate,
+        error=estimate.standard_error,
+        seconds=sum(latencies) / len(latencies),
+        p50=percentile(latencies, 50),
+        p99=percentile(latencies, 99),
+        requests=len(observations.ends),
+    )
+
+
+async def _poisson(driver: LoadDriver, throughput: float, deadline: float) -> PoissonLoad | None:
+    """Returns None if the time does not suffice."""
+    rate, limit = throughput * POISSON_UTILIZATION, _limit(deadline)
+    if limit * rate < POISSON_REQUESTS:
+        return None
+
+    def is_done(seen: Observations) -> bool:
+        return len(seen.ends) >= POISSON_REQUESTS or seen.now() > limit
+
+    observations = await driver.poisson(rate, is_done, Random(0))
+    latencies = sorted(observations.latencies)
+    return PoissonLoad(
+        rate=rate,
+        seconds=sum(latencies) / len(latencies),
+        p50=percentile(latencies, 50),
+        p99=percentile(latencies, 99),
+        requests=len(latencies),
+    )
+
+
+def _limit(deadline: float) -> float:
+    return max(0.0, deadline - time.perf_counter()) * LEVEL_PART

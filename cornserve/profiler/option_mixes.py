@@ -1,0 +1,163 @@
+"""The mixes of requests with which each option of an app is measured [C Algorithm 3]."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import cycle
+from random import Random
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from cornserve.app.app import App
+from cornserve.app.graph import AppGraph, GraphOption
+from cornserve.app.image_slots import find_image_slots
+from cornserve.app.isolation import recorded_components
+from cornserve.profiler.request_templates import RequestTemplate
+from cornserve.profiler.results import MixShare, describe_mix
+from cornserve.task import Blob
+from cornserve.task.errors import DefinitionError, TaskError
+from cornserve.task.unit import UnitTask, unit_tasks
+from cornserve.validation_errors import describe_all
+from cornserve_tasklib.image import Image
+
+MAX_PURE_MIXES = 3
+
+
+class RequestsRefusedError(Exception):
+    """The app or its options cannot serve the requests. The message is for users."""
+
+
+@dataclass(frozen=True, slots=True)
+class OptionMix:
+    """Requests of one path with which an option is measured.
+
+    Args:
+        path: the index of the path.
+        templates: the requests, in the order of the workload.
+    """
+
+    path: int
+    mix: tuple[MixShare, ...]
+    templates: tuple[RequestTemplate, ...]
+
+    @property
+    def digest(self) -> str:
+        return sha256(
+            b"\n".join((str(self.path).encode(), *(template.key for template in self.templates)))
+        ).hexdigest()[:16]
+
+    def requests(self) -> Iterator[bytes]:
+        """Yields the requests in turn, without end."""
+        random = Random(0)
+        return (template.make(random) for template in cycle(self.templates))
+
+    @property
+    def description(self) -> str:
+        return describe_mix(self.mix)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredOption:
+    """An option of an app, and the mixes with which it is measured."""
+
+    name: str
+    graph: GraphOption
+    unit: UnitTask[Any, Any]
+    mixes: tuple[OptionMix, ...]
+
+
+def measured_options(
+    app: App, graph: AppGraph, templates: Sequence[RequestTemplate], only: Sequence[str]
+) -> list[MeasuredOption]:
+    """Returns the options with their mixes.
+
+    An option is measured with each set of its components that requests need, and with the requests' own mix if they
+    need several. The planner separates the times of the components by the differences.
+
+    Args:
+        templates: the requests of the workload.
+        only: names of options; empty for all.
+    Raises:
+        RequestsRefusedError: a request or an option is unknown, or no request needs an option.
+    """
+    for name in only:
+        if name not in graph.options:
+            raise RequestsRefusedError(f"unknown option {name!r} of {app.name}: give one of {', '.join(graph.options)}")
+    requests = [_parse(app, number, template.make(Random(0))) for number, template in enumerate(templates, start=1)]
+    units = {unit.key: unit for path in app.paths for unit in unit_tasks(path)}
+    return [
+        MeasuredOption(name, option, units[option.executor], tuple(_mixes(app, name, option, templates, requests)))
+        for name, option in graph.options.items()
+        if not only or name in only
+    ]
+
+
+def _parse(app: App, number: int, body: bytes) -> Any:
+    try:
+        request = TypeAdapter(app.request_type).validate_json(body)
+    except ValidationError as error:
+        raise RequestsRefusedError(
+            f"request {number} is not a request of {app.name}: {describe_all(error.errors())}: correct it"
+        ) from error
+    for slot in find_image_slots(request):
+        slot.set_image(Image(data=Blob(b""), format="PNG", width=224, height=224, digest="0" * 64, where=slot.path))
+    return request
+
+
+def _mixes(
+    app: App, name: str, option: GraphOption, templates: Sequence[RequestTemplate], requests: Sequence[Any]
+) -> Iterator[OptionMix]:
+    pure: dict[frozenset[str], OptionMix] = {}
+    own: OptionMix | None = None
+    for path in range(len(app.paths)):
+        groups = _groups(app, path, option.executor, templates, requests)
+        if len(groups) > 1 and own is None:
+            own = _mix(path, option, groups, templates)
+        for components, members in groups.items():
+            pure.setdefault(components, _mix(path, option, {components: members}, templates))
+    if not pure:
+        raise RequestsRefusedError(
+            f"no request needs the option {name} ({', '.join(option.components)}): add such requests, or leave it out "
+            "with --option"
+        )
+    largest_first = sorted(pure, key=len, reverse=True)
+    chosen = [*largest_first[: MAX_PURE_MIXES - 1], *largest_first[MAX_PURE_MIXES - 1 :][-1:]]
+    yield from (pure[components] for components in chosen)
+    if own is not None:
+        yield own
+
+
+def _groups(
+    app: App, path: int, executor: str, templates: Sequence[RequestTemplate], requests: Sequence[Any]
+) -> dict[frozenset[str], list[int]]:
+    """Returns the numbers of the requests by the components that the executor runs for them."""
+    groups: dict[frozenset[str], list[int]] = {}
+    if executor not in {unit.key for unit in unit_tasks(app.paths[path])}:
+        return groups
+    for number, request in enumerate(requests):
+        try:
+            components = recorded_components(app.paths[path], executor, request)
+        except (TaskError, DefinitionError, ValueError) as error:
+            raise RequestsRefusedError(
+                f"{app.paths[path].name} of {app.name} refuses the request {templates[number].key[:80]!r}: {error}"
+            ) from error
+        if components:
+            groups.setdefault(components, []).append(number)
+    return groups
+
+
+def _mix(
+    path: int, option: GraphOption, groups: dict[frozenset[str], list[int]], templates: Sequence[RequestTemplate]
+) -> OptionMix:
+    numbers = sorted(number for members in groups.values() for number in members)
+    shares = [
+        MixShare(
+            components=tuple(component for component in option.components if component in components),
+            share=len(members) / len(numbers),
+        )
+        for components, members in groups.items()
+    ]
+    return OptionMix(path, tuple(shares), tuple(templates[number] for number in numbers))

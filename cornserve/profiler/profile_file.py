@@ -1,0 +1,87 @@
+"""Converts results to the planner's profile of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from statistics import median
+
+from cornserve.profiler.results import MixMeasurement, OptionResults
+from cornserve_planner.model_document import ExecutorTask
+from cornserve_planner.profiles.profile import (
+    BatchLatency,
+    MeasuredWith,
+    MixEntry,
+    ModelProfile,
+    OptionProfile,
+    Throughput,
+)
+from cornserve_planner.profiles.sourced_value import SourcedValue
+
+MIN_ERROR = 0.001
+"""The smallest relative standard error: the planner's times are never exact."""
+
+
+def model_profile(
+    app: str, options: Mapping[str, OptionResults], components: Mapping[str, tuple[str, ...]]
+) -> ModelProfile:
+    """Returns the profile of an app.
+
+    Args:
+        options: results by option name, each with at least one measurement.
+        components: the components of each option.
+    """
+    return ModelProfile(
+        model=app,
+        note="measured by cornserve profile",
+        options=tuple(_option(name, results, components[name]) for name, results in options.items()),
+    )
+
+
+def _option(name: str, results: OptionResults, components: tuple[str, ...]) -> OptionProfile:
+    conditions = results.provenance
+    source = f"cornserve profile on {conditions.hardware}"
+    startup = None
+    if results.startup:
+        startup = SourcedValue(value=median(results.startup), unit="seconds", tag="measured", source=source)
+    return OptionProfile(
+        option=name,
+        gpu=conditions.device,
+        gpus=max(1, results.spec.gpus),
+        executor=ExecutorTask(task=results.task, settings=dict(results.settings)),
+        measured_with=MeasuredWith(
+            model=conditions.model,
+            versions=dict(conditions.versions),
+            hardware=conditions.hardware,
+            driver=conditions.driver,
+            date=max(measured.date for measured in results.measurements),
+        ),
+        throughput=tuple(_throughput(measured, components, source) for measured in results.measurements),
+        startup=startup,
+        latency=tuple(_latencies(results, components, source)),
+    )
+
+
+def _throughput(measured: MixMeasurement, components: tuple[str, ...], source: str) -> Throughput:
+    mix = tuple(MixEntry(components=entry.components, share=entry.share) for entry in measured.mix)
+    return Throughput(
+        rate=SourcedValue(value=measured.rate, unit="requests/s", tag="measured", source=f"{source}, {measured.date}"),
+        error=min(2.0, max(MIN_ERROR, measured.error)),
+        mix=() if _needs_all(measured, components) else mix,
+        requests=f"requests {measured.requests}",
+    )
+
+
+def _needs_all(measured: MixMeasurement, components: tuple[str, ...]) -> bool:
+    return len(measured.mix) == 1 and set(measured.mix[0].components) == set(components)
+
+
+def _latencies(results: OptionResults, components: tuple[str, ...], source: str) -> Iterator[BatchLatency]:
+    for measured in results.measurements:
+        if _needs_all(measured, components):
+            yield BatchLatency(
+                batch=tuple(level.concurrency for level in measured.levels),
+                seconds=tuple(level.seconds for level in measured.levels),
+                requests=f"requests {measured.requests}, the batch size is the number in flight",
+                tag="measured",
+                source=f"{source}, {measured.date}",
+            )

@@ -1,0 +1,196 @@
+"""Measures the options of an app, one after the other, each with one replica."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from cornserve.app.isolation import isolated_source
+from cornserve.app.record import AppSpec
+from cornserve.app.settings import ExecutorOverride
+from cornserve.bench.timed_client import TimedClient
+from cornserve.client import Client, calls
+from cornserve.client.calls import ApiCall
+from cornserve.control.launcher.base import ReplicaId
+from cornserve.control.launcher.local.state_dir import ReplicaDir
+from cornserve.home import Home
+from cornserve.profiler.device import Device, process_memory
+from cornserve.profiler.loads import LoadDriver, MeasurementFailedError, Observations
+from cornserve.profiler.mix_measurement import Precision, measure_mix
+from cornserve.profiler.option_mixes import MeasuredOption, OptionMix
+from cornserve.profiler.results import Conditions, MixMeasurement, OptionResults
+from cornserve.profiler.store import ProfileStore
+from cornserve.profiler.temporary_apps import TemporaryApp, TemporaryAppError, TemporaryApps
+
+STOP_SECONDS = 60.0
+MEMORY_SECONDS = 1.0
+REQUEST_SECONDS = 600.0
+
+
+class ProfilingError(Exception):
+    """An option cannot be measured. The message is for users."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProfiledApp:
+    """The app whose options are measured."""
+
+    name: str
+    spec: AppSpec
+
+
+@dataclass(frozen=True, slots=True)
+class WorkItem:
+    """A mix of an option, and its measurement if the store has one that is still valid and narrow enough."""
+
+    option: MeasuredOption
+    mix: OptionMix
+    found: MixMeasurement | None
+    stale: tuple[str, ...] = ()
+    """Changes since the option was measured."""
+
+
+Report = Callable[[MeasuredOption, OptionMix, Observations], object]
+"""Shows a running load."""
+
+
+@dataclass(slots=True)
+class Profiler:
+    """
+    Args:
+        error: the half width of the throughputs' 95 % confidence intervals, relative to them.
+    """
+
+    client: Client
+    home: Home
+    app: ProfiledApp
+    device: Device
+    error: float
+    report: Report
+    store: ProfileStore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.store = ProfileStore.of(self.home)
+
+    def plan(self, options: Sequence[MeasuredOption]) -> list[WorkItem]:
+        """Returns what is measured already, and what has to be measured."""
+        return [item for option in options for item in self._plan_option(option)]
+
+    def _plan_option(self, option: MeasuredOption) -> Iterator[WorkItem]:
+        results = self.store.read(option.unit.spec, self.device.name)
+        stale: list[str] = []
+        if results is not None and results.measurements:
+            stale = self.device.conditions(option.unit.spec).changes_since(results.provenance)
+        standard_error = Precision(self.error, 0).standard_error
+        for mix in option.mixes:
+            found = None if results is None or stale else results.find(mix.mix, mix.digest, standard_error)
+            yield WorkItem(option, mix, found, tuple(stale))
+
+    def current(self, option: MeasuredOption) -> OptionResults | None:
+        """Returns the results of the option for its mixes, or None without any."""
+        results = self.store.read(option.unit.spec, self.device.name)
+        if results is None:
+            return None
+        keys = {(mix.mix, mix.digest) for mix in option.mixes}
+        found = tuple(m for m in results.measurements if (m.mix, m.requests) in keys)
+        return results.model_copy(update={"measurements": found}) if found else None
+
+    def run(self, items: Sequence[WorkItem], budget: float) -> list[WorkItem]:
+        """Measures what is missing, and returns the items that the budget did not suffice for.
+
+        Args:
+            budget: seconds of device time: the time of a measurement counts once for each GPU or slot of the replica.
+        """
+        missing = [item for item in items if item.found is None]
+        apps = TemporaryApps(self.client)
+        with apps.removed_at_the_end():
+            while missing and budget > 0:
+                item, devices = missing[0], max(1, missing[0].option.graph.gpus)
+                started = time.monotonic()
+                self._measure(item, apps, budget / len(missing) / devices)
+                budget -= (time.monotonic() - started) * devices
+                missing.pop(0)
+        return missing
+
+    def _measure(self, item: WorkItem, apps: TemporaryApps, seconds: float) -> None:
+        option, spec = item.option, item.option.unit.spec
+        conditions = self.device.conditions(spec)
+        started = time.monotonic()
+        with self._running(item, apps, seconds) as app:
+            left = max(0.0, seconds - (time.monotonic() - started))
+            results = self._stored(option, conditions)
+            memory = _Memory(self.home, app)
+            measurement = asyncio.run(self._drive(app.name, item, Precision(self.error, left), memory))
+            results = results.model_copy(
+                update={"startup": (*results.startup, round(app.startup, 3)), "memory": memory.use}
+            )
+            self.store.write(results.with_measurement(measurement))
+
+    def _stored(self, option: MeasuredOption, conditions: Conditions) -> OptionResults:
+        results = self.store.read(option.unit.spec, self.device.name)
+        if results is not None and not conditions.changes_since(results.provenance):
+            return results
+        return OptionResults(
+            task=option.graph.task, settings=option.graph.settings, spec=option.unit.spec, provenance=conditions
+        )
+
+    @contextmanager
+    def _running(self, item: WorkItem, apps: TemporaryApps, seconds: float) -> Iterator[TemporaryApp]:
+        name, spec = apps.new_name(), item.option.unit.spec
+        slot_type = self.device.slot_type
+        app_spec = AppSpec(
+            source=isolated_source(name, self.app.name, self.app.spec, item.mix.path, spec.key),
+            restart=apps.restart,
+            executors=[] if slot_type is None else [ExecutorOverride(name="*", gpu_type=slot_type)],
+        )
+        app: TemporaryApp | None = None
+        try:
+            app = apps.start(name, app_spec, spec, max(seconds, 1.0))
+            yield app
+        except (TemporaryAppError, MeasurementFailedError) as error:
+            raise ProfilingError(f"{item.option.name} with {item.mix.description}: {error}") from error
+        finally:
+            apps.delete(name)
+            if app is not None:
+                self._wait_until_stopped(app)
+
+    def _wait_until_stopped(self, app: TemporaryApp) -> None:
+        """Waits until the replicas have ended, so that the next option has the machine for itself."""
+        deadline = time.monotonic() + STOP_SECONDS
+        while self.home.replicas.is_dir() and time.monotonic() < deadline:
+            if not any(path.name.startswith(f"{app.group.key}-") for path in self.home.replicas.iterdir()):
+                return
+            time.sleep(0.05)
+
+    async def _drive(self, app: str, item: WorkItem, precision: Precision, memory: _Memory) -> MixMeasurement:
+        def on_progress(observations: Observations) -> None:
+            memory.observe()
+            self.report(item.option, item.mix, observations)
+
+        async with TimedClient(self.client.address) as client:
+            driver = LoadDriver(client, _calls(app, item.mix), on_progress)
+            return await measure_mix(driver, item.mix.mix, item.mix.digest, precision)
+
+
+class _Memory:
+    """Observes the memory of the replica of a temporary app."""
+
+    def __init__(self, home: Home, app: TemporaryApp) -> None:
+        replica = app.group.replicas[0].id
+        process = ReplicaDir(home.replicas / ReplicaId(replica)).read_process()
+        self._pid = None if process is None else process.process_group.pid
+        self.use = None if self._pid is None else process_memory(self._pid)
+        self._seen = time.monotonic()
+
+    def observe(self) -> None:
+        if self._pid is not None and time.monotonic() > self._seen + MEMORY_SECONDS:
+            self.use, self._seen = process_memory(self._pid, self.use), time.monotonic()
+
+
+def _calls(app: str, mix: OptionMix) -> Iterator[ApiCall]:
+    call = calls.invoke(app, {}, REQUEST_SECONDS)
+    for body in mix.requests():
+        yield replace(call, body=body)

@@ -1,0 +1,143 @@
+"""The results of measurements, as the store keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from annotated_types import Ge, Gt
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from cornserve.task.spec import ExecutorSpec
+
+Positive = Annotated[float, Gt(0)]
+
+
+class _Result(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class LoadLevel(_Result):
+    """A closed loop with a number of requests in flight.
+
+    Args:
+        rate: requests per second; `error` is its relative standard error.
+        seconds: mean latency; `p50` and `p99` are percentiles.
+    """
+
+    concurrency: Annotated[int, Ge(1)]
+    rate: Positive
+    error: Annotated[float, Ge(0)]
+    seconds: Positive
+    p50: Positive
+    p99: Positive
+    requests: int
+
+
+class PoissonLoad(_Result):
+    """Poisson arrivals: their rate per second, and the latencies in seconds."""
+
+    rate: Positive
+    seconds: Positive
+    p50: Positive
+    p99: Positive
+    requests: int
+
+
+class MixShare(_Result):
+    """Requests of a mix for which the option runs the same components."""
+
+    components: tuple[str, ...]
+    share: Positive
+
+
+def describe_mix(mix: Sequence[MixShare]) -> str:
+    """Returns the components of each share, with the sizes of the shares if there are several, for users."""
+    return ", ".join("+".join(entry.components) + (f" {entry.share:.0%}" if len(mix) > 1 else "") for entry in mix)
+
+
+class MixMeasurement(_Result):
+    """The measurement of an option with one mix of requests.
+
+    Args:
+        requests: a digest of the requests.
+        rate: requests per second of the level whose confidence interval has the highest lower bound.
+        error: relative standard error of the rate.
+    """
+
+    mix: tuple[MixShare, ...] = Field(min_length=1)
+    requests: str
+    rate: Positive
+    error: Annotated[float, Ge(0)]
+    levels: tuple[LoadLevel, ...]
+    poisson: PoissonLoad | None
+    date: str
+
+
+class Conditions(_Result):
+    """The conditions of a measurement, besides the option.
+
+    Args:
+        model: a digest of the files of the model's directory, or its revision; empty without a model.
+        versions: versions of packages, by name.
+        device: the type of its slots or GPUs.
+        hardware: the name of the GPU or the processor, and the number of cores.
+        driver: the version of the GPU driver or, without GPUs, of the kernel.
+    """
+
+    model: str
+    versions: dict[str, str]
+    device: str
+    hardware: str
+    driver: str
+
+    def changes_since(self, earlier: Conditions) -> list[str]:
+        """Returns what differs, for users."""
+        found = []
+        for name in ("model", "device", "hardware", "driver"):
+            before, now = getattr(earlier, name), getattr(self, name)
+            if before != now:
+                found.append(f"{name} was {before or 'unset'}, is {now or 'unset'}")
+        for package in sorted(self.versions.keys() | earlier.versions.keys()):
+            before, now = earlier.versions.get(package, "absent"), self.versions.get(package, "absent")
+            if before != now:
+                found.append(f"{package} was {before}, is {now}")
+        return found
+
+
+class MemoryUse(_Result):
+    """Bytes of the processes of a replica: after its start, and the highest value that was seen."""
+
+    started: int
+    peak: int
+
+
+class OptionResults(_Result):
+    """All measurements of one deployment option on one device.
+
+    Args:
+        spec: the executor of the option.
+        startup: seconds from each start to the first request that could be served.
+    """
+
+    version: int = 1
+    task: str
+    settings: dict[str, JsonValue]
+    spec: ExecutorSpec
+    provenance: Conditions
+    startup: tuple[float, ...] = ()
+    memory: MemoryUse | None = None
+    measurements: tuple[MixMeasurement, ...] = ()
+
+    def find(self, mix: tuple[MixShare, ...], requests: str, error: float) -> MixMeasurement | None:
+        """Returns the measurement of a mix with an error of at most `error`, by relative standard errors."""
+        return next((m for m in self.measurements if (m.mix, m.requests) == (mix, requests) and m.error <= error), None)
+
+    def with_measurement(self, measurement: MixMeasurement) -> OptionResults:
+        """Returns the results with this measurement, unless an earlier one of the same mix and requests is narrower."""
+        key = (measurement.mix, measurement.requests)
+        earlier = [found for found in self.measurements if (found.mix, found.requests) == key]
+        if any(found.error < measurement.error for found in earlier):
+            return self
+        others = (found for found in self.measurements if found not in earlier)
+        return self.model_copy(update={"measurements": (*others, measurement)})

@@ -1,0 +1,113 @@
+"""Temporary apps that run one option. They are deleted at the end, even if this process is killed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from uuid import uuid4
+
+from cornserve.app.record import AppSpec, AppView, GroupStatus
+from cornserve.client import Client, ClientError
+from cornserve.control.executor_groups import app_group
+from cornserve.control.launcher.base import AppOwner
+from cornserve.task.spec import ExecutorSpec
+
+PREFIX = "cornserve-profile-"
+"""The beginning of the names of temporary apps. `remove_temporary_apps` deletes all apps with such a name."""
+
+POLL_SECONDS = 0.05
+
+
+class TemporaryAppError(Exception):
+    """A temporary app did not start. The message is for users."""
+
+
+@dataclass(frozen=True, slots=True)
+class TemporaryApp:
+    """A temporary app that serves. `startup`: seconds until its option could serve."""
+
+    view: AppView
+    group: GroupStatus
+    startup: float
+
+    @property
+    def name(self) -> str:
+        return self.view.name
+
+
+class TemporaryApps:
+    """The temporary apps of one profiler. Their executors differ from those of all other apps."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._run = uuid4().hex[:8]
+        self._count = 0
+
+    def new_name(self) -> str:
+        self._count += 1
+        return f"{PREFIX}{self._run}-{self._count}"
+
+    @property
+    def restart(self) -> str:
+        """The field `restart` of the apps: no other app has executors with it."""
+        return self._run
+
+    def start(self, name: str, spec: AppSpec, executor: ExecutorSpec, timeout: float) -> TemporaryApp:
+        """Deploys an app and waits until it serves. Raises `TemporaryAppError` if it fails, or after `timeout` s."""
+        key = app_group(executor, spec, AppOwner(name, "")).key
+        started = time.monotonic()
+        self._client.deploy(spec, name=name, wait=False)
+        startup: float | None = None
+        while True:
+            view = self._client.app(name)
+            group = next((group for group in view.status.groups if group.key == key), None)
+            if startup is None and group is not None and group.ready:
+                startup = time.monotonic() - started
+            if group is not None and startup is not None and self._serves(view):
+                return TemporaryApp(view, group, startup)
+            if view.phase == "failed" or time.monotonic() - started > timeout:
+                raise TemporaryAppError(_reason(view, timeout))
+            time.sleep(POLL_SECONDS)
+
+    def _serves(self, view: AppView) -> bool:
+        return view.phase == "serving" and view.name in self._client.models()
+
+    def delete(self, name: str) -> None:
+        """Deletes an app if it exists."""
+        with suppress(ClientError):
+            self._client.delete(name)
+
+    @contextmanager
+    def removed_at_the_end(self) -> Iterator[None]:
+        """Removes what an earlier profiler left, and all apps of this one at the end of the block.
+
+        A second process removes them if this one is killed.
+        """
+        remove_temporary_apps(self._client)
+        command = [sys.executable, "-m", "cornserve.profiler.cleanup", self._client.url]
+        cleanup = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+        try:
+            yield
+        finally:
+            cleanup.communicate()
+
+
+def remove_temporary_apps(client: Client) -> None:
+    """Deletes all apps whose names begin with `PREFIX`, also those of other profilers and those that users deployed."""
+    for app in client.apps():
+        if app.name.startswith(PREFIX):
+            with suppress(ClientError):  # Another process has deleted it.
+                client.delete(app.name)
+
+
+def _reason(view: AppView, timeout: float) -> str:
+    if view.phase == "failed":
+        return "\n".join([view.status.message, *view.status.logs[-3:]])
+    waiting = [
+        replica.message for group in view.status.groups for replica in group.replicas if replica.state == "starting"
+    ]
+    return f"does not serve after {timeout:.0f} s: {view.status.message or '; '.join(waiting)}"

@@ -1,0 +1,172 @@
+"""`cornserve profile` with stages of set service times."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from signal import SIGINT
+from typing import Any
+
+import pytest
+
+from cornserve.home import Home
+from cornserve.profiler.temporary_apps import PREFIX
+from cornserve_planner.profiles.profile import ModelProfile
+from tests.integration.cli.cli_instance import CliInstance
+from tests.waiting import until
+
+ENCODER, LLM = 0.02, 0.04
+
+APP = f"""
+from cornserve import App
+from cornserve_echo.stages import Caption, CaptionRequest, StageTask
+
+monolith = StageTask(seconds={{"encoder": {ENCODER}, "llm": {LLM}}})
+encoder, llm = StageTask(seconds={{"encoder": {ENCODER}}}), StageTask(seconds={{"llm": {LLM}}})
+paths = [Caption(llm=monolith), Caption(llm=llm, encoder=encoder)]
+app = App("caption", paths, probes=[CaptionRequest(), CaptionRequest(images=1)])
+"""
+
+QUICK = ("--error", "0.1", "--budget", "5m")
+
+
+@pytest.fixture(scope="module")
+def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliInstance]:
+    instance = CliInstance(Home(tmp_path_factory.mktemp("home")))
+    try:
+        instance.do("up", "--detach", "--port", "0", "--slots", "small=2")
+        yield instance
+    finally:
+        instance.run("down")
+        instance.kill_everything()
+
+
+@pytest.fixture(scope="module")
+def caption(tmp_path_factory: pytest.TempPathFactory) -> str:
+    file = tmp_path_factory.mktemp("apps") / "caption.py"
+    file.write_text(APP)
+    return str(file)
+
+
+def rates(profiled: Any) -> dict[tuple[str, str], float]:
+    return {
+        (option, ", ".join("+".join(entry["components"]) for entry in measured["mix"])): measured["rate"]
+        for option, results in profiled["options"].items()
+        for measured in results["measurements"]
+    }
+
+
+def is_clean(instance: CliInstance) -> bool:
+    """Returns whether the instance has neither temporary apps nor executors."""
+    apps = [app["name"] for app in instance.json("status")["apps"]]
+    return not any(name.startswith(PREFIX) for name in apps) and not instance.processes("cornserve_executors.base")
+
+
+@pytest.mark.timeout(300)
+async def test_the_rates_are_those_of_the_service_times_and_agree_with_a_second_profile(
+    serving: CliInstance, caption: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "profile.json"
+    options = ("--option", "encoder+llm", "--option", "llm")
+    first = serving.json("profile", caption, *QUICK, *options, "--output", str(file))
+    assert rates(first) == {
+        ("encoder+llm", "encoder+llm"): pytest.approx(1 / (ENCODER + LLM), rel=0.05),
+        ("encoder+llm", "llm"): pytest.approx(1 / LLM, rel=0.05),
+        ("encoder+llm", "llm, encoder+llm"): pytest.approx(2 / (ENCODER + 2 * LLM), rel=0.05),
+        ("llm", "llm"): pytest.approx(1 / LLM, rel=0.05),
+    }
+    assert is_clean(serving)
+    profile = ModelProfile.read(file)
+    assert (profile.model, {option.gpu for option in profile.options}) == ("caption", {"small"})
+
+    assert serving.json("profile", caption, *QUICK, *options) == first  # The store has all of it.
+    for stored in (serving.home.path / "profiles").glob("stage-*.json"):
+        stored.unlink()
+    second = serving.json("profile", caption, *QUICK, "--option", "llm")
+    assert rates(second) == {("llm", "llm"): pytest.approx(rates(first)["llm", "llm"], rel=0.05)}
+
+
+@pytest.mark.timeout(200)
+async def test_killing_the_profiler_keeps_what_is_finished_and_leaves_no_executor(
+    serving: CliInstance, tmp_path: Path
+) -> None:
+    app = tmp_path / "killed.py"
+    app.write_text(APP.replace('"caption"', '"killed"').replace(f"{LLM}", "0.05"))
+    profiles = serving.home.path / "profiles"
+
+    def stored() -> int:
+        return len(list(profiles.glob("stage-*.json"))) if profiles.is_dir() else 0
+
+    before = stored()
+    with serving.start("profile", str(app), *QUICK) as running:
+        await until(lambda: stored() > before)
+        await until(lambda: bool(serving.processes("cornserve_executors.base")))
+        running.kill()
+        running.wait()
+    await until(lambda: is_clean(serving))
+    states = [entry["state"] for entry in serving.json("profile", str(app), *QUICK, "--dry-run")]
+    assert states.count("measured") >= 1
+    assert "missing" in states
+
+
+@pytest.mark.timeout(200)
+async def test_an_interrupt_ends_the_profile_as_other_commands(serving: CliInstance, tmp_path: Path) -> None:
+    app = tmp_path / "interrupted.py"
+    app.write_text(APP.replace('"caption"', '"interrupted"').replace(f"{LLM}", "0.03"))
+    with serving.start("profile", str(app), *QUICK) as running:
+        await until(lambda: bool(serving.processes("cornserve_executors.base")))
+        running.send_signal(SIGINT)
+        _, stderr = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert "finished measurements are kept" in stderr
+    await until(lambda: is_clean(serving))
+
+
+def test_what_would_be_measured_is_listed_with_its_time(serving: CliInstance, caption: str) -> None:
+    listed = serving.json("profile", caption, "--dry-run", "--budget", "100s", "--option", "llm", "--error", "0.001")
+    assert [(entry["option"], entry["mix"], entry["device_seconds_at_most"]) for entry in listed] == [
+        ("llm", "llm", 100)
+    ]
+
+
+def test_a_model_is_measured_on_all_paths_of_its_family(serving: CliInstance, tmp_path: Path) -> None:
+    model, requests = tmp_path / "vision", tmp_path / "requests.jsonl"
+    model.mkdir()
+    (model / "config.json").write_text(json.dumps({"architectures": ["Qwen2_5_VLForConditionalGeneration"]}))
+    requests.write_text(json.dumps({"messages": [{"role": "user", "content": "Hello!"}]}) + "\n")
+
+    listed = serving.json("profile", str(model), "--dry-run", "--requests", str(requests), "--option", "llm")
+
+    assert [(entry["option"], entry["mix"]) for entry in listed] == [("llm", "llm")]
+
+
+def test_wrong_arguments_are_refused_by_name(serving: CliInstance, caption: str, tmp_path: Path) -> None:
+    requests = tmp_path / "requests.jsonl"
+    requests.write_text(json.dumps({"images": "two"}) + "\n")
+
+    def error(*arguments: str) -> str:
+        done = serving.run("profile", caption, "--dry-run", *arguments)
+        assert done.returncode != 0
+        return done.stderr
+
+    assert "unknown option 'talker' of caption: give one of encoder+llm, " in error("--option", "talker")
+    assert "no slots of the type 'h100': give one of small" in error("--device", "h100")
+    assert "request 1 is not a request of caption: images: " in error("--requests", str(requests))
+    assert "'soon' is not a time: give 90s, 10m or 1h" in error("--budget", "soon")
+
+
+@pytest.mark.timeout(100)
+def test_an_option_that_does_not_fit_is_refused_with_its_need(serving: CliInstance, tmp_path: Path) -> None:
+    app = tmp_path / "large.py"
+    app.write_text("""
+from cornserve import App
+from cornserve_echo.stages import Caption, CaptionRequest, StageTask
+
+app = App("large", [Caption(llm=StageTask(seconds={"llm": 0.1}, gpus=3))], probes=[CaptionRequest()])
+""")
+    done = serving.run("profile", str(app), "--budget", "60s")
+    assert done.returncode == 1
+    assert "llm with llm: " in done.stderr
+    assert "needs 3 CPU slots of the type small, 2 of 2 free" in done.stderr
+    assert is_clean(serving)

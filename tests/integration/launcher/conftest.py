@@ -1,0 +1,25 @@
+"""Nodes whose pods are processes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.credentials import write_secret
+from tests.integration.launcher.cluster_site import ClusterSite, cluster_site
+from tests.kubernetes.api_server import ApiServer
+from tests.kubernetes.fake_kubelet import NodeFiles
+
+
+@pytest.fixture
+def node_files(tmp_path: Path) -> NodeFiles:
+    return NodeFiles(tmp_path, write_secret(tmp_path / "secret"))
+
+
+@pytest.fixture
+async def two_nodes(api_server: ApiServer, kubeconfig: Path, node_files: NodeFiles) -> AsyncIterator[ClusterSite]:
+    """A node with one GPU and a node with two."""
+    async with cluster_site(api_server, kubeconfig, node_files, gpus=(1, 2)) as site:
+        yield site

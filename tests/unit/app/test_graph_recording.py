@@ -1,0 +1,244 @@
+"""Executor graphs that are recorded from the code of apps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from cornserve import App, Task
+from cornserve.app.graph import AppGraph, GraphModalities, GraphStep
+from cornserve.app.graph_recording import record_graph
+from cornserve.task.errors import DefinitionError
+from cornserve_echo.stages import Caption, CaptionRequest, StageRequest, StageResult, StageTask, caption_app
+from cornserve_tasklib import Chat, ChatRequest, ChatResponse, CompletionRequest, Embed, EngineOptions, LLMTask, Mllm
+from cornserve_tasklib.model_families import default_paths
+
+ENCODER, LLM = StageTask(seconds={"encoder": 1}), StageTask(seconds={"llm": 1})
+MONOLITH = StageTask(seconds={"encoder": 1, "llm": 1})
+TEXT, IMAGE = CaptionRequest(), CaptionRequest(images=2)
+
+
+def recorded(*paths: Task[Any, Any], probes: list[Any] | None = None) -> AppGraph:
+    graph = record_graph(App(name="recorded", paths=[*paths], probes=probes or []))
+    assert graph is not None
+    return graph
+
+
+def steps(*named: tuple[str, str]) -> tuple[GraphStep, ...]:
+    return tuple(GraphStep(option=option, components=tuple(components.split())) for option, components in named)
+
+
+def test_paths_are_recorded_as_steps_of_options_by_request_type() -> None:
+    graph = record_graph(caption_app("captions", encoder=1, llm=2))
+
+    assert graph is not None
+    assert graph.components == {"encoder": (), "llm": ("encoder",)}
+    assert graph.types == {"llm": ("llm",), "encoder+llm": ("encoder", "llm")}
+    assert {name: option.components for name, option in graph.options.items()} == {
+        "encoder+llm": ("encoder", "llm"),
+        "llm": ("llm",),
+        "encoder": ("encoder",),
+    }
+    assert [path.steps for path in graph.paths] == [
+        {"llm": steps(("encoder+llm", "llm")), "encoder+llm": steps(("encoder+llm", "encoder llm"))},
+        {"llm": steps(("llm", "llm")), "encoder+llm": steps(("encoder", "encoder"), ("llm", "llm"))},
+        {
+            "llm": steps(("encoder+llm", "llm")),
+            "encoder+llm": steps(("encoder", "encoder"), ("encoder+llm", "llm")),
+        },
+    ]
+
+
+def test_options_name_the_executor_and_the_settings_of_their_task() -> None:
+    app = caption_app("captions", encoder=1, llm=2, gpus=3)
+    graph = record_graph(app)
+
+    assert graph is not None
+    option = graph.options["llm"]
+    assert (option.task, option.settings, option.gpus) == ("StageTask", {"seconds": {"llm": 2.0}, "gpus": 3}, 3)
+    assert {option.executor for option in graph.options.values()} == app.executor_specs().keys()
+
+
+def test_a_model_of_a_known_family_has_types_of_texts_and_images() -> None:
+    graph = recorded(*default_paths("Qwen/Qwen2.5-VL-3B-Instruct").values())
+
+    assert graph.types == {"llm": ("llm",), "image_encoder+llm": ("image_encoder", "llm")}
+    assert graph.options.keys() == {"image_encoder+llm", "llm", "image_encoder"}
+    assert graph.modalities == GraphModalities(always=("llm",), inputs={"image": ("image_encoder",)})
+
+
+def test_types_have_the_same_names_if_only_some_paths_are_deployed() -> None:
+    paths = list(default_paths("Qwen/Qwen2.5-VL-3B-Instruct").values())
+
+    assert recorded(paths[0]).types == recorded(*paths).types
+
+
+@pytest.mark.parametrize(
+    ("path", "component", "has_chats"), [(Chat(model_id="/m"), "llm", True), (Embed(model_id="/m"), "embedding", False)]
+)
+def test_a_model_of_texts_has_one_type(path: Task[Any, Any], component: str, has_chats: bool) -> None:
+    graph = recorded(path)
+
+    assert graph.types == {component: (component,)}
+    assert (graph.modalities is not None) is has_chats
+
+
+class Complete(Task[CompletionRequest, ChatResponse]):
+    def post_init(self) -> None:
+        self.llm = LLMTask(model_id="/m")
+
+    def invoke(self, request: CompletionRequest) -> ChatResponse:
+        return self.llm.invoke(request)
+
+
+def test_completions_have_a_default_probe() -> None:
+    assert recorded(Complete()).types == {"llm": ("llm",)}
+
+
+def test_an_app_with_a_custom_request_type_needs_probes() -> None:
+    assert record_graph(App(name="captions", paths=[Caption(llm=MONOLITH)])) is None
+
+
+def test_probes_replace_the_default_ones() -> None:
+    assert recorded(Mllm(model_id="/m"), probes=[ChatRequest.ask("Hello!")]).types == {"llm": ("llm",)}
+
+
+def test_options_with_equal_components_have_different_names() -> None:
+    engines = [EngineOptions(tensor_parallel_size=count, seed=seed) for count, seed in ((1, 0), (2, 0), (2, 1))]
+    graph = recorded(*(Chat(model_id="/m", options=engine) for engine in engines))
+
+    assert [(name, option.gpus) for name, option in graph.options.items()] == [
+        ("llm-1gpu", 1),
+        ("llm-2gpu-1", 2),
+        ("llm-2gpu-2", 2),
+    ]
+
+
+class Debate(Task[ChatRequest, ChatResponse]):
+    """Two models answer, and the first one writes the last answer if it sees the others' text."""
+
+    first: str
+    second: str
+
+    def post_init(self) -> None:
+        self.one, self.two = LLMTask(model_id=self.first), LLMTask(model_id=self.second)
+
+    def invoke(self, request: ChatRequest) -> ChatResponse:
+        drafts = [self.one.invoke(request), self.two.invoke(request)]
+        return self.one.invoke(ChatRequest.ask(" ".join(draft.text for draft in drafts)))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "names"),
+    [
+        ("big/model-7b", "small/model-1b", {"model-1b/llm", "model-7b/llm"}),
+        ("one/model", "two/model", {"one/model/llm", "two/model/llm"}),
+        ("one/model", "one/model", {"llm"}),
+    ],
+)
+def test_components_of_several_models_have_the_names_of_their_models(first: str, second: str, names: set[str]) -> None:
+    graph = recorded(Debate(first=first, second=second))
+
+    assert graph.components.keys() == graph.options.keys() == names
+
+
+class Transcript(BaseModel):
+    text: str
+
+
+class Chain(Task[Transcript, StageResult]):
+    """Runs components one after the other, each in its own executor."""
+
+    names: list[str]
+    demands_first: bool = False
+
+    def post_init(self) -> None:
+        self.stages = [StageTask(seconds=dict.fromkeys(name.split("+"), 1.0)) for name in self.names]
+
+    def invoke(self, request: Transcript) -> StageResult:
+        if request.text == "refused" and len(self.stages) > 1:
+            raise ValueError("one stage only")
+        results: list[StageResult] = []
+        for stage in self.stages:
+            items = dict.fromkeys(stage.seconds, 1.0)
+            inputs = [result.result for result in results[-1:]]
+            results.append(stage.invoke(StageRequest(items=items, inputs=inputs)))
+            if self.demands_first and not results[0].text:
+                break
+        return results[-1]
+
+
+def test_the_order_of_components_follows_from_all_paths() -> None:
+    paths = [["vocoder+talker+llm"], ["llm+talker", "vocoder"], ["llm", "talker+vocoder"]]
+    graph = recorded(*(Chain(names=names) for names in paths), probes=[Transcript(text="")])
+
+    assert graph.components == {"llm": (), "talker": ("llm",), "vocoder": ("talker",)}
+    assert graph.types == {"llm+talker+vocoder": ("llm", "talker", "vocoder")}
+
+
+def test_a_loop_between_components_leaves_them_in_the_order_of_the_first_round() -> None:
+    graph = recorded(Chain(names=["llm", "generator", "llm"]), probes=[Transcript(text="")])
+
+    assert graph.components == {"llm": (), "generator": ("llm",)}
+
+
+def test_a_path_that_raises_is_refused_with_the_type_and_its_name() -> None:
+    paths = [Chain(names=["llm"]), Chain(names=["llm", "talker"])]
+
+    message = (
+        r"path 2 \(Chain\) of app 'recorded' cannot serve requests of the type llm: it raises "
+        r"ValueError\('one stage only'\) for Transcript\(text='refused'\)"
+    )
+    with pytest.raises(DefinitionError, match=message):
+        recorded(*paths, probes=[Transcript(text="refused")])
+
+
+def test_paths_that_need_different_components_are_refused_by_name() -> None:
+    message = (
+        r"path 2 \(Chain\) of app 'recorded' is not an alternative for requests of the type encoder\+llm: it needs "
+        r"encoder, llm, vision, but path 1 \(Chain\) needs encoder, llm: correct `components`"
+    )
+    paths = [Chain(names=["encoder", "llm"]), Chain(names=["encoder", "vision", "llm"])]
+    with pytest.raises(DefinitionError, match=message):
+        recorded(*paths, probes=[Transcript(text="")])
+
+
+def test_a_path_that_waits_for_a_value_is_not_planned_for_the_type() -> None:
+    names = ["encoder", "llm"]
+    graph = recorded(Chain(names=names), Chain(names=names, demands_first=True), probes=[Transcript(text="")])
+
+    assert [path.steps.keys() for path in graph.paths] == [{"encoder+llm"}, set()]
+
+
+class Picky(Task[ChatRequest, ChatResponse]):
+    refuses: bool = True
+
+    def post_init(self) -> None:
+        self.llm = LLMTask(model_id="/m")
+
+    def invoke(self, request: ChatRequest) -> ChatResponse:
+        if self.refuses and request.messages[0].role != "system":
+            raise ValueError("a system message is missing")
+        return self.llm.invoke(request)
+
+
+def test_a_default_probe_that_no_path_accepts_is_left_out() -> None:
+    assert record_graph(App(name="picky", paths=[Picky()])) is None
+
+
+def test_a_default_probe_that_one_path_accepts_is_required_of_all() -> None:
+    with pytest.raises(DefinitionError, match=r"path 1 \(Picky\) of app 'recorded' cannot serve .* of the type llm"):
+        recorded(Picky(), Picky(refuses=False))
+
+
+def test_a_probe_of_another_type_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="must be requests of the type CaptionRequest, not Transcript"):
+        App(name="captions", paths=[Caption(llm=MONOLITH)], probes=[Transcript(text="")])
+
+
+def test_the_same_type_is_recorded_once() -> None:
+    graph = recorded(Caption(llm=LLM, encoder=ENCODER), probes=[TEXT, IMAGE, CaptionRequest(images=9)])
+
+    assert list(graph.types) == ["llm", "encoder+llm"]

@@ -1,0 +1,84 @@
+"""Apps that run one executor of another app alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from cornserve import App, Task
+from cornserve.app.isolation import isolated_source, recorded_components
+from cornserve.app.record import AppSpec
+from cornserve.app.source import SourceError, load_app_source
+from cornserve.task.dry_record import DryRecording
+from cornserve.task.references import Origin
+from cornserve_echo.notes import NoteRequest, NoteTask, ReadRequest, ReadTask
+from cornserve_echo.stages import Caption, CaptionRequest, StageTask
+from cornserve_echo.task import EchoRequest, EchoResponse
+
+CAPTION = """
+from cornserve import App
+from cornserve_echo.stages import Caption, StageTask
+
+app = App("caption", [Caption(llm=StageTask(seconds={"llm": 0.2}), encoder=StageTask(seconds={"encoder": 0.1}))])
+"""
+LLM, ENCODER = StageTask(seconds={"llm": 0.2}), StageTask(seconds={"encoder": 0.1})
+SOURCE = StageTask(seconds={"encoder": 0}, gpus=0)
+
+NOTES = """
+from cornserve import App
+from tests.unit.app.test_isolation import ReadNote
+
+app = App("notes", [ReadNote()])
+"""
+
+
+class ReadNote(Task[EchoRequest, EchoResponse]):
+    def post_init(self) -> None:
+        self.write, self.read = NoteTask(), ReadTask()
+
+    def invoke(self, request: EchoRequest) -> EchoResponse:
+        note = self.write.invoke(NoteRequest(text=request.text))
+        return self.read.invoke(ReadRequest(notes=[note.note]))
+
+
+def isolated(source: str, executor: str) -> App:
+    app = "caption" if source is CAPTION else "notes"
+    return load_app_source(isolated_source("alone", app, AppSpec(source=source), 0, executor), "isolated_test")
+
+
+def recorded(app: App, request: object) -> list[tuple[str, tuple[object, ...]]]:
+    recording = DryRecording()
+    recording.record(app.paths[0], request)
+    return [(invocation.executor_key, invocation.inputs) for invocation in recording.invocations]
+
+
+def test_a_source_replaces_the_executor_that_produces_the_inputs() -> None:
+    app = isolated(CAPTION, LLM.key)
+    assert app.name == "alone"
+    assert recorded(app, CaptionRequest(images=2)) == [
+        (SOURCE.key, ()),
+        (SOURCE.key, ()),
+        (LLM.key, (Origin(0, "result"), Origin(1, "result"))),
+    ]
+
+
+def test_executors_that_consume_the_outputs_do_not_run() -> None:
+    assert recorded(isolated(CAPTION, ENCODER.key), CaptionRequest(images=2)) == [(ENCODER.key, ())] * 2
+
+
+def test_a_task_without_an_input_source_is_named() -> None:
+    app = isolated(NOTES, ReadTask().key)
+    recording = DryRecording()
+    with pytest.raises(Exception, match="NoteTask has no input source, so its consumers cannot be measured alone"):
+        recording.record(app.paths[0], EchoRequest(text="a"))
+
+
+def test_an_unknown_executor_is_named() -> None:
+    with pytest.raises(SourceError, match="Caption has no executor echo-1: give one of stage-"):
+        isolated(CAPTION, "echo-1")
+
+
+def test_the_components_that_an_executor_runs_are_recorded() -> None:
+    path = Caption(llm=LLM, encoder=ENCODER)
+    assert recorded_components(path, LLM.key, CaptionRequest(images=1)) == {"llm"}
+    assert recorded_components(path, ENCODER.key, CaptionRequest(images=1)) == {"encoder"}
+    assert recorded_components(path, ENCODER.key, CaptionRequest()) == set()

@@ -1,0 +1,101 @@
+"""Commands for apps that adapt to their load."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from typer.testing import CliRunner
+
+from cornserve.cli.commands import app
+from tests.unit.http_server import StubServer, json_response, serving
+
+UNREACHABLE = "http://127.0.0.1:1"
+
+PROPOSAL = {
+    "generation": 3,
+    "cells": [{"gpus": 1, "count": 2}, {"gpus": 4, "count": 1}],
+    "target": 27.0,
+    "reason": "27 requests/s arrived in 20 s, and the running cells serve 20",
+    "gpus_now": 4,
+    "gpus": 6,
+    "rate_now": 20.0,
+    "rate": 28.0,
+}
+
+MIX_SHIFT = {
+    "distance": 0.25,
+    "shares": [
+        {"type": "", "planned": 0.0, "observed": 0.05},
+        {"type": "images", "planned": 0.5, "observed": 0.25},
+        {"type": "text", "planned": 0.5, "observed": 0.7},
+    ],
+}
+
+VIEW = {"name": "a", "uid": "u", "generation": 3, "version": 1, "spec": {"model": "/m"}}
+
+
+@pytest.fixture
+def cli() -> CliRunner:
+    return CliRunner(env={"COLUMNS": "200", "CORNSERVE_URL": None, "NO_COLOR": "1"})
+
+
+@pytest.fixture
+def server() -> Iterator[StubServer]:
+    with serving() as server:
+        yield server
+
+
+def test_settings_of_the_adaptation_are_part_of_the_spec(cli: CliRunner, server: StubServer) -> None:
+    server.on("PUT /admin/v1/apps/b", json_response({"error": {"message": "stored"}}, 400))
+    cli.invoke(app, ["deploy", "a/b", "--adapt", "max_rate=40", "--adapt", "approval=true", "--url", server.url])
+    adaptation = server.requests[-1][1]["policies"]["adaptation"]
+    assert adaptation == {"max_rate": 40, "approval": True}
+
+    cli.invoke(app, ["deploy", "a/b", "--adapt", "on", "--routing", "static", "--url", server.url])
+    assert server.requests[-1][1]["policies"] == {"routing": "static", "adaptation": {}}
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("off", "error: 'off' is not a valid setting: give `on` or NAME=VALUE, such as max_rate=40\n"),
+        ("max_rate=many", "error: --adapt: max_rate: "),
+        ("speed=2", "error: --adapt: speed: "),
+        ("dwell_seconds=2000", "error: --adapt: "),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_rejected(cli: CliRunner, setting: str, message: str) -> None:
+    result = cli.invoke(app, ["deploy", "a/b", "--adapt", setting, "--url", UNREACHABLE])
+    assert result.exit_code == 1
+    assert result.stderr.startswith(message)
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_proposal_and_a_shift_of_the_mix_are_shown(cli: CliRunner, server: StubServer) -> None:
+    adaptation = {"proposal": PROPOSAL, "mix_shift": MIX_SHIFT}
+    status = {"phase": "serving", "generation": 3, "adaptation": adaptation}
+    server.on("GET /admin/v1/apps/a", json_response(VIEW | {"status": status}))
+
+    lines = [line.strip() for line in cli.invoke(app, ["status", "a", "--url", server.url]).stdout.splitlines()]
+
+    assert "28 requests/s on 6 GPUs (now 20 on 4)" in lines
+    assert "approve it with `cornserve scale a --approve`" in lines
+    assert "mix: 25% of the requests have another type than planned" in lines
+    assert "types that are not planned: 5.0% (planned 0.0%)" in lines
+    assert "make another plan with `cornserve plan --from a`, and deploy it" in lines
+    assert any(line.startswith("proposed: 1 × 4 GPUs, 2 × 1 GPU, because 27 requests/s arrived") for line in lines)
+
+
+def test_a_proposal_is_approved(cli: CliRunner, server: StubServer) -> None:
+    server.on("PUT /admin/v1/apps/a/scale", json_response(VIEW | {"status": {}}))
+    result = cli.invoke(app, ["scale", "a", "--approve", "--no-wait", "--url", server.url])
+    assert result.exit_code == 0, result.stderr
+    assert server.requests == [("PUT /admin/v1/apps/a/scale", {"approve": True})]
+
+
+@pytest.mark.parametrize("arguments", [["2", "--approve"], ["--rate", "2", "--approve"], []])
+def test_exactly_one_size_is_given(cli: CliRunner, arguments: list[str]) -> None:
+    result = cli.invoke(app, ["scale", "a", *arguments, "--url", UNREACHABLE])
+    assert result.exit_code == 1
+    assert "one of --rate, --gpus and --approve" in result.stderr

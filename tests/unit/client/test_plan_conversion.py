@@ -1,0 +1,78 @@
+"""Plan files become plans of apps."""
+
+from __future__ import annotations
+
+import json
+from math import ceil
+from pathlib import Path
+
+import pytest
+
+from cornserve.client.errors import DeployTargetError
+from cornserve.client.plan_conversion import convert_plan, read_plan
+from cornserve_planner.model_document import ExecutorTask, ModelDocument
+from cornserve_planner.models import shipped_model
+from cornserve_planner.plan_file.document import PlanFile
+from cornserve_planner.plan_request import PlanRequest
+from cornserve_planner.planning import make_plan
+
+
+def with_executors(model: ModelDocument) -> ModelDocument:
+    options = {
+        name: option.model_copy(update={"executor": ExecutorTask(task="Stage", settings={"name": name})})
+        for name, option in model.options.items()
+    }
+    return model.model_copy(update={"options": options})
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> PlanFile:
+    """A plan of two cells, for a model whose options name their executors."""
+    path = tmp_path_factory.mktemp("plan") / "model.json"
+    path.write_text(with_executors(shipped_model("qwen2.5-omni-7b")).dump())
+    return make_plan(PlanRequest(str(path), rate=10, factors={"monolith": 3.0}, largest_cell=16)).file
+
+
+def test_the_plan_has_the_cells_that_run_or_may_run_later(file: PlanFile) -> None:
+    plan = convert_plan(file, "plan.json")
+
+    assert plan.counts == file.counts
+    assert {cell.gpus for cell in plan.cells} == {cell.size for cell in file.cells if cell.kept or cell.count}
+    assert plan.rate == pytest.approx(file.rate)
+    assert plan.target == file.target
+    assert plan.options.keys() == file.options.keys()
+    assert [each.sha256 for each in plan.inputs] == [each.sha256 for each in file.provenance.inputs]
+
+
+def test_the_replicas_of_a_cell_follow_from_its_loads(file: PlanFile) -> None:
+    for cell in convert_plan(file, "plan.json").cells:
+        assert max(load / cell.replicas[name] for name, load in cell.loads.items()) == pytest.approx(1, rel=1e-3)
+        assert all(ceil(load - 1e-3) <= cell.replicas[name] for name, load in cell.loads.items())
+
+
+@pytest.mark.parametrize(("count", "expected"), [(1, True), (2, False)])
+def test_a_plan_with_one_running_cell_shares_its_executors(file: PlanFile, count: int, expected: bool) -> None:
+    smallest = next(cell.size for cell in file.cells if cell.kept)
+
+    plan = convert_plan(file.with_counts({smallest: count}, None), "plan.json")
+
+    assert [cell.is_shared for cell in plan.cells if cell.count] == [expected]
+
+
+def test_a_plan_of_a_model_without_executors_is_refused(tmp_path: Path) -> None:
+    result = make_plan(PlanRequest("qwen2.5-omni-7b", gpus=2, factors={"monolith": 3.0}, largest_cell=2))
+    result.save(tmp_path / "plan.json")
+
+    with pytest.raises(
+        DeployTargetError, match=r"plan\.json: options\..*\.executor: is not known: make the plan of an"
+    ):
+        read_plan(tmp_path / "plan.json")
+
+
+def test_a_file_of_version_1_is_refused(file: PlanFile, tmp_path: Path) -> None:
+    file.write(tmp_path / "plan.json")
+    document = json.loads((tmp_path / "plan.json").read_text()) | {"version": 1}
+    (tmp_path / "plan.json").write_text(json.dumps(document))
+
+    with pytest.raises(DeployTargetError, match="version 1 is not read any more"):
+        read_plan(tmp_path / "plan.json")

@@ -1,0 +1,317 @@
+"""Apps that adapt to their load, with made arrivals and a made clock."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cornserve.app.adaptation import AdaptationStatus, CellCount, MixtureProposal, TypeShare
+from cornserve.app.plan import AppPlan
+from cornserve.app.record import AppSpec, AppStatus, Phase
+from cornserve.app.scale import Scale, scaled_spec
+from cornserve.app.settings import AdaptationSettings, AppPolicies
+from cornserve.control.adaptation_driver import AdaptationDriver
+from cornserve.control.arrival_reader import ArrivalReader, Arrivals
+from cornserve.control.metrics import ControllerMetrics
+from cornserve.control.store.base import APPS, AppRecord, Store, UnreadableRecord
+from cornserve.control.store.sqlite import SqliteStore
+from tests.unit.app.plans import cell, plan
+from tests.unit.control.running_controller import FakeLauncher
+from tests.waiting import until
+
+STEP = 5.0
+
+MIX = {"text": 0.25, "images": 0.75}
+"""The planned mix."""
+
+
+class MadeArrivals(ArrivalReader):
+    """Returns arrivals that the test sets."""
+
+    def __init__(self) -> None:
+        super().__init__(self._no_gateways, "token")
+        self.next = Arrivals({}, is_complete=True)
+        self.reads = 0
+
+    async def _no_gateways(self) -> list[str]:
+        return []
+
+    async def read(self, now: float) -> Arrivals:
+        self.reads += 1
+        return self.next
+
+
+class Observer:
+    def __init__(self) -> None:
+        self.events: list[tuple[str, str]] = []
+
+    async def on_status(self, app: AppRecord, before: AppStatus) -> None: ...
+
+    async def on_unreadable(self, app: UnreadableRecord) -> None: ...
+
+    async def on_adaptation(self, app: AppRecord, reason: str, message: str) -> None:
+        self.events.append((reason, message))
+
+
+def mixture(small: int, large: int) -> AppPlan:
+    """Returns a plan of cells of 1 GPU and 4 requests/s, and of 4 GPUs and 20 requests/s."""
+    cells = cell(1, {"EL": 1}, count=small, rate=4.0), cell(4, {"E": 1, "L": 3}, count=large, rate=20.0)
+    return plan(*cells)
+
+
+class AdaptingApp:
+    """An app whose executors are ready at once, and its load."""
+
+    def __init__(self, store: Store, planned: AppPlan, **settings: Any) -> None:
+        self.store = store
+        self.now = 0.0
+        self.arrivals = MadeArrivals()
+        self.observer = Observer()
+        self.metrics = ControllerMetrics(FakeLauncher())
+        self.fits: Callable[[AppPlan], bool] = lambda plan: True
+        self.driver = AdaptationDriver(
+            store,
+            self.arrivals,
+            lambda _, plan: self.fits(plan),
+            self.metrics,
+            self.observer,
+            on_change=lambda: None,
+            clock=lambda: self.now,
+        )
+        self.phase = Phase.SERVING
+        self._random = random.Random(0)
+        policies = AppPolicies(adaptation=AdaptationSettings(**settings))
+        self._spec = AppSpec(source="app = ...", plan=planned, policies=policies)
+
+    async def deploy(self) -> None:
+        await self.store.create(APPS, "caption", self._spec)
+        await self.control()
+
+    async def control(self) -> None:
+        """Writes the status, and delivers the records, like a controller."""
+        record = await self.store.get(APPS, "caption")
+        status = AppStatus(phase=self.phase, generation=record.generation, adaptation=self.driver.status("caption"))
+        if status != record.status:
+            await self.store.update_status(APPS, "caption", status, record.version)
+        records = (await self.store.list(APPS)).records
+        self.driver.update({record.name: record for record in records})
+
+    async def run(self, rate: float, seconds: float, mix: Mapping[str, float] = MIX) -> None:
+        for _ in range(round(seconds / STEP)):
+            self.now += STEP
+            counts = {name: self._count(rate * share) for name, share in mix.items()}
+            self.arrivals.next = Arrivals({"caption": counts}, is_complete=True)
+            await self.driver.step()
+            await self.control()
+
+    def _count(self, rate: float) -> int:
+        """Returns a nearly Poisson distributed number of arrivals."""
+        return sum(self._random.random() < rate * STEP / 500 for _ in range(500))
+
+    async def plan(self) -> AppPlan:
+        planned = (await self.store.get(APPS, "caption")).spec.plan
+        assert planned is not None
+        return planned
+
+    async def update_spec(self, spec: AppSpec) -> None:
+        await self.store.update_spec(APPS, "caption", spec, (await self.store.get(APPS, "caption")).version)
+        await self.control()
+
+    async def approve(self) -> None:
+        record = await self.store.get(APPS, "caption")
+        assert record.status.adaptation is not None
+        approved = scaled_spec("caption", record.spec, Scale(approve=True), record.status.adaptation.proposal)
+        await self.update_spec(approved)
+
+    def metric(self, name: str, labels: Mapping[str, str]) -> float | None:
+        return self.metrics.registry.get_sample_value(f"cornserve_controller_{name}", dict(labels))
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    store = await SqliteStore.open(tmp_path / "state.db")
+    yield store
+    await store.close()
+
+
+async def adapting(store: Store, planned: AppPlan, **settings: Any) -> AdaptingApp:
+    app = AdaptingApp(store, planned, **settings)
+    await app.deploy()
+    return app
+
+
+async def test_an_hour_of_noise_changes_nothing(store: Store) -> None:
+    app = await adapting(store, mixture(1, 1))
+
+    await app.run(22, 3600)
+
+    assert (await store.get(APPS, "caption")).generation == 1
+    assert app.driver.status("caption") is None
+    assert app.observer.events == []
+
+
+async def test_cells_follow_a_load_that_doubles_and_halves(store: Store) -> None:
+    app = await adapting(store, mixture(0, 1))
+    await app.run(18, 1200)
+    assert (await app.plan()).counts == {4: 1}
+
+    await app.run(36, 100)
+    doubled = await app.plan()
+    assert doubled.rate >= 36
+    assert doubled.gpus == 8
+    assert doubled.target is not None
+    assert doubled.target == pytest.approx(36, rel=0.25)
+
+    await app.run(18, 1200)
+    halved = await app.plan()
+    assert 18 <= halved.rate <= 28
+    assert app.metric("adaptations_total", {"app": "caption"}) == len(app.observer.events) >= 2
+    reason, message = app.observer.events[0]
+    assert reason == "Adapted"
+    assert "requests/s arrived in 20 s, and the running cells serve 20: runs " in message
+    assert "instead of 1 × 4 GPUs (4 GPUs, 20 requests/s)" in message
+
+
+async def test_an_app_without_requests_keeps_its_smallest_cell(store: Store) -> None:
+    app = await adapting(store, mixture(0, 2))
+
+    await app.run(0, 1000)
+
+    assert (await app.plan()).counts == {1: 1}
+
+
+async def test_rates_are_exported_by_type(store: Store) -> None:
+    app = await adapting(store, mixture(0, 1))
+
+    await app.run(16, 600)
+
+    for name, share in MIX.items():
+        labels = {"app": "caption", "type": name}
+        assert app.metric("planned_requests_per_second", labels) == 20 * share
+        assert app.metric("arriving_requests_per_second", labels) == pytest.approx(16 * share, rel=0.5)
+    await store.delete(APPS, "caption")
+    app.driver.update({})
+    assert app.metric("planned_requests_per_second", {"app": "caption", "type": "text"}) is None
+
+
+async def test_a_change_waits_for_an_approval(store: Store) -> None:
+    app = await adapting(store, mixture(0, 1), approval=True)
+    await app.run(18, 300)
+
+    await app.run(34, 300)
+
+    assert (await app.plan()).counts == {4: 1}
+    status = (await store.get(APPS, "caption")).status.adaptation
+    assert status is not None
+    proposal = status.proposal
+    assert proposal is not None
+    assert (proposal.generation, proposal.gpus_now, proposal.gpus) == (1, 4, 8)
+    assert proposal.cells == [CellCount(gpus=4, count=2)]
+    assert (proposal.rate_now, proposal.rate) == (20, 40)
+    assert "requests/s arrived" in proposal.reason
+    assert [reason for reason, _ in app.observer.events] == ["AdaptationProposed"]
+
+    await app.approve()
+    await app.control()
+    assert (await app.plan()).counts == {4: 2}
+    assert (await store.get(APPS, "caption")).status.adaptation is None
+
+
+async def test_a_proposal_ends_with_its_load(store: Store) -> None:
+    app = await adapting(store, mixture(0, 1), approval=True)
+    await app.run(34, 300)
+    assert app.driver.status("caption") is not None
+
+    await app.run(18, 400)
+
+    assert app.driver.status("caption") is None
+
+
+async def test_a_shift_of_the_mix_is_reported_until_it_ends(store: Store) -> None:
+    app = await adapting(store, mixture(0, 1))
+    shifted = {"text": 0.75, "images": 0.15, "": 0.1}
+
+    await app.run(16, 1800, shifted)
+
+    status = app.driver.status("caption")
+    assert status is not None
+    assert status.mix_shift is not None
+    assert status.mix_shift.distance == pytest.approx(0.6, abs=0.05)
+    assert [each.type for each in status.mix_shift.shares] == ["", "images", "text"]
+    assert status.mix_shift.shares[2] == TypeShare(
+        type="text", planned=0.25, observed=status.mix_shift.shares[2].observed
+    )
+    assert [reason for reason, _ in app.observer.events] == ["MixShifted"]
+    assert (await app.plan()).counts == {4: 1}
+
+    await app.run(16, 1800)
+    assert app.driver.status("caption") is None
+
+
+@pytest.mark.parametrize(("gpus", "counts"), [(4, {4: 1}), (6, {1: 2, 4: 1}), (9, {1: 1, 4: 2})])
+async def test_only_cells_that_fit_are_added(store: Store, gpus: int, counts: dict[int, int]) -> None:
+    app = await adapting(store, mixture(0, 1))
+    app.fits = lambda planned: planned.gpus <= gpus
+    await app.run(18, 300)
+
+    await app.run(50, 200)
+
+    assert (await app.plan()).counts == counts
+
+
+async def test_a_concurrent_change_is_not_overwritten(store: Store) -> None:
+    app = await adapting(store, mixture(0, 1))
+    await app.run(18, 300)
+    stale = {record.name: record for record in (await store.list(APPS)).records}
+    await app.run(36, STEP)
+    spec = (await store.get(APPS, "caption")).spec
+    await app.update_spec(spec.model_copy(update={"plan": mixture(3, 1)}))
+
+    app.driver.update(stale)
+    app.arrivals.next = Arrivals({"caption": {"text": 2000}}, is_complete=True)
+    app.now += STEP
+    await app.driver.step()
+
+    assert (await app.plan()).counts == {1: 3, 4: 1}
+
+
+@pytest.mark.parametrize("phase", [Phase.STARTING, Phase.FAILED])
+async def test_an_app_whose_last_change_is_not_complete_does_not_change(store: Store, phase: Phase) -> None:
+    app = await adapting(store, mixture(0, 1))
+    app.phase = phase
+
+    await app.run(40, 300)
+
+    assert (await app.plan()).counts == {4: 1}
+
+
+async def test_without_adapting_apps_no_gateway_is_asked(store: Store) -> None:
+    app = AdaptingApp(store, mixture(0, 1), window_seconds=0.1)
+    running = asyncio.create_task(app.driver.run())
+    await asyncio.sleep(0)
+    assert app.arrivals.reads == 0
+
+    await app.deploy()
+    await until(lambda: app.arrivals.reads > 1)
+
+    app.driver.update({})
+    reads = app.arrivals.reads
+    await until(lambda: not app.driver._wanted.is_set())
+    assert app.arrivals.reads - reads <= 1
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+def test_approvals_need_a_proposal() -> None:
+    spec = AppSpec(source="app = ...", plan=mixture(0, 1))
+
+    with pytest.raises(Exception, match="no change of the app 'caption' waits for an approval"):
+        scaled_spec("caption", spec, Scale(approve=True))
+
+    assert MixtureProposal.of(1, mixture(0, 1), {4: 2, 1: 0}, 30, "more load").counts == {4: 2}
+    assert AdaptationStatus().proposal is None

@@ -1,0 +1,112 @@
+"""The controller sums the arrivals of all gateways, whatever happens to some of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from cornserve.app.arrivals import ARRIVALS_PATH
+from cornserve.control.arrival_reader import ArrivalReader, Arrivals, Counts
+from tests.unit.http_server import StubServer, json_response, serving
+
+CALL = f"GET {ARRIVALS_PATH}"
+
+
+class Gateways:
+    def __init__(self, *servers: StubServer) -> None:
+        self.servers = servers
+        self.urls = [server.url for server in servers]
+        self.error: OSError | None = None
+
+    async def find(self) -> list[str]:
+        if self.error is not None:
+            raise self.error
+        return self.urls
+
+    def answer(self, number: int, apps: Counts, *, process: str = "first", seconds: float = 1000.0) -> None:
+        answer = {"process": f"{process} of {number}", "seconds": seconds, "apps": apps}
+        self.servers[number].on(CALL, json_response(answer))
+
+    def fail(self, number: int) -> None:
+        self.servers[number].on(CALL, json_response({}, 500))
+
+
+@pytest.fixture
+def gateways() -> Iterator[Gateways]:
+    with ExitStack() as stack:
+        yield Gateways(*[stack.enter_context(serving()) for _ in range(2)])
+
+
+@pytest.fixture
+async def reader(gateways: Gateways) -> AsyncIterator[ArrivalReader]:
+    """Returns a reader that has read the first counts."""
+    gateways.answer(0, {"caption": {"text": 1000, "images": 10}})
+    gateways.answer(1, {"caption": {"text": 500}})
+    reader = ArrivalReader(gateways.find, "the-token")
+    assert await reader.read(0) == Arrivals({}, is_complete=False)
+    yield reader
+    await reader.close()
+
+
+async def test_the_growth_of_all_gateways_is_summed(gateways: Gateways, reader: ArrivalReader) -> None:
+    gateways.answer(0, {"caption": {"text": 1003, "images": 10}})
+    gateways.answer(1, {"caption": {"text": 504, "images": 2}, "chat": {"text": 7}})
+
+    expected = {"caption": {"text": 7, "images": 2}, "chat": {"text": 7}}
+    assert await reader.read(5) == Arrivals(expected, is_complete=True)
+    assert await reader.read(10) == Arrivals({"caption": {"text": 0, "images": 0}, "chat": {"text": 0}}, True)
+    assert gateways.servers[0].headers[0]["authorization"] == "Bearer the-token"
+
+
+async def test_a_restarted_gateway_counts_from_zero(gateways: Gateways, reader: ArrivalReader) -> None:
+    gateways.answer(0, {"caption": {"text": 1200}}, process="second", seconds=3)
+
+    assert await reader.read(5) == Arrivals({"caption": {"text": 1200}}, is_complete=True)
+
+
+async def test_the_counts_of_a_gateway_that_was_not_known_are_no_arrivals(
+    gateways: Gateways, reader: ArrivalReader
+) -> None:
+    gateways.answer(1, {"caption": {"text": 100_000}}, process="unknown")
+
+    assert await reader.read(5) == Arrivals({"caption": {"text": 0, "images": 0}}, is_complete=False)
+
+
+async def test_a_gateway_that_does_not_answer_is_left_out_and_logged_once(
+    gateways: Gateways, reader: ArrivalReader, caplog: pytest.LogCaptureFixture
+) -> None:
+    gateways.answer(0, {"caption": {"text": 1003, "images": 10}})
+    gateways.fail(1)
+
+    first, second = await reader.read(5), await reader.read(10)
+    gateways.answer(1, {"caption": {"text": 900}})
+    back, later = await reader.read(15), await reader.read(20)
+
+    # The arrivals since its last answer would look like a burst.
+    assert [each.is_complete for each in (first, second, back, later)] == [False, False, False, True]
+    assert [each.apps["caption"]["text"] for each in (first, second, back, later)] == [3, 0, 0, 0]
+    assert [record.message for record in caplog.records if gateways.urls[1] in record.message] == [caplog.messages[0]]
+    assert "does not count arrivals" in caplog.messages[0]
+
+
+async def test_an_app_that_a_gateway_has_removed_is_counted_from_zero(
+    gateways: Gateways, reader: ArrivalReader
+) -> None:
+    gateways.answer(0, {"caption": {"text": 4}})
+
+    assert (await reader.read(5)).apps["caption"] == {"text": 4}
+
+
+@pytest.mark.parametrize("body", [{"process": 1}, {"apps": {}}, [], {"process": "a", "seconds": 1, "apps": {"a": 1}}])
+async def test_an_answer_in_another_format_is_left_out(gateways: Gateways, reader: ArrivalReader, body: object) -> None:
+    gateways.servers[1].on(CALL, json_response(body))
+
+    assert not (await reader.read(5)).is_complete
+
+
+async def test_without_the_list_of_gateways_nothing_is_known(gateways: Gateways, reader: ArrivalReader) -> None:
+    gateways.error = PermissionError("the instance file cannot be read")
+
+    assert await reader.read(5) == Arrivals({}, is_complete=False)

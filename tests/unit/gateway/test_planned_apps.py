@@ -1,0 +1,116 @@
+"""Deployments and scaling of apps with plans."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+
+from cornserve.control.store.base import APPS, Store
+from tests.unit.app.plans import cell, plan_document
+from tests.unit.gateway.sources import ECHO
+
+CAPTION = """
+from cornserve_echo.stages import caption_app
+
+app = caption_app("caption", encoder=0.1, llm=0.1)
+"""
+
+URL = "/admin/v1/apps/caption"
+
+
+def two_sizes(small: int, large: int) -> dict[str, Any]:
+    return plan_document(cell(1, {"EL": 1}, count=small, rate=4.0), cell(2, {"EL": 2}, count=large, rate=10.0))
+
+
+async def test_a_planned_app_is_stored_with_its_plan(gateway: httpx.AsyncClient, store: Store) -> None:
+    response = await gateway.put(URL, json={"source": CAPTION, "plan": two_sizes(1, 1)})
+
+    assert response.status_code == 200
+    plan = (await store.get(APPS, "caption")).spec.plan
+    assert plan is not None
+    assert plan.counts == {1: 1, 2: 1}
+
+
+@pytest.mark.parametrize(
+    ("source", "change", "message"),
+    [
+        (CAPTION.replace("llm=0.1", "llm=0.2"), {}, "option 'EL' is StageTask with settings that no executor"),
+        (ECHO.replace('"echo"', '"caption"'), {}, "plan: the app has no request types"),
+        (CAPTION, {"replicas": 2}, "replicas: 2 and a plan are given"),
+        (CAPTION, {"plan": two_sizes(0, 0)}, "0 cells run"),
+    ],
+)
+async def test_a_wrong_plan_is_refused_by_name_and_stores_nothing(
+    gateway: httpx.AsyncClient, store: Store, source: str, change: dict[str, Any], message: str
+) -> None:
+    response = await gateway.put(URL, json={"source": source, "plan": two_sizes(1, 1)} | change)
+
+    assert response.status_code == 400
+    assert message in response.json()["error"]["message"]
+    assert (await store.list(APPS)).records == []
+
+
+async def test_a_deployment_without_a_plan_keeps_the_plan(gateway: httpx.AsyncClient, store: Store) -> None:
+    await gateway.put(URL, json={"source": CAPTION, "plan": two_sizes(1, 1)})
+
+    kept = await gateway.put(URL, json={"source": CAPTION + "\n"})
+    other = await gateway.put(URL, json={"source": CAPTION.replace("llm=0.1", "llm=0.2")})
+    removed = await gateway.put(URL, json={"source": CAPTION, "replicas": 2})
+    planned = await gateway.put(URL, json={"source": CAPTION, "plan": two_sizes(1, 0)})
+
+    assert kept.json()["spec"]["plan"]["cells"][1]["count"] == 1
+    assert other.json()["error"]["code"] == "invalid_plan"
+    assert (removed.json()["spec"]["plan"], removed.json()["spec"]["replicas"]) == (None, 2)
+    assert planned.json()["spec"]["replicas"] == 1
+
+
+@pytest.mark.parametrize(
+    ("scale", "counts", "target"),
+    [
+        ({"rate": 21.0}, {1: 1, 2: 2}, 21.0),
+        ({"rate": 0.5}, {1: 1}, 0.5),
+        ({"gpus": 5}, {1: 1, 2: 2}, None),
+        ({"gpus": 2}, {2: 1}, None),
+    ],
+)
+async def test_scaling_a_plan_chooses_another_mixture_of_its_cells(
+    gateway: httpx.AsyncClient, store: Store, scale: dict[str, float], counts: dict[int, int], target: float | None
+) -> None:
+    await gateway.put(URL, json={"source": CAPTION, "plan": two_sizes(1, 1)})
+    before = (await store.get(APPS, "caption")).spec
+
+    response = await gateway.put(f"{URL}/scale", json=scale)
+
+    assert response.status_code == 200
+    after = (await store.get(APPS, "caption")).spec
+    assert before.plan is not None
+    assert after.plan is not None
+    assert (after.plan.counts, after.plan.target) == (counts, target)
+    assert after == before.model_copy(update={"plan": before.plan.with_counts(counts, target)})
+    assert after.code == before.code
+
+
+@pytest.mark.parametrize(
+    ("plan", "scale", "status", "message"),
+    [
+        (two_sizes(1, 0), {"replicas": 2}, 409, "'caption' has a plan: scale it to a rate"),
+        (None, {"rate": 2.0}, 409, "'caption' has no plan: scale its replicas"),
+        (plan_document(cell(3, {"E": 1, "L": 2}, count=1)), {"gpus": 2}, 409, "the smallest cell has 3 GPUs"),
+        (two_sizes(1, 0), {"gpus": 1000}, 409, "would run 500 cells"),
+        (two_sizes(1, 0), {"rate": 2.0, "gpus": 2}, 400, "rate and gpus is given: give one of"),
+        (two_sizes(1, 0), {}, 400, "nothing is given"),
+        (two_sizes(1, 0), {"rate": -1}, 400, "greater than 0"),
+    ],
+)
+async def test_an_app_that_cannot_be_scaled_in_this_way_does_not_change(
+    gateway: httpx.AsyncClient, plan: Any, scale: dict[str, float], status: int, message: str
+) -> None:
+    deployed = await gateway.put(URL, json={"source": CAPTION} | ({} if plan is None else {"plan": plan}))
+
+    response = await gateway.put(f"{URL}/scale", json=scale)
+
+    assert response.status_code == status
+    assert message in response.json()["error"]["message"]
+    assert (await gateway.get(URL)).json()["generation"] == deployed.json()["generation"]

@@ -1,0 +1,83 @@
+"""Conditions of measurements, and the store of results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cornserve.home import Home
+from cornserve.profiler.results import Conditions, MixMeasurement, MixShare, OptionResults, describe_mix
+from cornserve.profiler.store import ProfileStore, ProfileStoreError
+from cornserve_echo.stages import StageTask
+
+BEFORE = Conditions(
+    model="main", versions={"cornserve": "0.1.0", "vllm": "1"}, device="small", hardware="CPU", driver="6.1"
+)
+MIX = (MixShare(components=("llm",), share=1),)
+TASK = StageTask(seconds={"llm": 0.1})
+
+
+def measurement(rate: float, error: float = 0.01) -> MixMeasurement:
+    return MixMeasurement(mix=MIX, requests="a", rate=rate, error=error, levels=(), poisson=None, date="2026-01-01")
+
+
+@pytest.fixture
+def results() -> OptionResults:
+    return OptionResults(task="StageTask", settings={}, spec=TASK.spec, provenance=BEFORE)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model": "abc"}, "model was main, is abc"),
+        ({"driver": "6.2"}, "driver was 6.1, is 6.2"),
+        ({"versions": {"cornserve": "0.2.0", "vllm": "1"}}, "cornserve was 0.1.0, is 0.2.0"),
+        ({"versions": {"cornserve": "0.1.0"}}, "vllm was 1, is absent"),
+    ],
+)
+def test_changes_are_named(change: dict[str, object], message: str) -> None:
+    assert BEFORE.model_copy(update=change).changes_since(BEFORE) == [message]
+    assert BEFORE.changes_since(BEFORE) == []
+
+
+def test_a_measurement_replaces_the_earlier_one_of_its_mix(results: OptionResults) -> None:
+    found = results.with_measurement(measurement(10)).with_measurement(measurement(11))
+    assert [m.rate for m in found.measurements] == [11]
+    assert found.find(MIX, "a", error=0.01) is not None
+    assert found.find(MIX, "a", error=0.005) is None
+    assert found.find(MIX, "b", error=0.01) is None
+
+
+def test_the_measurement_of_a_mix_with_the_smaller_error_stays(results: OptionResults) -> None:
+    narrow, wide = measurement(10, error=0.01), measurement(11, error=0.02)
+    assert results.with_measurement(narrow).with_measurement(wide).measurements == (narrow,)
+    assert results.with_measurement(wide).with_measurement(narrow).measurements == (narrow,)
+
+
+def test_a_mix_is_described_with_its_shares() -> None:
+    both = (MixShare(components=("llm",), share=0.75), MixShare(components=("encoder", "llm"), share=0.25))
+    assert describe_mix(both) == "llm 75%, encoder+llm 25%"
+    assert describe_mix(MIX) == "llm"
+
+
+def test_results_are_stored_by_option_and_device(tmp_path: Path, results: OptionResults) -> None:
+    store = ProfileStore.of(Home(tmp_path))
+    with store.locked():
+        store.write(results)
+        assert store.read(TASK.spec, "small") == results
+        assert store.read(TASK.spec, "big") is None
+        assert store.read(StageTask(seconds={"llm": 0.2}).spec, "small") is None
+        with (
+            pytest.raises(ProfileStoreError, match="another `cornserve profile` uses"),
+            ProfileStore.of(Home(tmp_path)).locked(),
+        ):
+            raise AssertionError("two profilers have the lock")
+
+
+def test_a_damaged_file_is_named(tmp_path: Path, results: OptionResults) -> None:
+    store = ProfileStore.of(Home(tmp_path))
+    with store.locked():
+        store.file(TASK.spec, "small").write_text("{")
+    with pytest.raises(ProfileStoreError, match=r"stage-.*-small\.json is damaged: remove it"):
+        store.read(TASK.spec, "small")
