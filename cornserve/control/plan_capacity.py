@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from cornserve.app.record import ReplicaState
-from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Launcher, SlotCount
+from cornserve.app.record import FailureReason, ReplicaState
+from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Launcher, Replica, SlotCount
 
 
 def find_shortage(groups: Iterable[ExecutorGroup], options: Mapping[GroupKey, str], launcher: Launcher) -> str | None:
@@ -45,8 +45,13 @@ def find_conflict(groups: Iterable[ExecutorGroup], launcher: Launcher) -> str | 
 
 def have_room(groups: Iterable[ExecutorGroup], launcher: Launcher) -> bool:
     """Returns whether the missing replicas of the groups fit in the free slots, as far as the launcher knows."""
-    observed = Counter(each.group for each in launcher.replicas() if each.state is not ReplicaState.DRAINING)
+    observed = Counter(each.group for each in launcher.replicas() if _keeps_slots(each))
     return _fit(_needed((group, max(group.replicas - observed[group.key], 0)) for group in groups), launcher)
+
+
+def _keeps_slots(replica: Replica) -> bool:
+    """Whether the replica has slots and does not release them."""
+    return replica.state is not ReplicaState.DRAINING and replica.reason != FailureReason.INSUFFICIENT_CAPACITY
 
 
 def can_replace(groups: Iterable[ExecutorGroup], running: Iterable[ExecutorGroup], launcher: Launcher) -> bool:

@@ -51,9 +51,15 @@ class RequestRoute:
         return {*self.groups.values(), *(group for cell in cells for group in cell.groups.values())}
 
     def with_endpoints(self, endpoints: Mapping[str, Sequence[str]]) -> RequestRoute:
-        """Returns the route with newer endpoints of its groups. Groups without newer endpoints keep the old ones."""
-        newer = {group: endpoints[group] for group in self.group_keys if group in endpoints}
-        known = {**self.endpoints, **newer}
+        """Returns the route with newer endpoints of its groups. Groups without newer endpoints keep the old ones.
+
+        Endpoints of other groups are left out, because connections to them would delay the end of their executors.
+        """
+        known = {
+            group: group_endpoints
+            for group in self.group_keys
+            if (group_endpoints := endpoints.get(group, self.endpoints.get(group))) is not None
+        }
         return self if known == self.endpoints else replace(self, endpoints=known)
 
 

@@ -45,6 +45,7 @@ async def test_a_replica_waits_for_a_slot_of_its_type(site: LocalSite) -> None:
         await launcher.apply(ExecutorGroup(ALSO_ONE_SLOT, 1, BIG))
         [_, waiting] = await observed(launcher, lambda replicas: replicas[-1].message != "")
         assert waiting.message == "needs 1 CPU slot of the type big, 0 of 1 free"
+        assert waiting.reason == "InsufficientCapacity"
         await launcher.apply(ExecutorGroup(ONE_SLOT, 1, SMALL))  # The other type is free.
         await observed(launcher, lambda found: [r.state for r in found].count(ReplicaState.READY) == 2)
 

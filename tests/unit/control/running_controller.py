@@ -62,9 +62,9 @@ class FakeLauncher:
         for key in self.groups.keys() - keep:
             await self.delete(key)
 
-    def show(self, key: GroupKey, *states: ReplicaState, message: str = "", port: int = 1) -> None:
+    def show(self, key: GroupKey, *states: ReplicaState, message: str = "", port: int = 1, reason: str = "") -> None:
         self._replicas[key] = [
-            Replica(ReplicaId(f"{key}-{index}"), key, state, message, f"{key}:{port + index}")
+            Replica(ReplicaId(f"{key}-{index}"), key, state, message, f"{key}:{port + index}", reason=reason)
             for index, state in enumerate(states)
         ]
         self._changed.set()

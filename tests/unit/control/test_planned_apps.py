@@ -218,6 +218,11 @@ async def test_ended_cells_stay_ended_if_the_route_could_not_be_written() -> Non
     for _ in range(2):  # the second round still finds the old route
         deployment.apply_records(changed, route)
         deployment.make_room(launcher)
+        for key, group in deployment.groups().items():
+            waits = key not in served.route.group_keys
+            state = ReplicaState.STARTING if waits else ReplicaState.READY
+            reason = FailureReason.INSUFFICIENT_CAPACITY if waits else ""
+            launcher.show(key, *[state] * group.replicas, reason=reason)
 
     ended = groups_of(served.route)["2-0"][MONOLITH.key]
     assert ended not in deployment.groups()

@@ -137,6 +137,19 @@ async def test_an_app_with_a_damaged_record_is_served_as_it_was_read_last(
     restarted.close()
 
 
+async def test_a_changed_route_of_the_same_code_leaves_out_the_endpoints_of_other_groups(
+    store: Store, apps: AppRegistry
+) -> None:
+    record = await store.create(APPS, "echo", AppSpec(source=ECHO))
+    watching = asyncio.create_task(apps.watch_store())
+    for generation, groups in enumerate([{"kept": ["a:1"], "removed": ["b:1"]}, {"kept": ["a:1"]}], 1):
+        await publish_route(store, record, groups, generation=generation)
+        await until(lambda: "echo" in apps.served() and apps.get("echo").route.endpoints == groups)  # noqa: B023
+
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+
+
 async def test_an_app_whose_new_generation_cannot_be_loaded_is_a_503_with_the_reason(
     store: Store, apps: AppRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:

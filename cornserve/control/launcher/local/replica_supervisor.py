@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
-from cornserve.app.record import ReplicaState
+from cornserve.app.record import FailureReason, ReplicaState
 from cornserve.concurrency import run_unless
 from cornserve.control.launcher.base import GroupKey, Replica, ReplicaId
 from cornserve.control.launcher.local.executor_status import ExecutorStatus
@@ -163,9 +163,11 @@ class ReplicaSupervisor:
         while self.wanted:
             allocated = slots.allocate(self._spec.gpus, self._slot_type)
             if allocated is not None:
+                self._show(message="", reason="")
                 return allocated
             released = slots.releases.next_change()
-            self._show(message=slots.describe_need(self._spec.gpus, self._slot_type))
+            need = slots.describe_need(self._spec.gpus, self._slot_type)
+            self._show(message=need, reason=FailureReason.INSUFFICIENT_CAPACITY)
             await run_unless(self._unwanted, released.wait())
         return None
 
