@@ -10,7 +10,7 @@ from annotated_types import Ge, Gt, Le
 from pydantic import AllowInfNan, BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from cornserve.app.settings import GpuTypeName
-from cornserve_policies.mixture import efficient_cells_of
+from cornserve_policies.mixture import efficient_rates
 
 MAX_PLAN_BYTES = 128 * 1024
 """Maximum size of a plan as JSON. Records of apps and routes contain it."""
@@ -161,7 +161,7 @@ class AppPlan(_PlanPart):
     @property
     def efficient_rates(self) -> dict[int, float]:
         """The rates of the cells that mixtures use, by GPUs of a cell."""
-        return efficient_cells_of({cell.gpus: cell.rate for cell in self.cells})
+        return efficient_rates({cell.gpus: cell.rate for cell in self.cells})
 
     @property
     def rate(self) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import pairwise, takewhile
 
 from cornserve_planner.errors import InfeasibleError, InvalidInputError, require_non_negative
 from cornserve_planner.plan import Plan
@@ -13,9 +13,7 @@ from cornserve_planner.solve.budget import Budget
 from cornserve_planner.solve.infeasible import require_paths
 from cornserve_planner.solve.optimization import max_rate
 from cornserve_planner.solve.solver import SolverSettings
-
-ROUNDING_TOLERANCE = 1e-9
-"""Relative tolerance: a cell is efficient only if its rate exceeds that of smaller cells by more than this."""
+from cornserve_policies.mixture import efficient_rates
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +69,15 @@ def solve_cells(
 def efficient_cells(cells: Iterable[Cell]) -> tuple[Cell, ...]:
     """Returns the cells that serve more than smaller cells on the same number of GPUs, smallest first [C Algorithm 1].
 
-    Every size must be a multiple of all smaller ones.
-
-    Unlike the paper, drops cells with rate 0. The paper always keeps the smallest cell, and with a rate of 0 its
-    mixture algorithm does not terminate.
+    Raises `InvalidInputError` unless every size is a multiple of all smaller ones.
     """
-    kept: list[Cell] = []
-    for cell in sorted(cells, key=lambda cell: cell.gpus):
-        if kept and cell.gpus == kept[-1].gpus:
-            raise InvalidInputError("cells", f"two cells have {cell.gpus} GPUs: remove one of them")
-        if kept and cell.gpus % kept[-1].gpus:
+    ordered = sorted(cells, key=lambda cell: cell.gpus)
+    for smaller, larger in pairwise(cell.gpus for cell in ordered):
+        if smaller == larger:
+            raise InvalidInputError("cells", f"two cells have {larger} GPUs: remove one of them")
+        if larger % smaller:
             raise InvalidInputError(
-                "cells", f"a cell of {cell.gpus} GPUs is not a multiple of one of {kept[-1].gpus}: use powers of two"
+                "cells", f"a cell of {larger} GPUs is not a multiple of one of {smaller}: use powers of two"
             )
-        if cell.rate > (cell.gpus // kept[-1].gpus * kept[-1].rate * (1 + ROUNDING_TOLERANCE) if kept else 0.0):
-            kept.append(cell)
-    return tuple(kept)
+    kept = efficient_rates({cell.gpus: cell.rate for cell in ordered})
+    return tuple(cell for cell in ordered if cell.gpus in kept)

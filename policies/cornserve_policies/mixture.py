@@ -20,15 +20,19 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 RATE_TOLERANCE = Fraction(1, 10**9)
-"""Relative tolerance of a mixture's rate, for rounding errors in targets such as 0.1 + 0.2."""
+"""Relative tolerance of rates, for rounding errors in sums such as 0.1 + 0.2."""
 
 
-def efficient_cells_of(rates: Mapping[int, float]) -> dict[int, float]:
-    """Returns the cells that serve more than smaller ones on the same number of GPUs [C Algorithm 1]."""
+def efficient_rates(rates: Mapping[int, float]) -> dict[int, float]:
+    """Returns the cells that serve more than smaller ones on the same number of GPUs [C Algorithm 1].
+
+    Unlike the paper, drops cells with rate 0. The paper always keeps the smallest cell, and with a rate of 0 its
+    mixture algorithm does not terminate.
+    """
     kept: dict[int, float] = {}
     for size, rate in sorted(rates.items()):
-        smaller = max(kept, default=0)
-        if not smaller or (size % smaller == 0 and rate > size // smaller * kept[smaller]):
+        smaller = max(kept, default=size)
+        if rate > size // smaller * kept.get(smaller, 0.0) * (1 + RATE_TOLERANCE):
             kept[size] = rate
     return kept
 
