@@ -13,8 +13,10 @@ from cornserve.app.adaptation import AdaptationStatus
 from cornserve.app.plan import AppPlan
 from cornserve.app.route_plan import RoutePlan
 from cornserve.app.settings import (
+    MAX_EXECUTOR_OVERRIDES,
     AppPolicies,
     ConfigMapKeyRef,
+    ExecutorName,
     ExecutorOverrides,
     Lora,
     ModelId,
@@ -45,8 +47,12 @@ class AppSpec(BaseModel):
     """A Hugging Face id, or a model directory that every executor can read."""
     replicas: int = Field(default=1, ge=0, le=MAX_REPLICAS)
     """Number of replicas of each executor. With 0, the app is parked: it stays deployed, but nothing runs."""
+    executor_replicas: dict[ExecutorName, Annotated[int, Field(ge=1, le=MAX_REPLICAS)]] = Field(
+        default_factory=dict, max_length=MAX_EXECUTOR_OVERRIDES
+    )
+    """Numbers of replicas of single executors, by name. The others have `replicas`."""
     plan: AppPlan | None = None
-    """Cells with their replicas, and the probabilities of paths. It replaces `replicas` and `shares`."""
+    """Cells with their replicas, and the probabilities of paths. It replaces all replicas and `shares`."""
     policies: AppPolicies = AppPolicies()
     """The policies of the app."""
     shares: dict[str, Annotated[float, Ge(0), AllowInfNan(False)]] | None = Field(
@@ -95,7 +101,16 @@ class AppSpec(BaseModel):
             raise ValueError(
                 f"replicas: {self.replicas} and a plan are given, but the plan has the replicas: remove one of them"
             )
+        if self.plan is not None and self.executor_replicas:
+            raise ValueError(
+                f"executor_replicas: {self.executor_replicas} and a plan are given, but the plan has the replicas: "
+                "remove one of them"
+            )
         return self
+
+    def replicas_of(self, executor: str) -> int:
+        """Returns the number of replicas of an executor of an app without a plan."""
+        return self.executor_replicas.get(executor, self.replicas) if self.replicas else 0
 
     @property
     def kubernetes_settings(self) -> list[str]:
@@ -113,7 +128,7 @@ class AppSpec(BaseModel):
 
         Generations with the same code are one version: nothing restarts.
         """
-        changeable = {"replicas", "plan", "policies", "rollout"}
+        changeable = {"replicas", "executor_replicas", "plan", "policies", "rollout"}
         return sha256(self.model_dump_json(exclude=changeable).encode()).hexdigest()[:12]
 
 

@@ -10,6 +10,7 @@ from pydantic import AllowInfNan, BaseModel, ConfigDict, Field, model_validator
 from cornserve.app.adaptation import MixtureProposal
 from cornserve.app.plan import MAX_RUNNING_CELLS, AppPlan
 from cornserve.app.record import MAX_REPLICAS, AppSpec
+from cornserve.app.settings import MAX_EXECUTOR_OVERRIDES, ExecutorName
 from cornserve_policies.mixture import cells_for_gpus, cells_for_rate
 
 
@@ -22,7 +23,7 @@ class ScaleError(Exception):
 
 
 class Scale(BaseModel):
-    """The request to change the number of replicas of each executor, or the cells of a planned app.
+    """The request to change the numbers of replicas of executors, or the cells of a planned app.
 
     Exactly one of the fields is set.
     """
@@ -30,6 +31,11 @@ class Scale(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     replicas: int | None = Field(default=None, ge=0, le=MAX_REPLICAS)
+    """The number of replicas of each executor."""
+    executors: dict[ExecutorName, Annotated[int, Field(ge=1, le=MAX_REPLICAS)]] | None = Field(
+        default=None, min_length=1, max_length=MAX_EXECUTOR_OVERRIDES
+    )
+    """The numbers of replicas of single executors, by name. The others keep theirs."""
     rate: Annotated[float, Gt(0), AllowInfNan(False)] | None = None
     """The requests per second to serve with cells on the fewest GPUs."""
     gpus: int | None = Field(default=None, ge=1)
@@ -55,16 +61,17 @@ def scaled_spec(name: str, spec: AppSpec, scale: Scale, proposal: MixtureProposa
     Raises:
         ScaleError: the app cannot be scaled in this way.
     """
-    if scale.replicas is not None:
+    if scale.replicas is not None or scale.executors is not None:
         if spec.plan is not None:
             raise ScaleError(
-                "replicas",
+                _given_field(scale),
                 f"the app {name!r} has a plan: scale it to a rate or a number of GPUs, or deploy it with replicas",
             )
-        return spec.model_copy(update={"replicas": scale.replicas})
+        return spec.model_copy(update=_scaled_replicas(spec, scale))
     if spec.plan is None:
-        field = next(name for name in type(scale).model_fields if getattr(scale, name) is not None)
-        raise ScaleError(field, f"the app {name!r} has no plan: scale its replicas, or deploy it with a plan")
+        raise ScaleError(
+            _given_field(scale), f"the app {name!r} has no plan: scale its replicas, or deploy it with a plan"
+        )
     if scale.approve is None:
         return spec.model_copy(update={"plan": _scaled_plan(spec.plan, scale)})
     if proposal is None:
@@ -73,6 +80,17 @@ def scaled_spec(name: str, spec: AppSpec, scale: Scale, proposal: MixtureProposa
             f"no change of the app {name!r} waits for an approval: `cornserve status {name}` shows the one that does",
         )
     return spec.model_copy(update={"plan": spec.plan.with_counts(proposal.counts, proposal.target)})
+
+
+def _given_field(scale: Scale) -> str:
+    return next(name for name in type(scale).model_fields if getattr(scale, name) is not None)
+
+
+def _scaled_replicas(spec: AppSpec, scale: Scale) -> dict[str, object]:
+    """Returns the changed fields. A number for each executor replaces those of single executors, unless it is 0."""
+    if scale.executors is not None:
+        return {"executor_replicas": {**spec.executor_replicas, **scale.executors}}
+    return {"replicas": scale.replicas} | ({"executor_replicas": {}} if scale.replicas else {})
 
 
 def _scaled_plan(plan: AppPlan, scale: Scale) -> AppPlan:

@@ -49,6 +49,10 @@ GpuTypeName = Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z
 """The name of a type of GPU in the settings of an installation."""
 
 
+ExecutorName = Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$", max_length=63)]
+"""The name of an executor, such as `llm`."""
+
+
 PolicyName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", max_length=63)]
 """The name of a policy."""
 

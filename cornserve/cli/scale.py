@@ -22,6 +22,10 @@ def scale(
         int | None,
         typer.Argument(metavar="[REPLICAS]", min=0, max=64, help="Replicas of each executor. 0: park the app."),
     ] = None,
+    executor: Annotated[
+        list[str] | None,
+        typer.Option("--executor", metavar="NAME=N", help="Replicas of one executor: --executor llm=3."),
+    ] = None,
     rate: Annotated[
         float | None,
         typer.Option("--rate", min=0, help="For an app with a plan: serve this many requests/s on the fewest GPUs."),
@@ -43,16 +47,29 @@ def scale(
     Surplus replicas finish their requests and stop. Other replicas continue to run.
     """
     given = [number for number in (replicas, rate, gpus) if number is not None]
-    if len(given) + approve != 1:
-        raise CliError("give the number of replicas, or for an app with a plan one of --rate, --gpus and --approve")
+    if len(given) + approve + bool(executor) != 1:
+        raise CliError(
+            "give the number of replicas or --executor, or for an app with a plan one of --rate, --gpus and --approve"
+        )
+    executors = dict(map(_executor_replicas, executor)) if executor else None
     with open_client(ctx, url) as client:
-        view = client.approve(app) if approve else client.scale(app, replicas, rate=rate, gpus=gpus)
+        view = (
+            client.approve(app) if approve else client.scale(app, replicas, executors=executors, rate=rate, gpus=gpus)
+        )
         if wait:
             view = _until_scaled(client, view, timeout)
     if json:
         print_json(view)
     elif not wait:
         stderr().print(f"{app} is being scaled: see `cornserve status {app}`")
+
+
+def _executor_replicas(setting: str) -> tuple[str, int]:
+    name, _, number = setting.partition("=")
+    try:
+        return name, int(number)
+    except ValueError:
+        raise CliError(f"--executor: {setting!r} is not NAME=N, such as llm=3") from None
 
 
 def _until_scaled(client: Client, scaled: AppView, timeout: float | None) -> AppView:
@@ -77,5 +94,6 @@ def _size(view: AppView) -> str:
 
     plan = view.spec.plan
     if plan is None:
-        return f"{view.spec.replicas} replicas of each executor"
+        numbers = [f"{number} of {name}" for name, number in sorted(view.spec.executor_replicas.items())]
+        return ", ".join([f"{view.spec.replicas} replicas of each executor", *numbers])
     return f"cells for {plan.rate:.4g} requests/s: {describe_cells(plan.counts)}"

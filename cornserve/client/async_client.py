@@ -167,9 +167,15 @@ class AsyncClient:
         return await self._call(calls.graph(app), AppGraph.model_validate)
 
     async def scale(
-        self, app: str, replicas: int | None = None, *, rate: float | None = None, gpus: int | None = None
+        self,
+        app: str,
+        replicas: int | None = None,
+        *,
+        executors: Mapping[str, int] | None = None,
+        rate: float | None = None,
+        gpus: int | None = None,
     ) -> AppView:
-        return await self._call(calls.scale(app, replicas, rate, gpus), responses.app_view)
+        return await self._call(calls.scale(app, replicas, executors, rate, gpus), responses.app_view)
 
     async def approve(self, app: str) -> AppView:
         return await self._call(calls.approve(app), responses.app_view)

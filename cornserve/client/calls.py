@@ -55,10 +55,12 @@ def deploy(app: str, spec: AppSpec) -> ApiCall:
     return ApiCall("PUT", _app(app), body, read_timeout=ADMIN_SECONDS)
 
 
-def scale(app: str, replicas: int | None, rate: float | None, gpus: int | None) -> ApiCall:
-    numbers = {"replicas": replicas, "rate": rate, "gpus": gpus}
+def scale(
+    app: str, replicas: int | None, executors: Mapping[str, int] | None, rate: float | None, gpus: int | None
+) -> ApiCall:
+    numbers = {"replicas": replicas, "executors": executors, "rate": rate, "gpus": gpus}
     given = {name: number for name, number in numbers.items() if number is not None}
-    return ApiCall("PUT", f"{_app(app)}/scale", encode_json("replicas, rate or gpus", given))
+    return ApiCall("PUT", f"{_app(app)}/scale", encode_json("replicas, executors, rate or gpus", given))
 
 
 def approve(app: str) -> ApiCall:

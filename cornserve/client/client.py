@@ -220,17 +220,24 @@ class Client:
         return self._call(calls.graph(app), AppGraph.model_validate)
 
     def scale(
-        self, app: str, replicas: int | None = None, *, rate: float | None = None, gpus: int | None = None
+        self,
+        app: str,
+        replicas: int | None = None,
+        *,
+        executors: Mapping[str, int] | None = None,
+        rate: float | None = None,
+        gpus: int | None = None,
     ) -> AppView:
-        """Sets the number of replicas of each executor, or the cells of a planned app: give one of the numbers.
+        """Sets the number of replicas of each executor, or the cells of a planned app: give one of the arguments.
 
         Does not wait: see `events` and `AppView.is_scaled`.
 
         Args:
+            executors: the numbers of replicas of single executors, by name.
             rate: the requests per second to serve with cells on the fewest GPUs.
             gpus: the number of GPUs on which cells serve the most requests.
         """
-        return self._call(calls.scale(app, replicas, rate, gpus), responses.app_view)
+        return self._call(calls.scale(app, replicas, executors, rate, gpus), responses.app_view)
 
     def approve(self, app: str) -> AppView:
         """Runs the cells that the app's adaptation to its load proposes. Does not wait: see `scale`."""

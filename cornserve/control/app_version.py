@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
 
+from cornserve.app.executor_names import check_executor_names
 from cornserve.app.graph import AppGraph
 from cornserve.app.plan import AppPlan
 from cornserve.app.plan_resolution import resolve_plan
@@ -49,9 +50,9 @@ class AppVersion:
     def from_description(cls, record: AppRecord, description: AppDescription) -> Self:
         """Returns the newest version of the record.
 
-        Raises `DefinitionError` if its plan is not one of this app, or if it names an unknown policy.
+        Raises `DefinitionError` if its plan is not one of this app, or if it names an unknown policy or executor.
         """
-        _check_policies(record.spec)
+        _check_names(record.spec, description.executor_specs)
         owner = AppOwner(record.name, record.uid)
         graph, plan = description.graph, record.spec.plan
         resolved = None if plan is None else resolve_plan(plan, graph)
@@ -66,7 +67,7 @@ class AppVersion:
         """
         plan = self.plan
         try:
-            _check_policies(record.spec)
+            _check_names(record.spec, self.executor_specs)
         except DefinitionError:
             return None
         if record.spec.plan is None:
@@ -198,7 +199,8 @@ class AppVersion:
         ]
 
 
-def _check_policies(spec: AppSpec) -> None:
+def _check_names(spec: AppSpec, executors: Mapping[str, ExecutorSpec]) -> None:
+    check_executor_names(spec, {each.executor for each in executors.values()})
     try:
         routing_policy(spec.policies.routing)
     except UnknownPolicyError as error:

@@ -26,7 +26,9 @@ def app_group(spec: ExecutorSpec, app: AppSpec, owner: AppOwner) -> ExecutorGrou
 
     The spec has the app's engine options already: loading the app applies them.
     """
-    return ExecutorGroup(_restarted(spec, app), app.replicas, pod=_pod(spec, app, None), owners=(owner,))
+    return ExecutorGroup(
+        _restarted(spec, app), app.replicas_of(spec.executor), pod=_pod(spec, app, None), owners=(owner,)
+    )
 
 
 def cell_groups(

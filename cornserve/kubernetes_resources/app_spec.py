@@ -9,8 +9,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from cornserve.app.plan import AppPlan
 from cornserve.app.record import MAX_PATHS, MAX_REPLICAS
 from cornserve.app.settings import (
+    MAX_EXECUTOR_OVERRIDES,
     AppPolicies,
     ConfigMapKeyRef,
+    ExecutorName,
     ExecutorOverrides,
     Lora,
     ModelId,
@@ -32,6 +34,11 @@ _PLAN_OR_REPLICAS = rule(
     "!has(self.plan) || !has(self.replicas) || self.replicas == 1",
     "a plan has the replicas of the executors: remove the replicas or the plan",
     field=".replicas",
+)
+_PLAN_OR_EXECUTOR_REPLICAS = rule(
+    "!has(self.plan) || !has(self.executorReplicas) || self.executorReplicas.size() == 0",
+    "a plan has the replicas of the executors: remove the numbers of replicas or the plan",
+    field=".executorReplicas",
 )
 
 
@@ -77,7 +84,9 @@ class RestartSection(_Section):
 class AppResourceSpec(_Section):
     """The desired state of an app: exactly one of `model` and `source`, and its settings."""
 
-    model_config = ConfigDict(json_schema_extra=rules(exactly_one("model", "source"), _PLAN_OR_REPLICAS))
+    model_config = ConfigDict(
+        json_schema_extra=rules(exactly_one("model", "source"), _PLAN_OR_REPLICAS, _PLAN_OR_EXECUTOR_REPLICAS)
+    )
 
     model: ModelSection | None = None
     source: SourceSection | None = Field(
@@ -85,6 +94,10 @@ class AppResourceSpec(_Section):
     )
     replicas: int = Field(default=1, ge=0, le=MAX_REPLICAS)
     """Number of replicas of each executor. With 0, the app is parked: it stays deployed, but nothing runs."""
+    executor_replicas: dict[ExecutorName, Annotated[int, Field(ge=1, le=MAX_REPLICAS)]] = Field(
+        default_factory=dict, max_length=MAX_EXECUTOR_OVERRIDES
+    )
+    """Numbers of replicas of single executors, by name. The others have `replicas`."""
     policies: AppPolicies | None = None
     """The policies of the app, by name. A change restarts nothing."""
     rollout: Rollout | None = None
@@ -96,5 +109,5 @@ class AppResourceSpec(_Section):
     )
     """Settings of the executors of the app, by name. `*` applies to all; the settings of a named executor win."""
     plan: AppPlan | None = None
-    """Cells with their replicas, and the probabilities of paths. It replaces `replicas` and the shares of paths.
-    `cornserve deploy APP --plan FILE` writes it."""
+    """Cells with their replicas, and the probabilities of paths. It replaces all numbers of replicas and the shares of
+    paths. `cornserve deploy APP --plan FILE` writes it."""

@@ -13,6 +13,7 @@ from pydantic_core import to_json
 from cornserve.app.adaptation import MixtureProposal
 from cornserve.app.declared_name import check_declared_name
 from cornserve.app.event import AppEvent
+from cornserve.app.executor_names import check_executor_names
 from cornserve.app.graph import AppGraph, no_graph_reason
 from cornserve.app.load import with_all_paths
 from cornserve.app.record import AppSpec, AppView, FailureReason, Phase, ReplicaLog, UnreadableApp
@@ -33,7 +34,7 @@ from cornserve.daemon_thread import run_in_daemon_thread
 from cornserve.gateway.context import Context, GatewayContext
 from cornserve.gateway.endpoints.app_events import app_events
 from cornserve.gateway.endpoints.app_view import app_view
-from cornserve.gateway.endpoints.deployed_spec import check_plan, kept_fields
+from cornserve.gateway.endpoints.deployed_spec import check_executors, kept_fields
 from cornserve.gateway.endpoints.openapi import request_body
 from cornserve.gateway.endpoints.read_request import read_validated
 from cornserve.gateway.errors import ApiError
@@ -96,6 +97,7 @@ async def scale(name: str, request: Request, context: Context) -> AppView:
             raise ApiError(409, message, code="app_failed")
         try:
             spec = scaled_spec(name, record.spec, requested, _proposal(record))
+            _check_scaled_executors(spec, record)
         except ScaleError as error:
             raise ApiError(409, str(error), param=error.param, code="cannot_scale") from error
         with suppress(ConflictError, NotFoundError):
@@ -220,13 +222,13 @@ async def _create_or_update(store: Store, name: str, spec: AppSpec, description:
         try:
             record = await store.get(APPS, name)
         except NotFoundError:
-            check_plan(spec, description)
+            check_executors(spec, description)
             try:
                 return await store.create(APPS, name, spec)
             except AlreadyExistsError:
                 continue
-        updated = spec.model_copy(update=kept_fields(spec, record.spec))
-        check_plan(updated, description)
+        updated = spec.model_copy(update=kept_fields(spec, record.spec, description))
+        check_executors(updated, description)
         if _has_failed(record):
             updated = updated.model_copy(update={"restart": new_restart_id()})
         with suppress(ConflictError, NotFoundError):
@@ -240,6 +242,16 @@ def new_restart_id() -> str:
 
 def _has_failed(record: AppRecord) -> bool:
     return record.status.phase is Phase.FAILED and record.status.generation == record.generation
+
+
+def _check_scaled_executors(spec: AppSpec, record: AppRecord) -> None:
+    """Checks the names of scaled executors. Raises `ApiError`. An app that is still loaded has no known executors."""
+    executors = {group.executor for group in record.status.groups}
+    try:
+        if executors:
+            check_executor_names(spec, executors)
+    except DefinitionError as error:
+        raise ApiError(400, str(error), param="executors", code="unknown_executor") from error
 
 
 def _proposal(record: AppRecord) -> MixtureProposal | None:

@@ -4,29 +4,46 @@ from __future__ import annotations
 
 from typing import Any
 
+from cornserve.app.executor_names import check_executor_names
 from cornserve.app.plan_resolution import resolve_plan
 from cornserve.app.record import AppSpec
 from cornserve.app_host.description import AppDescription
 from cornserve.gateway.errors import ApiError
 from cornserve.task.errors import DefinitionError
 
-KEPT_FIELDS = {"replicas", "plan", "restart"}
+KEPT_FIELDS = {"replicas", "executor_replicas", "plan", "restart"}
 """Fields that a deployment without them does not change."""
 
 
-def kept_fields(spec: AppSpec, current: AppSpec) -> dict[str, Any]:
+def kept_fields(spec: AppSpec, current: AppSpec, description: AppDescription) -> dict[str, Any]:
     """Returns the fields of the current spec that a deployment of `spec` does not change.
 
-    Replicas and plans replace each other.
+    Replicas and plans replace each other. A number for each executor replaces those of single executors.
     """
     kept = KEPT_FIELDS - spec.model_fields_set
     if spec.plan is not None or "replicas" in spec.model_fields_set:
-        kept -= {"replicas", "plan"}
-    return {field: getattr(current, field) for field in kept}
+        kept -= {"replicas", "executor_replicas", "plan"}
+    elif spec.executor_replicas:
+        kept -= {"plan"}
+    fields = {field: getattr(current, field) for field in kept}
+    if "executor_replicas" in fields:
+        names = _executors(description)
+        fields["executor_replicas"] = {
+            name: count for name, count in current.executor_replicas.items() if name in names
+        }
+    return fields
 
 
-def check_plan(spec: AppSpec, description: AppDescription) -> None:
-    """Checks that a plan is one of this app, before anything is stored. Raises `ApiError`."""
+def _executors(description: AppDescription) -> set[str]:
+    return {each.executor for each in description.executor_specs.values()}
+
+
+def check_executors(spec: AppSpec, description: AppDescription) -> None:
+    """Checks that plan and replicas are those of this app, before anything is stored. Raises `ApiError`."""
+    try:
+        check_executor_names(spec, _executors(description))
+    except DefinitionError as error:
+        raise ApiError(400, str(error), param="executor_replicas", code="invalid_app") from error
     if spec.plan is not None:
         try:
             resolve_plan(spec.plan, description.graph)

@@ -72,6 +72,34 @@ async def test_scaling_changes_only_the_replicas(gateway: httpx.AsyncClient, sto
     assert after.spec == before.spec.model_copy(update={"replicas": 3})
 
 
+async def test_one_executor_has_another_number_of_replicas(gateway: httpx.AsyncClient, store: Store) -> None:
+    await gateway.put("/admin/v1/apps/echo", json={"source": ECHO, "replicas": 2})
+    code = (await store.get(APPS, "echo")).spec.code
+
+    scaled = await gateway.put("/admin/v1/apps/echo/scale", json={"executors": {"echo": 3}})
+    redeployed = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+    reset = await gateway.put("/admin/v1/apps/echo/scale", json={"replicas": 1})
+
+    specs = [AppSpec.model_validate(response.json()["spec"]) for response in (scaled, redeployed, reset)]
+    assert [spec.replicas_of("echo") for spec in specs] == [3, 3, 1]
+    assert [spec.replicas_of("other") for spec in specs] == [2, 2, 1]
+    assert {spec.code for spec in specs} == {code}
+
+
+async def test_replicas_of_an_unknown_executor_are_refused(gateway: httpx.AsyncClient, store: Store) -> None:
+    deployment = {"source": ECHO, "executor_replicas": {"lm": 3}}
+    assert (await gateway.put("/admin/v1/apps/echo", json=deployment)).status_code == 400
+    await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
+    record = await store.get(APPS, "echo")
+    status = AppStatus(groups=[GroupStatus(key="echo-1", executor="echo", wanted=1, replicas=[])])
+    await store.update_status(APPS, "echo", status, record.version)
+
+    refused = await gateway.put("/admin/v1/apps/echo/scale", json={"executors": {"lm": 3}})
+
+    assert refused.status_code == 400
+    assert "the app has no executor 'lm': choose from echo" in refused.json()["error"]["message"]
+
+
 async def test_another_policy_keeps_the_code(gateway: httpx.AsyncClient, store: Store) -> None:
     await gateway.put("/admin/v1/apps/echo", json={"source": ECHO})
     before = await store.get(APPS, "echo")

@@ -112,9 +112,13 @@ def plans(draw: st.DrawFn) -> AppPlan:
     return AppPlan.model_validate(document)
 
 
-sizes = st.fixed_dictionaries({}, optional={"replicas": st.integers(0, MAX_REPLICAS)}) | st.fixed_dictionaries(
-    {"plan": plans()}
-)
+sizes = st.fixed_dictionaries(
+    {},
+    optional={
+        "replicas": st.integers(0, MAX_REPLICAS),
+        "executor_replicas": st.dictionaries(st.sampled_from(["llm", "encoder"]), st.integers(1, MAX_REPLICAS)),
+    },
+) | st.fixed_dictionaries({"plan": plans()})
 """Replicas or a plan."""
 
 adaptations = st.builds(
