@@ -57,6 +57,10 @@ PolicyName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", ma
 """The name of a policy."""
 
 
+TargetSeconds = Annotated[float, Field(ge=0.001, le=3600)]
+"""The target of a latency, in seconds."""
+
+
 class _Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -104,6 +108,29 @@ class AdaptationSettings(_Settings):
         )
 
 
+class LatencyTargetSettings(_Settings):
+    """Targets of the latencies of an app's requests. At least one is set."""
+
+    ttft_seconds: TargetSeconds | None = None
+    """The longest time from a request's arrival to the first chunk of a streamed response (TTFT)."""
+    tbt_seconds: TargetSeconds | None = None
+    """The longest time between two chunks of a streamed response (TBT)."""
+    end_to_end_seconds: TargetSeconds | None = None
+    """The longest time from a request's arrival to the end of its response."""
+    admission: bool = False
+    """Whether requests that are not expected to meet the TTFT or the end-to-end target are refused with a 429. By
+    default, it is only counted how many requests meet the targets."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.ttft_seconds is None and self.end_to_end_seconds is None:
+            if self.tbt_seconds is None:
+                raise ValueError("no target is given: give ttft_seconds, tbt_seconds or end_to_end_seconds")
+            if self.admission:
+                raise ValueError("admission needs a target: give ttft_seconds or end_to_end_seconds")
+        return self
+
+
 class AppPolicies(_Settings):
     """The policies of an app, by name. A change restarts nothing."""
 
@@ -112,6 +139,8 @@ class AppPolicies(_Settings):
     or a policy that another package adds."""
     adaptation: AdaptationSettings | None = None
     """The adaptation to the load. Without these settings, only users change the running cells."""
+    targets: LatencyTargetSettings | None = None
+    """The targets of latencies, by which requests are counted and may be refused. By default, none."""
     log_decisions: bool = False
     """Whether gateways log each choice of a path and of a replica."""
 

@@ -14,6 +14,7 @@ from cornserve.cli.adaptation_options import with_adaptation
 from cornserve.cli.console import CliError, print_json, stderr
 from cornserve.cli.gateway import open_client
 from cornserve.cli.options import Json, Url, WaitTimeout
+from cornserve.cli.target_options import with_latency_targets
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -95,6 +96,20 @@ def deploy(
             "--adapt approval=true.",
         ),
     ] = None,
+    ttft: Annotated[
+        float | None,
+        typer.Option("--ttft", metavar="SECONDS", help="Target of the time to the first chunk of a streamed response."),
+    ] = None,
+    tbt: Annotated[
+        float | None, typer.Option("--tbt", metavar="SECONDS", help="Target of the time between two chunks.")
+    ] = None,
+    e2e: Annotated[
+        float | None, typer.Option("--e2e", metavar="SECONDS", help="Target of the time to the end of the response.")
+    ] = None,
+    admission: Annotated[
+        bool,
+        typer.Option("--admission", help="Refuse requests that are not expected to meet --ttft or --e2e, with a 429."),
+    ] = False,
     gpus: Annotated[
         int | None,
         typer.Option("--gpus", min=1, help="Make and deploy a plan that serves the most requests on N GPUs."),
@@ -138,6 +153,7 @@ def deploy(
     if is_planned:
         resolved = plan_target(resolved, budget)
     resolved = with_adaptation(resolved, adapt or [])
+    resolved = with_latency_targets(resolved, ttft=ttft, tbt=tbt, e2e=e2e, admission=admission)
     with open_client(ctx, url) as client, _hint_on_interrupt(resolved.name):
         view = _deploy_and_wait(client, resolved, timeout) if wait else client.deploy(resolved, wait=False)
     if json:

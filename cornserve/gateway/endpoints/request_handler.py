@@ -29,6 +29,7 @@ from cornserve.observe import logs, tracing
 from cornserve.observe.redaction import redacted_traceback
 from cornserve.task.errors import TaskError
 from cornserve.tracebacks import clear_traceback
+from cornserve_policies.admission import Refusal
 
 if TYPE_CHECKING:  # It loads OpenTelemetry.
     from cornserve.gateway.observe.request_trace import RequestTrace
@@ -51,7 +52,7 @@ class RequestHandler:
         self._context = context
         self._app = app
         self._request = request
-        self._stats = context.metrics.new_request(app)
+        self._stats = context.metrics.new_request(app, self.served_app.route.policies.targets)
         self._trace: RequestTrace | None = None
         self._arrived_us = time.time_ns() // 1000
         self._deadline = asyncio.get_running_loop().time() + _timeout_seconds(request, context.admission.limits)
@@ -72,7 +73,7 @@ class RequestHandler:
 
     async def respond(self, create_body: CreateBody) -> SendResponse:
         """Returns a JSON response. A disconnect cancels the request."""
-        self._start()
+        self._start(streams=False)
         try:
             with CancelOnDisconnect(self._request.scope):
                 if self._images:
@@ -100,7 +101,7 @@ class RequestHandler:
 
     async def _send_events(self, create_events: CreateEvents, send: Send) -> None:
         stream = sse.EventStream(send, self._context.admission, {"x-request-id": self.id})
-        self._start()
+        self._start(streams=True)
         try:
             with CancelOnDisconnect(self._request.scope):
                 if self._images:
@@ -165,10 +166,13 @@ class RequestHandler:
         clear_traceback(error)
         return api_error
 
-    def _start(self) -> None:
-        """Raises a 429 if the app has too many requests in flight."""
+    def _start(self, *, streams: bool) -> None:
+        """Raises a 429 if the app has too many requests in flight, or if the request would miss a target of the app."""
         self._context.admission.start_app_request(self._app)
-        self._stats.record_start()
+        refusal = self._stats.admit(streams=streams)
+        if refusal is not None:
+            self._context.admission.finish_app_request(self._app)
+            raise _refused(self._app, refusal)
         if tracing.tracer is not None:
             from cornserve.gateway.observe.request_trace import RequestTrace
 
@@ -181,6 +185,16 @@ class RequestHandler:
         if self._trace is not None:
             self._trace.end(self._stats, self._status)
         access_log.log_request(self._request, self._stats, self._status)
+
+
+def _refused(app: str, refusal: Refusal) -> ApiError:
+    message = (
+        f"the request would not meet the {refusal.target} target of {app!r}: {refusal.expected_seconds:.3g} s are "
+        f"expected, and the target is {refusal.target_seconds:g} s; try again in {refusal.retry_after} s"
+    )
+    error = ApiError(429, message, code="target_unreachable")
+    error.headers["retry-after"] = str(refusal.retry_after)
+    return error
 
 
 def _timeout_seconds(request: Request, limits: Limits) -> float:

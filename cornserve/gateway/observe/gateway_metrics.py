@@ -16,6 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from cornserve.app.arrivals import GatewayArrivals
+from cornserve.app.settings import LatencyTargetSettings
 from cornserve.gateway.observe.request_stats import AppStats, RequestStats
 from cornserve_policies.path_table import CellPath
 
@@ -32,9 +33,15 @@ class GatewayMetrics(Collector):
         self._process = uuid4().hex
         self._started = time.monotonic()
 
-    def new_request(self, app: str) -> RequestStats:
-        """Returns the metrics of a new request. `app` must be deployed: it becomes a label."""
-        return RequestStats(self._stats(app))
+    def new_request(self, app: str, targets: LatencyTargetSettings | None = None) -> RequestStats:
+        """Returns the metrics of a new request. `app` must be deployed: it becomes a label.
+
+        Args:
+            targets: the latency targets of the app.
+        """
+        stats = self._stats(app)
+        stats.set_targets(targets)
+        return RequestStats(stats)
 
     def set_planned_shares(self, app: str, shares: Sequence[tuple[CellPath, float]]) -> None:
         """Sets the shares of an app's plan. They are empty without a plan."""
@@ -84,6 +91,16 @@ class GatewayMetrics(Collector):
             "Share of the requests of a type that a path in a cell is planned to receive.",
             labels=_PLANNED_PATH,
         )
+        targets = _counter(
+            "target_requests",
+            "Requests by latency target, and whether they have met it.",
+            ["app", "type", "target", "met"],
+        )
+        refusals = _counter(
+            "refused_requests",
+            "Requests refused early, by the target that they were not expected to meet.",
+            ["app", "target"],
+        )
         retries = _counter("retries", "Invocations retried on another replica.", ["app"])
         play = _counter("play_seconds", "Time for which the app's code ran: its tasks and stream functions.", ["app"])
         prompt = _counter("prompt_tokens", "Prompt tokens processed by language models.", ["app"])
@@ -115,6 +132,10 @@ class GatewayMetrics(Collector):
                 shares.add_metric(_labels(app, planned), share)
             if stats.planned_shares or stats.unknown_types:
                 unknown_types.add_metric([app], stats.unknown_types)
+            for result, count in stats.target_results.items():
+                targets.add_metric([app, result.request_type, result.target, str(result.is_met).lower()], count)
+            for target, count in stats.refusals.items():
+                refusals.add_metric([app, target], count)
             retries.add_metric([app], stats.retries)
             play.add_metric([app], stats.play_seconds)
             prompt.add_metric([app], stats.prompt_tokens)
@@ -126,7 +147,7 @@ class GatewayMetrics(Collector):
             stats.chunk_seconds.add_to(chunk, [app])
         tokens, times = (prompt, generation), (image_seconds, seconds, first_chunk, chunk)
         plan = (planned_paths, shares, unknown_types)
-        yield from (running, requests, paths, *plan, retries, play, *tokens, images, *times)
+        yield from (running, requests, paths, *plan, targets, refusals, retries, play, *tokens, images, *times)
 
 
 def _labels(app: str, planned: CellPath) -> list[str]:

@@ -8,7 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cornserve.app.arrivals import UNPLANNED_TYPE
+from cornserve.app.settings import LatencyTargetSettings
+from cornserve.gateway.observe.latency_targets import AppTargets, RequestTargets, TargetResult
 from cornserve.observe.histogram import Histogram
+from cornserve_policies.admission import Refusal
 from cornserve_policies.path_table import CellPath
 from cornserve_tasklib.chat_response import Usage
 
@@ -25,6 +28,10 @@ class AppStats:
     arrivals: Counter[str] = field(default_factory=Counter)
     """Requests by type, with `UNPLANNED_TYPE` for those of no type of the plan."""
     planned_shares: Sequence[tuple[CellPath, float]] = ()
+    targets: AppTargets | None = None
+    target_results: Counter[TargetResult] = field(default_factory=Counter)
+    refusals: Counter[str] = field(default_factory=Counter)
+    """Requests that were refused early, by the target that they were not expected to meet."""
     retries: int = 0
     play_seconds: float = 0.0
     prompt_tokens: int = 0
@@ -40,6 +47,14 @@ class AppStats:
         """Requests whose components are those of no type of the plan."""
         return self.arrivals[UNPLANNED_TYPE]
 
+    def set_targets(self, settings: LatencyTargetSettings | None) -> None:
+        """Sets the targets of the next requests. Other targets begin without observations."""
+        if settings is None:
+            self.targets = None
+        elif self.targets is None or self.targets.settings != settings:
+            self.targets = AppTargets(settings)
+            self.refusals.update(dict.fromkeys(self.targets.refusing, 0))
+
 
 class RequestStats:
     """Measures one request."""
@@ -47,7 +62,9 @@ class RequestStats:
     __slots__ = (
         "_app",
         "_last_chunk_at",
+        "_request_type",
         "_started",
+        "_targets",
         "first_chunk_seconds",
         "generation_tokens",
         "path",
@@ -59,6 +76,8 @@ class RequestStats:
         self._app = app
         self._started = time.perf_counter()
         self._last_chunk_at = 0.0
+        self._request_type = ""
+        self._targets: RequestTargets | None = None
         self.path: int | None = None
         self.retries = 0
         self.prompt_tokens = 0
@@ -71,8 +90,20 @@ class RequestStats:
         """Seconds since the request arrived."""
         return time.perf_counter() - self._started
 
-    def record_start(self) -> None:
+    def admit(self, *, streams: bool) -> Refusal | None:
+        """Counts the request as running, unless the targets of the app refuse it.
+
+        Args:
+            streams: whether the response is streamed.
+        """
+        if self._app.targets is not None:
+            admitted = self._app.targets.admit(streams=streams)
+            if isinstance(admitted, Refusal):
+                self._app.refusals[admitted.target] += 1
+                return admitted
+            self._targets = admitted
         self._app.running += 1
+        return None
 
     def record_path(self, path: int, planned: CellPath | None = None, *, is_known: bool = True) -> None:
         """Counts the path.
@@ -85,6 +116,7 @@ class RequestStats:
             self.path = path
             self._app.paths[path] += 1
             if planned is not None:
+                self._request_type = planned.request_type
                 self._app.planned_paths[planned] += 1
                 self._app.arrivals[planned.request_type if is_known else UNPLANNED_TYPE] += 1
 
@@ -108,8 +140,13 @@ class RequestStats:
         if self.first_chunk_seconds is None:
             self.first_chunk_seconds = now - self._started
             self._app.first_chunk_seconds.observe(self.first_chunk_seconds)
+            if self._targets is not None:
+                self._targets.record_first_chunk(self.first_chunk_seconds)
         else:
-            self._app.chunk_seconds.observe(now - self._last_chunk_at)
+            gap = now - self._last_chunk_at
+            self._app.chunk_seconds.observe(gap)
+            if self._targets is not None:
+                self._targets.record_gap(gap)
         self._last_chunk_at = now
 
     def record_usage(self, usage: object) -> None:
@@ -123,4 +160,8 @@ class RequestStats:
     def record_end(self, status: int) -> None:
         self._app.running -= 1
         self._app.statuses[status] += 1
-        self._app.seconds.observe(self.seconds)
+        seconds = self.seconds
+        self._app.seconds.observe(seconds)
+        if self._targets is not None:
+            for target, is_met in self._targets.record_end(status, seconds):
+                self._app.target_results[TargetResult(self._request_type, target, is_met)] += 1

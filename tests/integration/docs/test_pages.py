@@ -23,6 +23,7 @@ STANDALONE = [
     "docs/how-to/recover.md",
     "docs/how-to/route-requests.md",
     "docs/how-to/send-images.md",
+    "docs/how-to/set-latency-targets.md",
     "docs/planner.md",
     "docs/reference/executor-contract.md",
     "docs/reference/plans.md",

@@ -20,6 +20,7 @@ from pydantic import BaseModel
 import cornserve
 from cornserve import client
 from cornserve.app.record import AppSpec, AppStatus, ReplicaState
+from cornserve.app.settings import LatencyTargetSettings
 from cornserve.control.launcher.base import ExecutorGroup
 from cornserve.control.launcher.local import DeviceSlots, LocalLauncher
 from cornserve.control.metrics import ControllerMetrics
@@ -190,8 +191,8 @@ def test_every_metric_of_the_gateway_is_documented() -> None:
     metrics.registry.register(ReplicaMetrics(stats))
     metrics.registry.register(RequestAdmission())
     metrics.record_error(404, "model_not_found")
-    request = metrics.new_request("app")
-    request.record_start()
+    request = metrics.new_request("app", LatencyTargetSettings(end_to_end_seconds=1.0, admission=True))
+    request.admit(streams=False)
     planned = CellPath("text", "4-0", 0)
     request.record_path(0, planned)
     metrics.set_planned_shares("app", [(planned, 1.0)])

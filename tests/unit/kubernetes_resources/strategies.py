@@ -28,6 +28,7 @@ from cornserve.app.settings import (
     ExecutorOverride,
     HostPathStorage,
     ImageStorage,
+    LatencyTargetSettings,
     ModelStorage,
     Rollout,
     SecretKeyRef,
@@ -131,6 +132,14 @@ adaptations = st.builds(
     window_seconds=st.floats(0.1, 240),
 )
 
+latency_targets = st.builds(
+    LatencyTargetSettings,
+    ttft_seconds=st.none() | st.floats(0.001, 3600),
+    tbt_seconds=st.none() | st.floats(0.001, 3600),
+    end_to_end_seconds=st.floats(0.001, 3600),
+    admission=st.booleans(),
+)
+
 app_specs = st.builds(
     lambda origin, size, settings: AppSpec(**origin, **size, **settings),
     origins,
@@ -143,6 +152,7 @@ app_specs = st.builds(
                 routing=st.sampled_from(["least-loaded", "static"]),
                 log_decisions=st.booleans(),
                 adaptation=st.none() | adaptations,
+                targets=st.none() | latency_targets,
             ),
             "rollout": st.builds(
                 Rollout,

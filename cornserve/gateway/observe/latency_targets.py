@@ -1,0 +1,100 @@
+"""The latency targets of an app: which requests are admitted, and which have met the targets."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+from cornserve.app.settings import LatencyTargetSettings
+from cornserve_policies.admission import AdmittedRequest, LatencyAdmission, LatencyTarget, Refusal
+
+LATE_CHUNKS = 0.1
+"""The share of the times between chunks of one response that may exceed the TBT target [T §4.4]."""
+
+_CLIENT_LEFT = 499
+
+
+class TargetResult(NamedTuple):
+    """Whether a request of a type has met a target. Without a plan, the type is empty."""
+
+    request_type: str
+    target: LatencyTarget
+    is_met: bool
+
+
+class AppTargets:
+    """The targets of an app with the state of its admission."""
+
+    def __init__(self, settings: LatencyTargetSettings) -> None:
+        self.settings = settings
+        self._admission = (
+            LatencyAdmission(settings.ttft_seconds, settings.end_to_end_seconds) if settings.admission else None
+        )
+
+    @property
+    def refusing(self) -> list[LatencyTarget]:
+        """The targets by which requests are refused."""
+        return [] if self._admission is None else self._admission.targets
+
+    def admit(self, *, streams: bool) -> RequestTargets | Refusal:
+        """Admits or refuses a request that arrives now."""
+        if self._admission is None:
+            return RequestTargets(self.settings, None, streams=streams)
+        admitted = self._admission.admit(time.perf_counter(), streams=streams)
+        if isinstance(admitted, Refusal):
+            return admitted
+        return RequestTargets(self.settings, admitted, streams=streams)
+
+
+class RequestTargets:
+    """Compares the latencies of one request with the targets."""
+
+    __slots__ = ("_admitted", "_chunk_gaps", "_first_seconds", "_late_gaps", "_settings", "_streams")
+
+    def __init__(self, settings: LatencyTargetSettings, admitted: AdmittedRequest | None, *, streams: bool) -> None:
+        self._settings = settings
+        self._admitted = admitted
+        self._streams = streams
+        self._first_seconds: float | None = None
+        self._chunk_gaps = 0
+        self._late_gaps = 0
+
+    def record_first_chunk(self, seconds: float) -> None:
+        self._first_seconds = seconds
+        if self._admitted is not None:
+            self._admitted.record_first_output(seconds, time.perf_counter())
+
+    def record_gap(self, seconds: float) -> None:
+        """Counts the time between two chunks."""
+        self._chunk_gaps += 1
+        if self._settings.tbt_seconds is not None and seconds > self._settings.tbt_seconds:
+            self._late_gaps += 1
+
+    def record_end(self, status: int, seconds: float) -> list[tuple[LatencyTarget, bool]]:
+        """Returns the targets that apply to the request, and whether it has met them.
+
+        Invalid requests have no targets. Failed ones have not met them, nor have requests whose client left later.
+        """
+        if self._admitted is not None:
+            self._admitted.record_end(seconds, time.perf_counter(), is_complete=status == 200)
+        if 400 <= status < _CLIENT_LEFT:
+            return []
+        settings = self._settings
+        results: list[tuple[LatencyTarget, bool]] = []
+        if self._streams and settings.ttft_seconds is not None:
+            if self._first_seconds is not None:
+                results.append(("ttft", self._first_seconds <= settings.ttft_seconds))
+            else:
+                results.extend(_whole("ttft", settings.ttft_seconds, status, seconds))
+        if self._streams and settings.tbt_seconds is not None and self._chunk_gaps:
+            results.append(("tbt", self._late_gaps <= LATE_CHUNKS * self._chunk_gaps))
+        if settings.end_to_end_seconds is not None:
+            results.extend(_whole("e2e", settings.end_to_end_seconds, status, seconds))
+        return results
+
+
+def _whole(name: LatencyTarget, target: float, status: int, seconds: float) -> list[tuple[LatencyTarget, bool]]:
+    """Returns whether a request that took `seconds` in total has met a target. Nothing if its client left before."""
+    if status == _CLIENT_LEFT and seconds <= target:
+        return []
+    return [(name, status == 200 and seconds <= target)]
