@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from json import dumps
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from cornserve.cli.app_argument import is_deployed_name
 from cornserve.cli.console import CliError
 from cornserve.cli.gateway import open_client
 
@@ -24,12 +24,12 @@ def app_model(ctx: typer.Context, app: str, url: str | None) -> str:
         app: a Python file, a model directory, a Hugging Face id, or the name of a deployed app.
         url: the gateway of a deployed app.
     """
-    if app.endswith(".py") or "/" in app or Path(app).is_dir():
-        from cornserve.client.deploy_target import resolve_target
+    if is_deployed_name(app):
+        with open_client(ctx, url) as client:
+            return dumps(_document(app, client.graph(app)))
+    from cornserve.client.deploy_target import resolve_target
 
-        return target_model(resolve_target(app, name=None))
-    with open_client(ctx, url) as client:
-        return dumps(_document(app, client.graph(app)))
+    return target_model(resolve_target(app, name=None))
 
 
 def target_model(target: DeployTarget) -> str:

@@ -13,7 +13,7 @@ import typer
 from cornserve.cli.adaptation_options import with_adaptation
 from cornserve.cli.console import CliError, print_json, stderr
 from cornserve.cli.gateway import open_client
-from cornserve.cli.options import Json, Url, WaitTimeout
+from cornserve.cli.options import BUDGET, Json, Url, WaitTimeout
 from cornserve.cli.target_options import with_latency_targets
 
 if TYPE_CHECKING:
@@ -122,8 +122,14 @@ def deploy(
         Path | None, typer.Option("--workload", metavar="FILE", help="Requests to plan for, or shares of their types.")
     ] = None,
     profile: Annotated[
-        Path | None, typer.Option("--profile", metavar="FILE", help="Profile to plan with: see `cornserve profile`.")
+        Path | None,
+        typer.Option(
+            "--profile",
+            metavar="FILE",
+            help="Profile to plan with. By default, the options are measured: see `cornserve profile`.",
+        ),
     ] = None,
+    measuring: Annotated[str | None, BUDGET] = None,
     timeout: WaitTimeout = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the app serves.")] = True,
     url: Url = None,
@@ -136,7 +142,7 @@ def deploy(
     from cornserve.cli.planned_target import PlanBudget, plan_target
     from cornserve.client.deploy_target import resolve_target
 
-    budget = PlanBudget(gpus, rate, workload, profile)
+    budget = PlanBudget(gpus, rate, workload, profile, measuring)
     is_planned = budget.check(plan)
     if is_planned and share:
         raise CliError("--share: the plan determines the shares of the paths: remove it")
@@ -150,10 +156,11 @@ def deploy(
         lora=lora,
         plan=plan,
     )
-    if is_planned:
-        resolved = plan_target(resolved, budget)
     resolved = with_adaptation(resolved, adapt or [])
     resolved = with_latency_targets(resolved, ttft=ttft, tbt=tbt, e2e=e2e, admission=admission)
+    if is_planned:
+        with open_client(ctx, url) as client:
+            resolved = plan_target(client, resolved, budget)
     with open_client(ctx, url) as client, _hint_on_interrupt(resolved.name):
         view = _deploy_and_wait(client, resolved, timeout) if wait else client.deploy(resolved, wait=False)
     if json:

@@ -7,14 +7,12 @@ from cornserve.instance import Instance
 
 
 def describe_slots(home: Home, instance: Instance) -> str:
-    """Returns the slots with types of a running instance and which of them are free, or an empty text.
-
-    The replicas' directories tell which are free, as they tell it to a new launcher.
-    """
+    """Returns the slots with types of a running instance and which of them are free, or an empty text."""
+    from cornserve.control.launcher.local.state_dir import held_slots
     from cornserve.control.slot_types import bind_slots, parse_slot_types
 
     types = parse_slot_types(instance.slots)
-    held = _held_slots(home)
+    held = held_slots(home.replicas)
     parts = []
     for slot_type in types:
         slots = [slot for slot in bind_slots(types) if slot.type == slot_type.name]
@@ -23,11 +21,3 @@ def describe_slots(home: Home, instance: Instance) -> str:
         price = "" if slot_type.price is None else f", {slot_type.price:g} dollars/hour each"
         parts.append(f"{slot_type.name}: {free} of {slot_type.count} free (cores {cores}{price})")
     return "; ".join(parts)
-
-
-def _held_slots(home: Home) -> set[str]:
-    from cornserve.control.launcher.local.state_dir import ReplicaDir
-
-    directories = home.replicas.iterdir() if home.replicas.is_dir() else ()
-    records = (ReplicaDir(path).read_process() for path in directories)
-    return {slot for record in records if record is not None for slot in record.slots}

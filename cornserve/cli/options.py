@@ -46,6 +46,10 @@ Url = Annotated[
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
+DEFAULT_BUDGET = "10m"
+
+BUDGET = typer.Option("--budget", metavar="TIME", help="Device time of measurements, such as 90s, 10m or 1h.")
+
 WaitTimeout = Annotated[
     float | None, typer.Option("--timeout", min=0, max=1_000_000, help="Seconds to wait. By default, no limit.")
 ]

@@ -7,36 +7,52 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cornserve.cli.app_model import target_model
 from cornserve.cli.console import CliError, stderr
+from cornserve.cli.options import DEFAULT_BUDGET
 
 if TYPE_CHECKING:
+    from cornserve.app.plan import AppPlan
+    from cornserve.cli.measured_profile import MeasuredProfile
+    from cornserve.client import Client
     from cornserve.client.deploy_target import DeployTarget
+    from cornserve_planner.model_document import ModelDocument
 
 
 class PlanBudget(NamedTuple):
-    """The options of `cornserve deploy` from which a plan is made."""
+    """The options of `cornserve deploy` from which a plan is made.
+
+    Args:
+        profile: None to measure it.
+        measuring: device time of the measurements, such as 10m.
+    """
 
     gpus: int | None
     rate: float | None
     workload: Path | None
     profile: Path | None
+    measuring: str | None
 
     def check(self, plan: Path | None) -> bool:
         """Returns whether a plan is made. Raises `CliError` if the options contradict each other."""
         if self.gpus is None and self.rate is None:
-            unused = [f"--{name}" for name in ("workload", "profile") if getattr(self, name) is not None]
+            given = {"--workload": self.workload, "--profile": self.profile, "--budget": self.measuring}
+            unused = [name for name, value in given.items() if value is not None]
             if unused:
                 raise CliError(f"{', '.join(unused)}: needs --gpus or --rate, for which a plan is made")
             return False
         if plan is not None:
-            raise CliError("--plan: is a plan already: remove --gpus, --rate, --workload and --profile")
-        for name, made in (("workload", "lists requests or their types"), ("profile", "`cornserve profile` writes")):
-            if getattr(self, name) is None:
-                raise CliError(f"--{name}: is missing: give the file that {made}")
+            raise CliError("--plan: is a plan already: remove --gpus, --rate, --workload, --profile and --budget")
+        if self.workload is None:
+            raise CliError("--workload: is missing: give the file that lists requests or their types")
+        if self.profile is not None and self.measuring is not None:
+            raise CliError("--budget: has no effect with --profile, which replaces measurements: remove one of them")
         return True
 
 
-def plan_target(target: DeployTarget, budget: PlanBudget) -> DeployTarget:
-    """Returns the target with a plan, and prints a summary of it. Raises `CliError` or `DeployTargetError`."""
+def plan_target(client: Client, target: DeployTarget, budget: PlanBudget) -> DeployTarget:
+    """Returns the target with a plan, and prints a summary of it. Measures the options without a profile.
+
+    Raises `CliError` or `DeployTargetError`.
+    """
     try:
         from cornserve_planner.errors import PlannerError
         from cornserve_planner.model_document import ModelDocument
@@ -52,10 +68,33 @@ def plan_target(target: DeployTarget, budget: PlanBudget) -> DeployTarget:
     document = target_model(target)
     try:
         model = ModelDocument.parse(document, source=f"{target.name}.json")
+        profile = _profile(client, target, model, budget)
         result = make_plan(
-            PlanRequest(model, budget.gpus, rate=budget.rate, workload=budget.workload, profile=budget.profile)
+            PlanRequest(model, budget.gpus, rate=budget.rate, workload=budget.workload, profile=profile.file)
         )
     except PlannerError as error:
         raise CliError(str(error)) from error
     stderr().print(summary(result.file, f"cells: {describe_cells(result.file.counts)}"))
-    return resolve_target(target, name=None, plan=convert_plan(result.file, "the plan"))
+    plan = _on_slots(convert_plan(result.file, "the plan"), profile.slot_type)
+    return resolve_target(target, name=None, plan=plan)
+
+
+def _profile(client: Client, target: DeployTarget, model: ModelDocument, budget: PlanBudget) -> MeasuredProfile:
+    from cornserve.cli.measured_profile import MeasuredProfile, measure_profile
+    from cornserve.cli.profiling import parse_seconds
+    from cornserve.home import Home
+
+    if budget.profile is not None:
+        return MeasuredProfile(budget.profile, None)
+    assert budget.workload is not None
+    seconds = parse_seconds(budget.measuring or DEFAULT_BUDGET)
+    return measure_profile(client, target, model, budget.workload, budget.gpus, seconds, Home.default())
+
+
+def _on_slots(plan: AppPlan, slot_type: str | None) -> AppPlan:
+    """Returns the plan with the type of slots of its options, unless they name another one."""
+    options = {
+        name: option.model_copy(update={"gpu_type": option.gpu_type or slot_type})
+        for name, option in plan.options.items()
+    }
+    return plan.model_copy(update={"options": options})

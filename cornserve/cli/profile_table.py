@@ -24,7 +24,7 @@ def results_table(options: Mapping[str, OptionResults]) -> Table:
 
 def option_facts(name: str, results: OptionResults) -> str:
     """Returns what is the same for all measurements of an option."""
-    facts = [f"{name} on {results.provenance.device} ({results.provenance.hardware})"]
+    facts = [f"{name} on {results.conditions.device} ({results.conditions.hardware})"]
     if results.startup:
         facts.append(f"start-up {results.startup[-1]:.1f} s")
     if results.memory is not None:
@@ -37,7 +37,7 @@ def _cells(measured: MixMeasurement) -> list[str]:
     return [
         describe_mix(measured.mix),
         f"{measured.rate:.4g}",
-        f"{measured.error * T_QUANTILE:.1%}",
+        f"{measured.standard_error * T_QUANTILE:.1%}",
         str(best.concurrency),
         f"{1000 * measured.levels[0].seconds:.4g}",
         "" if measured.poisson is None else f"{1000 * measured.poisson.p99:.4g}",

@@ -16,6 +16,10 @@ T_QUANTILE = 2.262
 
 MIN_PER_BATCH = 2
 
+MIN_COMPLETIONS = 26
+"""The least number of completions from which a rate is estimated: four fifths of them, one to start, fill the batches.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class RateEstimate:

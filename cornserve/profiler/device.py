@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
@@ -13,7 +14,9 @@ from pathlib import Path
 
 import psutil
 
-from cornserve.control.slot_types import parse_slot_types
+from cornserve.control.launcher.base import SlotCount
+from cornserve.control.launcher.local.state_dir import held_slots
+from cornserve.control.slot_types import bind_slots, parse_slot_types
 from cornserve.home import Home
 from cornserve.instance import Instance
 from cornserve.profiler.results import Conditions, MemoryUse
@@ -26,6 +29,10 @@ class UnknownDeviceError(Exception):
     """The instance has no such device. The message is for users."""
 
 
+class NoSlotsError(Exception):
+    """The device has too few slots to measure an option. The message is for users."""
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     """Slots of a type, or the GPUs or cores of the machine.
@@ -33,12 +40,14 @@ class Device:
     Args:
         name: the type, as the planner's GPU types.
         slot_type: the type of slots that executors need to select, or None.
+        slots: the number of its slots, or None if it is unknown.
     """
 
     name: str
     hardware: str
     driver: str
     slot_type: str | None = None
+    slots: SlotCount | None = None
 
     @classmethod
     def find(cls, home: Home, name: str | None) -> Device:
@@ -55,12 +64,32 @@ class Device:
                 known = ", ".join(slot_type.name for slot_type in types)
                 raise UnknownDeviceError(f"the instance has no slots of the type {name!r}: give one of {known}")
             hardware = f"{found.cores} core{'' if found.cores == 1 else 's'} of {_processor()}"
-            return cls(found.name, hardware, platform.release(), found.name)
+            held = held_slots(home.replicas)
+            free = sum(slot.type == found.name and slot.id not in held for slot in bind_slots(types))
+            slots = SlotCount("CPU slot", found.count, free)
+            return cls(found.name, hardware, platform.release(), found.name, slots)
         gpu = _nvidia("name")
         if gpu:
             return cls(name or re.sub(r"[^A-Za-z0-9._-]+", "-", gpu), gpu, _nvidia("driver_version"))
         cores = len(os.sched_getaffinity(0))
         return cls(name or "cpu", f"{cores} cores of {_processor()}", platform.release())
+
+    def check_slots(self, needs: Mapping[str, int]) -> None:
+        """Raises `NoSlotsError` if an option cannot be measured, as far as is known before it starts.
+
+        Args:
+            needs: by option, the slots of a replica.
+        """
+        if self.slots is None:
+            return
+        for option, needed in needs.items():
+            if needed > self.slots.free:
+                slots = f"{self.slots.kind}s of the type {self.name}"
+                remedy = "start more slots" if needed > self.slots.total else "delete an app, or scale it down"
+                raise NoSlotsError(
+                    f"{option} cannot be measured: a replica needs {needed} {slots}, but "
+                    f"{self.slots.total} exist and {self.slots.free} are free: {remedy}"
+                )
 
     def conditions(self, spec: ExecutorSpec) -> Conditions:
         return Conditions(

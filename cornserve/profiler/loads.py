@@ -28,7 +28,8 @@ class Observations:
     ends: list[float] = field(default_factory=list)
     """When requests completed."""
     latencies: list[float] = field(default_factory=list)
-    error: str = ""
+    failure: str = ""
+    """Why a request failed, or an empty text."""
 
     def now(self) -> float:
         return time.perf_counter() - self.started
@@ -83,7 +84,7 @@ class LoadDriver:
         return _checked(observations)
 
     async def _watch(self, observations: Observations, is_done: IsDone, ends: asyncio.Event) -> None:
-        while not observations.error and not is_done(observations):
+        while not observations.failure and not is_done(observations):
             await asyncio.sleep(CHECK_SECONDS)
             self._on_progress(observations)
         ends.set()
@@ -92,13 +93,13 @@ class LoadDriver:
         sample = RequestSample(due, sent=observations.now())
         await self._client.run(next(self._calls), sample, observations.now)
         if sample.error is not None:
-            observations.error = observations.error or sample.reason or sample.error
+            observations.failure = observations.failure or sample.reason or sample.error
         else:
             observations.ends.append(sample.ended)
             observations.latencies.append(sample.latency)
 
 
 def _checked(observations: Observations) -> Observations:
-    if observations.error:
-        raise MeasurementFailedError(f"a request failed during the measurement: {observations.error}")
+    if observations.failure:
+        raise MeasurementFailedError(f"a request failed during the measurement: {observations.failure}")
     return observations

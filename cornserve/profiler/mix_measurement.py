@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from random import Random
+from typing import TypedDict
 
 from cornserve.bench.percentiles import percentile
 from cornserve.profiler.batch_means import T_QUANTILE, RateEstimate, estimate_rate
@@ -30,21 +31,29 @@ GAIN = 1.03
 """More requests in flight must increase the rate by this factor; otherwise the replica is saturated."""
 
 
+class LatencySummary(TypedDict):
+    """Mean and percentiles of latencies in seconds."""
+
+    seconds: float
+    p50: float
+    p99: float
+
+
 @dataclass(frozen=True, slots=True)
 class Precision:
     """When a measurement may end.
 
     Args:
-        error: the largest half width of the throughput's 95 % confidence interval, relative to the throughput.
+        half_width: the largest half width of the throughput's 95 % confidence interval, relative to the throughput.
         seconds: the time after which it ends even if the interval is wider.
     """
 
-    error: float
+    half_width: float
     seconds: float
 
     @property
     def standard_error(self) -> float:
-        return self.error / T_QUANTILE
+        return self.half_width / T_QUANTILE
 
 
 async def measure_mix(
@@ -69,12 +78,12 @@ async def measure_mix(
         raise MeasurementFailedError(
             f"{precision.seconds:.0f} s do not suffice to measure its throughput: increase --budget"
         )
-    best = max(levels, key=lambda level: level.rate * (1 - T_QUANTILE * level.error))
+    best = max(levels, key=lambda level: level.rate * (1 - T_QUANTILE * level.standard_error))
     return MixMeasurement(
         mix=tuple(mix),
         requests=requests,
         rate=best.rate,
-        error=best.error,
+        standard_error=best.standard_error,
         levels=tuple(levels),
         poisson=await _poisson(driver, best.rate, deadline),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -96,21 +105,18 @@ async def _level(driver: LoadDriver, concurrency: int, precision: Precision, dea
     def is_done(observations: Observations) -> bool:
         nonlocal estimate
         estimate = estimate_rate(observations.ends)
-        narrow = estimate is not None and estimate.half_width <= precision.error
+        narrow = estimate is not None and estimate.half_width <= precision.half_width
         return observations.now() > limit or (narrow and len(observations.ends) >= concurrency * MIN_ROUNDS)
 
     observations = await driver.closed_loop(concurrency, is_done)
     if estimate is None:
         return None
-    latencies = sorted(observations.latencies[len(observations.latencies) // 5 :])
     return LoadLevel(
         concurrency=concurrency,
         rate=estimate.rate,
-        error=estimate.standard_error,
-        seconds=sum(latencies) / len(latencies),
-        p50=percentile(latencies, 50),
-        p99=percentile(latencies, 99),
+        standard_error=estimate.standard_error,
         requests=len(observations.ends),
+        **_summary(observations.latencies[len(observations.latencies) // 5 :]),
     )
 
 
@@ -124,14 +130,12 @@ async def _poisson(driver: LoadDriver, throughput: float, deadline: float) -> Po
         return len(seen.ends) >= POISSON_REQUESTS or seen.now() > limit
 
     observations = await driver.poisson(rate, is_done, Random(0))
-    latencies = sorted(observations.latencies)
-    return PoissonLoad(
-        rate=rate,
-        seconds=sum(latencies) / len(latencies),
-        p50=percentile(latencies, 50),
-        p99=percentile(latencies, 99),
-        requests=len(latencies),
-    )
+    return PoissonLoad(rate=rate, requests=len(observations.ends), **_summary(observations.latencies))
+
+
+def _summary(latencies: Sequence[float]) -> LatencySummary:
+    ordered = sorted(latencies)
+    return LatencySummary(seconds=sum(ordered) / len(ordered), p50=percentile(ordered, 50), p99=percentile(ordered, 99))
 
 
 def _limit(deadline: float) -> float:

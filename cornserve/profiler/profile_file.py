@@ -38,7 +38,7 @@ def model_profile(
 
 
 def _option(name: str, results: OptionResults, components: tuple[str, ...]) -> OptionProfile:
-    conditions = results.provenance
+    conditions = results.conditions
     source = f"cornserve profile on {conditions.hardware}"
     startup = None
     if results.startup:
@@ -65,7 +65,7 @@ def _throughput(measured: MixMeasurement, components: tuple[str, ...], source: s
     mix = tuple(MixEntry(components=entry.components, share=entry.share) for entry in measured.mix)
     return Throughput(
         rate=SourcedValue(value=measured.rate, unit="requests/s", tag="measured", source=f"{source}, {measured.date}"),
-        error=min(2.0, max(MIN_ERROR, measured.error)),
+        error=min(2.0, max(MIN_ERROR, measured.standard_error)),
         mix=() if _needs_all(measured, components) else mix,
         requests=f"requests {measured.requests}",
     )

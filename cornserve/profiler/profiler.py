@@ -17,6 +17,7 @@ from cornserve.client.calls import ApiCall
 from cornserve.control.launcher.base import ReplicaId
 from cornserve.control.launcher.local.state_dir import ReplicaDir
 from cornserve.home import Home
+from cornserve.profiler.cost_estimate import MeasurementCost
 from cornserve.profiler.device import Device, process_memory
 from cornserve.profiler.loads import LoadDriver, MeasurementFailedError, Observations
 from cornserve.profiler.mix_measurement import Precision, measure_mix
@@ -48,6 +49,7 @@ class WorkItem:
 
     option: MeasuredOption
     mix: OptionMix
+    cost: MeasurementCost
     found: MixMeasurement | None
     stale: tuple[str, ...] = ()
     """Changes since the option was measured."""
@@ -61,14 +63,14 @@ Report = Callable[[MeasuredOption, OptionMix, Observations], object]
 class Profiler:
     """
     Args:
-        error: the half width of the throughputs' 95 % confidence intervals, relative to them.
+        half_width: the half width of the throughputs' 95 % confidence intervals, relative to them.
     """
 
     client: Client
     home: Home
     app: ProfiledApp
     device: Device
-    error: float
+    half_width: float
     report: Report
     store: ProfileStore = field(init=False)
 
@@ -83,11 +85,13 @@ class Profiler:
         results = self.store.read(option.unit.spec, self.device.name)
         stale: list[str] = []
         if results is not None and results.measurements:
-            stale = self.device.conditions(option.unit.spec).changes_since(results.provenance)
-        standard_error = Precision(self.error, 0).standard_error
+            stale = self.device.conditions(option.unit.spec).changes_since(results.conditions)
+        standard_error = Precision(self.half_width, 0).standard_error
         for mix in option.mixes:
             found = None if results is None or stale else results.find(mix.mix, mix.digest, standard_error)
-            yield WorkItem(option, mix, found, tuple(stale))
+            what = f"{option.name} with {mix.description}"
+            cost = MeasurementCost.estimate(what, max(1, option.graph.gpus), results)
+            yield WorkItem(option, mix, cost, found, tuple(stale))
 
     def current(self, option: MeasuredOption) -> OptionResults | None:
         """Returns the results of the option for its mixes, or None without any."""
@@ -99,16 +103,16 @@ class Profiler:
         return results.model_copy(update={"measurements": found}) if found else None
 
     def run(self, items: Sequence[WorkItem], budget: float) -> list[WorkItem]:
-        """Measures what is missing, and returns the items that the budget did not suffice for.
+        """Measures the items, and returns those that the budget did not suffice for.
 
         Args:
             budget: seconds of device time: the time of a measurement counts once for each GPU or slot of the replica.
         """
-        missing = [item for item in items if item.found is None]
+        missing = list(items)
         apps = TemporaryApps(self.client)
         with apps.removed_at_the_end():
             while missing and budget > 0:
-                item, devices = missing[0], max(1, missing[0].option.graph.gpus)
+                item, devices = missing[0], missing[0].cost.devices
                 started = time.monotonic()
                 self._measure(item, apps, budget / len(missing) / devices)
                 budget -= (time.monotonic() - started) * devices
@@ -123,7 +127,7 @@ class Profiler:
             left = max(0.0, seconds - (time.monotonic() - started))
             results = self._stored(option, conditions)
             memory = _Memory(self.home, app)
-            measurement = asyncio.run(self._drive(app.name, item, Precision(self.error, left), memory))
+            measurement = asyncio.run(self._drive(app.name, item, Precision(self.half_width, left), memory))
             results = results.model_copy(
                 update={"startup": (*results.startup, round(app.startup, 3)), "memory": memory.use}
             )
@@ -131,10 +135,10 @@ class Profiler:
 
     def _stored(self, option: MeasuredOption, conditions: Conditions) -> OptionResults:
         results = self.store.read(option.unit.spec, self.device.name)
-        if results is not None and not conditions.changes_since(results.provenance):
+        if results is not None and not conditions.changes_since(results.conditions):
             return results
         return OptionResults(
-            task=option.graph.task, settings=option.graph.settings, spec=option.unit.spec, provenance=conditions
+            task=option.graph.task, settings=option.graph.settings, spec=option.unit.spec, conditions=conditions
         )
 
     @contextmanager
@@ -151,7 +155,7 @@ class Profiler:
             app = apps.start(name, app_spec, spec, max(seconds, 1.0))
             yield app
         except (TemporaryAppError, MeasurementFailedError) as error:
-            raise ProfilingError(f"{item.option.name} with {item.mix.description}: {error}") from error
+            raise ProfilingError(f"{item.cost.what}: {error}") from error
         finally:
             apps.delete(name)
             if app is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
@@ -17,31 +17,36 @@ class _Result(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class LoadLevel(_Result):
+class LoadResult(_Result):
+    """A load and its latencies in seconds.
+
+    Args:
+        rate: requests per second.
+        seconds: mean latency; `p50` and `p99` are percentiles.
+        requests: the number of completed requests.
+    """
+
+    rate: Positive
+    seconds: Positive
+    p50: Positive
+    p99: Positive
+    requests: int
+
+
+class LoadLevel(LoadResult):
     """A closed loop with a number of requests in flight.
 
     Args:
-        rate: requests per second; `error` is its relative standard error.
-        seconds: mean latency; `p50` and `p99` are percentiles.
+        standard_error: relative standard error of the rate, and of the mean latency: by Little's law, their product is
+            the number of requests in flight.
     """
 
     concurrency: Annotated[int, Ge(1)]
-    rate: Positive
-    error: Annotated[float, Ge(0)]
-    seconds: Positive
-    p50: Positive
-    p99: Positive
-    requests: int
+    standard_error: Annotated[float, Ge(0)]
 
 
-class PoissonLoad(_Result):
-    """Poisson arrivals: their rate per second, and the latencies in seconds."""
-
-    rate: Positive
-    seconds: Positive
-    p50: Positive
-    p99: Positive
-    requests: int
+class PoissonLoad(LoadResult):
+    """Poisson arrivals, with their rate."""
 
 
 class MixShare(_Result):
@@ -62,13 +67,13 @@ class MixMeasurement(_Result):
     Args:
         requests: a digest of the requests.
         rate: requests per second of the level whose confidence interval has the highest lower bound.
-        error: relative standard error of the rate.
+        standard_error: relative standard error of the rate.
     """
 
     mix: tuple[MixShare, ...] = Field(min_length=1)
     requests: str
     rate: Positive
-    error: Annotated[float, Ge(0)]
+    standard_error: Annotated[float, Ge(0)]
     levels: tuple[LoadLevel, ...]
     poisson: PoissonLoad | None
     date: str
@@ -120,24 +125,31 @@ class OptionResults(_Result):
         startup: seconds from each start to the first request that could be served.
     """
 
-    version: int = 1
+    version: Literal[2] = 2
     task: str
     settings: dict[str, JsonValue]
     spec: ExecutorSpec
-    provenance: Conditions
+    conditions: Conditions
     startup: tuple[float, ...] = ()
     memory: MemoryUse | None = None
     measurements: tuple[MixMeasurement, ...] = ()
 
-    def find(self, mix: tuple[MixShare, ...], requests: str, error: float) -> MixMeasurement | None:
-        """Returns the measurement of a mix with an error of at most `error`, by relative standard errors."""
-        return next((m for m in self.measurements if (m.mix, m.requests) == (mix, requests) and m.error <= error), None)
+    def find(self, mix: tuple[MixShare, ...], requests: str, standard_error: float) -> MixMeasurement | None:
+        """Returns the measurement of a mix with at most this relative standard error."""
+        return next(
+            (
+                found
+                for found in self.measurements
+                if (found.mix, found.requests) == (mix, requests) and found.standard_error <= standard_error
+            ),
+            None,
+        )
 
     def with_measurement(self, measurement: MixMeasurement) -> OptionResults:
         """Returns the results with this measurement, unless an earlier one of the same mix and requests is narrower."""
         key = (measurement.mix, measurement.requests)
         earlier = [found for found in self.measurements if (found.mix, found.requests) == key]
-        if any(found.error < measurement.error for found in earlier):
+        if any(found.standard_error < measurement.standard_error for found in earlier):
             return self
         others = (found for found in self.measurements if found not in earlier)
         return self.model_copy(update={"measurements": (*others, measurement)})

@@ -32,6 +32,12 @@ class ProfileStore:
     def file(self, spec: ExecutorSpec, device: str) -> Path:
         return self.path / f"{spec.key}-{device}.json"
 
+    def profile_file(self, app: str, device: str) -> Path:
+        """Returns the file for the planner's profile of an app. Creates its directory."""
+        directory = self.path / "apps"
+        directory.mkdir(parents=True, exist_ok=True)
+        return directory / f"{app}-{device}.json"
+
     def read(self, spec: ExecutorSpec, device: str) -> OptionResults | None:
         """Returns the results of an option, or None without any. Raises `ProfileStoreError` if they are damaged."""
         file = self.file(spec, device)
@@ -40,13 +46,15 @@ class ProfileStore:
         except FileNotFoundError:
             return None
         except (ValidationError, IrregularFileError) as error:
-            raise ProfileStoreError(f"{file} is damaged: remove it, and measure the option again") from error
+            raise ProfileStoreError(
+                f"{file} is damaged or of another version: remove it, and measure the option again"
+            ) from error
         except OSError as error:
             raise ProfileStoreError(f"cannot read {file}: {error.strerror}: make it readable") from error
 
     def write(self, results: OptionResults) -> None:
         try:
-            write_atomically(self.file(results.spec, results.provenance.device), results.model_dump_json(indent=1))
+            write_atomically(self.file(results.spec, results.conditions.device), results.model_dump_json(indent=1))
         except OSError as error:
             raise ProfileStoreError(f"cannot write to {self.path}: {error.strerror}: choose another --home") from error
 

@@ -57,6 +57,12 @@ def rates(profiled: Any) -> dict[tuple[str, str], float]:
     }
 
 
+def stored(instance: CliInstance, settings: str) -> dict[str, str]:
+    """Returns the contents of the files of results that contain the text, by name."""
+    files = {file.name: file.read_text() for file in (instance.home.path / "profiles").glob("stage-*.json")}
+    return {name: text for name, text in files.items() if settings in text}
+
+
 def is_clean(instance: CliInstance) -> bool:
     """Returns whether the instance has neither temporary apps nor executors."""
     apps = [app["name"] for app in instance.json("status")["apps"]]
@@ -111,16 +117,40 @@ async def test_killing_the_profiler_keeps_what_is_finished_and_leaves_no_executo
 
 
 @pytest.mark.timeout(200)
-async def test_an_interrupt_ends_the_profile_as_other_commands(serving: CliInstance, tmp_path: Path) -> None:
-    app = tmp_path / "interrupted.py"
-    app.write_text(APP.replace('"caption"', '"interrupted"').replace(f"{LLM}", "0.03"))
-    with serving.start("profile", str(app), *QUICK) as running:
-        await until(lambda: bool(serving.processes("cornserve_executors.base")))
+async def test_a_deployment_measures_what_is_missing_and_continues_after_an_interrupt(
+    serving: CliInstance, tmp_path: Path
+) -> None:
+    app, workload = tmp_path / "measured.py", tmp_path / "workload.json"
+    app.write_text("""
+from cornserve import App
+from cornserve_echo.stages import Caption, CaptionRequest, StageTask
+
+path = Caption(llm=StageTask(seconds={"llm": 0.021432}), encoder=StageTask(seconds={"encoder": 0.021432}))
+app = App("measured", [path], probes=[CaptionRequest(images=1)])
+""")
+    types = {"captions": {"components": ["encoder", "llm"], "share": 1.0}}
+    workload.write_text(json.dumps({"format": "cornserve-planner/workload", "version": 1, "types": types}))
+    deploy = ("deploy", str(app), "--gpus", "2", "--workload", str(workload))
+
+    with serving.start(*deploy, "--budget", "16s") as running:
+        await until(lambda: len(stored(serving, "0.021432")) == 1)
         running.send_signal(SIGINT)
         _, stderr = running.communicate(timeout=60)
     assert running.returncode == 130
+    assert "measuring 2 of 2 mixes: at least " in stderr
     assert "finished measurements are kept" in stderr
     await until(lambda: is_clean(serving))
+
+    finished = stored(serving, "0.021432")
+    deployed = serving.run(*deploy, "--budget", "8s")
+    assert deployed.returncode == 0, deployed.stderr
+    assert "measuring 1 of 2 mixes" in deployed.stderr
+    assert stored(serving, "0.021432").items() >= finished.items()
+    plan = serving.json("status", "measured")["spec"]["plan"]
+    assert {option["gpu_type"] for option in plan["options"].values()} == {"small"}
+    refused = serving.run("profile", str(app), "--error", "0.001")
+    serving.do("delete", "measured")
+    assert "needs 1 CPU slots of the type small, but 2 exist and 0 are free: delete an app" in refused.stderr
 
 
 def test_what_would_be_measured_is_listed_with_its_time(serving: CliInstance, caption: str) -> None:
@@ -154,19 +184,3 @@ def test_wrong_arguments_are_refused_by_name(serving: CliInstance, caption: str,
     assert "no slots of the type 'h100': give one of small" in error("--device", "h100")
     assert "request 1 is not a request of caption: images: " in error("--requests", str(requests))
     assert "'soon' is not a time: give 90s, 10m or 1h" in error("--budget", "soon")
-
-
-@pytest.mark.timeout(100)
-def test_an_option_that_does_not_fit_is_refused_with_its_need(serving: CliInstance, tmp_path: Path) -> None:
-    app = tmp_path / "large.py"
-    app.write_text("""
-from cornserve import App
-from cornserve_echo.stages import Caption, CaptionRequest, StageTask
-
-app = App("large", [Caption(llm=StageTask(seconds={"llm": 0.1}, gpus=3))], probes=[CaptionRequest()])
-""")
-    done = serving.run("profile", str(app), "--budget", "60s")
-    assert done.returncode == 1
-    assert "llm with llm: " in done.stderr
-    assert "needs 3 CPU slots of the type small, 2 of 2 free" in done.stderr
-    assert is_clean(serving)

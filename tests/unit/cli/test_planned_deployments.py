@@ -14,7 +14,8 @@ FILES = ["--workload", "workload.yaml", "--profile", "profile.yaml"]
     ("options", "message"),
     [
         (["--gpus", "4"], "--workload: is missing: give the file that lists requests or their types"),
-        (["--rate", "4", *FILES[:2]], "--profile: is missing: give the file that `cornserve profile` writes"),
+        (["--gpus", "4", "--budget", "5m", *FILES], "--budget: has no effect with --profile"),
+        (["--budget", "5m"], "--budget: needs --gpus or --rate, for which a plan is made"),
         (FILES, "--workload, --profile: needs --gpus or --rate, for which a plan is made"),
         (["--gpus", "4", "--plan", "plan.json", *FILES], "--plan: is a plan already: remove --gpus, --rate"),
     ],

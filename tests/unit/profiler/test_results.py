@@ -19,12 +19,14 @@ TASK = StageTask(seconds={"llm": 0.1})
 
 
 def measurement(rate: float, error: float = 0.01) -> MixMeasurement:
-    return MixMeasurement(mix=MIX, requests="a", rate=rate, error=error, levels=(), poisson=None, date="2026-01-01")
+    return MixMeasurement(
+        mix=MIX, requests="a", rate=rate, standard_error=error, levels=(), poisson=None, date="2026-01-01"
+    )
 
 
 @pytest.fixture
 def results() -> OptionResults:
-    return OptionResults(task="StageTask", settings={}, spec=TASK.spec, provenance=BEFORE)
+    return OptionResults(task="StageTask", settings={}, spec=TASK.spec, conditions=BEFORE)
 
 
 @pytest.mark.parametrize(
@@ -44,9 +46,9 @@ def test_changes_are_named(change: dict[str, object], message: str) -> None:
 def test_a_measurement_replaces_the_earlier_one_of_its_mix(results: OptionResults) -> None:
     found = results.with_measurement(measurement(10)).with_measurement(measurement(11))
     assert [m.rate for m in found.measurements] == [11]
-    assert found.find(MIX, "a", error=0.01) is not None
-    assert found.find(MIX, "a", error=0.005) is None
-    assert found.find(MIX, "b", error=0.01) is None
+    assert found.find(MIX, "a", standard_error=0.01) is not None
+    assert found.find(MIX, "a", standard_error=0.005) is None
+    assert found.find(MIX, "b", standard_error=0.01) is None
 
 
 def test_the_measurement_of_a_mix_with_the_smaller_error_stays(results: OptionResults) -> None:
@@ -79,5 +81,5 @@ def test_a_damaged_file_is_named(tmp_path: Path, results: OptionResults) -> None
     store = ProfileStore.of(Home(tmp_path))
     with store.locked():
         store.file(TASK.spec, "small").write_text("{")
-    with pytest.raises(ProfileStoreError, match=r"stage-.*-small\.json is damaged: remove it"):
+    with pytest.raises(ProfileStoreError, match=r"stage-.*-small\.json is damaged or of another version: remove it"):
         store.read(TASK.spec, "small")

@@ -128,6 +128,13 @@ class ReplicaDir:
             raise InvalidAddressesError(f"its file {self.addresses} is damaged: {error}") from error
 
 
+def held_slots(replicas: Path) -> set[str]:
+    """Returns the slots that replicas hold: their directories tell it, as they tell it to a new launcher."""
+    directories = replicas.iterdir() if replicas.is_dir() else ()
+    records = (ReplicaDir(path).read_process() for path in directories)
+    return {slot for record in records if record is not None for slot in record.slots}
+
+
 @dataclass(frozen=True, slots=True)
 class StateDir:
     """The directory that contains the directories of all replicas of a home."""

@@ -1,0 +1,192 @@
+"""Measures the options of an app, with progress, for `cornserve profile` and `cornserve deploy`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import typer
+
+from cornserve.cli.console import CliError, stderr
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+    from cornserve.app.app import App
+    from cornserve.client import Client
+    from cornserve.client.deploy_target import DeployTarget
+    from cornserve.home import Home
+    from cornserve.profiler.loads import Observations
+    from cornserve.profiler.option_mixes import MeasuredOption, OptionMix
+    from cornserve.profiler.profiler import Profiler, WorkItem
+    from cornserve.profiler.request_templates import RequestTemplate
+    from cornserve.profiler.results import OptionResults
+    from cornserve_planner.profiles.profile import ModelProfile
+
+UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class ProfilingOptions(NamedTuple):
+    """The options of a command that measures.
+
+    Args:
+        requests: a file of requests of the app. `workload`: a file of the sizes of chats. Without both, the app's
+            probes are sent.
+        only: names of the measured options; empty for all.
+        device: a type of slots, or a name for the machine's devices; by default, the first one.
+        half_width: largest half width of the 95 % confidence intervals, relative to the rates.
+    """
+
+    home: Home
+    requests: Path | None = None
+    workload: Path | None = None
+    only: Sequence[str] = ()
+    device: str | None = None
+    half_width: float = 0.03
+
+
+@dataclass(frozen=True, slots=True)
+class Profiling:
+    """The options of an app, and the profiler that measures them."""
+
+    profiler: Profiler
+    options: Sequence[MeasuredOption]
+    status: Status
+
+    @classmethod
+    def of_target(cls, client: Client, target: DeployTarget, options: ProfilingOptions) -> Profiling:
+        """Loads the app, and finds the device and the mixes to measure. Runs the code of an app with source.
+
+        Raises `CliError` or an error that `profiling_errors` converts.
+        """
+        from cornserve.app.graph import no_graph_reason
+        from cornserve.app.graph_recording import record_graph
+        from cornserve.app.load import load_app, with_all_paths
+        from cornserve.profiler.device import Device
+        from cornserve.profiler.option_mixes import measured_options
+        from cornserve.profiler.profiler import ProfiledApp, Profiler
+
+        spec = with_all_paths(target.spec)
+        app = load_app(target.name, spec, "cornserve_profiled_app")
+        graph = record_graph(app)
+        if graph is None:
+            raise CliError(no_graph_reason(app.name))
+        measured = measured_options(app, graph, _templates(app, options), options.only)
+        device = Device.find(options.home, options.device)
+        status = stderr().status("Starting the first option")
+        profiler = Profiler(
+            client,
+            options.home,
+            ProfiledApp(target.name, spec),
+            device,
+            options.half_width,
+            partial(_show_load, status),
+        )
+        return cls(profiler, measured, status)
+
+    def run(self, budget: float) -> list[WorkItem]:
+        """Measures what is missing. Returns the items for which the budget did not suffice.
+
+        Args:
+            budget: seconds of device time.
+        """
+        from cornserve.profiler.cost_estimate import check_budget
+
+        items = self.profiler.plan(self.options)
+        for reason in dict.fromkeys(f"{item.option.name}: {', '.join(item.stale)}" for item in items if item.stale):
+            stderr().print(f"measured again, because of changes: {reason}", markup=False)
+        missing = [item for item in items if item.found is None]
+        if not missing:
+            return []
+        self.profiler.device.check_slots({item.option.name: item.option.graph.gpus for item in missing})
+        least = check_budget([item.cost for item in missing], budget)
+        stderr().print(
+            f"measuring {len(missing)} of {len(items)} mixes: at least {least:.0f} s of device time, and at most "
+            f"{budget:.0f} s",
+            markup=False,
+        )
+        try:
+            with self.profiler.store.locked(), self.status:
+                return self.profiler.run(missing, budget)
+        except KeyboardInterrupt:
+            stderr().print("interrupted: finished measurements are kept, run the command again to continue")
+            raise typer.Exit(130) from None
+
+    @property
+    def results(self) -> dict[str, OptionResults]:
+        """The stored results of the options that have any, by name."""
+        return {option.name: found for option in self.options if (found := self.profiler.current(option)) is not None}
+
+    def profile(self, results: dict[str, OptionResults]) -> ModelProfile:
+        """Returns the planner's profile. The results must not be empty."""
+        from cornserve.profiler.profile_file import model_profile
+
+        components = {option.name: option.graph.components for option in self.options}
+        return model_profile(self.profiler.app.name, results, components)
+
+
+@contextmanager
+def profiling_errors() -> Iterator[None]:
+    """Raises a `CliError` for refusals and failures of measurements."""
+    from cornserve.profiler.cost_estimate import BudgetTooSmallError
+    from cornserve.profiler.device import NoSlotsError, UnknownDeviceError
+    from cornserve.profiler.option_mixes import RequestsRefusedError
+    from cornserve.profiler.profiler import ProfilingError
+    from cornserve.profiler.store import ProfileStoreError
+    from cornserve.task.errors import DefinitionError
+
+    try:
+        yield
+    except (
+        BudgetTooSmallError,
+        DefinitionError,
+        NoSlotsError,
+        ProfileStoreError,
+        ProfilingError,
+        RequestsRefusedError,
+        UnknownDeviceError,
+    ) as error:
+        raise CliError(str(error)) from error
+
+
+def parse_seconds(text: str) -> float:
+    """Parses the value of `--budget`, such as 90s, 10m or 1h."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smh]?)", text)
+    seconds = float(match[1]) * UNITS[match[2]] if match else 0.0
+    if not seconds:
+        raise typer.BadParameter(f"{text!r} is not a time: give 90s, 10m or 1h", param_hint="--budget")
+    return seconds
+
+
+def _templates(app: App, options: ProfilingOptions) -> Sequence[RequestTemplate]:
+    from pydantic import TypeAdapter
+    from pydantic_core import to_json
+
+    from cornserve.bench.requests import RequestError, read_requests
+    from cornserve.profiler.request_templates import FixedRequest, WorkloadRefusedError, workload_chats
+
+    try:
+        if options.workload is not None:
+            return workload_chats(options.workload)
+        if options.requests is not None:
+            return [FixedRequest(to_json(request)) for request in read_requests(options.requests)]
+    except (RequestError, WorkloadRefusedError) as error:
+        raise CliError(str(error)) from error
+    if not app.probes:
+        raise CliError(f"{app.name} defines no probes: give its requests with --requests or --workload")
+    adapter: TypeAdapter[Any] = TypeAdapter(app.request_type)
+    return [FixedRequest(adapter.dump_json(probe)) for probe in app.probes]
+
+
+def _show_load(status: Status, option: MeasuredOption, mix: OptionMix, observations: Observations) -> None:
+    from cornserve.profiler.batch_means import estimate_rate
+
+    estimate = estimate_rate(observations.ends)
+    rate = "" if estimate is None else f": {estimate.rate:.4g} requests/s ± {estimate.half_width:.1%}"
+    done = f"{len(observations.ends)} requests in {observations.now():.0f} s"
+    status.update(f"{option.name} with {mix.description}{rate} ({done})")
