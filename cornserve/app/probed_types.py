@@ -19,8 +19,8 @@ class ProbedType:
     Args:
         probe: a request of the type.
         components: the components that it needs.
-        recordings: by path. None for a path that records other components than the first one, if one of both waits for a
-            value before it has recorded all of them.
+        recordings: by path. None for a path that records other components than the first one, if one of the two waits
+            for a value before it has recorded all of them.
     """
 
     probe: Any

@@ -17,7 +17,7 @@ class _Result(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class LoadResult(_Result):
+class MeasuredLoad(_Result):
     """A load and its latencies in seconds.
 
     Args:
@@ -33,7 +33,7 @@ class LoadResult(_Result):
     requests: int
 
 
-class LoadLevel(LoadResult):
+class LoadLevel(MeasuredLoad):
     """A closed loop with a number of requests in flight.
 
     Args:
@@ -45,7 +45,7 @@ class LoadLevel(LoadResult):
     standard_error: Annotated[float, Ge(0)]
 
 
-class PoissonLoad(LoadResult):
+class PoissonLoad(MeasuredLoad):
     """Poisson arrivals, with their rate."""
 
 
