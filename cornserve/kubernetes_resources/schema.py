@@ -52,6 +52,9 @@ def _structural(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Js
                     result["x-kubernetes-preserve-unknown-fields"] = True
                 else:
                     result[keyword] = _structural(value, definitions)
+            case "patternProperties":  # CRDs cannot restrict the names in a map
+                (values,) = value.values()
+                result["additionalProperties"] = _structural(values, definitions)
             case _ if keyword in _KEPT or keyword.startswith("x-kubernetes-"):
                 result[keyword] = value
     if result.get("type") == "array":
