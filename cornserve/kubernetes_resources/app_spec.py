@@ -40,6 +40,12 @@ _PLAN_OR_EXECUTOR_REPLICAS = rule(
     "a plan has the replicas of the executors: remove the numbers of replicas or the plan",
     field=".executorReplicas",
 )
+_ANY_TARGET = rule(
+    "!has(self.targets) || has(self.targets.ttftSeconds) || has(self.targets.endToEndSeconds) || "
+    "has(self.targets.tbtSeconds) && !(has(self.targets.admission) && self.targets.admission)",
+    "set ttftSeconds, tbtSeconds or endToEndSeconds; admission needs ttftSeconds or endToEndSeconds",
+    field=".targets",
+)
 
 
 class _Section(BaseModel):
@@ -98,7 +104,7 @@ class AppResourceSpec(_Section):
         default_factory=dict, max_length=MAX_EXECUTOR_OVERRIDES
     )
     """Numbers of replicas of single executors, by name. The others have `replicas`."""
-    policies: AppPolicies | None = None
+    policies: AppPolicies | None = Field(default=None, json_schema_extra=rules(_ANY_TARGET))
     """The policies of the app, by name. A change restarts nothing."""
     rollout: Rollout | None = None
     """The way in which a new version replaces the old one. By default, a rolling update."""

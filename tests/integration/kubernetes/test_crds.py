@@ -157,6 +157,11 @@ def test_every_route_is_stored_unchanged(create: Create, route: Route) -> None:
         (MODEL | {"executors": [{"name": "llm"}, {"name": "llm"}]}, r"spec.executors\[1\]: Duplicate value: "),
         (MODEL | {"executors": [{"options": {}}]}, r"spec.executors\[0\].name: Required value"),
         (MODEL | {"executors": [{"name": "*", "options": 1}]}, r"spec.executors\[0\].options: .* type object"),
+        (
+            MODEL | {"policies": {"targets": {"tbtSeconds": 1, "admission": True}}},
+            "spec.policies.targets: .* admission needs ttftSeconds or endToEndSeconds",
+        ),
+        (MODEL | {"policies": {"targets": {}}}, "spec.policies.targets: .* set ttftSeconds"),
         (MODEL | {"replicas": 2, "plan": to_json(plan())}, "spec.replicas: .* a plan has the replicas"),
         (MODEL | {"replica": 1}, 'unknown field "spec.replica"'),
         ({"model": {"id": "m", "storag": {}}}, 'unknown field "spec.model.storag"'),

@@ -150,3 +150,21 @@ async def test_failed_requests_miss_the_target_and_invalid_ones_are_not_counted(
     assert await exposes(gateway, counted % "true")
     assert await exposes(gateway, counted % "false")
     assert await exposes(gateway, 'cornserve_gateway_refused_requests_total{app="echo",target="e2e"} 0.0')
+
+
+async def test_a_refused_stream_gets_a_429_and_does_not_count_as_in_flight(
+    gateway: httpx.AsyncClient, deploy_with: DeployWithTargets
+) -> None:
+    await deploy_with("echo", ECHO, LatencyTargetSettings(end_to_end_seconds=0.05, admission=True))
+
+    async def stream() -> int:
+        headers = {"accept": "text/event-stream"}
+        slow = {"text": "slow", "seconds": 0.2}
+        return (await gateway.post("/v1/apps/echo/invoke", json=slow, headers=headers)).status_code
+
+    first = await asyncio.gather(*(stream() for _ in range(4)))
+    second = await asyncio.gather(*(stream() for _ in range(4)))
+
+    assert first == [200] * 4  # nothing is known yet
+    assert sorted(second) == [200, 200, 429, 429]  # nothing was in flight; a probe
+    assert await exposes(gateway, 'cornserve_gateway_requests_running{app="echo"} 0.0')

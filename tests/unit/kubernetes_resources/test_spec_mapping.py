@@ -62,6 +62,7 @@ def test_source_of_a_config_map_stays_a_reference() -> None:
         ({}, "spec: an app needs either a source or a model, but neither is given"),
         (MODEL | {"source": {"inline": "x"}}, "both are given"),
         (MODEL | {"policies": {"routing": "Static"}}, "spec: policies.routing: .*'Static'"),
+        (MODEL | {"policies": {"targets": {}}}, "spec: policies.targets: no target is given"),
         (MODEL | {"newField": 1}, "spec: newField: is not a known field"),
         ({"model": {"id": "m", "shares": {"a": 0}}}, "all of .* are 0"),
         (MODEL | {"rollout": {"progress_deadline_seconds": 1}}, "rollout.progress_deadline_seconds: is not a known"),

@@ -18,7 +18,7 @@ from cornserve_policies.latency_estimate import LatencyEstimate
 class QueuedRequest:
     arrived: float
     latency: float | None = None
-    """The seconds to its end, or None if it was refused."""
+    """The seconds to its end, or to its first output. None if it was refused."""
     retry_after: int = 0
 
 
@@ -28,11 +28,13 @@ class Queue:
 
     Args:
         service: returns the seconds that the next request takes without waiting.
+        first_seconds: if given, responses are streams, whose first output takes this time without waiting.
     """
 
     servers: int
     service: Callable[[], float]
     admission: LatencyAdmission
+    first_seconds: float | None = None
     outcomes: list[QueuedRequest] = field(default_factory=list)
 
     def run(self, arrivals: Sequence[float]) -> list[QueuedRequest]:
@@ -45,18 +47,23 @@ class Queue:
             now, _, outcome, request = heapq.heappop(events)
             if request is None:
                 self.outcomes.append(outcome)
-                admitted = self.admission.admit(now, streams=False)
+                admitted = self.admission.admit(now, streams=self.first_seconds is not None)
                 if isinstance(admitted, Refusal):
                     outcome.retry_after = admitted.retry_after
                     continue
                 waiting.append((outcome, admitted))
             else:
                 busy -= 1
-                outcome.latency = now - outcome.arrived
-                request.record_end(outcome.latency, now, is_complete=True)
+                request.record_end(now - outcome.arrived, now, is_complete=True)
+                if self.first_seconds is None:
+                    outcome.latency = now - outcome.arrived
             while waiting and busy < self.servers:
                 busy, number = busy + 1, number + 1
-                heapq.heappush(events, (now + self.service(), number, *waiting.popleft()))
+                outcome, request = waiting.popleft()
+                heapq.heappush(events, (now + self.service(), number, outcome, request))
+                if self.first_seconds is not None:
+                    outcome.latency = now + self.first_seconds - outcome.arrived
+                    request.record_first_output(outcome.latency, now)
         return self.outcomes
 
 
@@ -87,6 +94,16 @@ def test_under_threefold_load_admitted_requests_meet_the_target(servers: int, se
     assert attainment(overloaded, target) > 0.98
     assert len(admitted) / (50 * target) == pytest.approx(capacity, rel=0.05)  # the servers do not idle
     assert {outcome.retry_after for outcome in overloaded if outcome.latency is None} == {1}
+
+
+def test_under_threefold_load_admitted_streams_begin_in_time() -> None:
+    arrivals = [*poisson(8, 0, 60), *poisson(48, 60, 200)]
+    outcomes = Queue(16, lambda: 1.0, LatencyAdmission(0.5, None), first_seconds=0.05).run(arrivals)
+
+    overloaded = between(outcomes, 70, 200)
+    admitted = [outcome for outcome in overloaded if outcome.latency is not None]
+    assert attainment(overloaded, 0.5) > 0.95
+    assert len(admitted) / 130 == pytest.approx(16, rel=0.05)
 
 
 def test_without_admission_nearly_none_meets_the_target() -> None:
