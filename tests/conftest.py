@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+from xdist.workermanage import WorkerController  # type: ignore[import-untyped]
 
 from tests.chaos.form import FULL, FULL_TIMEOUT_SECONDS, seed
 from tests.chaos.report import FaultRecorder, FaultResult, table
@@ -22,11 +23,20 @@ CLUSTER_TIMEOUT_SECONDS = 600
 
 
 class DirectoryScheduling(LoadScopeScheduling):  # type: ignore[misc]
-    """Runs the integration tests of a directory in one worker, because they share engines, and other tests by file."""
+    """Runs the integration tests of a directory in one worker, because they share engines, and other tests by file.
+
+    The files of unit tests, which take seconds, come last, so that no worker runs a long group alone at the end.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
         return file.rpartition("/")[0] if file.startswith("tests/integration/") else file
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        long = next((scope for scope in self.workqueue if not scope.startswith("tests/unit/")), None)
+        if long is not None:
+            self.workqueue.move_to_end(long, last=False)
+        super()._assign_work_unit(node)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling | None:

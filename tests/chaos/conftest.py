@@ -22,15 +22,14 @@ def machine(tmp_path: Path) -> Iterator[CliInstance]:
 
 
 @contextmanager
-def running_instance(home: Path, *options: str) -> Iterator[CliInstance]:
+def running_instance(home: Path, *options: str, cpu_slots: int = 4) -> Iterator[CliInstance]:
     """Starts an instance with options of `cornserve up`, and stops it at the end of the block."""
     machine = CliInstance(Home(home))
-    machine.up(*options)
+    machine.up(*options, cpu_slots=cpu_slots)
     try:
         yield machine
     finally:
-        machine.run("down")
-        machine.kill_everything()
+        machine.remove()
 
 
 @pytest.fixture(scope="session")

@@ -35,7 +35,7 @@ def machine(tmp_path: Path) -> Iterator[CliInstance]:
     with running_instance(tmp_path / "home", "--limit", f"idle-seconds={IDLE_SECONDS}") as machine:
         file = tmp_path / "app.py"
         file.write_text(echo())
-        machine.do("deploy", str(file))
+        machine.deploy(str(file))
         yield machine
 
 

@@ -47,7 +47,7 @@ def machine(tmp_path: Path) -> Iterator[CliInstance]:
         for source in (echo(), twice(), CHAT):
             file = tmp_path / "app.py"
             file.write_text(source)
-            machine.do("deploy", str(file))
+            machine.deploy(str(file))
         yield machine
 
 

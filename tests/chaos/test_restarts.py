@@ -37,7 +37,7 @@ async def assert_managed(machine: CliInstance, executors: set[int]) -> None:
 
 @pytest.fixture
 def executors(machine: CliInstance, tmp_path: Path) -> set[int]:
-    machine.do("deploy", write_app(tmp_path, "echo"))
+    machine.deploy(write_app(tmp_path, "echo"))
     return pids(machine, EXECUTOR)
 
 
@@ -68,7 +68,7 @@ async def test_the_engine_of_an_executor_that_died_while_the_controller_was_down
         "from cornserve import App\nfrom cornserve_echo import EchoTask\n"
         "app = App(name='echo', paths=[EchoTask(engine=True)])\n"
     )
-    machine.do("deploy", str(file))
+    machine.deploy(str(file))
     [executor] = machine.processes(EXECUTOR)
     [engine] = executor.children()
     os.kill(machine.pid, signal.SIGKILL)

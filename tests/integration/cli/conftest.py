@@ -20,8 +20,7 @@ def new_instance(tmp_path: Path) -> Iterator[Callable[[], CliInstance]]:
 
     yield new
     for instance in instances:
-        instance.run("down")
-        instance.kill_everything()
+        instance.remove()
 
 
 @pytest.fixture

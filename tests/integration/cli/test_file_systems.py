@@ -41,8 +41,7 @@ def instance(tmp_path: Path) -> Iterator[CliInstance]:
         try:
             yield instance
         finally:
-            instance.run("down")
-            instance.kill_everything()
+            instance.remove()
 
 
 def fill(directory: Path) -> Path:
@@ -73,7 +72,7 @@ async def test_with_a_full_disk_dead_replicas_are_reported_and_service_resumes_w
         return refused
 
     instance.up()
-    instance.do("deploy", write_app(tmp_path, "echo"))
+    instance.deploy(write_app(tmp_path, "echo"))
     filler = fill(instance.home.path)
     assert instance.json(*INVOCATION)["text"] == "hello"
     doctor = instance.run("doctor", "--port", "1")
@@ -124,7 +123,7 @@ async def test_a_store_that_is_damaged_while_the_instance_runs_is_repaired_witho
 ) -> None:
     instance = new_instance()
     instance.up()
-    instance.do("deploy", write_app(tmp_path, "echo"))
+    instance.deploy(write_app(tmp_path, "echo"))
     services = instance.processes("cornserve.gateway") + instance.processes("cornserve.control")
 
     def replace_store() -> None:

@@ -69,7 +69,7 @@ def echoes(gateway: str) -> bool:
 async def test_down_removes_processes_files_and_apps(instance: CliInstance, tmp_path: Path) -> None:
     instance.up()
     port = port_of(instance)
-    instance.do("deploy", write_app(tmp_path, "echo"))
+    instance.deploy(write_app(tmp_path, "echo"))
     assert "Deleted: echo" in instance.do("down")
     await assert_removed(instance, port)
 
@@ -79,7 +79,7 @@ async def test_only_the_owner_can_access_the_files_of_an_instance(instance: CliI
     umask = os.umask(0o022)
     try:
         instance.up()
-        instance.do("deploy", write_app(tmp_path, "echo"))
+        instance.deploy(write_app(tmp_path, "echo"))
     finally:
         os.umask(umask)
 
@@ -92,7 +92,7 @@ async def test_only_the_owner_can_access_the_files_of_an_instance(instance: CliI
 
 async def test_down_can_keep_the_apps(instance: CliInstance, tmp_path: Path) -> None:
     instance.up()
-    instance.do("deploy", write_app(tmp_path, "echo"))
+    instance.deploy(write_app(tmp_path, "echo"))
     instance.do("down", "--keep-apps")
     assert instance.processes() == []
     assert await apps_stored(instance.home) == ["echo"]
@@ -104,7 +104,7 @@ async def test_two_instances_are_independent(new_instance: Callable[[], CliInsta
     one, other = new_instance(), new_instance()
     for instance, prefix in ((one, "one"), (other, "other")):
         instance.up()
-        instance.do("deploy", write_app(tmp_path, "echo", prefix=f"{prefix} "))
+        instance.deploy(write_app(tmp_path, "echo", prefix=f"{prefix} "))
     assert one.url != other.url
     assert one.json("invoke", "echo", '{"text": "x"}')["text"] == "one x"
     one.do("down")
@@ -113,7 +113,7 @@ async def test_two_instances_are_independent(new_instance: Callable[[], CliInsta
 
 def test_a_second_up_is_rejected_without_effect(instance: CliInstance, tmp_path: Path) -> None:
     instance.up()
-    instance.do("deploy", write_app(tmp_path, "echo"))
+    instance.deploy(write_app(tmp_path, "echo"))
     for arguments in (["up", "--port", "0"], ["up", "--detach", "--port", "0"]):
         second = instance.run(*arguments)
         assert second.returncode == 1
@@ -136,7 +136,7 @@ def test_a_port_in_use_is_reported_in_one_line(instance: CliInstance, detach: li
 
 async def test_up_serves_the_apps_again_after_all_processes_were_killed(instance: CliInstance, tmp_path: Path) -> None:
     instance.up()
-    instance.do("deploy", write_app(tmp_path, "echo"))
+    instance.deploy(write_app(tmp_path, "echo"))
     instance.kill_everything()
     instance.up()
     port = port_of(instance)
@@ -148,7 +148,7 @@ async def test_up_serves_the_apps_again_after_all_processes_were_killed(instance
 async def test_down_cleans_up_after_a_killed_supervisor(instance: CliInstance, tmp_path: Path) -> None:
     instance.up()
     port = port_of(instance)
-    instance.do("deploy", write_app(tmp_path, "echo"))
+    instance.deploy(write_app(tmp_path, "echo"))
     executors = instance.processes("cornserve_executors.base")
     for process in instance.processes():
         if process not in executors:
@@ -171,7 +171,7 @@ async def test_up_takes_over_from_a_killed_supervisor_although_a_process_hangs(
 ) -> None:
     instance.up()
     port = port_of(instance)
-    instance.do("deploy", write_app(tmp_path, "echo"))
+    instance.deploy(write_app(tmp_path, "echo"))
     executors = instance.processes("cornserve_executors.base")
     [hanging] = instance.processes(module)
     app_hosts = [child for child in hanging.children(recursive=True) if "cornserve.app_host" in child.cmdline()]
@@ -210,7 +210,7 @@ async def test_the_supervisor_restarts_a_killed_process(instance: CliInstance, t
         return next(iter(instance.processes(module)), None)
 
     instance.up()
-    instance.do("deploy", write_app(tmp_path, "echo"))
+    instance.deploy(write_app(tmp_path, "echo"))
     first = running()
     assert first is not None
     first.kill()
@@ -221,7 +221,7 @@ async def test_the_supervisor_restarts_a_killed_process(instance: CliInstance, t
 @pytest.mark.parametrize("module", ["cornserve.gateway", "cornserve.control"])
 async def test_the_supervisor_replaces_a_blocked_process(instance: CliInstance, tmp_path: Path, module: str) -> None:
     instance.up("--limit", "blocked-seconds=3")
-    instance.do("deploy", write_app(tmp_path, "echo"))
+    instance.deploy(write_app(tmp_path, "echo"))
     [blocked] = instance.processes(module)
     blocked.suspend()
     await until(lambda: not blocked.is_running())
@@ -240,7 +240,7 @@ def test_doctor_reports_a_blocked_gateway(instance: CliInstance) -> None:
 
 async def test_a_killed_gateway_breaks_only_its_own_connections(instance: CliInstance, tmp_path: Path) -> None:
     instance.up("--gateways", "3")
-    instance.do("deploy", write_app(tmp_path, "echo"))
+    instance.deploy(write_app(tmp_path, "echo"))
     gateways = instance.processes("cornserve.gateway")
     assert len(gateways) == 3
     await until(lambda: all(map(echoes, gateway_addresses(instance))))
@@ -288,7 +288,7 @@ async def test_a_signal_stops_all_processes_and_keeps_the_apps(
     with instance.start("up", "--port", "0") as up:
         assert up.stdout is not None
         assert up.stdout.readline().startswith("Cornserve listens on http://127.0.0.1:")
-        instance.do("deploy", write_app(tmp_path, "echo"))
+        instance.deploy(write_app(tmp_path, "echo"))
         up.send_signal(number)
         up.communicate()
     assert up.returncode == 0
@@ -300,7 +300,7 @@ async def test_a_second_signal_does_not_wait_for_requests(instance: CliInstance,
     with instance.start("up", "--port", "0") as up:
         assert up.stdout is not None
         up.stdout.readline()
-        instance.do("deploy", write_app(tmp_path, "echo"))
+        instance.deploy(write_app(tmp_path, "echo"))
         request = json.dumps({"text": "word " * 1000, "seconds": 600})
         with instance.start("invoke", "echo", request, "--stream") as invoking:
             assert invoking.stdout is not None

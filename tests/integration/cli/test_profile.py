@@ -38,8 +38,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliInstance]:
         instance.do("up", "--detach", "--port", "0", "--slots", "small=2")
         yield instance
     finally:
-        instance.run("down")
-        instance.kill_everything()
+        instance.remove()
 
 
 @pytest.fixture(scope="module")
