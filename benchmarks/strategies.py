@@ -16,7 +16,8 @@ from pathlib import Path
 
 from benchmarks.harness.machine import MachineInfo
 from benchmarks.harness.report import create_table, print_report
-from benchmarks.harness.strategies.measurement import DeployedStrategy, SlotInstance
+from benchmarks.harness.slot_instance import SlotInstance
+from benchmarks.harness.strategies.measurement import DeployedStrategy, StrategyMeasurement
 from benchmarks.harness.strategies.workloads import STRATEGIES, WORKLOADS
 
 
@@ -47,17 +48,14 @@ def main() -> None:
     workloads = [workload for workload in WORKLOADS if workload.name in chosen]
     strategies = ["separate"] if options.quick else list(STRATEGIES)
     with tempfile.TemporaryDirectory() as directory:
-        instance = SlotInstance(
-            Path(directory) / "instance",
-            options.slots,
-            4 if options.quick else options.seconds,
-            1 if options.quick else 2,
-        )
+        instance = SlotInstance(Path(directory) / "instance", options.slots)
+        seconds, runs = (4, 1) if options.quick else (options.seconds, 2)
+        measurement = StrategyMeasurement(instance, seconds, runs)
         with instance.started() as client:
             results = [
                 result
                 for workload in workloads
-                for result in instance.measure(client, workload, strategies, 0.3 if options.quick else 0.05)
+                for result in measurement.measure(client, workload, strategies, 0.3 if options.quick else 0.05)
             ]
     report = StrategiesReport(machine, options.slots, results)
     if options.json:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
+from benchmarks.harness.slot_instance import SlotInstance
 from benchmarks.harness.strategies.workloads import STRATEGIES, StageWorkload
 from cornserve.app.plan import AppPlan
 from cornserve.app.record import AppSpec
@@ -55,32 +52,12 @@ class DeployedStrategy:
 
 
 @dataclass(frozen=True, slots=True)
-class SlotInstance:
-    """An instance in its own home, with slots of one core. `seconds`: duration of each run."""
+class StrategyMeasurement:
+    """Measures strategies on an instance. `seconds`: duration of each run."""
 
-    directory: Path
-    slots: int
+    instance: SlotInstance
     seconds: float
     runs: int
-
-    @contextmanager
-    def started(self) -> Iterator[Client]:
-        self.directory.mkdir(parents=True)
-        url = json.loads(self.cornserve("up", "--detach", "--port", "0", "--slots", f"slot={self.slots}", "--json"))
-        try:
-            with Client(url["url"]) as client:
-                yield client
-        finally:
-            self.cornserve("down")
-
-    def cornserve(self, *arguments: str) -> str:
-        """Runs a command and returns its output."""
-        environment = os.environ | {"CORNSERVE_HOME": str(self.directory / "home")}
-        command = [sys.executable, "-m", "cornserve.cli", *arguments]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(f"cornserve {' '.join(arguments)}: {done.stderr}")
-        return done.stdout
 
     def measure(
         self, client: Client, workload: StageWorkload, strategies: Collection[str], error: float
@@ -113,32 +90,37 @@ class SlotInstance:
             )
 
     def _profile(self, workload: StageWorkload, strategies: Collection[str], error: float) -> tuple[Path, Path]:
-        app, requests = self.directory / f"{workload.name}.py", self.directory / f"{workload.name}.jsonl"
+        app, requests = (
+            self.instance.directory / f"{workload.name}.py",
+            self.instance.directory / f"{workload.name}.jsonl",
+        )
         app.write_text(workload.app)
         requests.write_text(workload.requests)
-        profile = self.directory / f"{workload.name}.profile.json"
+        profile = self.instance.directory / f"{workload.name}.profile.json"
         used = {option for strategy in strategies for path in STRATEGIES[strategy] for option in path}
         options = [part for option in sorted(used) for part in ("--option", option)]
         goal = ("--requests", str(requests), "--budget", "30m", "--error", str(error), "--output", str(profile))
-        self.cornserve("profile", str(app), *options, *goal)
+        self.instance.cornserve("profile", str(app), *options, *goal)
         return app, profile
 
     def _plan(
         self, workload: StageWorkload, strategy: str, app: Path, profile: Path, paths: list[tuple[str, ...]]
     ) -> Any:
         """Returns the plan with the paths of the strategy only."""
-        model = ModelDocument.parse(self.cornserve("plan", "--from", str(app)), "model.yaml")
+        model = ModelDocument.parse(self.instance.cornserve("plan", "--from", str(app)), "model.yaml")
         used = {option for path in paths for option in path}
         options = {name: option for name, option in model.options.items() if name in used}
-        files = {name: self.directory / f"{workload.name}.{strategy}.{name}.json" for name in ("model", "profile")}
+        files = {
+            name: self.instance.directory / f"{workload.name}.{strategy}.{name}.json" for name in ("model", "profile")
+        }
         model.model_copy(update={"options": options, "paths": tuple(paths)}).write(files["model"])
         ModelProfile.read(profile).restricted_to(options).write(files["profile"])
-        shares = self.directory / f"{workload.name}.workload.json"
+        shares = self.instance.directory / f"{workload.name}.workload.json"
         shares.write_text(workload.document)
-        saved = self.directory / f"{workload.name}.{strategy}.plan.json"
+        saved = self.instance.directory / f"{workload.name}.{strategy}.plan.json"
         inputs = (str(files["model"]), "--profile", str(files["profile"]), "--workload", str(shares))
-        goal = ("--gpus", str(self.slots), "--whole", "--utilization", "1", "--save", str(saved))
-        self.cornserve("plan", *inputs, *goal)
+        goal = ("--gpus", str(self.instance.slots), "--whole", "--utilization", "1", "--save", str(saved))
+        self.instance.cornserve("plan", *inputs, *goal)
         return json.loads(saved.read_text())
 
     def _saturate(self, client: Client, workload: StageWorkload, run: int) -> float:
@@ -148,7 +130,7 @@ class SlotInstance:
         async def load() -> Observations:
             async with TimedClient(client.address) as timed:
                 driver = LoadDriver(timed, _calls(workload, run), lambda _: None)
-                return await driver.closed_loop(16 * self.slots, is_done)
+                return await driver.closed_loop(16 * self.instance.slots, is_done)
 
         estimate = estimate_rate([end for end in asyncio.run(load()).ends if end <= self.seconds])
         assert estimate is not None

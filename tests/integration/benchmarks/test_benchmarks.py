@@ -114,6 +114,16 @@ def test_strategies_are_profiled_planned_deployed_and_measured() -> None:
     assert row["p99"] >= row["p50"] > 0
 
 
+def test_an_app_is_measured_while_others_change() -> None:
+    report = run("deployments.py")
+
+    changes = {row["changes"]: row["completed"] for row in report["rows"]}
+    assert changes.pop("none") == changes.pop("none, again") == 0
+    assert changes.keys() == {"deployments", "failed deployments", "changed plans", "deletions"}
+    assert all(completed > 0 for completed in changes.values())
+    assert report["executors"] == 1
+
+
 def test_the_control_plane_is_measured_on_a_cluster_with_fake_nodes() -> None:
     require_programs()
 
