@@ -96,7 +96,8 @@ def phases(client: Client) -> Iterator[tuple[str, Iterator[None]]]:
 
     def deployments() -> Iterator[None]:
         for number in count():
-            yield deploy(f"other-{number}", echo_app(f"other-{number}"))
+            deploy(f"other-{number}", echo_app(f"other-{number}"))
+            yield
 
     def failed_deployments() -> Iterator[None]:
         for number in count():
@@ -107,11 +108,13 @@ def phases(client: Client) -> Iterator[tuple[str, Iterator[None]]]:
 
     def changed_plans() -> Iterator[None]:
         for cells in cycle([1, 2]):
-            yield deploy("planned", planned_app(cells))
+            deploy("planned", planned_app(cells))
+            yield
 
     def deletions() -> Iterator[None]:
         for name in set(deployed):
-            yield client.delete(name)
+            client.delete(name)
+            yield
 
     yield "none", iter(())
     yield "deployments", deployments()
@@ -157,7 +160,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         instance = SlotInstance(Path(directory) / "instance", 64)
         with instance.started() as client:
-            rows = list(measure_phases(client, 1.0 if options.quick else options.seconds))
+            rows = list(measure_phases(client, 0.2 if options.quick else options.seconds))
             left, executors = [view.name for view in client.apps()], instance.executors
     if options.json:
         print(json.dumps({"machine": asdict(machine), "rows": [asdict(row) for row in rows], "executors": executors}))
