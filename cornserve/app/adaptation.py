@@ -1,9 +1,9 @@
-"""The proposal and the finding of an app's adaptation to its load: a part of the app's status."""
+"""The adaptation of an app to its load: a part of the app's status."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -84,6 +84,19 @@ class MixShift(_StatusPart):
     """The shares of all types."""
 
 
+class StageLoad(_StatusPart):
+    """The load of an executor that is autoscaled."""
+
+    name: str = Field(max_length=63)
+    """The name of the executor."""
+    unit: Literal["tokens", "requests"]
+    """The unit of the load."""
+    load: float = Field(ge=0)
+    """The load per second, to two digits: the larger mean of a short and a long time."""
+    capacity: float = Field(ge=0)
+    """The load per second that one replica takes."""
+
+
 class AdaptationStatus(_StatusPart):
     """The adaptation of the app to its load."""
 
@@ -91,3 +104,5 @@ class AdaptationStatus(_StatusPart):
     """Other numbers of cells, which wait for an approval."""
     mix_shift: MixShift | None = None
     """The difference between the observed and the planned shares of the request types, if it is large."""
+    executors: list[StageLoad] = Field(default_factory=list, max_length=16)
+    """The loads of the executors that are autoscaled."""

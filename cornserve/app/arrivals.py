@@ -27,3 +27,7 @@ class GatewayArrivals(BaseModel):
     """The age of the counts."""
     apps: dict[str, dict[str, int]]
     """The requests of each type, by app. Only apps with a plan have types."""
+    invocations: dict[str, dict[str, int]] = {}
+    """The invocations of each executor group, by app."""
+    tokens: dict[str, dict[str, int]] = {}
+    """The tokens of the inputs of these invocations, as far as tasks know them, by app."""

@@ -9,11 +9,15 @@ from cornserve.task.errors import DefinitionError
 
 
 def check_executor_names(spec: AppSpec, executors: Collection[str]) -> None:
-    """Checks that numbers of replicas are those of executors of the app. Raises `DefinitionError`.
+    """Checks that numbers of replicas and autoscaling are of executors of the app. Raises `DefinitionError`.
 
     Args:
         executors: the names of the app's executors.
     """
-    for name in spec.executor_replicas.keys() - set(executors):
-        known = ", ".join(sorted(set(executors)))
-        raise DefinitionError(f"executor_replicas: the app has no executor {name!r}: choose from {known}")
+    autoscaling = spec.policies.autoscaling
+    autoscaled = [] if autoscaling is None else [executor.name for executor in autoscaling.executors]
+    for field, names in (("executor_replicas", spec.executor_replicas), ("policies.autoscaling", autoscaled)):
+        for name in names:
+            if name not in executors:
+                known = ", ".join(sorted(executors))
+                raise DefinitionError(f"{field}: the app has no executor {name!r}: choose from {known}")

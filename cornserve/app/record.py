@@ -14,6 +14,7 @@ from cornserve.app.plan import AppPlan
 from cornserve.app.route_plan import RoutePlan
 from cornserve.app.settings import (
     MAX_EXECUTOR_OVERRIDES,
+    MAX_REPLICAS,
     AppPolicies,
     ConfigMapKeyRef,
     ExecutorName,
@@ -26,9 +27,6 @@ from cornserve.app.settings import (
     Rollout,
 )
 from cornserve.task.spec import ExecutorSpec
-
-MAX_REPLICAS = 64
-"""Maximum number of replicas per executor. A typing error must not fill the machine with processes."""
 
 MAX_PATHS = 64
 """Maximum number of paths with a share."""
@@ -105,6 +103,10 @@ class AppSpec(BaseModel):
             raise ValueError(
                 f"executor_replicas: {self.executor_replicas} and a plan are given, but the plan has the replicas: "
                 "remove one of them"
+            )
+        if self.plan is not None and self.policies.autoscaling is not None:
+            raise ValueError(
+                "policies.autoscaling: the plan determines the replicas: use policies.adaptation, or remove the plan"
             )
         return self
 

@@ -9,8 +9,8 @@ from pydantic import AllowInfNan, BaseModel, ConfigDict, Field, model_validator
 
 from cornserve.app.adaptation import MixtureProposal
 from cornserve.app.plan import MAX_RUNNING_CELLS, AppPlan
-from cornserve.app.record import MAX_REPLICAS, AppSpec
-from cornserve.app.settings import MAX_EXECUTOR_OVERRIDES, ExecutorName
+from cornserve.app.record import AppSpec
+from cornserve.app.settings import MAX_EXECUTOR_OVERRIDES, MAX_REPLICAS, ExecutorName
 from cornserve_policies.mixture import cells_for_gpus, cells_for_rate
 
 

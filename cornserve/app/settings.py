@@ -8,10 +8,17 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from cornserve_policies.adaptation import HISTORY_SECONDS, AdaptationLimits
+from cornserve_policies.autoscaling import LONGEST_HISTORY, StageLimits
 from cornserve_policies.registry import DEFAULT_ROUTING
 
 MAX_EXECUTOR_OVERRIDES = 16
 MAX_OPTIONS = 64
+
+MAX_REPLICAS = 64
+"""Maximum number of replicas per executor. A typing error must not fill the machine with processes."""
+
+MAX_CAPACITY = 1_000_000_000.0
+"""Load per second of a replica."""
 
 MAX_RATE = 1_000_000.0
 """Requests per second of an app."""
@@ -131,6 +138,55 @@ class LatencyTargetSettings(_Settings):
         return self
 
 
+class AutoscaledExecutor(_Settings):
+    """The autoscaling of one executor."""
+
+    name: ExecutorName
+    """The name of the executor, such as `llm`."""
+    capacity: float = Field(gt=0, le=MAX_CAPACITY)
+    """The most load per second that one replica takes within its latency targets."""
+    unit: Literal["tokens", "requests"] = "tokens"
+    """The unit of the load: tokens of the inputs, texts and images, or the executor's invocations, for tasks whose
+    inputs have no tokens."""
+    min_replicas: int = Field(default=1, ge=1, le=MAX_REPLICAS)
+    """The least number of replicas."""
+    max_replicas: int = Field(default=MAX_REPLICAS, ge=1, le=MAX_REPLICAS)
+    """The largest number of replicas."""
+
+
+class AutoscalingSettings(_Settings):
+    """Settings of the autoscaling of an app without a plan: the replicas of each executor follow its load."""
+
+    executors: list[AutoscaledExecutor] = Field(min_length=1, max_length=MAX_EXECUTOR_OVERRIDES)
+    """The executors to scale. The others keep their replicas."""
+    window_seconds: float = Field(default=60.0, ge=0.1, le=720)
+    """The load is the larger mean of this time and of 5 times as long."""
+    shrink_seconds: float = Field(default=900.0, ge=0.1, le=LONGEST_HISTORY)
+    """The time in which fewer replicas must have been enough before replicas stop."""
+    dwell_seconds: float = Field(default=60.0, ge=0, le=LONGEST_HISTORY)
+    """The least time between two changes of an executor."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        names = [executor.name for executor in self.executors]
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"executors: {', '.join(map(repr, repeated))} is given more than once: keep one")
+        for executor in self.executors:
+            _ = self.limits(executor)
+        return self
+
+    def limits(self, executor: AutoscaledExecutor) -> StageLimits:
+        """Returns the limits of the policy for an executor."""
+        return StageLimits(
+            executor.capacity,
+            min_replicas=executor.min_replicas,
+            max_replicas=executor.max_replicas,
+            window_seconds=self.window_seconds,
+            shrink_seconds=self.shrink_seconds,
+            dwell_seconds=self.dwell_seconds,
+        )
+
+
 class AppPolicies(_Settings):
     """The policies of an app, by name. A change restarts nothing."""
 
@@ -141,8 +197,18 @@ class AppPolicies(_Settings):
     """The adaptation to the load. Without these settings, only users change the running cells."""
     targets: LatencyTargetSettings | None = None
     """The targets of latencies, by which requests are counted and may be refused. By default, none."""
+    autoscaling: AutoscalingSettings | None = None
+    """The autoscaling of an app without a plan. Without these settings, only users change the replicas."""
     log_decisions: bool = False
     """Whether gateways log each choice of a path and of a replica."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.adaptation is not None and self.autoscaling is not None:
+            raise ValueError(
+                "adaptation is for an app with a plan, and autoscaling for an app without one: remove one of them"
+            )
+        return self
 
 
 class ClaimStorage(_Settings):

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cornserve.app.adaptation import MixShift, MixtureProposal
+from cornserve.app.adaptation import MixShift, MixtureProposal, StageLoad
 from cornserve.app.plan import describe_cells
 from cornserve.app.record import AppView
 
 
 def adaptation_lines(app: AppView) -> Iterator[str]:
-    """Yields the change that waits for an approval, and the shift of the mix."""
+    """Yields the loads of autoscaled executors, the change that waits for an approval, and the shift of the mix."""
     adaptation = app.status.adaptation
+    for load in [] if adaptation is None else adaptation.executors:
+        yield _load(load, app.spec.replicas_of(load.name))
     if adaptation is not None and adaptation.proposal is not None:
         yield from _proposal(app.name, adaptation.proposal)
     if adaptation is not None and adaptation.mix_shift is not None:
         yield from _mix_shift(app.name, adaptation.mix_shift)
+
+
+def _load(load: StageLoad, replicas: int) -> str:
+    capacity = f"{load.capacity * replicas:.4g} {load.unit}/s ({replicas} × {load.capacity:.4g})"
+    return f"load of {load.name}: {load.load:.4g} of {capacity}"
 
 
 def _proposal(app: str, proposal: MixtureProposal) -> Iterator[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cornserve.cli.adaptation_options import with_adaptation
+from cornserve.cli.autoscaling_options import with_autoscaling
 from cornserve.cli.console import CliError, print_json, stderr
 from cornserve.cli.gateway import open_client
 from cornserve.cli.options import BUDGET, Json, Url, WaitTimeout
@@ -110,6 +111,15 @@ def deploy(
         bool,
         typer.Option("--admission", help="Refuse requests that are not expected to meet --ttft or --e2e, with a 429."),
     ] = False,
+    autoscale: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--autoscale",
+            metavar="EXECUTOR=LOAD | NAME=SECONDS",
+            help="Without a plan: run more or fewer replicas of this executor when its load changes. One replica takes "
+            "this load per second: --autoscale llm=2000tokens:1-4 --autoscale resize=8requests.",
+        ),
+    ] = None,
     gpus: Annotated[
         int | None,
         typer.Option("--gpus", min=1, help="Make and deploy a plan that serves the most requests on N GPUs."),
@@ -161,6 +171,7 @@ def deploy(
     if is_planned:
         with open_client(ctx, url) as client:
             resolved = plan_target(client, resolved, budget)
+    resolved = with_autoscaling(resolved, autoscale or [])
     with open_client(ctx, url) as client, _hint_on_interrupt(resolved.name):
         view = _deploy_and_wait(client, resolved, timeout) if wait else client.deploy(resolved, wait=False)
     if json:

@@ -1,4 +1,4 @@
-"""Adapts apps to their load: reads arrivals from the gateways, decides, and changes the running cells of plans."""
+"""Adapts apps to their load: reads arrivals from the gateways, decides, and changes running cells or replicas."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from functools import partial
 from typing import Final
 
 from cornserve.app.adaptation import AdaptationStatus
-from cornserve.app.plan import AppPlan, describe_cells
+from cornserve.app.plan import AppPlan
 from cornserve.app.record import Phase
+from cornserve.app.settings import AdaptationSettings, AutoscalingSettings
 from cornserve.control.adapted_app import AdaptedApp
 from cornserve.control.app_observer import AppObserver
 from cornserve.control.arrival_reader import ArrivalReader
+from cornserve.control.autoscaled_app import AutoscaledApp
+from cornserve.control.followed_app import FollowedApp, SpecChange
 from cornserve.control.metrics import ControllerMetrics
 from cornserve.control.store.base import APPS, AppRecord, ConflictError, NotFoundError, Store, StoreError
 from cornserve.observe.error_log import ErrorLog
-from cornserve_policies.adaptation import MixtureChange
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +60,7 @@ class AdaptationDriver:
         self._observer = observer
         self._on_change = on_change
         self._clock = clock
-        self._apps: dict[str, AdaptedApp] = {}
+        self._apps: dict[str, FollowedApp] = {}
         self._wanted = asyncio.Event()
         self._errors = ErrorLog(log, "cannot adapt an app: %s")
 
@@ -73,19 +75,27 @@ class AdaptationDriver:
         for name in self._apps.keys() - records.keys():
             self._remove(name)
         for name, record in records.items():
-            settings, plan = record.spec.policies.adaptation, record.spec.plan
-            known = self._apps.get(name)
-            if settings is None or plan is None:
+            settings, known = _settings(record), self._apps.get(name)
+            if settings is None:
                 self._remove(name)
             elif known is None or (known.record.uid, known.settings) != (record.uid, settings):
-                self._apps[name] = AdaptedApp(record, plan, settings, now)
+                self._remove(name)
+                self._apps[name] = self._followed(record, settings, now)
                 self._wanted.set()
             elif known.record is not record:
-                known.update(record, plan, now)
+                known.update(record, now)
+
+    def _followed(
+        self, record: AppRecord, settings: AdaptationSettings | AutoscalingSettings, now: float
+    ) -> FollowedApp:
+        if isinstance(settings, AutoscalingSettings):
+            return AutoscaledApp(record, settings, now)
+        assert record.spec.plan is not None
+        return AdaptedApp(record, record.spec.plan, settings, partial(self._fits, record.name), now)
 
     def _remove(self, name: str) -> None:
         if self._apps.pop(name, None) is not None:
-            self._metrics.set_rates(name, {})
+            self._metrics.forget_loads(name)
 
     async def run(self) -> None:
         """Runs until cancelled."""
@@ -113,56 +123,41 @@ class AdaptationDriver:
         """Reads the arrivals once, and adapts the apps."""
         observed = await self._reader.read(self._clock())
         now = self._clock()  # A busy gateway responds late.
-        for name, app in list(self._apps.items()):
+        for app in list(self._apps.values()):
             before = app.status
-            app.arrivals.add(observed.apps.get(name, {}), now, is_complete=observed.is_complete)
-            self._metrics.set_rates(name, app.rates(now))
-            app.update_mix_shift(now)
-            change = app.decide(now, partial(self._fits, name)) if _serves(app.record) else None
-            if app.settings.approval:
-                app.propose(change, now)
-            elif change is not None:
-                await self._apply(app, change)
+            app.observe(observed, now)
+            app.publish(self._metrics, now)
+            change = app.next_change(now, may_change=_serves(app.record))
+            if change is not None:
+                await self._apply(app.record, change)
             if app.status != before:
-                await self._report(app, before)
+                for reason, message in app.news(before):
+                    await self._report(app.record, reason, message)
                 self._on_change()
 
-    async def _apply(self, app: AdaptedApp, change: MixtureChange) -> None:
+    async def _apply(self, app: AppRecord, change: SpecChange) -> None:
         """Changes the app's spec, unless someone else has changed it."""
-        name, generation = app.record.name, app.record.generation
-        plan = app.plan.with_counts(change.counts, change.rate)
         try:
-            record = await self._store.get(APPS, name)
-            if (record.uid, record.generation) != (app.record.uid, generation):
+            record = await self._store.get(APPS, app.name)
+            if (record.uid, record.generation) != (app.uid, app.generation):
                 return  # The watch delivers the newer generation.
-            spec = record.spec.model_copy(update={"plan": plan})
-            await self._store.update_spec(APPS, name, spec, record.version)
+            spec = record.spec.model_copy(update=change.fields)
+            await self._store.update_spec(APPS, app.name, spec, record.version)
         except (ConflictError, NotFoundError):
             return
         except StoreError as error:
-            self._errors.report(f"{name}: {error}")
+            self._errors.report(f"{app.name}: {error}")
             self._metrics.count_error()
             return
         self._errors.clear()
-        self._metrics.count_adaptation(name)
-        message = f"{change.reason}: runs {_describe(plan)} instead of {_describe(app.plan)}"
-        log.info("app %s: %s", name, message)
-        if self._observer is not None:
-            await self._observer.on_adaptation(app.record, "Adapted", message)
+        self._metrics.count_adaptation(app.name)
+        await self._report(app, "Adapted", change.message)
 
-    async def _report(self, app: AdaptedApp, before: AdaptationStatus) -> None:
-        """Logs a new proposal and a new shift of the mix, and reports them as events."""
-        name, status = app.record.name, app.status
-        news: dict[str, str] = {}
-        if status.proposal is not None and before.proposal is None:
-            cells = _describe(app.plan.with_counts(status.proposal.counts, status.proposal.target))
-            news["AdaptationProposed"] = f"{status.proposal.reason}: {cells} wait for an approval"
-        if status.mix_shift is not None and before.mix_shift is None:
-            news["MixShifted"] = f"{status.mix_shift.distance:.0%} of the requests have another type than planned"
-        for reason, message in news.items():
-            log.info("app %s: %s", name, message)
-            if self._observer is not None:
-                await self._observer.on_adaptation(app.record, reason, message)
+    async def _report(self, app: AppRecord, reason: str, message: str) -> None:
+        """Logs what has happened to an app, and reports it as an event."""
+        log.info("app %s: %s", app.name, message)
+        if self._observer is not None:
+            await self._observer.on_adaptation(app, reason, message)
 
 
 def _serves(record: AppRecord) -> bool:
@@ -170,6 +165,7 @@ def _serves(record: AppRecord) -> bool:
     return record.status.phase is Phase.SERVING and record.status.generation == record.generation
 
 
-def _describe(plan: AppPlan) -> str:
-    """Returns the running cells for users, such as `2 × 4 GPUs, 1 × 1 GPU (9 GPUs, 21 requests/s)`."""
-    return f"{describe_cells(plan.counts)} ({plan.gpus} GPUs, {plan.rate:.4g} requests/s)"
+def _settings(record: AppRecord) -> AdaptationSettings | AutoscalingSettings | None:
+    """Returns the settings by which the app follows its load. None if only users change its size."""
+    policies = record.spec.policies
+    return policies.autoscaling if record.spec.plan is None else policies.adaptation

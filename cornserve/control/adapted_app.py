@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from cornserve.app.adaptation import AdaptationStatus, MixShift, MixtureProposal, TypeShare
-from cornserve.app.plan import MAX_RUNNING_CELLS, AppPlan
+from cornserve.app.plan import MAX_RUNNING_CELLS, AppPlan, describe_cells
 from cornserve.app.settings import AdaptationSettings
+from cornserve.control.arrival_reader import Arrivals
+from cornserve.control.followed_app import SpecChange
+from cornserve.control.metrics import ControllerMetrics
 from cornserve.control.store.base import AppRecord
 from cornserve_policies.adaptation import (
     HISTORY_SECONDS,
@@ -34,38 +37,63 @@ class AdaptedApp:
     """Observes one app, and decides when it runs other cells.
 
     Args:
+        fits: returns whether there are slots for all cells of a plan.
         now: seconds. The arrivals are counted from then on.
     """
 
-    def __init__(self, record: AppRecord, plan: AppPlan, settings: AdaptationSettings, now: float) -> None:
+    def __init__(self, record: AppRecord, plan: AppPlan, settings: AdaptationSettings, fits: Fits, now: float) -> None:
         self.record = record
         self.plan = plan
         self.settings = settings
+        self._fits = fits
         self.status = AdaptationStatus()
         self.arrivals = ArrivalHistory(HISTORY_SECONDS, now)
         self._policy = ObservedRateAdaptation(settings.limits)
         self._since = now
         self._proposed_at = now
 
-    def update(self, record: AppRecord, plan: AppPlan, now: float) -> None:
-        """Applies a newer record of the app."""
+    def update(self, record: AppRecord, now: float) -> None:
+        plan = record.spec.plan
+        assert plan is not None
         if plan.counts != self.plan.counts:
             self._since = now
         if record.generation != self.record.generation:
             self.status = self.status.model_copy(update={"proposal": None})
         self.record, self.plan = record, plan
 
-    def decide(self, now: float, fits: Fits) -> MixtureChange | None:
-        """Returns the cells to run instead of the running ones, or None."""
-        running = RunningMixture(self.plan.counts, self.plan.rate, self._since)
-        return self._policy.decide(running, self.arrivals, now, lambda rate: self._solve(rate, fits))
+    def observe(self, arrivals: Arrivals, now: float) -> None:
+        counts = arrivals.apps.get(self.record.name, {})
+        self.arrivals.add(counts, now, is_complete=arrivals.is_complete)
+        self._update_mix_shift(now)
 
-    def _solve(self, rate: float, fits: Fits) -> Mapping[int, int]:
+    def next_change(self, now: float, *, may_change: bool) -> SpecChange | None:
+        running = RunningMixture(self.plan.counts, self.plan.rate, self._since)
+        change = self._policy.decide(running, self.arrivals, now, self._solve) if may_change else None
+        if self.settings.approval:
+            self._propose(change, now)
+        elif change is not None:
+            plan = self.plan.with_counts(change.counts, change.rate)
+            message = f"{change.reason}: runs {_describe(plan)} instead of {_describe(self.plan)}"
+            return SpecChange({"plan": plan}, message)
+        return None
+
+    def news(self, before: AdaptationStatus) -> Iterator[tuple[str, str]]:
+        proposal, shift = self.status.proposal, self.status.mix_shift
+        if proposal is not None and before.proposal is None:
+            cells = _describe(self.plan.with_counts(proposal.counts, proposal.target))
+            yield "AdaptationProposed", f"{proposal.reason}: {cells} wait for an approval"
+        if shift is not None and before.mix_shift is None:
+            yield "MixShifted", f"{shift.distance:.0%} of the requests have another type than planned"
+
+    def publish(self, metrics: ControllerMetrics, now: float) -> None:
+        metrics.set_rates(self.record.name, self._rates(now))
+
+    def _solve(self, rate: float) -> Mapping[int, int]:
         """Returns the cells that serve the rate on the fewest GPUs, or as much of it as there are slots."""
         rates = self.plan.efficient_rates
 
         def may_run(counts: Mapping[int, int]) -> bool:
-            return 1 <= sum(counts.values()) <= MAX_RUNNING_CELLS and fits(self.plan.with_counts(counts, rate))
+            return 1 <= sum(counts.values()) <= MAX_RUNNING_CELLS and self._fits(self.plan.with_counts(counts, rate))
 
         counts = cells_for_rate(rates, rate) or {min(rates): 1}
         if may_run(counts):
@@ -74,7 +102,7 @@ class AdaptedApp:
         usable = bisect_left(budgets, True, key=lambda gpus: not may_run(cells_for_gpus(rates, gpus)))
         return cells_for_gpus(rates, budgets[usable - 1]) if usable else self.plan.counts
 
-    def propose(self, change: MixtureChange | None, now: float) -> None:
+    def _propose(self, change: MixtureChange | None, now: float) -> None:
         """Publishes a change for an approval. A proposal ends when the load has not needed it for the dwell time."""
         known = self.status.proposal
         if change is not None:
@@ -86,7 +114,7 @@ class AdaptedApp:
             known = None
         self.status = self.status.model_copy(update={"proposal": known})
 
-    def update_mix_shift(self, now: float) -> None:
+    def _update_mix_shift(self, now: float) -> None:
         """Publishes a shift of the mix, or its end."""
         limits = self.settings.limits
         window = self.arrivals.window(max(limits.shrink_seconds, limits.window_seconds), now)
@@ -101,12 +129,17 @@ class AdaptedApp:
             known = _mix_shift(planned, observed)
         self.status = self.status.model_copy(update={"mix_shift": known})
 
-    def rates(self, now: float) -> Mapping[str, tuple[float, float]]:
+    def _rates(self, now: float) -> Mapping[str, tuple[float, float]]:
         """Returns the planned and the observed requests per second of each type, over the longest short window."""
         window = self.arrivals.window(self.settings.limits.shrink_window, now)
         observed = {} if window is None else {name: count / window.seconds for name, count in window.counts.items()}
         planned = {name: kind.share * self.plan.rate for name, kind in self.plan.types.items()}
         return {name: (planned.get(name, 0.0), observed.get(name, 0.0)) for name in planned | observed}
+
+
+def _describe(plan: AppPlan) -> str:
+    """Returns the running cells for users, such as `2 × 4 GPUs, 1 × 1 GPU (9 GPUs, 21 requests/s)`."""
+    return f"{describe_cells(plan.counts)} ({plan.gpus} GPUs, {plan.rate:.4g} requests/s)"
 
 
 def _gpus(counts: Mapping[int, int]) -> int:

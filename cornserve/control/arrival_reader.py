@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
@@ -26,7 +26,7 @@ LATE_ROUNDS: Final = 2.0
 """Counts that have grown for more than this multiple of the time between two rounds are not the arrivals of one."""
 
 Counts = Mapping[str, Mapping[str, int]]
-"""Requests of each type, by app."""
+"""Requests of each type, or loads of each executor group, by app."""
 
 FindGateways = Callable[[], Awaitable[Sequence[str]]]
 """Returns the URLs of all gateways. Raises OSError if they cannot be found."""
@@ -39,6 +39,10 @@ class Arrivals:
     apps: Counts
     is_complete: bool
     """Whether the arrivals of all gateways since the last round are known."""
+    invocations: Mapping[str, int] = field(default_factory=dict)
+    """Invocations by executor group, of all apps."""
+    tokens: Mapping[str, int] = field(default_factory=dict)
+    """Tokens of the inputs of these invocations, by executor group, of all apps."""
 
 
 class ArrivalReader:
@@ -75,6 +79,7 @@ class ArrivalReader:
         known = {url: answer for url, answer in answers.items() if answer is not None}
         seconds = 0.0 if self._last_round is None else now - self._last_round
         apps: dict[str, Counter[str]] = {}
+        invocations, tokens = Counter[str](), Counter[str]()
         is_complete = len(known) == len(urls) and bool(urls)
         for url, answer in known.items():
             before = _before(self._last.get(url), answer, seconds)
@@ -82,9 +87,13 @@ class ArrivalReader:
                 is_complete = False
                 continue
             for app, counts in answer.apps.items():
-                apps.setdefault(app, Counter()).update(_increase(before.get(app, {}), counts))
+                apps.setdefault(app, Counter()).update(_increase(before.apps.get(app, {}), counts))
+            for app, counts in answer.invocations.items():
+                invocations.update(_increase(before.invocations.get(app, {}), counts))
+            for app, counts in answer.tokens.items():
+                tokens.update(_increase(before.tokens.get(app, {}), counts))
         self._last, self._last_round = known, now
-        return Arrivals(apps, is_complete)
+        return Arrivals(apps, is_complete, invocations, tokens)
 
     def forget(self) -> None:
         """Begins again: the next round has no arrivals."""
@@ -112,17 +121,17 @@ class ArrivalReader:
         return answer
 
 
-def _before(
-    last: GatewayArrivals | None, answer: GatewayArrivals, seconds: float
-) -> Mapping[str, Mapping[str, int]] | None:
+def _before(last: GatewayArrivals | None, answer: GatewayArrivals, seconds: float) -> GatewayArrivals | None:
     """Returns the counts of a gateway at the last round, or None if they are unknown.
 
     Args:
         seconds: the time since the last round.
     """
     if last is not None and last.process == answer.process:
-        return last.apps
-    return {} if answer.seconds <= LATE_ROUNDS * seconds else None
+        return last
+    if answer.seconds > LATE_ROUNDS * seconds:
+        return None
+    return GatewayArrivals(process=answer.process, seconds=0.0, apps={})
 
 
 def _increase(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Metric, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from cornserve.app.adaptation import StageLoad
 from cornserve.app.record import AppStatus, ReplicaState
 from cornserve.control.launcher.base import Launcher, Replica, ReplicaId
 from cornserve.observe.histogram import Histogram
@@ -26,6 +27,8 @@ class ControllerMetrics(Collector):
         self._adaptations: Counter[str] = Counter()
         self._rates: dict[str, Mapping[str, tuple[float, float]]] = {}
         """The planned and the observed rate of each type, by app."""
+        self._loads: dict[str, Sequence[tuple[StageLoad, int]]] = {}
+        """The loads and the numbers of replicas of autoscaled executors, by app."""
         self._errors = 0
         self._round_seconds = Histogram()
         ProcessCollector(registry=self.registry)
@@ -52,15 +55,21 @@ class ControllerMetrics(Collector):
             self._rollouts[app] += 1
 
     def count_adaptation(self, app: str) -> None:
-        """Counts a change of the running cells."""
+        """Counts a change of the running cells or of the replicas, because the load has changed."""
         self._adaptations[app] += 1
 
     def set_rates(self, app: str, rates: Mapping[str, tuple[float, float]]) -> None:
-        """Sets the planned and the observed requests per second of each type. They are empty without adaptation."""
-        if rates:
-            self._rates[app] = rates
-        else:
-            self._rates.pop(app, None)
+        """Sets the planned and the observed requests per second of each type of a planned app."""
+        self._rates[app] = rates
+
+    def set_loads(self, app: str, loads: Sequence[tuple[StageLoad, int]]) -> None:
+        """Sets the loads and the numbers of replicas of the executors of an autoscaled app."""
+        self._loads[app] = loads
+
+    def forget_loads(self, app: str) -> None:
+        """Removes the rates and loads of an app that no longer follows its load."""
+        self._rates.pop(app, None)
+        self._loads.pop(app, None)
 
     def retain(self, apps: set[str], groups: set[str]) -> None:
         """Removes the counters of all apps and groups except these."""
@@ -84,10 +93,21 @@ class ControllerMetrics(Collector):
         errors.add_metric([], self._errors)
         seconds = HistogramMetricFamily("cornserve_controller_reconcile_seconds", "Duration of a reconcile round.")
         self._round_seconds.add_to(seconds)
-        adaptations = _counter("adaptations", "Changes of an app's running cells, because its load changed.", ["app"])
+        adaptations = _counter(
+            "adaptations", "Changes of an app's cells or replicas, because its load changed.", ["app"]
+        )
         for app, count in self._adaptations.copy().items():
             adaptations.add_metric([app], count)
-        yield from (replicas, failures, rollouts, errors, seconds, adaptations, *self._rate_metrics())
+        yield from (
+            replicas,
+            failures,
+            rollouts,
+            errors,
+            seconds,
+            adaptations,
+            *self._rate_metrics(),
+            *self._load_metrics(),
+        )
 
     def _rate_metrics(self) -> Iterator[Metric]:
         planned, observed = (
@@ -102,6 +122,22 @@ class ControllerMetrics(Collector):
                 planned.add_metric([app, kind], planned_rate)
                 observed.add_metric([app, kind], observed_rate)
         yield from (planned, observed)
+
+    def _load_metrics(self) -> Iterator[Metric]:
+        labels = ["app", "executor", "unit"]
+        load = GaugeMetricFamily(
+            "cornserve_controller_executor_load", "Load per second of an autoscaled executor.", labels=labels
+        )
+        capacity = GaugeMetricFamily(
+            "cornserve_controller_executor_capacity",
+            "Load per second that the replicas of an autoscaled executor take together.",
+            labels=labels,
+        )
+        for app, loads in self._loads.copy().items():
+            for each, replicas in loads:
+                load.add_metric([app, each.name, each.unit], each.load)
+                capacity.add_metric([app, each.name, each.unit], each.capacity * replicas)
+        yield from (load, capacity)
 
 
 def _counter(name: str, description: str, labels: list[str]) -> CounterMetricFamily:

@@ -7,9 +7,10 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from cornserve.app.plan import AppPlan
-from cornserve.app.record import MAX_PATHS, MAX_REPLICAS
+from cornserve.app.record import MAX_PATHS
 from cornserve.app.settings import (
     MAX_EXECUTOR_OVERRIDES,
+    MAX_REPLICAS,
     AppPolicies,
     ConfigMapKeyRef,
     ExecutorName,
@@ -45,6 +46,11 @@ _ANY_TARGET = rule(
     "has(self.targets.tbtSeconds) && !(has(self.targets.admission) && self.targets.admission)",
     "set ttftSeconds, tbtSeconds or endToEndSeconds; admission needs ttftSeconds or endToEndSeconds",
     field=".targets",
+)
+_PLAN_OR_AUTOSCALING = rule(
+    "!has(self.plan) || !has(self.policies) || !has(self.policies.autoscaling)",
+    "a plan determines the replicas: use policies.adaptation, or remove the plan",
+    field=".policies.autoscaling",
 )
 
 
@@ -91,7 +97,9 @@ class AppResourceSpec(_Section):
     """The desired state of an app: exactly one of `model` and `source`, and its settings."""
 
     model_config = ConfigDict(
-        json_schema_extra=rules(exactly_one("model", "source"), _PLAN_OR_REPLICAS, _PLAN_OR_EXECUTOR_REPLICAS)
+        json_schema_extra=rules(
+            exactly_one("model", "source"), _PLAN_OR_REPLICAS, _PLAN_OR_EXECUTOR_REPLICAS, _PLAN_OR_AUTOSCALING
+        )
     )
 
     model: ModelSection | None = None

@@ -40,10 +40,13 @@ def _executors(description: AppDescription) -> set[str]:
 
 def check_executors(spec: AppSpec, description: AppDescription) -> None:
     """Checks that plan and replicas are those of this app, before anything is stored. Raises `ApiError`."""
+    if spec.plan is not None and spec.policies.autoscaling is not None:
+        message = "policies.autoscaling: the app has a plan: use policies.adaptation, or replace the plan by `replicas`"
+        raise ApiError(400, message, param="policies.autoscaling", code="invalid_app")
     try:
         check_executor_names(spec, _executors(description))
     except DefinitionError as error:
-        raise ApiError(400, str(error), param="executor_replicas", code="invalid_app") from error
+        raise ApiError(400, str(error), code="invalid_app") from error
     if spec.plan is not None:
         try:
             resolve_plan(spec.plan, description.graph)

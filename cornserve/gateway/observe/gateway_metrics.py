@@ -59,9 +59,14 @@ class GatewayMetrics(Collector):
         self._apps.pop(app, None)
 
     def arrivals(self) -> GatewayArrivals:
-        """Returns the requests by type of all apps with a plan."""
-        apps = {app: dict(stats.arrivals) for app, stats in self._apps.items() if stats.arrivals}
-        return GatewayArrivals(process=self._process, seconds=time.monotonic() - self._started, apps=apps)
+        """Returns the requests by type of all apps with a plan, and the loads of all executor groups."""
+        return GatewayArrivals(
+            process=self._process,
+            seconds=time.monotonic() - self._started,
+            apps={app: dict(stats.arrivals) for app, stats in self._apps.items() if stats.arrivals},
+            invocations={app: dict(stats.invocations) for app, stats in self._apps.items() if stats.invocations},
+            tokens={app: dict(stats.input_tokens) for app, stats in self._apps.items() if stats.invocations},
+        )
 
     def record_error(self, status: int, code: str | None) -> None:
         """Counts an error response."""

@@ -27,6 +27,10 @@ class AppStats:
     """Requests that were routed by a plan."""
     arrivals: Counter[str] = field(default_factory=Counter)
     """Requests by type, with `UNPLANNED_TYPE` for those of no type of the plan."""
+    invocations: Counter[str] = field(default_factory=Counter)
+    """Started invocations by executor group, without retries."""
+    input_tokens: Counter[str] = field(default_factory=Counter)
+    """Tokens of the inputs of these invocations, as far as tasks know them, by executor group."""
     planned_shares: Sequence[tuple[CellPath, float]] = ()
     targets: AppTargets | None = None
     target_results: Counter[TargetResult] = field(default_factory=Counter)
@@ -123,6 +127,11 @@ class RequestStats:
     def record_play(self, seconds: float) -> None:
         """Counts the time for which the app's code has run."""
         self._app.play_seconds += seconds
+
+    def record_invocation(self, group: str, tokens: int) -> None:
+        """Counts a new invocation for an executor group."""
+        self._app.invocations[group] += 1
+        self._app.input_tokens[group] += tokens
 
     def record_retry(self) -> None:
         """Counts another attempt of an invocation."""

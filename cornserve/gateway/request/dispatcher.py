@@ -122,6 +122,7 @@ class Dispatcher:
                 )
         added = []
         for invocation in invocations:
+            self._stats.record_invocation(self._groups[invocation.executor_key], invocation.size.tokens)
             execution = InvocationExecution(
                 invocation, self, self._stats, self._trace, attempt=self._first_attempt, streams=streams
             )

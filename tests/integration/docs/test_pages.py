@@ -13,6 +13,7 @@ from tests.integration.docs.pages import ROOT, blocks, pages, sections
 
 STANDALONE = [
     "docs/how-to/adapt-to-the-load.md",
+    "docs/how-to/autoscale-an-app.md",
     "docs/how-to/deploy-an-app.md",
     "docs/how-to/add-a-unit-task.md",
     "docs/how-to/limit-requests.md",

@@ -19,6 +19,7 @@ from pydantic import BaseModel
 
 import cornserve
 from cornserve import client
+from cornserve.app.adaptation import StageLoad
 from cornserve.app.record import AppSpec, AppStatus, ReplicaState
 from cornserve.app.settings import LatencyTargetSettings
 from cornserve.control.launcher.base import ExecutorGroup
@@ -232,6 +233,7 @@ async def test_every_metric_of_the_controller_is_documented(tmp_path: Path) -> N
     metrics.count_rollout("app", AppStatus(), AppStatus(serving_generation=1))
     metrics.count_adaptation("app")
     metrics.set_rates("app", {"text": (1.0, 2.0)})
+    metrics.set_loads("app", [(StageLoad(name="llm", unit="tokens", load=1.0, capacity=2.0), 1)])
 
     assert documented_metrics("## Controller") == _metrics_of(metrics.registry)
     await launcher.close()

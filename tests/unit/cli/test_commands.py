@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cornserve import __version__
-from cornserve.app.record import MAX_REPLICAS
+from cornserve.app.settings import MAX_REPLICAS
 from cornserve.cli.commands import app
 from cornserve.client.arguments import MAX_SECONDS
 from tests.unit.http_server import StubServer, json_response, serving, sse_response

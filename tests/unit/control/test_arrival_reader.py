@@ -60,6 +60,20 @@ async def test_the_growth_of_all_gateways_is_summed(gateways: Gateways, reader: 
     assert gateways.servers[0].headers[0]["authorization"] == "Bearer the-token"
 
 
+async def test_loads_of_executor_groups_are_summed_over_apps(gateways: Gateways, reader: ArrivalReader) -> None:
+    def answer(tokens: Counts) -> None:
+        document = {"process": "first of 0", "seconds": 1000, "apps": {}, "invocations": {}, "tokens": tokens}
+        gateways.servers[0].on(CALL, json_response(document))
+
+    answer({"a": {"llm-1": 100}, "b": {"llm-1": 10}})
+    await reader.read(5)
+    answer({"a": {"llm-1": 150, "llm-2": 7}, "b": {"llm-1": 30}})
+
+    assert (await reader.read(10)).tokens == {"llm-1": 70, "llm-2": 7}
+    answer({"b": {"llm-1": 40}})
+    assert (await reader.read(15)).tokens == {"llm-1": 10}
+
+
 async def test_a_restarted_gateway_counts_from_zero(gateways: Gateways, reader: ArrivalReader) -> None:
     gateways.answer(0, {"caption": {"text": 1200}}, process="second", seconds=3)
 

@@ -106,7 +106,13 @@ async def test_another_policy_keeps_the_code(gateway: httpx.AsyncClient, store: 
 
     changed = await gateway.put("/admin/v1/apps/echo", json={"source": ECHO, "policies": {"routing": "least-tokens"}})
 
-    policies = {"routing": "least-tokens", "adaptation": None, "targets": None, "log_decisions": False}
+    policies = {
+        "routing": "least-tokens",
+        "adaptation": None,
+        "targets": None,
+        "autoscaling": None,
+        "log_decisions": False,
+    }
     assert changed.json()["spec"]["policies"] == policies
     assert (await store.get(APPS, "echo")).spec.code == before.spec.code
 

@@ -19,6 +19,8 @@ app = caption_app("caption", encoder=0.1, llm=0.1)
 
 URL = "/admin/v1/apps/caption"
 
+AUTOSCALING = {"autoscaling": {"executors": [{"name": "stage", "capacity": 10, "unit": "requests"}]}}
+
 
 def two_sizes(small: int, large: int) -> dict[str, Any]:
     return plan_document(cell(1, {"EL": 1}, count=small, rate=4.0), cell(2, {"EL": 2}, count=large, rate=10.0))
@@ -40,6 +42,8 @@ async def test_a_planned_app_is_stored_with_its_plan(gateway: httpx.AsyncClient,
         (ECHO.replace('"echo"', '"caption"'), {}, "plan: the app has no request types"),
         (CAPTION, {"replicas": 2}, "replicas: 2 and a plan are given"),
         (CAPTION, {"plan": two_sizes(0, 0)}, "0 cells run"),
+        (CAPTION, {"executor_replicas": {"stage": 2}}, "executor_replicas: {'stage': 2} and a plan are given"),
+        (CAPTION, {"policies": AUTOSCALING}, "policies.autoscaling: the plan determines the replicas"),
     ],
 )
 async def test_a_wrong_plan_is_refused_by_name_and_stores_nothing(
@@ -57,11 +61,13 @@ async def test_a_deployment_without_a_plan_keeps_the_plan(gateway: httpx.AsyncCl
 
     kept = await gateway.put(URL, json={"source": CAPTION + "\n"})
     other = await gateway.put(URL, json={"source": CAPTION.replace("llm=0.1", "llm=0.2")})
+    autoscaled = await gateway.put(URL, json={"source": CAPTION, "policies": AUTOSCALING})
     removed = await gateway.put(URL, json={"source": CAPTION, "replicas": 2})
     planned = await gateway.put(URL, json={"source": CAPTION, "plan": two_sizes(1, 0)})
 
     assert kept.json()["spec"]["plan"]["cells"][1]["count"] == 1
     assert other.json()["error"]["code"] == "invalid_plan"
+    assert "policies.autoscaling: the app has a plan" in autoscaled.json()["error"]["message"]
     assert (removed.json()["spec"]["plan"], removed.json()["spec"]["replicas"]) == (None, 2)
     assert planned.json()["spec"]["replicas"] == 1
 

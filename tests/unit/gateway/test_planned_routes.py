@@ -294,5 +294,7 @@ async def test_arrivals_are_counted_by_type_for_the_controller(planned: httpx.As
     ]
 
     assert first.apps == {"stages": {"text": 2, "generator+llm": 1, UNPLANNED_TYPE: 1}}
+    assert sum(first.invocations["stages"].values()) >= 4
+    assert set(first.tokens["stages"].values()) == {0}
     assert second.process == first.process
     assert second.seconds > first.seconds > 0

@@ -5,11 +5,10 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from cornserve.app.adaptation import AdaptationStatus, CellCount, MixShift, MixtureProposal, TypeShare
+from cornserve.app.adaptation import AdaptationStatus, CellCount, MixShift, MixtureProposal, StageLoad, TypeShare
 from cornserve.app.plan import AppPlan
 from cornserve.app.plan_resolution import resolve_plan
 from cornserve.app.record import (
-    MAX_REPLICAS,
     AppSpec,
     AppStatus,
     FailureReason,
@@ -20,8 +19,11 @@ from cornserve.app.record import (
     Route,
 )
 from cornserve.app.settings import (
+    MAX_REPLICAS,
     AdaptationSettings,
     AppPolicies,
+    AutoscaledExecutor,
+    AutoscalingSettings,
     ClaimStorage,
     ConfigMapKeyRef,
     DownloadStorage,
@@ -113,14 +115,35 @@ def plans(draw: st.DrawFn) -> AppPlan:
     return AppPlan.model_validate(document)
 
 
+autoscalings = st.builds(
+    AutoscalingSettings,
+    executors=st.lists(
+        st.builds(
+            AutoscaledExecutor,
+            name=st.sampled_from(["llm", "encoder"]),
+            capacity=st.floats(1e-3, 1e6),
+            unit=st.sampled_from(["tokens", "requests"]),
+            min_replicas=st.integers(1, 3),
+            max_replicas=st.integers(3, MAX_REPLICAS),
+        ),
+        min_size=1,
+        max_size=2,
+        unique_by=lambda executor: executor.name,
+    ),
+    dwell_seconds=st.floats(0, 100),
+    shrink_seconds=st.floats(720, 1000),
+    window_seconds=st.floats(0.1, 720),
+)
+
 sizes = st.fixed_dictionaries(
     {},
     optional={
         "replicas": st.integers(0, MAX_REPLICAS),
         "executor_replicas": st.dictionaries(st.sampled_from(["llm", "encoder"]), st.integers(1, MAX_REPLICAS)),
+        "policies": st.builds(AppPolicies, autoscaling=autoscalings),
     },
 ) | st.fixed_dictionaries({"plan": plans()})
-"""Replicas or a plan."""
+"""Replicas, possibly with autoscaling, or a plan."""
 
 adaptations = st.builds(
     AdaptationSettings,
@@ -141,7 +164,7 @@ latency_targets = st.builds(
 )
 
 app_specs = st.builds(
-    lambda origin, size, settings: AppSpec(**origin, **size, **settings),
+    lambda origin, size, settings: AppSpec.model_validate(origin | settings | size),
     origins,
     sizes,
     st.fixed_dictionaries(
@@ -204,6 +227,22 @@ mix_shifts = st.builds(
 )
 
 
+executor_loads = st.builds(
+    StageLoad,
+    name=st.sampled_from(["llm", "encoder"]),
+    unit=st.sampled_from(["tokens", "requests"]),
+    load=st.floats(0, 1e9),
+    capacity=st.floats(0, 1e9),
+)
+
+adaptation_statuses = st.builds(
+    AdaptationStatus,
+    proposal=st.none() | proposals,
+    mix_shift=st.none() | mix_shifts,
+    executors=st.lists(executor_loads, max_size=2, unique_by=lambda load: load.name),
+).filter(lambda status: status != AdaptationStatus())
+
+
 @st.composite
 def app_statuses(draw: st.DrawFn) -> AppStatus:
     phase = draw(st.sampled_from(Phase))
@@ -218,12 +257,7 @@ def app_statuses(draw: st.DrawFn) -> AppStatus:
         cells=draw(st.none() | st.integers(1, 64)),
         serving_generation=draw(st.none() | st.integers(0, 99)),
         suspended=draw(texts),
-        adaptation=draw(
-            st.none()
-            | st.builds(AdaptationStatus, proposal=st.none() | proposals, mix_shift=st.none() | mix_shifts).filter(
-                lambda status: status != AdaptationStatus()
-            )
-        ),
+        adaptation=draw(st.none() | adaptation_statuses),
     )
 
 

@@ -1,0 +1,142 @@
+"""Numbers of replicas of executors for their loads, without a plan [M §4.2].
+
+The replicas are the load divided by the capacity of one replica. The paper leaves open over which time the load is
+measured, and when replicas stop: `StageAutoscaling` adds both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+
+from cornserve_policies.arrivals import ArrivalHistory, WindowCounts
+
+LONG_WINDOW = 5
+"""Multiple of the short window. The larger mean of both windows is the load."""
+
+LONGEST_HISTORY = 3600.0
+"""Seconds of the longest history that the policy reads."""
+
+ROUNDING = 1e-9
+"""A load of 2.0000000001 replicas needs 2."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageLimits:
+    """The limits of the autoscaling of an executor.
+
+    Args:
+        capacity: the most load per second that one replica takes within its latency targets.
+        min_replicas, max_replicas: numbers of replicas between which the executor is scaled.
+        window_seconds: the shorter of the two times over which the load is averaged.
+        shrink_seconds: the time in which fewer replicas must have been enough before replicas stop.
+        dwell_seconds: the least time between two changes.
+    """
+
+    capacity: float
+    min_replicas: int = 1
+    max_replicas: int = 64
+    window_seconds: float = 60.0
+    shrink_seconds: float = 900.0
+    dwell_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.min_replicas <= self.max_replicas:
+            raise ValueError(f"the replicas are not from 1 and each other: {self.min_replicas} to {self.max_replicas}")
+        if self.capacity <= 0:
+            raise ValueError(f"the capacity of a replica is not above 0: {self.capacity:g}")
+        longest = LONGEST_HISTORY - self.window_seconds
+        if not 0 < LONG_WINDOW * self.window_seconds <= LONGEST_HISTORY or self.shrink_seconds > longest:
+            raise ValueError(
+                f"the times are longer than {LONGEST_HISTORY:g} s together: a window of {self.window_seconds:g} s, and "
+                f"{self.shrink_seconds:g} s until replicas stop"
+            )
+        if not 0 <= self.dwell_seconds <= self.shrink_seconds or self.window_seconds > self.shrink_seconds:
+            raise ValueError(
+                f"{self.shrink_seconds:g} s until replicas stop are less than the dwell time of "
+                f"{self.dwell_seconds:g} s or than the window of {self.window_seconds:g} s"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class RunningStage:
+    """The replicas of an executor that should run, and the time of their last change."""
+
+    replicas: int
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class StageChange:
+    """Another number of replicas, and the reason for users."""
+
+    replicas: int
+    reason: str
+
+
+class StageAutoscaling:
+    """Adds replicas at once, and stops them when fewer have been enough for some time.
+
+    The loads are counted by executor group. Groups of one executor have equal numbers of replicas, so that the busiest
+    group determines the number.
+    """
+
+    def __init__(self, limits: StageLimits) -> None:
+        self._limits = limits
+
+    def load(self, loads: ArrivalHistory, now: float) -> float:
+        """Returns the load per second: the larger mean of a short and a long window. 0 if it is not known yet."""
+        seconds = self._limits.window_seconds
+        windows = (loads.window(multiple * seconds, now) for multiple in (1, LONG_WINDOW))
+        return max((_rate(window) for window in windows if window is not None), default=0.0)
+
+    def decide(self, running: RunningStage, loads: ArrivalHistory, now: float) -> StageChange | None:
+        """Returns the replicas to run instead, or None to keep the running ones. Call it every few seconds.
+
+        The same history leads to the same decision.
+        """
+        limits = self._limits
+        bounded = self._bounded(running.replicas)
+        if bounded != running.replicas:
+            return StageChange(bounded, f"{limits.min_replicas} to {limits.max_replicas} replicas may run")
+        if now < running.since + limits.dwell_seconds:
+            return None
+        load = self.load(loads, now)
+        needed = self._needed(load)
+        if needed > running.replicas:
+            return StageChange(needed, self._reason(load))
+        busiest = self._busiest(loads, now)
+        if busiest is None or (needed := self._needed(busiest)) >= running.replicas:
+            return None
+        minutes = limits.shrink_seconds / 60
+        return StageChange(needed, f"{self._reason(busiest)}, the most in {minutes:.3g} minutes")
+
+    def _busiest(self, loads: ArrivalHistory, now: float) -> float | None:
+        """Returns the largest load of a short window in the time until replicas stop. None if it is not known."""
+        rates = []
+        for window in self._recent_windows(loads, now):
+            if window is None or not window.is_complete:
+                return None
+            rates.append(_rate(window))
+        return max(rates)
+
+    def _recent_windows(self, loads: ArrivalHistory, now: float) -> Iterator[WindowCounts | None]:
+        """Yields the short windows that end in the time until replicas stop. Each overlaps half of the next."""
+        seconds = self._limits.window_seconds
+        for half in range(round(2 * self._limits.shrink_seconds / seconds) + 1):
+            yield loads.window(seconds, now - half * seconds / 2)
+
+    def _needed(self, load: float) -> int:
+        return self._bounded(ceil(load / self._limits.capacity - ROUNDING))
+
+    def _bounded(self, replicas: int) -> int:
+        return min(max(replicas, self._limits.min_replicas), self._limits.max_replicas)
+
+    def _reason(self, load: float) -> str:
+        return f"a load of {load:.4g}/s arrived, and a replica takes {self._limits.capacity:.4g}/s"
+
+
+def _rate(window: WindowCounts) -> float:
+    """Returns the load per second of the busiest group."""
+    return max(window.counts.values(), default=0) / window.seconds

@@ -1,0 +1,78 @@
+"""An app without a plan whose executors follow their loads, with real processes and two gateways."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import httpx2 as httpx
+
+from cornserve.client import AsyncClient
+from tests.integration.cli.cli_instance import CliInstance
+from tests.waiting import until
+
+SOURCE = """
+from pydantic import BaseModel
+
+from cornserve import App, Task
+from cornserve_echo import EchoRequest, EchoResponse, EchoTask
+from cornserve_echo.stages import StageRequest, StageTask
+
+
+class Request(BaseModel):
+    images: int = 0
+
+
+class Describe(Task[Request, EchoResponse]):
+    encoder: StageTask
+    writer: EchoTask
+
+    def invoke(self, request: Request) -> EchoResponse:
+        seen = [self.encoder.invoke(StageRequest(items={"encoder": 1}, text="image")) for _ in range(request.images)]
+        return self.writer.invoke(EchoRequest(text=" ".join(["text", *(image.text for image in seen)])))
+
+
+app = App(name="describe", paths=[Describe(encoder=StageTask(seconds={"encoder": 0.001}, gpus=0), writer=EchoTask())])
+"""
+
+AUTOSCALING = ["stage=40requests:1-3", "echo=40requests", "window_seconds=1", "shrink_seconds=4", "dwell_seconds=1"]
+
+REQUESTS_PER_SECOND = 20
+
+
+async def test_only_the_executor_with_more_load_is_scaled(instance: CliInstance, tmp_path: Path) -> None:
+    instance.up("--gateways", "2")
+    source = tmp_path / "describe.py"
+    source.write_text(SOURCE)
+    options = [option for setting in AUTOSCALING for option in ("--autoscale", setting)]
+    instance.do("deploy", str(source), *options)
+    images, statuses = 0, set[int]()
+
+    async with AsyncClient(instance.url) as client, httpx.AsyncClient(base_url=instance.url, timeout=60) as http:
+
+        async def send() -> None:
+            async with asyncio.TaskGroup() as requests:
+                while images >= 0:
+                    requests.create_task(request())
+                    await asyncio.sleep(1 / REQUESTS_PER_SECOND)
+
+        async def request() -> None:
+            statuses.add((await http.post("/v1/apps/describe/invoke", json={"images": images})).status_code)
+
+        async def runs(stage: int) -> bool:
+            """Returns whether this number of replicas of `stage`, and one of `echo`, run."""
+            view = await client.app("describe")
+            ready = {group.executor: group.ready for group in view.status.groups}
+            return ready == {"stage": stage, "echo": 1} and view.is_scaled
+
+        images = 4
+        sending = asyncio.create_task(send())
+        await until(lambda: runs(2))
+        shown = instance.do("status", "describe")
+        images = 0
+        await until(lambda: runs(1))
+        images = -1
+        await sending
+
+    assert "of 80 requests/s (2 × 40)" in shown
+    assert statuses == {200}

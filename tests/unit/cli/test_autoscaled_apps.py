@@ -1,0 +1,91 @@
+"""Commands for apps that are autoscaled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from typer.testing import CliRunner
+
+from cornserve.cli.commands import app
+from tests.unit.http_server import StubServer, json_response, serving
+
+UNREACHABLE = "http://127.0.0.1:1"
+
+
+@pytest.fixture
+def cli() -> CliRunner:
+    return CliRunner(env={"COLUMNS": "200", "CORNSERVE_URL": None, "NO_COLOR": "1"})
+
+
+@pytest.fixture
+def server() -> Iterator[StubServer]:
+    with serving() as server:
+        yield server
+
+
+def test_executors_and_their_loads_are_part_of_the_spec(cli: CliRunner, server: StubServer) -> None:
+    server.on("PUT /admin/v1/apps/b", json_response({"error": {"message": "stored"}}, 400))
+    settings = ["llm=2000tokens:1-4", "resize=8.5requests", "shrink_seconds=600"]
+    arguments = [argument for setting in settings for argument in ("--autoscale", setting)]
+
+    cli.invoke(app, ["deploy", "a/b", *arguments, "--routing", "static", "--url", server.url])
+
+    assert server.requests[-1][1]["policies"] == {
+        "routing": "static",
+        "autoscaling": {
+            "executors": [
+                {"name": "llm", "capacity": 2000, "unit": "tokens", "min_replicas": 1, "max_replicas": 4},
+                {"name": "resize", "capacity": 8.5, "unit": "requests"},
+            ],
+            "shrink_seconds": 600,
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["llm=2000"], "--autoscale: 'llm=2000' is not an executor with the load per second"),
+        (["llm=0tokens"], "--autoscale: policies.autoscaling.executors"),
+        (["llm=1tokens:4-2"], "--autoscale: policies.autoscaling: the replicas are not from 1 and each other: 4 to 2"),
+        (["llm=1tokens", "llm=2tokens"], "--autoscale: policies.autoscaling: executors: 'llm' is given more than once"),
+        (["shrink_seconds=10"], "--autoscale: policies.autoscaling.executors"),
+        (["llm=1tokens", "--adapt", "on"], "--autoscale: policies: adaptation is for an app with a plan"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_rejected(cli: CliRunner, settings: list[str], message: str) -> None:
+    arguments = [part for each in settings for part in ([each] if each in ("--adapt", "on") else ["--autoscale", each])]
+    result = cli.invoke(app, ["deploy", "a/b", *arguments, "--url", UNREACHABLE])
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"error: {message}")
+    assert result.stderr.count("\n") == 1
+
+
+def test_the_load_of_an_executor_is_shown(cli: CliRunner, server: StubServer) -> None:
+    load = {"name": "llm", "unit": "tokens", "load": 2600.0, "capacity": 2000.0}
+    spec = {"model": "/m", "executor_replicas": {"llm": 2}}
+    status = {"phase": "serving", "generation": 1, "adaptation": {"executors": [load]}}
+    view = {"name": "a", "uid": "u", "generation": 1, "version": 1, "spec": spec, "status": status}
+    server.on("GET /admin/v1/apps/a", json_response(view))
+
+    lines = cli.invoke(app, ["status", "a", "--url", server.url]).stdout.splitlines()
+
+    assert "load of llm: 2600 of 4000 tokens/s (2 × 2000)" in lines
+
+
+def test_one_executor_is_scaled(cli: CliRunner, server: StubServer) -> None:
+    spec = {"model": "/m", "executor_replicas": {"llm": 3}}
+    view = {"name": "a", "uid": "u", "generation": 1, "version": 1, "spec": spec, "status": {}}
+    server.on("PUT /admin/v1/apps/a/scale", json_response(view))
+
+    result = cli.invoke(app, ["scale", "a", "--executor", "llm=3", "--no-wait", "--url", server.url])
+
+    assert result.exit_code == 0, result.stderr
+    assert server.requests == [("PUT /admin/v1/apps/a/scale", {"executors": {"llm": 3}})]
+
+
+@pytest.mark.parametrize("setting", ["llm", "llm=many"])
+def test_a_number_of_replicas_that_is_not_one_is_rejected(cli: CliRunner, setting: str) -> None:
+    result = cli.invoke(app, ["scale", "a", "--executor", setting, "--url", UNREACHABLE])
+    assert (result.exit_code, result.stderr) == (1, f"error: --executor: '{setting}' is not NAME=N, such as llm=3\n")

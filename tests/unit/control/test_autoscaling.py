@@ -1,0 +1,160 @@
+"""Apps without a plan that are autoscaled, with made loads and a made clock."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from cornserve.app.record import AppSpec, AppStatus, GroupStatus, Phase
+from cornserve.app.settings import AppPolicies, AutoscaledExecutor, AutoscalingSettings
+from cornserve.control.adaptation_driver import AdaptationDriver
+from cornserve.control.arrival_reader import Arrivals
+from cornserve.control.metrics import ControllerMetrics
+from cornserve.control.store.base import APPS, Store
+from cornserve.control.store.sqlite import SqliteStore
+from tests.unit.control.running_controller import FakeLauncher
+from tests.unit.control.test_adaptation import MadeArrivals, Observer
+
+STEP = 5
+
+SETTINGS = AutoscalingSettings(
+    executors=[
+        AutoscaledExecutor(name="llm", capacity=1000, max_replicas=4),
+        AutoscaledExecutor(name="encoder", capacity=20, unit="requests"),
+    ]
+)
+
+
+class AutoscalingApp:
+    """An app with an encoder and two language models, whose executors are ready at once, and its load."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.now = 0.0
+        self.phase = Phase.SERVING
+        self.arrivals = MadeArrivals()
+        self.observer = Observer()
+        self.metrics = ControllerMetrics(FakeLauncher())
+        self.driver = AdaptationDriver(
+            store,
+            self.arrivals,
+            lambda name, plan: False,
+            self.metrics,
+            self.observer,
+            on_change=lambda: None,
+            clock=lambda: self.now,
+        )
+
+    async def deploy(self) -> None:
+        policies = AppPolicies(autoscaling=SETTINGS)
+        await self.store.create(APPS, "chat", AppSpec(source="app = ...", policies=policies))
+        await self.control()
+
+    async def control(self) -> None:
+        """Writes the status, and delivers the records, like a controller."""
+        record = await self.store.get(APPS, "chat")
+        executors = {"llm-1": "llm", "llm-2": "llm", "encoder-1": "encoder"}
+        groups = [
+            GroupStatus(key=key, executor=name, wanted=record.spec.replicas_of(name), replicas=[])
+            for key, name in executors.items()
+        ]
+        adaptation = self.driver.status("chat")
+        status = AppStatus(phase=self.phase, generation=record.generation, groups=groups, adaptation=adaptation)
+        if status != record.status:
+            await self.store.update_status(APPS, "chat", status, record.version)
+        self.driver.update({"chat": await self.store.get(APPS, "chat")})
+
+    async def run(self, seconds: int, *, tokens: Mapping[str, int], images: int) -> None:
+        """Runs for some time with loads per second."""
+        for _ in range(seconds // STEP):
+            self.now += STEP
+            loads = {group: STEP * count for group, count in tokens.items()}
+            self.arrivals.next = Arrivals(
+                {}, is_complete=True, invocations={"encoder-1": STEP * images, "llm-1": 1}, tokens=loads
+            )
+            await self.driver.step()
+            await self.control()
+
+    async def replicas(self) -> tuple[int, int]:
+        """Returns the numbers of replicas of the language models and of the encoder."""
+        spec = (await self.store.get(APPS, "chat")).spec
+        return spec.replicas_of("llm"), spec.replicas_of("encoder")
+
+    def metric(self, name: str, executor: str, unit: str) -> float | None:
+        labels = {"app": "chat", "executor": executor, "unit": unit}
+        return self.metrics.registry.get_sample_value(f"cornserve_controller_executor_{name}", labels)
+
+
+@pytest.fixture
+async def chat(tmp_path: Path) -> AsyncIterator[AutoscalingApp]:
+    store = await SqliteStore.open(tmp_path / "state.db")
+    app = AutoscalingApp(store)
+    await app.deploy()
+    yield app
+    await store.close()
+
+
+async def test_only_the_executor_with_more_load_is_scaled(chat: AutoscalingApp) -> None:
+    await chat.run(300, tokens={"llm-1": 900}, images=10)
+    assert await chat.replicas() == (1, 1)
+
+    await chat.run(120, tokens={"llm-1": 900}, images=50)
+    assert await chat.replicas() == (1, 3)
+
+    await chat.run(120, tokens={"llm-1": 100, "llm-2": 2500}, images=50)
+    assert await chat.replicas() == (3, 3)
+
+    await chat.run(1800, tokens={"llm-1": 100}, images=10)
+    assert await chat.replicas() == (1, 1)
+
+
+async def test_changes_are_reported_with_their_loads(chat: AutoscalingApp) -> None:
+    await chat.run(300, tokens={"llm-1": 500}, images=50)
+
+    reason, message = chat.observer.events[0]
+    assert reason == "Adapted"
+    assert message == ("a load of 50/s arrived, and a replica takes 20/s: runs 3 replicas of encoder instead of 1")
+    status = (await chat.store.get(APPS, "chat")).status.adaptation
+    assert status is not None
+    llm, encoder = status.executors
+    assert (llm.load, llm.unit) == (500, "tokens")
+    assert (encoder.load, encoder.unit) == (50, "requests")
+    assert chat.metric("load", "llm", "tokens") == 500
+    assert chat.metric("capacity", "encoder", "requests") == 60
+
+
+async def test_a_steady_load_writes_no_status(chat: AutoscalingApp) -> None:
+    await chat.run(300, tokens={"llm-1": 500}, images=10)
+    version = (await chat.store.get(APPS, "chat")).version
+
+    await chat.run(300, tokens={"llm-1": 520}, images=10)
+
+    assert (await chat.store.get(APPS, "chat")).version == version
+
+
+async def test_replicas_stay_within_their_limits(chat: AutoscalingApp) -> None:
+    await chat.run(300, tokens={"llm-1": 9000}, images=0)
+    assert await chat.replicas() == (4, 1)
+
+
+async def test_an_app_without_settings_is_not_scaled_any_more(chat: AutoscalingApp) -> None:
+    await chat.run(120, tokens={"llm-1": 500}, images=0)
+    record = await chat.store.get(APPS, "chat")
+    await chat.store.update_spec(
+        APPS, "chat", record.spec.model_copy(update={"policies": AppPolicies()}), record.version
+    )
+    await chat.control()
+
+    await chat.run(120, tokens={"llm-1": 9000}, images=0)
+
+    assert await chat.replicas() == (1, 1)
+    assert chat.driver.status("chat") is None
+    assert chat.metric("load", "llm", "tokens") is None
+
+
+async def test_an_app_that_does_not_serve_is_not_scaled(chat: AutoscalingApp) -> None:
+    chat.phase = Phase.PARKED
+    await chat.run(300, tokens={"llm-1": 9000}, images=0)
+    assert await chat.replicas() == (1, 1)
