@@ -65,6 +65,9 @@ def profile(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List what would be measured, and how long it takes at most.")
     ] = False,
+    show: Annotated[
+        bool, typer.Option("--show", help="Print stored results with all numbers of requests in flight, and end.")
+    ] = False,
     url: Url = None,
     home: HomePath = None,
     json: Json = False,
@@ -85,8 +88,8 @@ def profile(
         if dry_run:
             _show_work(profiling.profiler.plan(profiling.options), seconds, json)
             return
-        missing = profiling.run(seconds)
-        _finish(profiling, missing, output, json)
+        missing = [] if show else profiling.run(seconds)
+        _finish(profiling, missing, output, json, curves=show)
 
 
 def _target(client: Client, app: str) -> DeployTarget:
@@ -117,18 +120,24 @@ def _show_work(items: Sequence[WorkItem], seconds: float, json: bool) -> None:
         stdout().print(f"{entry['option']} with {entry['mix']}: {entry['state']}{limit}", markup=False)
 
 
-def _finish(profiling: Profiling, missing: Sequence[WorkItem], output: Path | None, json: bool) -> None:
+def _finish(
+    profiling: Profiling, missing: Sequence[WorkItem], output: Path | None, json: bool, *, curves: bool
+) -> None:
     results = profiling.results
+    if curves and not results:
+        raise CliError("no current results are stored: run the command without --show to measure")
     if results and output is not None:
         _write(output, profiling.profile(results).dump())
     if json:
         print_json({"options": results, "missing": [[item.option.name, item.mix.description] for item in missing]})
     else:
-        from cornserve.cli.profile_table import option_facts, results_table
+        from cornserve.cli.profile_table import curves_table, option_facts, results_table
 
         stdout().print(results_table(results))
         for name, found in results.items():
             stdout().print(option_facts(name, found), markup=False)
+        if curves:
+            stdout().print(curves_table(results))
     if missing:
         names = ", ".join(item.cost.what for item in missing)
         raise CliError(f"the budget did not suffice for {names}: run the command again to continue")

@@ -22,6 +22,8 @@ from cornserve.instance import Instance
 from cornserve.profiler.results import Conditions, MemoryUse
 from cornserve.task.spec import ExecutorSpec, find_executor
 
+SLAB_SUFFIX = ".slab"
+
 ENGINES = ("vllm", "torch", "transformers")
 
 
@@ -104,18 +106,35 @@ class Device:
 def process_memory(pid: int, before: MemoryUse | None = None) -> MemoryUse | None:
     """Returns the memory of a process and its children, with the peak since `before`, or None if it ended.
 
-    Memory that several processes share counts once (proportional set size).
+    Memory that several processes share counts once (proportional set size). Slabs of other executors, from which the
+    process reads its inputs, do not count.
     """
     try:
         root = psutil.Process(pid)
-        now = sum(process.memory_full_info().pss for process in [root, *root.children(recursive=True)])
-    except psutil.Error:
+        processes = [root, *root.children(recursive=True)]
+        slabs = {process: _mapped_slabs(process) for process in processes}
+        own = {path for mapped in slabs.values() for path, is_writable in mapped.items() if is_writable}
+        now = sum(process.memory_full_info().pss for process in processes)
+        for process in (process for process, mapped in slabs.items() if not mapped.keys() <= own):
+            maps = process.memory_maps(grouped=True)
+            now -= sum(mapped.pss for mapped in maps if mapped.path in slabs[process].keys() - own)
+    except (psutil.Error, OSError):
         return before
     return (
         MemoryUse(started=now, peak=now)
         if before is None
         else MemoryUse(started=before.started, peak=max(before.peak, now))
     )
+
+
+def _mapped_slabs(process: psutil.Process) -> dict[str, bool]:
+    """Returns whether the process can write to the slabs that it maps, by path. Raises `OSError`."""
+    slabs: dict[str, bool] = {}
+    for line in Path(f"/proc/{process.pid}/maps").read_text().splitlines():
+        if line.endswith(SLAB_SUFFIX):
+            _, permissions, _, _, _, path = line.split(maxsplit=5)
+            slabs[path] = slabs.get(path, False) or "w" in permissions
+    return slabs
 
 
 def _model_digest(spec: ExecutorSpec) -> str:

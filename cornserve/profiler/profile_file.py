@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from statistics import median
 
-from cornserve.profiler.results import MixMeasurement, OptionResults
+from cornserve.profiler.results import MixMeasurement, OptionResults, StartSummary
 from cornserve_planner.model_document import ExecutorTask
 from cornserve_planner.profiles.profile import (
     BatchLatency,
@@ -42,7 +41,9 @@ def _option(name: str, results: OptionResults, components: tuple[str, ...]) -> O
     source = f"cornserve profile on {conditions.hardware}"
     startup = None
     if results.startup:
-        startup = SourcedValue(value=median(results.startup), unit="seconds", tag="measured", source=source)
+        starts = StartSummary.of(results.startup)
+        known = f"{source}, median of {starts.starts} starts, 95th percentile {starts.p95:.3g} s"
+        startup = SourcedValue(value=starts.median, unit="seconds", tag="measured", source=known)
     return OptionProfile(
         option=name,
         gpu=conditions.device,
@@ -81,6 +82,7 @@ def _latencies(results: OptionResults, components: tuple[str, ...], source: str)
             yield BatchLatency(
                 batch=tuple(level.concurrency for level in measured.levels),
                 seconds=tuple(level.seconds for level in measured.levels),
+                error=tuple(max(MIN_ERROR, level.standard_error) for level in measured.levels),
                 requests=f"requests {measured.requests}, the batch size is the number in flight",
                 tag="measured",
                 source=f"{source}, {measured.date}",

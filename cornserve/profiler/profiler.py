@@ -94,9 +94,9 @@ class Profiler:
             yield WorkItem(option, mix, cost, found, tuple(stale))
 
     def current(self, option: MeasuredOption) -> OptionResults | None:
-        """Returns the results of the option for its mixes, or None without any."""
+        """Returns the results of the option for its mixes under the current conditions, or None without any."""
         results = self.store.read(option.unit.spec, self.device.name)
-        if results is None:
+        if results is None or self.device.conditions(option.unit.spec).changes_since(results.conditions):
             return None
         keys = {(mix.mix, mix.digest) for mix in option.mixes}
         found = tuple(m for m in results.measurements if (m.mix, m.requests) in keys)
@@ -125,13 +125,11 @@ class Profiler:
         started = time.monotonic()
         with self._running(item, apps, seconds) as app:
             left = max(0.0, seconds - (time.monotonic() - started))
-            results = self._stored(option, conditions)
+            results = self._stored(option, conditions).with_start(round(app.startup, 3))
+            self.store.write(results)
             memory = _Memory(self.home, app)
             measurement = asyncio.run(self._drive(app.name, item, Precision(self.half_width, left), memory))
-            results = results.model_copy(
-                update={"startup": (*results.startup, round(app.startup, 3)), "memory": memory.use}
-            )
-            self.store.write(results.with_measurement(measurement))
+            self.store.write(results.with_memory(memory.use).with_measurement(measurement))
 
     def _stored(self, option: MeasuredOption, conditions: Conditions) -> OptionResults:
         results = self.store.read(option.unit.spec, self.device.name)

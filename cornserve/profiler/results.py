@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from annotated_types import Ge, Gt
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from cornserve.bench.percentiles import percentile
 from cornserve.task.spec import ExecutorSpec
 
 Positive = Annotated[float, Gt(0)]
@@ -111,10 +112,30 @@ class Conditions(_Result):
 
 
 class MemoryUse(_Result):
-    """Bytes of the processes of a replica: after its start, and the highest value that was seen."""
+    """Bytes of the processes of a replica: after its last start, and the highest value that was seen.
+
+    The memory of GPUs does not count.
+    """
 
     started: int
     peak: int
+
+
+class StartSummary(NamedTuple):
+    """Seconds of starts: their number, median and 95th percentile."""
+
+    starts: int
+    median: float
+    p95: float
+
+    @classmethod
+    def of(cls, startup: Sequence[float]) -> StartSummary:
+        """Summarizes at least one start."""
+        ordered = sorted(startup)
+        return cls(len(ordered), percentile(ordered, 50), percentile(ordered, 95))
+
+    def __str__(self) -> str:
+        return f"{self.median:.1f} s (median of {self.starts}, p95 {self.p95:.1f} s)"
 
 
 class OptionResults(_Result):
@@ -122,7 +143,7 @@ class OptionResults(_Result):
 
     Args:
         spec: the executor of the option.
-        startup: seconds from each start to the first request that could be served.
+        startup: seconds from each start to the first request that could be served, also of measurements that failed.
     """
 
     version: Literal[2] = 2
@@ -144,6 +165,16 @@ class OptionResults(_Result):
             ),
             None,
         )
+
+    def with_start(self, seconds: float) -> OptionResults:
+        return self.model_copy(update={"startup": (*self.startup, seconds)})
+
+    def with_memory(self, use: MemoryUse | None) -> OptionResults:
+        """Returns the results with the memory of another replica, or unchanged if it is unknown."""
+        if use is None:
+            return self
+        peak = use.peak if self.memory is None else max(use.peak, self.memory.peak)
+        return self.model_copy(update={"memory": MemoryUse(started=use.started, peak=peak)})
 
     def with_measurement(self, measurement: MixMeasurement) -> OptionResults:
         """Returns the results with this measurement, unless an earlier one of the same mix and requests is narrower."""

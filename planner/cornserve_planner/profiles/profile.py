@@ -59,11 +59,13 @@ class BatchLatency(DocumentPart):
 
     Args:
         measures: seconds of a complete request, until its first token, or between two of its tokens.
+        error: relative standard errors of the seconds, one for each batch size; empty if they are unknown.
     """
 
     measures: Literal["request", "first_token", "between_tokens"] = "request"
     batch: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1)
     seconds: tuple[Annotated[float, Field(gt=0)], ...]
+    error: tuple[Annotated[float, Field(gt=0)], ...] = ()
     requests: str = ""
     tag: Tag
     source: Annotated[str, Field(min_length=1)]
@@ -74,6 +76,8 @@ class BatchLatency(DocumentPart):
             raise ValueError(
                 f"has {len(self.batch)} batch sizes and {len(self.seconds)} durations: give one duration for each size"
             )
+        if self.error and len(self.error) != len(self.batch):
+            raise ValueError(f"has {len(self.batch)} batch sizes and {len(self.error)} errors: give one for each size")
         if list(self.batch) != sorted(set(self.batch)):
             raise ValueError(f"batch: the sizes {list(self.batch)} do not ascend: sort them and remove duplicates")
         return self

@@ -7,9 +7,20 @@ from pathlib import Path
 import pytest
 
 from cornserve.home import Home
-from cornserve.profiler.results import Conditions, MixMeasurement, MixShare, OptionResults, describe_mix
+from cornserve.profiler.profile_file import model_profile
+from cornserve.profiler.results import (
+    Conditions,
+    LoadLevel,
+    MemoryUse,
+    MixMeasurement,
+    MixShare,
+    OptionResults,
+    StartSummary,
+    describe_mix,
+)
 from cornserve.profiler.store import ProfileStore, ProfileStoreError
 from cornserve_echo.stages import StageTask
+from cornserve_planner.profiles.profile import ModelProfile
 
 BEFORE = Conditions(
     model="main", versions={"cornserve": "0.1.0", "vllm": "1"}, device="small", hardware="CPU", driver="6.1"
@@ -83,3 +94,27 @@ def test_a_damaged_file_is_named(tmp_path: Path, results: OptionResults) -> None
         store.file(TASK.spec, "small").write_text("{")
     with pytest.raises(ProfileStoreError, match=r"stage-.*-small\.json is damaged or of another version: remove it"):
         store.read(TASK.spec, "small")
+
+
+def test_starts_and_the_highest_memory_are_kept(results: OptionResults) -> None:
+    found = results.with_memory(MemoryUse(started=1, peak=9)).with_memory(None)
+    assert found.with_memory(MemoryUse(started=2, peak=3)).memory == MemoryUse(started=2, peak=9)
+    started = results.with_start(3.0).with_start(1.0).with_start(2.0)
+    assert str(StartSummary.of(started.startup)) == "2.0 s (median of 3, p95 2.9 s)"
+
+
+def test_the_planners_profile_has_starts_and_the_batch_curve_with_errors(results: OptionResults) -> None:
+    levels = tuple(
+        LoadLevel(concurrency=n, rate=10, standard_error=0.01 * n, seconds=n / 10, p50=n / 10, p99=n / 10, requests=30)
+        for n in (1, 2)
+    )
+    measured = measurement(10).model_copy(update={"levels": levels})
+    profile = model_profile("app", {"llm": results.with_start(2.0).with_measurement(measured)}, {"llm": ("llm",)})
+    [option] = ModelProfile.parse(profile.dump(), "profile.json").options
+    [curve] = option.latency
+    assert (curve.batch, curve.seconds, curve.error) == ((1, 2), (0.1, 0.2), (0.01, 0.02))
+    assert option.startup is not None
+    assert (option.startup.value, option.startup.source.partition(", ")[2]) == (
+        2.0,
+        "median of 1 starts, 95th percentile 2 s",
+    )
