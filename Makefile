@@ -5,7 +5,8 @@ SHELL := /bin/bash
 # The device that .venv was set up for, or the device of this machine. Override it with DEVICE=cpu or DEVICE=gpu.
 DEVICE ?= $(or $(patsubst .venv/set-up.%,%,$(firstword $(wildcard .venv/set-up.*))),$(shell \
 	nvidia-smi -L 2>/dev/null | grep -q ^GPU && echo gpu || echo cpu))
-WORKERS ?= 2
+# Tests wait for a third of their time, so that three workers keep two cores busy.
+WORKERS ?= 3
 NAMES ?= control echo executor-cpu
 PYTEST := .venv/bin/python -m pytest
 

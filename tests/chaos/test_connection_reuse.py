@@ -19,7 +19,7 @@ from tests.unit.gateway.raw_http import RawConnection, post, raw_connection
 
 CLIENTS = 1000
 IDLE_SECONDS = by_form(short=10, full=75)
-REQUESTS_OF_EACH = by_form(short=4, full=10)
+REQUESTS_OF_EACH = by_form(short=2, full=10)
 SHORTEST_PAUSE = IDLE_SECONDS / 75
 LONGEST_PAUSE = IDLE_SECONDS * 70 / 75
 LATE_SECONDS = (IDLE_SECONDS - LONGEST_PAUSE) / 2

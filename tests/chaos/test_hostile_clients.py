@@ -6,7 +6,6 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 
 import httpx2 as httpx
 import psutil
@@ -39,13 +38,14 @@ VALID = (
 )
 
 
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[CliInstance]:
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliInstance]:
     """Starts an instance that may fetch images from 127.0.0.1."""
     options = ("--media-from", "127.0.0.1", "--limit", "fetch-seconds=1", "--limit", "body-mib=1")
-    with running_instance(tmp_path / "home", *options) as machine:
+    directory = tmp_path_factory.mktemp("hostile")
+    with running_instance(directory / "home", *options) as machine:
         for source in (echo(), twice(), CHAT):
-            file = tmp_path / "app.py"
+            file = directory / "app.py"
             file.write_text(source)
             machine.deploy(str(file))
         yield machine

@@ -33,7 +33,7 @@ CELL_RATE = 36.0
 
 REQUESTS = ({"text": "a"}, {"text": "b", "images": 1})
 
-ADAPTATION = AdaptationSettings(window_seconds=2, dwell_seconds=3, shrink_seconds=12)
+ADAPTATION = AdaptationSettings(window_seconds=2, dwell_seconds=3, shrink_seconds=6)
 
 
 def plan_of_cells(count: int) -> AppPlan:
@@ -143,7 +143,7 @@ async def caption(instance: CliInstance) -> AsyncIterator[AdaptingCaption]:
 async def test_cells_follow_a_load_that_doubles_and_halves(instance: CliInstance, caption: AdaptingCaption) -> None:
     traffic = Traffic(30)
     async with traffic.running(instance.url):
-        await traffic.wait(300)
+        await traffic.wait(200)
         assert (await caption.view()).generation == 1
         before = await caption.pids()
         assert len(before) == 2

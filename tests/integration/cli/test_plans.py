@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from cornserve.client import Client
+from cornserve.home import Home
 from cornserve_planner.plan_file.document import PlanFile
 from tests.integration.cli.cli_instance import CliInstance
 
@@ -51,16 +52,18 @@ WORKLOAD = {
 }
 
 
-@pytest.fixture
-def files(instance: CliInstance, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with an app and a plan of it with cells of 1 and 4 slots, of which one each runs."""
-    (tmp_path / "captions.py").write_text(APP)
+    directory = tmp_path_factory.mktemp("plans")
+    (directory / "captions.py").write_text(APP)
     for name, document in (("profile", PROFILE), ("options", OPTIONS), ("workload", WORKLOAD)):
-        (tmp_path / f"{name}.json").write_text(json.dumps(document))
-    inputs = [f"--{name}={tmp_path}/{name}.json" for name in ("profile", "options", "workload")]
-    save = f"--save={tmp_path}/plan.json"
-    instance.do("plan", f"--from={tmp_path}/captions.py", *inputs, "--gpus=5", "--largest-cell=4", save)
-    return tmp_path
+        (directory / f"{name}.json").write_text(json.dumps(document))
+    inputs = [f"--{name}={directory}/{name}.json" for name in ("profile", "options", "workload")]
+    planning = CliInstance(Home(directory / "home"))
+    save = f"--save={directory}/plan.json"
+    planning.do("plan", f"--from={directory}/captions.py", *inputs, "--gpus=5", "--largest-cell=4", save)
+    return directory
 
 
 def replicas(app: Any) -> dict[str, set[str]]:
@@ -72,11 +75,23 @@ def replicas(app: Any) -> dict[str, set[str]]:
     return cells
 
 
+def assert_is_deployed(instance: CliInstance, file: PlanFile) -> None:
+    plan = instance.json("status", "captions")["spec"]["plan"]
+    shown = instance.do("status", "captions")
+
+    running = {cell["gpus"]: cell["count"] for cell in plan["cells"] if cell["count"]}
+    assert running == file.counts
+    assert [each["sha256"] for each in plan["inputs"]] == [each.sha256 for each in file.provenance.inputs]
+    assert f"plan  {file.rate:.4g} requests/s, 5 GPUs or slots" in shown
+    assert "cell 4-0" in shown
+
+
 def test_changed_plans_start_and_stop_the_difference_without_a_failed_request(
     instance: CliInstance, files: Path
 ) -> None:
     instance.do("up", "--detach", "--port", "0", "--slots", "L4=8")
     instance.do("deploy", f"{files}/captions.py", "--plan", f"{files}/plan.json")
+    assert_is_deployed(instance, PlanFile.read(files / "plan.json"))
     stop = Event()
 
     def send(images: int) -> Counter[str]:
@@ -129,18 +144,3 @@ def test_plans_that_cannot_run_are_refused_by_name(instance: CliInstance, files:
     assert "but 2 exist and 2 are free" in large.stderr
     assert {outdated.returncode, other.returncode, both.returncode, large.returncode} == {1}
     assert not instance.processes("cornserve_executors.base")
-
-
-def test_the_plan_file_is_the_deployed_plan(instance: CliInstance, files: Path) -> None:
-    instance.do("up", "--detach", "--port", "0", "--slots", "L4=8")
-    instance.do("deploy", f"{files}/captions.py", "--plan", f"{files}/plan.json")
-    file = PlanFile.read(files / "plan.json")
-
-    plan = instance.json("status", "captions")["spec"]["plan"]
-    shown = instance.do("status", "captions")
-
-    running = {cell["gpus"]: cell["count"] for cell in plan["cells"] if cell["count"]}
-    assert running == file.counts
-    assert [each["sha256"] for each in plan["inputs"]] == [each.sha256 for each in file.provenance.inputs]
-    assert f"plan  {file.rate:.4g} requests/s, 5 GPUs or slots" in shown
-    assert "cell 4-0" in shown

@@ -97,7 +97,7 @@ async def test_killing_the_profiler_keeps_what_is_finished_and_leaves_no_executo
     serving: CliInstance, tmp_path: Path
 ) -> None:
     app = tmp_path / "killed.py"
-    app.write_text(APP.replace('"caption"', '"killed"').replace(f"{LLM}", "0.05"))
+    app.write_text(APP.replace('"caption"', '"killed"').replace(f"{LLM}", "0.005").replace(f"{ENCODER}", "0.005"))
     profiles = serving.home.path / "profiles"
 
     def stored() -> int:
