@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Literal, Self
 
@@ -63,6 +64,68 @@ class MixtureProposal(_StatusPart):
         """The numbers of cells by GPUs of a cell."""
         return {cell.gpus: cell.count for cell in self.cells}
 
+    def applied_to(self, plan: AppPlan) -> AppPlan:
+        """Returns the plan with the proposed numbers of cells."""
+        return plan.with_counts(self.counts, self.target)
+
+
+class PlanProposal(_StatusPart):
+    """Another plan for a shifted mix, which waits for an approval."""
+
+    generation: int = Field(ge=0)
+    """The generation that the proposal changes."""
+    plan: AppPlan
+    """The plan."""
+    reason: str = Field(max_length=512)
+    """Why the mix needs another plan."""
+    gpus_now: int = Field(ge=0)
+    """GPUs of the running cells."""
+    gpus: int = Field(ge=0)
+    """GPUs of the plan."""
+    rate_now: float = Field(ge=0)
+    """Requests per second of the observed mix that the running cells serve."""
+    rate: float = Field(ge=0)
+    """Requests per second of the observed mix that the plan serves."""
+    starts: int = Field(ge=0)
+    """Number of replicas that start."""
+    stops: int = Field(ge=0)
+    """Number of replicas that stop."""
+
+    @classmethod
+    def of(cls, generation: int, running: AppPlan, plan: AppPlan, rate_now: float, reason: str) -> Self:
+        """Returns the proposal to replace the running plan.
+
+        Args:
+            rate_now: the requests per second of the observed mix that the running cells serve.
+        """
+        before, after = _replicas(running), _replicas(plan)
+        return cls(
+            generation=generation,
+            plan=plan,
+            reason=reason,
+            gpus_now=running.gpus,
+            gpus=plan.gpus,
+            rate_now=round(rate_now, 3),
+            rate=round(plan.rate, 3),
+            starts=(after - before).total(),
+            stops=(before - after).total(),
+        )
+
+    def applied_to(self, plan: AppPlan) -> AppPlan:
+        """Returns the plan to run instead."""
+        return self.plan
+
+
+def _replicas(plan: AppPlan) -> Counter[tuple[str, frozenset[tuple[str, int]], str]]:
+    """Returns the replicas of each option in each cell. Cells with other replicas have other executors."""
+    return Counter(
+        {
+            (name, frozenset(cell.replicas.items() if name else ()), option): count
+            for name, cell in plan.running_cells
+            for option, count in cell.replicas.items()
+        }
+    )
+
 
 class TypeShare(_StatusPart):
     """The share of one request type."""
@@ -102,6 +165,8 @@ class AdaptationStatus(_StatusPart):
 
     proposal: MixtureProposal | None = None
     """Other numbers of cells, which wait for an approval."""
+    plan_proposal: PlanProposal | None = None
+    """Another plan, which waits for an approval. It precedes other numbers of cells."""
     mix_shift: MixShift | None = None
     """The difference between the observed and the planned shares of the request types, if it is large."""
     executors: list[StageLoad] = Field(default_factory=list, max_length=16)

@@ -20,8 +20,8 @@ MAX_RUNNING_CELLS = 64
 MAX_CELL_REPLICAS = 1024
 """Maximum number of replicas of an option in a cell."""
 
-_TOLERANCE = 1e-3
-"""Tolerance of numbers that solvers compute."""
+SHARES_TOLERANCE = 1e-3
+"""Tolerance of shares, probabilities and loads, which solvers compute."""
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Names = Annotated[list[Name], Field(min_length=1, max_length=64)]
@@ -212,7 +212,7 @@ def _check_types(plan: AppPlan) -> None:
         for index, path in enumerate(kind.paths):
             _check_path(plan, kind, path, f"types.{name}.paths.{index}")
     total = fsum(kind.share for kind in plan.types.values())
-    if abs(total - 1) > _TOLERANCE:
+    if abs(total - 1) > SHARES_TOLERANCE:
         raise ValueError(f"types: their shares add up to {total:g}, not 1")
 
 
@@ -235,7 +235,7 @@ def _check_cell(plan: AppPlan, cell: PlanCell, where: str) -> None:
             if name not in known:
                 raise ValueError(f"{where}.{field}: {name!r} is not known: use {', '.join(known)}")
     for name, load in cell.loads.items():
-        if load > cell.replicas[name] * (1 + _TOLERANCE):
+        if load > cell.replicas[name] * (1 + SHARES_TOLERANCE):
             raise ValueError(f"{where}.loads.{name}: {load:g} is more than its {cell.replicas[name]} replicas")
     if plan.default_type not in cell.probabilities:
         raise ValueError(f"{where}.probabilities: have no paths for the default type {plan.default_type!r}: add them")
@@ -245,7 +245,7 @@ def _check_cell(plan: AppPlan, cell: PlanCell, where: str) -> None:
             raise ValueError(
                 f"{where}.probabilities.{name}: has {len(probabilities)} numbers, not one per path: {paths}"
             )
-        if abs(fsum(probabilities) - 1) > _TOLERANCE:
+        if abs(fsum(probabilities) - 1) > SHARES_TOLERANCE:
             raise ValueError(f"{where}.probabilities.{name}: add up to {fsum(probabilities):g}, not 1")
     for name, path in cell.uses(plan):
         for step in path.steps:

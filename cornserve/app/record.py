@@ -11,6 +11,7 @@ from pydantic import AllowInfNan, BaseModel, ConfigDict, Field, model_validator
 
 from cornserve.app.adaptation import AdaptationStatus
 from cornserve.app.plan import AppPlan
+from cornserve.app.planning import PlanningInputs
 from cornserve.app.route_plan import RoutePlan
 from cornserve.app.settings import (
     MAX_EXECUTOR_OVERRIDES,
@@ -51,6 +52,9 @@ class AppSpec(BaseModel):
     """Numbers of replicas of single executors, by name. The others have `replicas`."""
     plan: AppPlan | None = None
     """Cells with their replicas, and the probabilities of paths. It replaces all replicas and `shares`."""
+    planning: PlanningInputs | None = None
+    """The inputs from which the plan was made. With adaptation, the controller makes another plan from them when the
+    mix of the request types has shifted."""
     policies: AppPolicies = AppPolicies()
     """The policies of the app."""
     shares: dict[str, Annotated[float, Ge(0), AllowInfNan(False)]] | None = Field(
@@ -108,6 +112,8 @@ class AppSpec(BaseModel):
             raise ValueError(
                 "policies.autoscaling: the plan determines the replicas: use policies.adaptation, or remove the plan"
             )
+        if self.plan is None and self.planning is not None:
+            raise ValueError("planning: are the inputs of a plan, but no plan is given: add it")
         return self
 
     def replicas_of(self, executor: str) -> int:
@@ -130,7 +136,7 @@ class AppSpec(BaseModel):
 
         Generations with the same code are one version: nothing restarts.
         """
-        changeable = {"replicas", "executor_replicas", "plan", "policies", "rollout"}
+        changeable = {"replicas", "executor_replicas", "plan", "planning", "policies", "rollout"}
         return sha256(self.model_dump_json(exclude=changeable).encode()).hexdigest()[:12]
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from annotated_types import Gt
 from pydantic import AllowInfNan, BaseModel, ConfigDict, Field, model_validator
 
-from cornserve.app.adaptation import MixtureProposal
+from cornserve.app.adaptation import MixtureProposal, PlanProposal
 from cornserve.app.plan import MAX_RUNNING_CELLS, AppPlan
 from cornserve.app.record import AppSpec
 from cornserve.app.settings import MAX_EXECUTOR_OVERRIDES, MAX_REPLICAS, ExecutorName
@@ -41,7 +41,7 @@ class Scale(BaseModel):
     gpus: int | None = Field(default=None, ge=1)
     """The number of GPUs on which cells serve the most requests."""
     approve: Literal[True] | None = None
-    """Runs the cells that the app's adaptation to the load proposes."""
+    """Runs the plan or the cells that the app's adaptation to the load proposes."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -52,7 +52,9 @@ class Scale(BaseModel):
         return self
 
 
-def scaled_spec(name: str, spec: AppSpec, scale: Scale, proposal: MixtureProposal | None = None) -> AppSpec:
+def scaled_spec(
+    name: str, spec: AppSpec, scale: Scale, proposal: MixtureProposal | PlanProposal | None = None
+) -> AppSpec:
     """Returns the spec of the app `name` with another size.
 
     Args:
@@ -79,7 +81,7 @@ def scaled_spec(name: str, spec: AppSpec, scale: Scale, proposal: MixtureProposa
             "approve",
             f"no change of the app {name!r} waits for an approval: `cornserve status {name}` shows the one that does",
         )
-    return spec.model_copy(update={"plan": spec.plan.with_counts(proposal.counts, proposal.target)})
+    return spec.model_copy(update={"plan": proposal.applied_to(spec.plan)})
 
 
 def _given_field(scale: Scale) -> str:

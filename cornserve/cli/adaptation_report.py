@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cornserve.app.adaptation import MixShift, MixtureProposal, StageLoad
+from cornserve.app.adaptation import MixShift, MixtureProposal, PlanProposal, StageLoad
 from cornserve.app.plan import describe_cells
 from cornserve.app.record import AppView
 
@@ -16,8 +16,14 @@ def adaptation_lines(app: AppView) -> Iterator[str]:
         yield _load(load, app.spec.replicas_of(load.name))
     if adaptation is not None and adaptation.proposal is not None:
         yield from _proposal(app.name, adaptation.proposal)
+    if adaptation is not None and adaptation.plan_proposal is not None:
+        yield from _plan_proposal(app.name, adaptation.plan_proposal)
     if adaptation is not None and adaptation.mix_shift is not None:
-        yield from _mix_shift(app.name, adaptation.mix_shift)
+        yield from _mix_shift(adaptation.mix_shift)
+        if app.spec.planning is None:
+            yield f"  make another plan with `cornserve plan --from {app.name}`, and deploy it"
+        else:
+            yield "  another plan replaces the running one if it serves this mix notably better"
 
 
 def _load(load: StageLoad, replicas: int) -> str:
@@ -32,9 +38,16 @@ def _proposal(app: str, proposal: MixtureProposal) -> Iterator[str]:
     yield f"  approve it with `cornserve scale {app} --approve`"
 
 
-def _mix_shift(app: str, shift: MixShift) -> Iterator[str]:
+def _plan_proposal(app: str, proposal: PlanProposal) -> Iterator[str]:
+    yield f"proposed: another plan, {describe_cells(proposal.plan.counts)}, because {proposal.reason}"
+    now = f"now {proposal.rate_now:.4g} on {proposal.gpus_now}"
+    yield f"  {proposal.rate:.4g} requests/s on {proposal.gpus} GPUs ({now}), for this mix"
+    yield f"  {proposal.starts} replicas start, and {proposal.stops} stop"
+    yield f"  approve it with `cornserve scale {app} --approve`"
+
+
+def _mix_shift(shift: MixShift) -> Iterator[str]:
     yield f"mix: {shift.distance:.0%} of the requests have another type than planned"
     for share in shift.shares:
         name = share.type or "types that are not planned"
         yield f"  {name}: {share.observed:.1%} (planned {share.planned:.1%})"
-    yield f"  make another plan with `cornserve plan --from {app}`, and deploy it"

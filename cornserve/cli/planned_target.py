@@ -11,9 +11,11 @@ from cornserve.cli.options import DEFAULT_BUDGET
 
 if TYPE_CHECKING:
     from cornserve.app.plan import AppPlan
+    from cornserve.app.planning import PlanningInputs
     from cornserve.cli.measured_profile import MeasuredProfile
     from cornserve.client import Client
     from cornserve.client.deploy_target import DeployTarget
+    from cornserve_planner.inputs import PlanInputs
     from cornserve_planner.model_document import ModelDocument
 
 
@@ -62,8 +64,8 @@ def plan_target(client: Client, target: DeployTarget, budget: PlanBudget) -> Dep
     except ImportError as error:
         raise CliError('planning needs the planner: run pip install "cornserve[planner]"') from error
     from cornserve.app.plan import describe_cells
+    from cornserve.app.plan_conversion import PlanConversionError, convert_plan
     from cornserve.client.deploy_target import resolve_target
-    from cornserve.client.plan_conversion import convert_plan
 
     document = target_model(target)
     try:
@@ -72,11 +74,13 @@ def plan_target(client: Client, target: DeployTarget, budget: PlanBudget) -> Dep
         result = make_plan(
             PlanRequest(model, budget.gpus, rate=budget.rate, workload=budget.workload, profile=profile.file)
         )
-    except PlannerError as error:
+        plan, planning = convert_plan(result.file, "the plan"), _planning(budget, profile.file, result.inputs)
+    except (PlannerError, PlanConversionError) as error:
         raise CliError(str(error)) from error
     stderr().print(summary(result.file, f"cells: {describe_cells(result.file.counts)}"))
-    plan = _on_slots(convert_plan(result.file, "the plan"), profile.slot_type)
-    return resolve_target(target, name=None, plan=plan)
+    plan = _on_slots(plan, profile.slot_type)
+    planned = resolve_target(target, name=None, plan=plan)
+    return planned._replace(spec=planned.spec.model_copy(update={"planning": planning}))
 
 
 def _profile(client: Client, target: DeployTarget, model: ModelDocument, budget: PlanBudget) -> MeasuredProfile:
@@ -98,3 +102,38 @@ def _on_slots(plan: AppPlan, slot_type: str | None) -> AppPlan:
         for name, option in plan.options.items()
     }
     return plan.model_copy(update={"options": options})
+
+
+def _planning(budget: PlanBudget, file: Path, inputs: PlanInputs) -> PlanningInputs:
+    """Returns the inputs of the plan for the record: the shares and mean sizes of the types, and the throughput of the
+    app's options.
+
+    Args:
+        file: the profile.
+    """
+    from pydantic import ValidationError
+
+    from cornserve.app.planning import PlanningInputs
+    from cornserve.validation_errors import describe_all
+    from cornserve_planner.profiles.profile import ModelProfile
+    from cornserve_planner.profiles.profile_matching import unused_entries
+    from cornserve_planner.workload.request_sizes import mean_sizes
+
+    profile = ModelProfile.read(file)
+    unused = unused_entries(inputs.graph, profile)
+    entries = [entry.model_copy(update={"latency": ()}) for entry in profile.options if entry not in unused]
+    workload = {
+        kind.name: {
+            "components": sorted(kind.components),
+            "share": share,
+            "sizes": mean_sizes(found) if (found := inputs.workload.sizes.get(kind.name)) else {},
+        }
+        for kind, share in inputs.workload.shares.items()
+    }
+    used = profile.model_copy(update={"options": tuple(entries)})
+    try:
+        return PlanningInputs.model_validate(
+            {"gpus": budget.gpus, "rate": budget.rate, "workload": workload, "profile": used.fields}
+        )
+    except ValidationError as error:
+        raise CliError(describe_all(error.errors())) from None

@@ -35,7 +35,8 @@ def scale(
         typer.Option("--gpus", min=1, help="For an app with a plan: serve the most requests/s on this many GPUs."),
     ] = None,
     approve: Annotated[
-        bool, typer.Option("--approve", help="Run the cells that the app's adaptation to its load proposes.")
+        bool,
+        typer.Option("--approve", help="Run the cells or the plan that the app's adaptation to its load proposes."),
     ] = False,
     timeout: WaitTimeout = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the replicas are ready.")] = True,

@@ -58,7 +58,7 @@ def resolve_target(
     """
     if plan is None:
         return _resolve(what, name, replicas, routing, shares, options, lora)
-    from cornserve.client.plan_conversion import read_plan
+    from cornserve.client.plan_reader import read_plan
 
     target = _resolve(what, name, replicas, routing, shares, options, lora)
     known = plan if isinstance(plan, AppPlan) else read_plan(plan)

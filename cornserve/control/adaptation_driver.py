@@ -19,6 +19,7 @@ from cornserve.control.arrival_reader import ArrivalReader
 from cornserve.control.autoscaled_app import AutoscaledApp
 from cornserve.control.followed_app import FollowedApp, SpecChange
 from cornserve.control.metrics import ControllerMetrics
+from cornserve.control.replanning import Replanning
 from cornserve.control.store.base import APPS, AppRecord, ConflictError, NotFoundError, Store, StoreError
 from cornserve.observe.error_log import ErrorLog
 
@@ -39,6 +40,7 @@ class AdaptationDriver:
     Args:
         store: receives the changed specs. Its records have the specs as users have written them.
         fits: whether a plan of an app fits.
+        replanning: makes plans for mixes that have shifted.
         on_change: called when the status of an app has changed.
         clock: returns the time in seconds.
     """
@@ -51,6 +53,7 @@ class AdaptationDriver:
         metrics: ControllerMetrics,
         observer: AppObserver | None,
         on_change: Callable[[], None],
+        replanning: Replanning,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
@@ -59,6 +62,7 @@ class AdaptationDriver:
         self._metrics = metrics
         self._observer = observer
         self._on_change = on_change
+        self._replanning = replanning
         self._clock = clock
         self._apps: dict[str, FollowedApp] = {}
         self._wanted = asyncio.Event()
@@ -91,11 +95,13 @@ class AdaptationDriver:
         if isinstance(settings, AutoscalingSettings):
             return AutoscaledApp(record, settings, now)
         assert record.spec.plan is not None
-        return AdaptedApp(record, record.spec.plan, settings, partial(self._fits, record.name), now)
+        fits = partial(self._fits, record.name)
+        return AdaptedApp(record, record.spec.plan, settings, fits, self._replanning.step, now)
 
     def _remove(self, name: str) -> None:
         if self._apps.pop(name, None) is not None:
             self._metrics.forget_loads(name)
+            self._replanning.forget(name)
 
     async def run(self) -> None:
         """Runs until cancelled."""
@@ -112,6 +118,7 @@ class AdaptationDriver:
                     log.exception("adapting the apps failed; the next attempt follows")
                     self._metrics.count_error()
         finally:
+            self._replanning.close()
             await self._reader.close()
 
     @property

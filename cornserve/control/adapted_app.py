@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 
-from cornserve.app.adaptation import AdaptationStatus, MixShift, MixtureProposal, TypeShare
+from cornserve.app.adaptation import AdaptationStatus, MixShift, MixtureProposal, PlanProposal, TypeShare
 from cornserve.app.plan import MAX_RUNNING_CELLS, AppPlan, describe_cells
 from cornserve.app.settings import AdaptationSettings
 from cornserve.control.arrival_reader import Arrivals
@@ -38,27 +38,43 @@ class AdaptedApp:
 
     Args:
         fits: returns whether there are slots for all cells of a plan.
+        replan: returns a better plan for a shifted mix at a time in seconds, when one has been made.
         now: seconds. The arrivals are counted from then on.
     """
 
-    def __init__(self, record: AppRecord, plan: AppPlan, settings: AdaptationSettings, fits: Fits, now: float) -> None:
+    def __init__(
+        self,
+        record: AppRecord,
+        plan: AppPlan,
+        settings: AdaptationSettings,
+        fits: Fits,
+        replan: Callable[[AdaptedApp, float], PlanProposal | None],
+        now: float,
+    ) -> None:
         self.record = record
         self.plan = plan
         self.settings = settings
-        self._fits = fits
+        self.fits = fits
+        self._replan = replan
         self.status = AdaptationStatus()
         self.arrivals = ArrivalHistory(HISTORY_SECONDS, now)
         self._policy = ObservedRateAdaptation(settings.limits)
-        self._since = now
+        self.since = now
+        """The time of the last change of the plan."""
+        self._mix_since = now
+        """The time since which the planned mix is the same."""
         self._proposed_at = now
 
     def update(self, record: AppRecord, now: float) -> None:
         plan = record.spec.plan
         assert plan is not None
-        if plan.counts != self.plan.counts:
-            self._since = now
+        if plan.cells != self.plan.cells:
+            self.since = now
+        if plan.types != self.plan.types:
+            self._mix_since = now
+            self.status = self.status.model_copy(update={"mix_shift": None})
         if record.generation != self.record.generation:
-            self.status = self.status.model_copy(update={"proposal": None})
+            self.status = self.status.model_copy(update={"proposal": None, "plan_proposal": None})
         self.record, self.plan = record, plan
 
     def observe(self, arrivals: Arrivals, now: float) -> None:
@@ -67,18 +83,25 @@ class AdaptedApp:
         self._update_mix_shift(now)
 
     def next_change(self, now: float, *, may_change: bool) -> SpecChange | None:
-        running = RunningMixture(self.plan.counts, self.plan.rate, self._since)
+        running = RunningMixture(self.plan.counts, self.plan.rate, self.since)
         change = self._policy.decide(running, self.arrivals, now, self._solve) if may_change else None
+        proposal = self._replan(self, now) if may_change else None
         if self.settings.approval:
             self._propose(change, now)
+            self._propose_plan(proposal)
+        elif proposal is not None:
+            return self._changed_to(proposal.plan, proposal.reason)
         elif change is not None:
-            plan = self.plan.with_counts(change.counts, change.rate)
-            message = f"{change.reason}: runs {_describe(plan)} instead of {_describe(self.plan)}"
-            return SpecChange({"plan": plan}, message)
+            return self._changed_to(self.plan.with_counts(change.counts, change.rate), change.reason)
         return None
 
+    def _changed_to(self, plan: AppPlan, reason: str) -> SpecChange:
+        return SpecChange({"plan": plan}, f"{reason}: runs {_describe(plan)} instead of {_describe(self.plan)}")
+
     def news(self, before: AdaptationStatus) -> Iterator[tuple[str, str]]:
-        proposal, shift = self.status.proposal, self.status.mix_shift
+        proposal, shift, other = self.status.proposal, self.status.mix_shift, self.status.plan_proposal
+        if other is not None and before.plan_proposal is None:
+            yield "AdaptationProposed", f"{other.reason}: {_describe(other.plan)} wait for an approval"
         if proposal is not None and before.proposal is None:
             cells = _describe(self.plan.with_counts(proposal.counts, proposal.target))
             yield "AdaptationProposed", f"{proposal.reason}: {cells} wait for an approval"
@@ -93,7 +116,7 @@ class AdaptedApp:
         rates = self.plan.efficient_rates
 
         def may_run(counts: Mapping[int, int]) -> bool:
-            return 1 <= sum(counts.values()) <= MAX_RUNNING_CELLS and self._fits(self.plan.with_counts(counts, rate))
+            return 1 <= sum(counts.values()) <= MAX_RUNNING_CELLS and self.fits(self.plan.with_counts(counts, rate))
 
         counts = cells_for_rate(rates, rate) or {min(rates): 1}
         if may_run(counts):
@@ -114,11 +137,17 @@ class AdaptedApp:
             known = None
         self.status = self.status.model_copy(update={"proposal": known})
 
+    def _propose_plan(self, proposal: PlanProposal | None) -> None:
+        """Publishes another plan for an approval. A proposal ends when the shift of the mix ends."""
+        if proposal is not None or self.status.mix_shift is None:
+            self.status = self.status.model_copy(update={"plan_proposal": proposal})
+
     def _update_mix_shift(self, now: float) -> None:
         """Publishes a shift of the mix, or its end."""
         limits = self.settings.limits
-        window = self.arrivals.window(max(limits.shrink_seconds, limits.window_seconds), now)
-        if window is None:
+        seconds = max(limits.shrink_seconds, limits.window_seconds)
+        window = self.arrivals.window(seconds, now)
+        if window is None or now - seconds < self._mix_since:
             return
         known = self.status.mix_shift
         planned = {name: kind.share for name, kind in self.plan.types.items()}

@@ -14,9 +14,9 @@ from cornserve.app.plan_resolution import resolve_plan
 from cornserve.app.record import AppSpec, GroupStatus, Route
 from cornserve.app.route_plan import RoutePlan
 from cornserve.app_host.description import AppDescription
-from cornserve.control.executor_groups import app_group, cell_groups
+from cornserve.control.executor_groups import app_group, cell_groups, merge_groups
 from cornserve.control.launcher.base import AppOwner, ExecutorGroup, GroupKey, Launcher
-from cornserve.control.plan_capacity import can_replace, find_shortage
+from cornserve.control.plan_capacity import can_replace, find_conflict, find_shortage
 from cornserve.control.store.base import AppRecord
 from cornserve.control.task_manager import TaskManager
 from cornserve.task.errors import DefinitionError
@@ -86,13 +86,8 @@ class AppVersion:
         plan = self.spec.plan
         if plan is None or self.plan is None or newer.spec.plan is None:
             return None
-        others = {cell.gpus: cell for cell in newer.spec.plan.cells}
-        counts = {
-            cell.gpus: min(cell.count, others[cell.gpus].count)
-            for cell in plan.cells
-            if cell.gpus in others and cell.replicas == others[cell.gpus].replicas
-        }
-        if not any(counts.values()):
+        counts = _common_counts(plan, newer.spec.plan)
+        if not counts:
             return None
         reduced = plan.with_counts(counts, plan.target)
         names = {name for name, _ in reduced.running_cells}
@@ -134,7 +129,7 @@ class AppVersion:
         return Route(
             app_uid=self.owner.uid,
             generation=self.generation,
-            spec=self.spec,
+            spec=self.spec.model_copy(update={"planning": None}),  # Only the controller reads it, in the record.
             shares=self.shares,
             specs=self.executor_specs,
             groups={key: group.key for key, group in self._groups.items()},
@@ -185,9 +180,16 @@ class AppVersion:
         return find_shortage(self.groups, {key: option for key, (_, option) in self._planned.items()}, launcher)
 
     def fits(self, plan: AppPlan, launcher: Launcher) -> bool:
-        """Returns whether another plan with the same options fits in place of this one."""
+        """Returns whether another plan with the same options fits in place of this one, and can replace it.
+
+        Without a common cell, which serves until the new cells are ready, both must fit at the same time.
+        """
         groups = [group for cell in self._groups_of(plan) for group in cell.values()]
-        return can_replace(groups, self.groups, launcher)
+        if not can_replace(groups, self.groups, launcher):
+            return False
+        assert self.spec.plan is not None
+        both = merge_groups([*groups, *self.groups]).values()
+        return bool(_common_counts(self.spec.plan, plan)) or find_conflict(both, launcher) is None
 
     def missing(self, managers: Managers, *, needs_all: bool) -> list[TaskManager]:
         """Returns the managers of the groups without a ready replica, or with `needs_all` without one of them."""
@@ -197,6 +199,17 @@ class AppVersion:
             if group.key in managers
             and len(managers[group.key].endpoints) < (group.replicas if needs_all else min(group.replicas, 1))
         ]
+
+
+def _common_counts(plan: AppPlan, other: AppPlan) -> dict[int, int]:
+    """Returns the numbers of the running cells that two plans have in common, by GPUs of a cell."""
+    others = {cell.gpus: cell for cell in other.cells}
+    counts = {
+        cell.gpus: min(cell.count, others[cell.gpus].count)
+        for cell in plan.cells
+        if cell.gpus in others and cell.replicas == others[cell.gpus].replicas
+    }
+    return {gpus: count for gpus, count in counts.items() if count}
 
 
 def _check_names(spec: AppSpec, executors: Mapping[str, ExecutorSpec]) -> None:

@@ -23,6 +23,8 @@ from cornserve.control.deployment import Deployment
 from cornserve.control.executor_groups import share_groups
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Launcher, Replica
 from cornserve.control.metrics import ControllerMetrics
+from cornserve.control.planner import Planner, run_planner
+from cornserve.control.replanning import Replanning
 from cornserve.control.store.base import (
     APPS,
     ROUTES,
@@ -60,6 +62,7 @@ class Controller:
         observer: AppObserver | None = None,
         arrivals: ArrivalReader | None = None,
         spec_store: Store | None = None,
+        planner: Planner = run_planner,
     ) -> None:
         self._store = store
         self._launcher = launcher
@@ -80,7 +83,13 @@ class Controller:
         self._adaptation: AdaptationDriver | None = None
         if arrivals is not None:
             self._adaptation = AdaptationDriver(
-                spec_store or store, arrivals, self._fits, self.metrics, observer, self._changed.set
+                spec_store or store,
+                arrivals,
+                self._fits,
+                self.metrics,
+                observer,
+                self._changed.set,
+                Replanning(describe, planner),
             )
 
     async def run(self) -> None:

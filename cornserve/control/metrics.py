@@ -94,7 +94,7 @@ class ControllerMetrics(Collector):
         seconds = HistogramMetricFamily("cornserve_controller_reconcile_seconds", "Duration of a reconcile round.")
         self._round_seconds.add_to(seconds)
         adaptations = _counter(
-            "adaptations", "Changes of an app's cells or replicas, because its load changed.", ["app"]
+            "adaptations", "Changes of an app's cells, plan or replicas, because its load changed.", ["app"]
         )
         for app, count in self._adaptations.copy().items():
             adaptations.add_metric([app], count)

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from cornserve.app.plan import AppPlan
+from cornserve.app.planning import PlanningInputs
 from cornserve.app.record import MAX_PATHS
 from cornserve.app.settings import (
     MAX_EXECUTOR_OVERRIDES,
@@ -125,3 +126,6 @@ class AppResourceSpec(_Section):
     plan: AppPlan | None = None
     """Cells with their replicas, and the probabilities of paths. It replaces all numbers of replicas and the shares of
     paths. `cornserve deploy APP --plan FILE` writes it."""
+    planning: PlanningInputs | None = None
+    """The inputs of the plan: a budget, the workload and the profile. `cornserve deploy APP --gpus N` writes them. With
+    `policies.adaptation`, the controller makes another plan from them when the mix of the request types has shifted."""

@@ -46,6 +46,7 @@ def decode_spec(spec: JsonObject) -> AppSpec:
             restart=resource.restart.id if resource.restart else "",
             executors=resource.executors,
             plan=resource.plan,
+            planning=resource.planning,
         )
     except ValidationError as error:
         raise AppResourceError(f"spec: {describe_all(error.errors())}") from error
@@ -83,6 +84,7 @@ def _resource(spec: AppSpec) -> AppResourceSpec:
         restart=RestartSection(id=spec.restart) if spec.restart else None,
         executors=spec.executors,
         plan=spec.plan,
+        planning=spec.planning,
     )
 
 
@@ -131,6 +133,8 @@ def _check_numbers(spec: AppSpec) -> None:
     for override in spec.executors:
         values[f"executors.{override.name}.options"] = override.options
         values[f"executors.{override.name}.podTemplate"] = override.pod_template
+    if spec.planning is not None:
+        values["planning.profile"] = spec.planning.profile
     for name, option in ({} if spec.plan is None else spec.plan.options).items():
         values[f"plan.options.{name}.settings"] = option.settings
     for field, value in values.items():

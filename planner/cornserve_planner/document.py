@@ -89,11 +89,15 @@ class Document(DocumentPart):
         header = {"format": f"{FAMILY}/{self.kind}", "version": self.version}
         return json.dumps(header | self.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
 
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields for JSON or YAML that `parse` accepts, without those that have their default value."""
+        header = {"format": f"{FAMILY}/{self.kind}", "version": self.version}
+        return header | self.model_dump(mode="json", exclude_defaults=True)
+
     def dump_yaml(self) -> str:
         """Returns YAML that `parse` accepts, without fields that have their default value."""
-        header = {"format": f"{FAMILY}/{self.kind}", "version": self.version}
-        fields = header | self.model_dump(mode="json", exclude_defaults=True)
-        text: str = yaml.safe_dump(fields, sort_keys=False, default_flow_style=None, width=120, allow_unicode=True)
+        text: str = yaml.safe_dump(self.fields, sort_keys=False, default_flow_style=None, width=120, allow_unicode=True)
         return text
 
     def write(self, path: Path) -> None:

@@ -10,7 +10,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-from cornserve.app.adaptation import MixtureProposal
+from cornserve.app.adaptation import MixtureProposal, PlanProposal
 from cornserve.app.declared_name import check_declared_name
 from cornserve.app.event import AppEvent
 from cornserve.app.executor_names import check_executor_names
@@ -254,11 +254,11 @@ def _check_scaled_executors(spec: AppSpec, record: AppRecord) -> None:
         raise ApiError(400, str(error), param="executors", code="unknown_executor") from error
 
 
-def _proposal(record: AppRecord) -> MixtureProposal | None:
+def _proposal(record: AppRecord) -> MixtureProposal | PlanProposal | None:
     """Returns the change of the app's plan that waits for an approval."""
     adaptation = record.status.adaptation
-    proposal = None if adaptation is None else adaptation.proposal
-    return proposal if proposal is not None and proposal.generation == record.generation else None
+    proposals = () if adaptation is None else (adaptation.plan_proposal, adaptation.proposal)
+    return next((each for each in proposals if each is not None and each.generation == record.generation), None)
 
 
 def _needed_too_much(record: AppRecord) -> bool:

@@ -11,7 +11,7 @@ from cornserve.app_host.description import AppDescription
 from cornserve.gateway.errors import ApiError
 from cornserve.task.errors import DefinitionError
 
-KEPT_FIELDS = {"replicas", "executor_replicas", "plan", "restart"}
+KEPT_FIELDS = {"replicas", "executor_replicas", "plan", "planning", "restart"}
 """Fields that a deployment without them does not change."""
 
 
@@ -22,9 +22,9 @@ def kept_fields(spec: AppSpec, current: AppSpec, description: AppDescription) ->
     """
     kept = KEPT_FIELDS - spec.model_fields_set
     if spec.plan is not None or "replicas" in spec.model_fields_set:
-        kept -= {"replicas", "executor_replicas", "plan"}
+        kept -= {"replicas", "executor_replicas", "plan", "planning"}
     elif spec.executor_replicas:
-        kept -= {"plan"}
+        kept -= {"plan", "planning"}
     fields = {field: getattr(current, field) for field in kept}
     if "executor_replicas" in fields:
         names = _executors(description)

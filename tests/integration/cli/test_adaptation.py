@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
 
-import httpx2 as httpx
 import pytest
 
 from cornserve.app.plan import AppPlan
@@ -16,6 +11,7 @@ from cornserve.app.record import AppSpec, AppView
 from cornserve.app.settings import AdaptationSettings, AppPolicies
 from cornserve.client import AsyncClient
 from cornserve_echo.stages import StageTask
+from tests.integration.cli.caption_traffic import Traffic
 from tests.integration.cli.cli_instance import CliInstance
 from tests.waiting import until
 
@@ -67,44 +63,6 @@ def plan_of_cells(count: int) -> AppPlan:
     )
 
 
-class Traffic:
-    """Sends requests of both types in equal intervals, at a rate that changes."""
-
-    def __init__(self, rate: float) -> None:
-        self.rate = rate
-        self.responses = Counter[str]()
-
-    @asynccontextmanager
-    async def running(self, url: str) -> AsyncIterator[None]:
-        async with httpx.AsyncClient(base_url=url, timeout=60) as client, asyncio.TaskGroup() as requests:
-            sending = asyncio.create_task(self._send(client, requests))
-            try:
-                yield
-            finally:
-                sending.cancel()
-                await asyncio.gather(sending, return_exceptions=True)
-
-    async def _send(self, client: httpx.AsyncClient, requests: asyncio.TaskGroup) -> None:
-        clock = asyncio.get_running_loop().time
-        next_at, number = clock(), 0
-        while True:
-            requests.create_task(self._request(client, REQUESTS[number % len(REQUESTS)]))
-            number, next_at = number + 1, max(next_at + 1 / self.rate, clock())  # without bursts
-            await asyncio.sleep(next_at - clock())
-
-    async def _request(self, client: httpx.AsyncClient, request: dict[str, Any]) -> None:
-        try:
-            response = await client.post("/v1/apps/caption/invoke", json=request)
-            self.responses["ok" if response.status_code == 200 else response.text] += 1
-        except httpx.HTTPError as error:
-            self.responses[repr(error)] += 1
-
-    async def wait(self, requests: int) -> None:
-        """Waits until this number of further requests has been answered."""
-        before = self.responses.total()
-        await until(lambda: self.responses.total() >= before + requests)
-
-
 class AdaptingCaption:
     """The deployed app."""
 
@@ -141,7 +99,7 @@ async def caption(instance: CliInstance) -> AsyncIterator[AdaptingCaption]:
 
 
 async def test_cells_follow_a_load_that_doubles_and_halves(instance: CliInstance, caption: AdaptingCaption) -> None:
-    traffic = Traffic(30)
+    traffic = Traffic(30, REQUESTS)
     async with traffic.running(instance.url):
         await traffic.wait(200)
         assert (await caption.view()).generation == 1

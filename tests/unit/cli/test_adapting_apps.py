@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import pytest
 from typer.testing import CliRunner
 
+from cornserve.app.adaptation import PlanProposal
 from cornserve.cli.commands import app
+from tests.unit.app.plans import cell, plan
 from tests.unit.http_server import StubServer, json_response, serving
 
 UNREACHABLE = "http://127.0.0.1:1"
@@ -85,6 +87,23 @@ def test_a_proposal_and_a_shift_of_the_mix_are_shown(cli: CliRunner, server: Stu
     assert "types that are not planned: 5.0% (planned 0.0%)" in lines
     assert "make another plan with `cornserve plan --from a`, and deploy it" in lines
     assert any(line.startswith("proposed: 1 × 4 GPUs, 2 × 1 GPU, because 27 requests/s arrived") for line in lines)
+
+
+def test_another_plan_is_shown_with_its_benefit_and_its_cost(cli: CliRunner, server: StubServer) -> None:
+    running, proposed = plan(cell(4, {"E": 1, "L": 3}, count=1)), plan(cell(4, {"E": 2, "L": 2}, count=1))
+    proposal = PlanProposal.of(3, running, proposed, 12.0, "60% of the requests have another type than planned")
+    adaptation = {"plan_proposal": proposal.model_dump(mode="json"), "mix_shift": MIX_SHIFT}
+    planning = {"gpus": 4, "workload": {"all": {"components": ["llm"], "share": 1}}, "profile": {"model": "a"}}
+    spec = VIEW["spec"] | {"plan": running.model_dump(mode="json"), "planning": planning}  # type: ignore[operator]
+    status = {"phase": "serving", "generation": 3, "adaptation": adaptation}
+    server.on("GET /admin/v1/apps/a", json_response(VIEW | {"spec": spec, "status": status}))
+
+    lines = [line.strip() for line in cli.invoke(app, ["status", "a", "--url", server.url]).stdout.splitlines()]
+
+    assert "proposed: another plan, 1 × 4 GPUs, because 60% of the requests have another type than planned" in lines
+    assert "20 requests/s on 4 GPUs (now 12 on 4), for this mix" in lines
+    assert "4 replicas start, and 4 stop" in lines
+    assert "another plan replaces the running one if it serves this mix notably better" in lines
 
 
 def test_a_proposal_is_approved(cli: CliRunner, server: StubServer) -> None:

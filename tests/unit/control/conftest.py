@@ -5,13 +5,19 @@ from pathlib import Path
 
 import pytest
 
+from cornserve.control.store.base import Store
 from cornserve.control.store.sqlite import SqliteStore
 from tests.unit.control.running_controller import StoreClient
 
 
 @pytest.fixture
-async def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[StoreClient]:
-    monkeypatch.setattr("cornserve.control.controller.RETRY_SECONDS", 0.02)
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
     store = await SqliteStore.open(tmp_path / "state.db")
-    yield StoreClient(store)
+    yield store
     await store.close()
+
+
+@pytest.fixture
+def client(store: Store, monkeypatch: pytest.MonkeyPatch) -> StoreClient:
+    monkeypatch.setattr("cornserve.control.controller.RETRY_SECONDS", 0.02)
+    return StoreClient(store)

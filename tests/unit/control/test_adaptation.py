@@ -3,146 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import AsyncIterator, Callable, Mapping
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cornserve.app.adaptation import AdaptationStatus, CellCount, MixtureProposal, TypeShare
-from cornserve.app.plan import AppPlan
-from cornserve.app.record import AppSpec, AppStatus, Phase
+from cornserve.app.record import AppSpec, Phase
 from cornserve.app.scale import Scale, scaled_spec
-from cornserve.app.settings import AdaptationSettings, AppPolicies
-from cornserve.control.adaptation_driver import AdaptationDriver
-from cornserve.control.arrival_reader import ArrivalReader, Arrivals
-from cornserve.control.metrics import ControllerMetrics
-from cornserve.control.store.base import APPS, AppRecord, Store, UnreadableRecord
-from cornserve.control.store.sqlite import SqliteStore
-from tests.unit.app.plans import cell, plan
-from tests.unit.control.running_controller import FakeLauncher
+from cornserve.control.arrival_reader import Arrivals
+from cornserve.control.store.base import APPS, Store
+from tests.unit.control.adapting_app import MIX, STEP, AdaptingApp, adapting, mixture
 from tests.waiting import until
-
-STEP = 5.0
-
-MIX = {"text": 0.25, "images": 0.75}
-"""The planned mix."""
-
-
-class MadeArrivals(ArrivalReader):
-    """Returns arrivals that the test sets."""
-
-    def __init__(self) -> None:
-        super().__init__(self._no_gateways, "token")
-        self.next = Arrivals({}, is_complete=True)
-        self.reads = 0
-
-    async def _no_gateways(self) -> list[str]:
-        return []
-
-    async def read(self, now: float) -> Arrivals:
-        self.reads += 1
-        return self.next
-
-
-class Observer:
-    def __init__(self) -> None:
-        self.events: list[tuple[str, str]] = []
-
-    async def on_status(self, app: AppRecord, before: AppStatus) -> None: ...
-
-    async def on_unreadable(self, app: UnreadableRecord) -> None: ...
-
-    async def on_adaptation(self, app: AppRecord, reason: str, message: str) -> None:
-        self.events.append((reason, message))
-
-
-def mixture(small: int, large: int) -> AppPlan:
-    """Returns a plan of cells of 1 GPU and 4 requests/s, and of 4 GPUs and 20 requests/s."""
-    cells = cell(1, {"EL": 1}, count=small, rate=4.0), cell(4, {"E": 1, "L": 3}, count=large, rate=20.0)
-    return plan(*cells)
-
-
-class AdaptingApp:
-    """An app whose executors are ready at once, and its load."""
-
-    def __init__(self, store: Store, planned: AppPlan, **settings: Any) -> None:
-        self.store = store
-        self.now = 0.0
-        self.arrivals = MadeArrivals()
-        self.observer = Observer()
-        self.metrics = ControllerMetrics(FakeLauncher())
-        self.fits: Callable[[AppPlan], bool] = lambda plan: True
-        self.driver = AdaptationDriver(
-            store,
-            self.arrivals,
-            lambda _, plan: self.fits(plan),
-            self.metrics,
-            self.observer,
-            on_change=lambda: None,
-            clock=lambda: self.now,
-        )
-        self.phase = Phase.SERVING
-        self._random = random.Random(0)
-        policies = AppPolicies(adaptation=AdaptationSettings(**settings))
-        self._spec = AppSpec(source="app = ...", plan=planned, policies=policies)
-
-    async def deploy(self) -> None:
-        await self.store.create(APPS, "caption", self._spec)
-        await self.control()
-
-    async def control(self) -> None:
-        """Writes the status, and delivers the records, like a controller."""
-        record = await self.store.get(APPS, "caption")
-        status = AppStatus(phase=self.phase, generation=record.generation, adaptation=self.driver.status("caption"))
-        if status != record.status:
-            await self.store.update_status(APPS, "caption", status, record.version)
-        records = (await self.store.list(APPS)).records
-        self.driver.update({record.name: record for record in records})
-
-    async def run(self, rate: float, seconds: float, mix: Mapping[str, float] = MIX) -> None:
-        for _ in range(round(seconds / STEP)):
-            self.now += STEP
-            counts = {name: self._count(rate * share) for name, share in mix.items()}
-            self.arrivals.next = Arrivals({"caption": counts}, is_complete=True)
-            await self.driver.step()
-            await self.control()
-
-    def _count(self, rate: float) -> int:
-        """Returns a nearly Poisson distributed number of arrivals."""
-        return sum(self._random.random() < rate * STEP / 500 for _ in range(500))
-
-    async def plan(self) -> AppPlan:
-        planned = (await self.store.get(APPS, "caption")).spec.plan
-        assert planned is not None
-        return planned
-
-    async def update_spec(self, spec: AppSpec) -> None:
-        await self.store.update_spec(APPS, "caption", spec, (await self.store.get(APPS, "caption")).version)
-        await self.control()
-
-    async def approve(self) -> None:
-        record = await self.store.get(APPS, "caption")
-        assert record.status.adaptation is not None
-        approved = scaled_spec("caption", record.spec, Scale(approve=True), record.status.adaptation.proposal)
-        await self.update_spec(approved)
-
-    def metric(self, name: str, labels: Mapping[str, str]) -> float | None:
-        return self.metrics.registry.get_sample_value(f"cornserve_controller_{name}", dict(labels))
-
-
-@pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    store = await SqliteStore.open(tmp_path / "state.db")
-    yield store
-    await store.close()
-
-
-async def adapting(store: Store, planned: AppPlan, **settings: Any) -> AdaptingApp:
-    app = AdaptingApp(store, planned, **settings)
-    await app.deploy()
-    return app
 
 
 async def test_an_hour_of_noise_changes_nothing(store: Store) -> None:

@@ -14,8 +14,8 @@ from cornserve.control.arrival_reader import Arrivals
 from cornserve.control.metrics import ControllerMetrics
 from cornserve.control.store.base import APPS, Store
 from cornserve.control.store.sqlite import SqliteStore
+from tests.unit.control.adapting_app import MadeArrivals, MadePlans, Observer
 from tests.unit.control.running_controller import FakeLauncher
-from tests.unit.control.test_adaptation import MadeArrivals, Observer
 
 STEP = 5
 
@@ -44,6 +44,7 @@ class AutoscalingApp:
             self.metrics,
             self.observer,
             on_change=lambda: None,
+            replanning=MadePlans(),
             clock=lambda: self.now,
         )
 

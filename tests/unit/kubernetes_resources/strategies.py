@@ -5,9 +5,18 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from cornserve.app.adaptation import AdaptationStatus, CellCount, MixShift, MixtureProposal, StageLoad, TypeShare
+from cornserve.app.adaptation import (
+    AdaptationStatus,
+    CellCount,
+    MixShift,
+    MixtureProposal,
+    PlanProposal,
+    StageLoad,
+    TypeShare,
+)
 from cornserve.app.plan import AppPlan
 from cornserve.app.plan_resolution import resolve_plan
+from cornserve.app.planning import PlanningInputs, WorkloadType
 from cornserve.app.record import (
     AppSpec,
     AppStatus,
@@ -135,6 +144,15 @@ autoscalings = st.builds(
     window_seconds=st.floats(0.1, 720),
 )
 
+plannings = st.builds(
+    lambda budget, sizes, profile: PlanningInputs(
+        **budget, workload={"all": WorkloadType(components=["llm"], share=1, sizes=sizes)}, profile=profile
+    ),
+    st.fixed_dictionaries({"gpus": st.integers(1, 64)}) | st.fixed_dictionaries({"rate": st.floats(1e-9, 1e9)}),
+    st.dictionaries(st.sampled_from(["text_tokens", "images"]), st.floats(0, 1e9)),
+    st.dictionaries(texts, json_values, min_size=1, max_size=4),
+)
+
 sizes = st.fixed_dictionaries(
     {},
     optional={
@@ -142,7 +160,7 @@ sizes = st.fixed_dictionaries(
         "executor_replicas": st.dictionaries(st.sampled_from(["llm", "encoder"]), st.integers(1, MAX_REPLICAS)),
         "policies": st.builds(AppPolicies, autoscaling=autoscalings),
     },
-) | st.fixed_dictionaries({"plan": plans()})
+) | st.fixed_dictionaries({"plan": plans()}, optional={"planning": plannings})
 """Replicas, possibly with autoscaling, or a plan."""
 
 adaptations = st.builds(
@@ -218,6 +236,15 @@ proposals = st.builds(
     rate=st.floats(0, 1e6),
 )
 
+plan_proposals = st.builds(
+    PlanProposal.of,
+    generation=st.integers(0, 99),
+    running=plans(),
+    plan=plans(),
+    rate_now=st.floats(0, 1e6),
+    reason=texts,
+)
+
 type_shares = st.builds(TypeShare, type=texts, planned=st.floats(0, 1), observed=st.floats(0, 1))
 
 mix_shifts = st.builds(
@@ -238,6 +265,7 @@ executor_loads = st.builds(
 adaptation_statuses = st.builds(
     AdaptationStatus,
     proposal=st.none() | proposals,
+    plan_proposal=st.none() | plan_proposals,
     mix_shift=st.none() | mix_shifts,
     executors=st.lists(executor_loads, max_size=2, unique_by=lambda load: load.name),
 ).filter(lambda status: status != AdaptationStatus())

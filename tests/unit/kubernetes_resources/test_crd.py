@@ -44,10 +44,12 @@ def test_the_schema_is_structural_and_bounded(crd: dict[str, Any]) -> None:
 
 
 def test_only_free_form_fields_keep_unknown_fields() -> None:
-    spec = app_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
-    override = spec["executors"]["items"]["properties"]
-    settings = spec["plan"]["properties"]["options"]["additionalProperties"]["properties"]["settings"]
-    free = [settings, override["options"], override["podTemplate"]]
+    resource = app_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    spec, status = (resource[name]["properties"] for name in ("spec", "status"))
+    override, profile = spec["executors"]["items"]["properties"], spec["planning"]["properties"]["profile"]
+    plans = spec["plan"], status["adaptation"]["properties"]["planProposal"]["properties"]["plan"]
+    options = [plan["properties"]["options"]["additionalProperties"]["properties"] for plan in plans]
+    free = [*(option["settings"] for option in options), profile, override["options"], override["podTemplate"]]
     found = [each for each in schemas(app_crd()) if each.get("x-kubernetes-preserve-unknown-fields")]
     assert sorted(map(str, found)) == sorted(map(str, free))
 

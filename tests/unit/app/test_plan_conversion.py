@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from cornserve.app.plan_conversion import convert_plan
 from cornserve.client.errors import DeployTargetError
-from cornserve.client.plan_conversion import convert_plan, read_plan
+from cornserve.client.plan_reader import read_plan
 from cornserve_planner.model_document import ExecutorTask, ModelDocument
 from cornserve_planner.models import shipped_model
 from cornserve_planner.plan_file.document import PlanFile

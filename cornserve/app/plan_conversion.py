@@ -1,44 +1,30 @@
-"""Converts plan files of the planner to plans of apps. Needs the planner's dependencies."""
+"""Converts plans of the planner to plans of apps."""
 
 from __future__ import annotations
 
 from math import fsum
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from cornserve.app.plan import AppPlan, PlanCell, PlanInput, PlanOption, PlanPath, PlanStep, PlanType
-from cornserve.client.errors import DeployTargetError
 from cornserve.validation_errors import describe_all
 
 if TYPE_CHECKING:
     from cornserve_planner.plan_file.document import PlanFile
     from cornserve_planner.plan_file.parts import PlannedCell, PlannedOption, PlannedType
 
-NEEDED = 'reading plan files needs the planner: run pip install "cornserve[planner]"'
 
-
-def read_plan(path: Path | str) -> AppPlan:
-    """Reads a plan file. Raises `DeployTargetError` if it is not a valid one, or cannot be deployed."""
-    try:
-        from cornserve_planner.errors import PlannerError
-        from cornserve_planner.plan_file.document import PlanFile
-    except ImportError as error:
-        raise DeployTargetError(f"{path}: {NEEDED}") from error
-    try:
-        file = PlanFile.read(Path(path))
-    except PlannerError as error:
-        raise DeployTargetError(str(error)) from error
-    return convert_plan(file, str(path))
+class PlanConversionError(ValueError):
+    """A plan of the planner cannot be deployed. The message is for users."""
 
 
 def convert_plan(file: PlanFile, name: str) -> AppPlan:
-    """Returns the deployable part of a plan file. `name` names it in errors. Raises `DeployTargetError`."""
+    """Returns the deployable part of a plan file. `name` names it in errors. Raises `PlanConversionError`."""
     if len(file.models) > 1:
-        raise DeployTargetError(f"{name}: models: the plan serves {', '.join(file.models)}: plan each app alone")
+        raise PlanConversionError(f"{name}: models: the plan serves {', '.join(file.models)}: plan each app alone")
     if file.cluster is not None:
-        raise DeployTargetError(f"{name}: cluster: the plan places replicas on nodes: make it without --nodes")
+        raise PlanConversionError(f"{name}: cluster: the plan places replicas on nodes: make it without --nodes")
     cells = [cell for cell in file.cells if cell.kept or cell.count]
     [model] = file.models.values()
     try:
@@ -52,12 +38,12 @@ def convert_plan(file: PlanFile, name: str) -> AppPlan:
             inputs=[PlanInput(kind=each.kind, file=each.file, sha256=each.sha256) for each in file.provenance.inputs],
         )
     except ValidationError as error:
-        raise DeployTargetError(f"{name}: {describe_all(error.errors())}") from error
+        raise PlanConversionError(f"{name}: {describe_all(error.errors())}") from error
 
 
 def _option(file: str, name: str, option: PlannedOption) -> PlanOption:
     if option.executor is None:
-        raise DeployTargetError(
+        raise PlanConversionError(
             f"{file}: options.{name}.executor: is not known: make the plan of an app, with `cornserve plan --from APP`"
         )
     return PlanOption(
@@ -77,7 +63,7 @@ def _largest_type(name: str, file: PlanFile, cells: list[PlannedCell]) -> str:
     """Returns the type with the most components that all cells serve: other requests are most likely a part of it."""
     served = [kind for kind in file.types if all(cell.probabilities[kind] for cell in cells)]
     if not served:
-        raise DeployTargetError(f"{name}: cells: no type is served by all of them: make the plan with --whole")
+        raise PlanConversionError(f"{name}: cells: no type is served by all of them: make the plan with --whole")
     return max(served, key=lambda kind: (len(file.types[kind].components), file.types[kind].share))
 
 

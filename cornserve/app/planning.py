@@ -1,0 +1,76 @@
+"""The inputs from which the plan of an app is made: a budget, a workload and a profile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import fsum
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+
+from cornserve.app.plan import SHARES_TOLERANCE, AppPlan, Fraction, Name, Names, NonNegative, Positive
+
+MAX_PLANNING_BYTES = 128 * 1024
+"""Maximum size of the inputs as JSON. Records of apps contain them."""
+
+
+class _PlanningPart(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class WorkloadType(_PlanningPart):
+    """A request type of the workload."""
+
+    components: Names
+    """The components that its requests need."""
+    share: Fraction
+    """The share of all requests."""
+    sizes: dict[Name, NonNegative] = Field(default_factory=dict, max_length=16)
+    """The mean sizes of its requests, such as `image_pixels`, as far as they are known."""
+
+
+class PlanningInputs(_PlanningPart):
+    """The inputs of a plan: exactly one of `gpus` and `rate`, the workload, and the profile.
+
+    The controller makes another plan from them when the mix of the request types has shifted.
+    """
+
+    gpus: int | None = Field(default=None, ge=1, le=1_000_000)
+    """The number of GPUs or slots on which the plan serves the most requests."""
+    rate: Positive | None = None
+    """The requests per second that the plan serves on the fewest GPUs or slots."""
+    workload: dict[Name, WorkloadType] = Field(min_length=1, max_length=256)
+    """The request types by name. Their shares add up to 1."""
+    profile: dict[str, JsonValue] = Field(min_length=1, max_length=16)
+    """The throughput of the app's options and its provenance, in the format of a profile."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.gpus is None) == (self.rate is None):
+            raise ValueError("planning: needs a budget or a rate: set exactly one of gpus and rate")
+        total = fsum(kind.share for kind in self.workload.values())
+        if abs(total - 1) > SHARES_TOLERANCE:
+            raise ValueError(f"planning: the shares of the workload add up to {total:g}, not 1")
+        size = len(self.model_dump_json(exclude_defaults=True).encode())
+        if size > MAX_PLANNING_BYTES:
+            raise ValueError(
+                f"planning: has {size} bytes as JSON: at most {MAX_PLANNING_BYTES} are allowed, remove entries of the "
+                "profile"
+            )
+        return self
+
+    def with_mix(self, plan: AppPlan, shares: Mapping[str, float]) -> Self:
+        """Returns the inputs for observed shares of the types of a plan that was made from these inputs.
+
+        A plan with a target is made for this target again, else for the same budget.
+        """
+        workload = {
+            name: WorkloadType(
+                components=kind.components,
+                share=shares.get(name, 0.0),
+                sizes=self.workload[name].sizes if name in self.workload else {},
+            )
+            for name, kind in plan.types.items()
+        }
+        budget = {} if plan.target is None else {"gpus": None, "rate": plan.target}
+        return self.model_copy(update={"workload": workload, **budget})

@@ -1,0 +1,46 @@
+"""Makes plans in worker processes, which block neither the event loop nor the machine."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from pydantic import ValidationError
+
+from cornserve.control.planning_worker import PlanningJob, PlanningResult
+
+TIMEOUT_SECONDS = 600.0
+"""The longest time of a plan."""
+
+MAX_ERROR_CHARACTERS = 500
+
+Planner = Callable[[PlanningJob], Awaitable[PlanningResult]]
+"""Makes a plan. Raises `PlannerProcessError` if the process fails; another attempt may succeed."""
+
+
+class PlannerProcessError(Exception):
+    """The process that makes a plan has failed."""
+
+
+async def run_planner(job: PlanningJob) -> PlanningResult:
+    """Makes a plan in a process, which ends if the caller is cancelled. Raises `PlannerProcessError`."""
+    command = [sys.executable, "-m", "cornserve.control.planning_worker"]
+    process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE)
+    try:
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            output, errors = await process.communicate(job.model_dump_json().encode())
+    except TimeoutError:
+        raise PlannerProcessError(f"the planner has not finished after {TIMEOUT_SECONDS:g} s") from None
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+    try:
+        return PlanningResult.model_validate_json(output)
+    except ValidationError:
+        last = errors.decode(errors="replace").strip().rpartition("\n")[2]
+        message = f"the planner exited with code {process.returncode}: {last[:MAX_ERROR_CHARACTERS]}"
+        raise PlannerProcessError(message) from None

@@ -1,0 +1,173 @@
+"""Makes another plan for an app whose mix of request types has shifted, in the background [C §4.3]."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import fsum
+from typing import Final
+
+from cornserve.app.adaptation import PlanProposal
+from cornserve.app.arrivals import UNPLANNED_TYPE
+from cornserve.app.plan import AppPlan
+from cornserve.app.planning import PlanningInputs
+from cornserve.app_host.describe import DescribeApp
+from cornserve.control.adapted_app import MIX_SHIFT_END, AdaptedApp
+from cornserve.control.planner import Planner
+from cornserve.control.planning_worker import PlanningJob, PlanningResult
+from cornserve_policies.adaptation import find_mix_shift
+
+log = logging.getLogger(__name__)
+
+BENEFIT: Final = 0.05
+"""A plan replaces the running one if it serves more requests per second, or more for each GPU, by this fraction."""
+
+SAME_MIX: Final = 0.05
+"""No other plan is made for a mix of which less than this share of requests differs from the last one."""
+
+LEAST_SHARE: Final = 0.005
+"""Each type keeps this share in a plan: requests of a type that has become rare are still served."""
+
+RATE_TOLERANCE: Final = 1e-6
+
+
+@dataclass
+class _AppReplanning:
+    """The plans of one app.
+
+    Args:
+        since: the time in seconds at which the shift was found.
+        mix: the mix of the last plan. `attempted_at`: the time at which it was started.
+    """
+
+    since: float
+    mix: Mapping[str, float] | None = None
+    attempted_at: float = float("-inf")
+    task: asyncio.Task[PlanningResult] | None = None
+    distance: float = 0.0
+    running: AppPlan | None = field(default=None, repr=False)
+    """The plan that ran when the task started."""
+
+
+class Replanning:
+    """Makes plans for shifted mixes. An app has one planner at a time.
+
+    Args:
+        describe: describes an app; its graph is the planner's model.
+    """
+
+    def __init__(self, describe: DescribeApp, planner: Planner) -> None:
+        self._describe = describe
+        self._planner = planner
+        self._apps: dict[str, _AppReplanning] = {}
+
+    def forget(self, name: str) -> None:
+        """Ends the planner of an app."""
+        state = self._apps.pop(name, None)
+        if state is not None and state.task is not None:
+            state.task.cancel()
+
+    def close(self) -> None:
+        """Ends all planners."""
+        for name in list(self._apps):
+            self.forget(name)
+
+    def step(self, app: AdaptedApp, now: float) -> PlanProposal | None:
+        """Returns a better plan for the observed mix, if one has been made. Starts a planner if the mix needs one."""
+        name, inputs = app.record.name, app.record.spec.planning
+        if inputs is None or app.status.mix_shift is None:
+            self.forget(name)
+            return None
+        state = self._apps.setdefault(name, _AppReplanning(since=now))
+        if state.task is None:
+            self._start(state, app, inputs, now)
+            return None
+        if not state.task.done():
+            return None
+        task, state.task = state.task, None
+        if state.running != app.plan:
+            state.mix = None  # The comparison is with a plan that does not run any more.
+            return None
+        try:
+            result = task.result()
+        except Exception as error:  # The app cannot be loaded, or the planner's process has failed.
+            log.warning("app %s: no plan could be made for the shifted mix: %s", name, error)
+            state.mix = None
+            return None
+        return _proposal(app, state, result)
+
+    def _start(self, state: _AppReplanning, app: AdaptedApp, inputs: PlanningInputs, now: float) -> None:
+        limits = app.settings.limits
+        window_seconds = now - state.since
+        if window_seconds < limits.shrink_window or now < max(app.since, state.attempted_at) + limits.dwell_seconds:
+            return
+        window = app.arrivals.window(window_seconds, now)
+        planned = {name: kind.share for name, kind in app.plan.types.items()}
+        observed = None if window is None else find_mix_shift(planned, window, tolerance=MIX_SHIFT_END)
+        if observed is None:
+            return
+        mix = _mix(app.plan, observed.shares)
+        if state.mix is not None and _distance(mix, state.mix) <= SAME_MIX:
+            return
+        state.mix, state.attempted_at, state.distance, state.running = mix, now, observed.distance, app.plan
+        state.task = asyncio.create_task(self._plan(app, inputs.with_mix(app.plan, mix)))
+
+    async def _plan(self, app: AdaptedApp, inputs: PlanningInputs) -> PlanningResult:
+        name, running = app.record.name, app.plan
+        description = await self._describe(name, app.record.spec)
+        if description.graph is None:
+            return PlanningResult(error="the app has no executor graph")
+        return await self._planner(PlanningJob(app=name, graph=description.graph, inputs=inputs, running=running))
+
+
+def _proposal(app: AdaptedApp, state: _AppReplanning, result: PlanningResult) -> PlanProposal | None:
+    """Returns the proposal to run another plan, if it is better and can replace the running one."""
+    name, plan, rate_now = app.record.name, result.plan, result.running_rate or 0.0
+    if plan is None:
+        log.warning("app %s: no plan could be made for the shifted mix: %s", name, result.error)
+    elif plan.options != app.plan.options:
+        log.warning("app %s: the running plan has other options than the app: deploy it with another plan", name)
+    elif not is_better(plan, app.plan, rate_now):
+        log.info("app %s: no plan serves the shifted mix notably better than the running one", name)
+    elif not app.fits(plan):
+        log.warning("app %s: a better plan for the shifted mix does not fit alongside the running one", name)
+    else:
+        reason = (
+            f"{state.distance:.0%} of the requests have another type than planned, and the running cells serve "
+            f"{rate_now:.4g} requests/s of this mix"
+        )
+        return PlanProposal.of(app.record.generation, app.plan, plan, rate_now, reason)
+    return None
+
+
+def is_better(plan: AppPlan, running: AppPlan, rate_now: float) -> bool:
+    """Returns whether a plan has a notable benefit and serves no fewer requests that are needed.
+
+    Args:
+        rate_now: the requests per second of the plan's mix that the running plan serves.
+    """
+    target = running.target
+    needed = rate_now if target is None else min(rate_now, target)
+    useful = plan.rate if target is None else min(plan.rate, target)
+    if plan.rate < needed * (1 - RATE_TOLERANCE):
+        return False
+    more = 1 + BENEFIT
+    return useful >= more * rate_now or (
+        plan.gpus < running.gpus and plan.rate * running.gpus >= more * rate_now * plan.gpus
+    )
+
+
+def _mix(plan: AppPlan, observed: Mapping[str, float]) -> dict[str, float]:
+    """Returns the shares of the plan's types. Requests of no type are routed by the default type."""
+    shares = {name: observed.get(name, 0.0) for name in plan.types}
+    shares[plan.default_type] += observed.get(UNPLANNED_TYPE, 0.0)
+    least = {name: max(share, LEAST_SHARE) for name, share in shares.items()}
+    total = fsum(least.values())
+    return {name: share / total for name, share in least.items()}
+
+
+def _distance(mix: Mapping[str, float], other: Mapping[str, float]) -> float:
+    """Returns the share of requests that have another type: half of the sum of all differences."""
+    return fsum(abs(mix.get(name, 0.0) - other.get(name, 0.0)) for name in mix.keys() | other.keys()) / 2

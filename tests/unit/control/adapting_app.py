@@ -1,0 +1,171 @@
+"""An app that adapts to its load, with made arrivals, made plans and a made clock."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from cornserve.app.plan import AppPlan
+from cornserve.app.planning import PlanningInputs
+from cornserve.app.record import AppSpec, AppStatus, Phase
+from cornserve.app.scale import Scale, scaled_spec
+from cornserve.app.settings import AdaptationSettings, AppPolicies
+from cornserve.app_host.description import AppDescription
+from cornserve.control.adaptation_driver import AdaptationDriver
+from cornserve.control.arrival_reader import ArrivalReader, Arrivals
+from cornserve.control.metrics import ControllerMetrics
+from cornserve.control.planning_worker import PlanningJob, PlanningResult
+from cornserve.control.replanning import Replanning
+from cornserve.control.store.base import APPS, AppRecord, Store, UnreadableRecord
+from tests.unit.app.plans import cell, graph, plan
+from tests.unit.control.running_controller import FakeLauncher
+
+STEP = 5.0
+
+MIX = {"text": 0.25, "images": 0.75}
+"""The planned mix."""
+
+
+class MadeArrivals(ArrivalReader):
+    """Returns arrivals that the test sets."""
+
+    def __init__(self) -> None:
+        super().__init__(self._no_gateways, "token")
+        self.next = Arrivals({}, is_complete=True)
+        self.reads = 0
+
+    async def _no_gateways(self) -> list[str]:
+        return []
+
+    async def read(self, now: float) -> Arrivals:
+        self.reads += 1
+        return self.next
+
+
+class Observer:
+    def __init__(self) -> None:
+        self.events: list[tuple[str, str]] = []
+
+    async def on_status(self, app: AppRecord, before: AppStatus) -> None: ...
+
+    async def on_unreadable(self, app: UnreadableRecord) -> None: ...
+
+    async def on_adaptation(self, app: AppRecord, reason: str, message: str) -> None:
+        self.events.append((reason, message))
+
+
+def mixture(small: int, large: int) -> AppPlan:
+    """Returns a plan of cells of 1 GPU and 4 requests/s, and of 4 GPUs and 20 requests/s."""
+    cells = cell(1, {"EL": 1}, count=small, rate=4.0), cell(4, {"E": 1, "L": 3}, count=large, rate=20.0)
+    return plan(*cells)
+
+
+class MadePlans(Replanning):
+    """Returns plans that the test sets."""
+
+    def __init__(self) -> None:
+        super().__init__(self._describe_app, self._make_plan)
+        self.jobs: list[PlanningJob] = []
+        self.results: list[PlanningResult | Exception] = []
+        """The results of the next planners."""
+
+    async def _describe_app(self, name: str, spec: AppSpec) -> AppDescription:
+        return AppDescription(
+            name=name,
+            paths=["Caption"],
+            shares=[1.0],
+            max_invocations=1,
+            operations=frozenset(),
+            finds_images=False,
+            executor_specs={},
+            library_paths=None,
+            graph=graph(),
+        )
+
+    async def _make_plan(self, job: PlanningJob) -> PlanningResult:
+        self.jobs.append(job)
+        result = self.results.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+
+class AdaptingApp:
+    """An app whose executors are ready at once, and its load."""
+
+    def __init__(self, store: Store, planned: AppPlan, planning: PlanningInputs | None = None, **settings: Any) -> None:
+        self.store = store
+        self.now = 0.0
+        self.arrivals = MadeArrivals()
+        self.replanning = MadePlans()
+        self.observer = Observer()
+        self.metrics = ControllerMetrics(FakeLauncher())
+        self.fits: Callable[[AppPlan], bool] = lambda plan: True
+        self.driver = AdaptationDriver(
+            store,
+            self.arrivals,
+            lambda _, plan: self.fits(plan),
+            self.metrics,
+            self.observer,
+            on_change=lambda: None,
+            replanning=self.replanning,
+            clock=lambda: self.now,
+        )
+        self.phase = Phase.SERVING
+        self._random = random.Random(0)
+        policies = AppPolicies(adaptation=AdaptationSettings(**settings))
+        self._spec = AppSpec(source="app = ...", plan=planned, planning=planning, policies=policies)
+
+    async def deploy(self) -> None:
+        await self.store.create(APPS, "caption", self._spec)
+        await self.control()
+
+    async def control(self) -> None:
+        """Writes the status, and delivers the records, like a controller."""
+        record = await self.store.get(APPS, "caption")
+        status = AppStatus(phase=self.phase, generation=record.generation, adaptation=self.driver.status("caption"))
+        if status != record.status:
+            await self.store.update_status(APPS, "caption", status, record.version)
+        records = (await self.store.list(APPS)).records
+        self.driver.update({record.name: record for record in records})
+
+    async def run(self, rate: float, seconds: float, mix: Mapping[str, float] = MIX) -> None:
+        for _ in range(round(seconds / STEP)):
+            self.now += STEP
+            counts = {name: self._count(rate * share) for name, share in mix.items()}
+            self.arrivals.next = Arrivals({"caption": counts}, is_complete=True)
+            await self.driver.step()
+            await self.control()
+            await asyncio.sleep(0)  # The planner runs.
+
+    def _count(self, rate: float) -> int:
+        """Returns a nearly Poisson distributed number of arrivals."""
+        return sum(self._random.random() < rate * STEP / 500 for _ in range(500))
+
+    async def plan(self) -> AppPlan:
+        planned = (await self.store.get(APPS, "caption")).spec.plan
+        assert planned is not None
+        return planned
+
+    async def update_spec(self, spec: AppSpec) -> None:
+        await self.store.update_spec(APPS, "caption", spec, (await self.store.get(APPS, "caption")).version)
+        await self.control()
+
+    async def approve(self) -> None:
+        record = await self.store.get(APPS, "caption")
+        assert record.status.adaptation is not None
+        adaptation = record.status.adaptation
+        proposal = adaptation.plan_proposal or adaptation.proposal
+        approved = scaled_spec("caption", record.spec, Scale(approve=True), proposal)
+        await self.update_spec(approved)
+
+    def metric(self, name: str, labels: Mapping[str, str]) -> float | None:
+        return self.metrics.registry.get_sample_value(f"cornserve_controller_{name}", dict(labels))
+
+
+async def adapting(store: Store, planned: AppPlan, **settings: Any) -> AdaptingApp:
+    app = AdaptingApp(store, planned, **settings)
+    await app.deploy()
+    return app

@@ -1,0 +1,89 @@
+"""Plans that a worker process makes."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from cornserve.app.planning import PlanningInputs
+from cornserve.control.planner import PlannerProcessError, run_planner
+from cornserve.control.planning_worker import PlanningJob, make_plan, served_rate
+from tests.unit.app.plans import cell, graph, plan
+
+RATES = {"E": 50.0, "L": 20.0, "EL": 12.0}
+"""Requests per second of a replica."""
+
+
+def inputs(**fields: Any) -> PlanningInputs:
+    entries = [
+        {
+            "option": option,
+            "gpu": "L4",
+            "throughput": [{"rate": {"value": rate, "unit": "requests/s", "tag": "measured", "source": "a test"}}],
+        }
+        for option, rate in RATES.items()
+    ]
+    profile = {"format": "cornserve-planner/profile", "version": 1, "model": "caption", "options": entries}
+    workload = {
+        "text": {"components": ["llm"], "share": 1 / 3},
+        "images": {"components": ["encoder", "llm"], "share": 0.6667},
+    }
+    return PlanningInputs.model_validate({"gpus": 4, "workload": workload, "profile": profile} | fields)
+
+
+async def test_a_process_makes_a_plan_and_computes_the_rate_of_the_running_one() -> None:
+    first = await run_planner(PlanningJob(app="caption", graph=graph(), inputs=inputs()))
+    assert first.plan is not None
+    assert first.plan.counts == {4: 1}
+    assert first.running_rate is None
+
+    again = make_plan(PlanningJob(app="caption", graph=graph(), inputs=inputs(), running=first.plan))
+    assert again.plan is not None
+    assert again.running_rate == pytest.approx(first.plan.rate)
+
+    mix = inputs().with_mix(first.plan, {"text": 0.95, "images": 0.05})
+    shifted = make_plan(PlanningJob(app="caption", graph=graph(), inputs=mix, running=first.plan))
+    assert shifted.plan is not None
+    assert shifted.running_rate is not None
+    assert shifted.plan.rate > 1.05 * shifted.running_rate
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "message"),
+    [
+        ("other", {}, "the profile is for 'caption', but the model is 'other'"),
+        ("caption", {"workload": {"sounds": {"components": ["speech"], "share": 1}}}, "speech"),
+        ("caption", {"profile": {"format": "cornserve-planner/profile"}}, "profile.json: version: is missing"),
+    ],
+)
+def test_inputs_that_cannot_be_used_are_refused(name: str, fields: dict[str, Any], message: str) -> None:
+    result = make_plan(PlanningJob(app=name, graph=graph(), inputs=inputs(**fields)))
+
+    assert result.plan is None
+    assert message in result.error
+
+
+async def test_a_process_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+
+    with pytest.raises(PlannerProcessError, match="the planner exited with code 1"):
+        await run_planner(PlanningJob(app="caption", graph=graph(), inputs=inputs()))
+
+
+def test_the_first_option_that_is_fully_used_limits_the_rate() -> None:
+    running = plan(cell(1, {"EL": 1}, count=1, rate=10.0), cell(3, {"E": 1, "L": 2}, count=1, rate=30.0))
+    text, images = frozenset({"llm"}), frozenset({"encoder", "llm"})
+    seconds = {
+        (text, "EL", text): 0.05,
+        (images, "EL", images): 0.1,
+        (text, "L", text): 0.05,
+        (images, "L", text): 0.05,
+        (images, "E", frozenset({"encoder"})): 0.04,
+    }
+
+    # A quarter of the requests reaches the small cell, whose replica needs 0.075 s for each on average.
+    assert served_rate(running, {"text": 0.5, "images": 0.5}, seconds) == pytest.approx(4 / 0.075)
+    assert served_rate(running, {"text": 1.0, "images": 0.0}, seconds) == pytest.approx(2 / (0.75 * 0.05))
+    assert served_rate(running, {"text": 0.5, "images": 0.5}, {}) is None

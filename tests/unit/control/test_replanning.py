@@ -1,0 +1,180 @@
+"""Apps whose mix shifts get another plan, with made arrivals, made plans and a made clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cornserve.app.adaptation import PlanProposal
+from cornserve.app.plan import AppPlan
+from cornserve.app.planning import PlanningInputs, WorkloadType
+from cornserve.control.planner import PlannerProcessError
+from cornserve.control.planning_worker import PlanningResult
+from cornserve.control.replanning import is_better
+from cornserve.control.store.base import APPS, Store
+from tests.unit.app.plans import cell, plan
+from tests.unit.control.adapting_app import AdaptingApp, adapting, mixture
+
+SHIFTED = {"text": 0.75, "images": 0.25}
+
+PLANNING = PlanningInputs(
+    gpus=4,
+    workload={
+        "text": WorkloadType(components=["llm"], share=0.25),
+        "images": WorkloadType(components=["encoder", "llm"], share=0.75, sizes={"images": 1.0}),
+    },
+    profile={"format": "cornserve-planner/profile"},
+)
+
+FAST: dict[str, Any] = {"window_seconds": 5, "dwell_seconds": 20, "shrink_seconds": 60}
+
+
+def plan_for(text: float, rate: float = 30.0, gpus: int = 4) -> AppPlan:
+    """Returns a plan for a share of texts, on a cell that differs from those of `mixture`."""
+    planned = plan(cell(gpus, {"E": 1, "L": gpus - 1, "EL": 1}, count=1, rate=rate))
+    types = {
+        name: kind.model_copy(update={"share": share})
+        for (name, kind), share in zip(planned.types.items(), (text, 1 - text), strict=True)
+    }
+    return planned.model_copy(update={"types": types})
+
+
+async def planned_app(store: Store, **settings: Any) -> AdaptingApp:
+    return await adapting(store, mixture(0, 1), planning=PLANNING, **FAST, **settings)
+
+
+async def test_a_better_plan_for_the_shifted_mix_replaces_the_running_one(store: Store) -> None:
+    app = await planned_app(store)
+    app.replanning.results = [PlanningResult(plan=plan_for(text=0.75), running_rate=20.0)]
+    await app.run(16, 120)
+    assert app.replanning.jobs == []
+
+    await app.run(16, 120, SHIFTED)
+
+    [job] = app.replanning.jobs
+    assert job.running == mixture(0, 1)
+    assert job.inputs.gpus == 4
+    assert job.inputs.profile == PLANNING.profile
+    assert job.inputs.workload["text"].share == pytest.approx(0.75, abs=0.1)
+    assert job.inputs.workload["images"].sizes == {"images": 1.0}
+    assert await app.plan() == plan_for(text=0.75)
+    assert [reason for reason, _ in app.observer.events] == ["MixShifted", "Adapted"]
+    message = app.observer.events[-1][1]
+    assert (
+        "of the requests have another type than planned, and the running cells serve 20 requests/s of this" in message
+    )
+    assert "runs 1 × 4 GPUs (5 GPUs, 30 requests/s) instead of 1 × 4 GPUs (4 GPUs, 20 requests/s)" in message
+    assert app.metric("adaptations_total", {"app": "caption"}) == 1
+
+    await app.run(16, 600, SHIFTED)
+    assert len(app.replanning.jobs) == 1
+    assert app.driver.status("caption") is None
+
+
+async def test_a_plan_without_a_notable_benefit_is_not_applied_or_made_again(store: Store) -> None:
+    app = await planned_app(store)
+    app.replanning.results = [PlanningResult(plan=plan_for(text=0.75, rate=20.5), running_rate=20.0)]
+
+    await app.run(16, 120)
+    await app.run(16, 900, SHIFTED)
+
+    assert len(app.replanning.jobs) == 1
+    assert await app.plan() == mixture(0, 1)
+    status = app.driver.status("caption")
+    assert status is not None
+    assert status.mix_shift is not None
+
+
+async def test_another_plan_waits_for_an_approval(store: Store) -> None:
+    app = await planned_app(store, approval=True)
+    app.replanning.results = [PlanningResult(plan=plan_for(text=0.75), running_rate=12.0)]
+    await app.run(16, 120)
+    await app.run(16, 120, SHIFTED)
+
+    assert await app.plan() == mixture(0, 1)
+    adaptation = (await store.get(APPS, "caption")).status.adaptation
+    assert adaptation is not None
+    proposal = adaptation.plan_proposal
+    assert proposal is not None
+    assert (proposal.gpus_now, proposal.gpus, proposal.rate_now, proposal.rate) == (4, 5, 12.0, 30.0)
+    assert (proposal.starts, proposal.stops) == (5, 4)
+    assert [reason for reason, _ in app.observer.events] == ["MixShifted", "AdaptationProposed"]
+
+    await app.approve()
+    assert await app.plan() == plan_for(text=0.75)
+    assert app.driver.status("caption") is None
+
+
+async def test_a_proposal_ends_with_the_shift(store: Store) -> None:
+    app = await planned_app(store, approval=True)
+    app.replanning.results = [PlanningResult(plan=plan_for(text=0.75), running_rate=12.0)]
+    await app.run(16, 120)
+    await app.run(16, 120, SHIFTED)
+    assert app.driver.status("caption") is not None
+
+    await app.run(16, 300)
+
+    assert app.driver.status("caption") is None
+
+
+@pytest.mark.parametrize("error", [PlannerProcessError("killed"), PlanningResult(error="infeasible")])
+async def test_a_planner_that_fails_changes_nothing(store: Store, error: PlanningResult | Exception) -> None:
+    app = await planned_app(store)
+    app.replanning.results = [error] * 100
+    await app.run(16, 120)
+
+    await app.run(16, 200, SHIFTED)
+
+    assert 1 <= len(app.replanning.jobs) <= 10  # at most one in each dwell time
+    assert await app.plan() == mixture(0, 1)
+
+
+async def test_a_plan_that_does_not_fit_is_not_applied(store: Store) -> None:
+    app = await planned_app(store)
+    app.replanning.results = [PlanningResult(plan=plan_for(text=0.75), running_rate=12.0)]
+    app.fits = lambda planned: planned.gpus <= 4
+    await app.run(16, 120)
+
+    await app.run(16, 200, SHIFTED)
+
+    assert await app.plan() == mixture(0, 1)
+
+
+async def test_an_app_without_inputs_is_not_planned(store: Store) -> None:
+    app = await adapting(store, mixture(0, 1), **FAST)
+
+    await app.run(16, 120)
+    await app.run(16, 300, SHIFTED)
+
+    assert app.replanning.jobs == []
+
+
+@pytest.mark.parametrize(
+    ("rate", "gpus", "target", "rate_now", "better"),
+    [
+        (30, 4, None, 20, True),
+        (20.5, 4, None, 20, False),
+        (20, 2, None, 20, True),  # fewer GPUs
+        (19, 2, None, 20, False),  # a loss
+        (30, 4, 15, 20, False),  # the target is served already
+        (16, 2, 15, 20, True),  # on fewer GPUs
+        (16, 6, 15, 12, True),  # the target needs more GPUs
+    ],
+)
+def test_a_plan_is_better_by_rate_or_by_gpus(
+    rate: float, gpus: int, target: float | None, rate_now: float, better: bool
+) -> None:
+    def planned(rate: float, gpus: int) -> AppPlan:
+        return plan(cell(gpus, {"EL": gpus}, count=1, rate=rate), target=target)
+
+    assert is_better(planned(rate, gpus), planned(20, 4), rate_now) is better
+
+
+def test_the_cost_of_a_plan_is_what_starts_and_stops() -> None:
+    running = plan(cell(2, {"EL": 2}, count=2), cell(4, {"E": 1, "L": 3}, count=1))
+    changed = plan(cell(2, {"EL": 2}, count=1), cell(4, {"E": 2, "L": 2}, count=1))
+
+    proposal = PlanProposal.of(1, running, changed, 1.0, "shifted")
+
+    assert (proposal.starts, proposal.stops) == (4, 6)
