@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from cornserve.cli.console import CliError
 
 if TYPE_CHECKING:
     from cornserve.client import Client
+    from cornserve.client.address import ClusterSelection
 
 CONTEXT = "CORNSERVE_CONTEXT"
 """Environment variable: the context of the kubeconfig that selects the cluster."""
@@ -21,21 +21,10 @@ NAMESPACE = "CORNSERVE_NAMESPACE"
 """Environment variable: the namespace of the installation in the cluster."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterSelection:
-    """An installation of Cornserve in a Kubernetes cluster.
-
-    Args:
-        context: a context of the kubeconfig, or None for its current context.
-        namespace: a namespace, or None for the namespace of the context.
-    """
-
-    context: str | None
-    namespace: str | None
-
-
 def selected_cluster(ctx: typer.Context) -> ClusterSelection | None:
     """Returns what the options `--context` and `--namespace` select, or None without either."""
+    from cornserve.client.address import ClusterSelection
+
     options = ctx.find_root().params
     selection = ClusterSelection(options.get("context"), options.get("namespace"))
     return None if selection == ClusterSelection(None, None) else selection

@@ -77,7 +77,10 @@ class Profiling:
         if graph is None:
             raise CliError(no_graph_reason(app.name))
         measured = measured_options(app, graph, _templates(app, options), options.only)
-        device = Device.find(options.home, options.device)
+        if client.address.cluster is None:
+            device = Device.find(options.home, options.device)
+        else:
+            device = Device.of_cluster(options.device, client.address.place)
         status = stderr().status("Starting the first option")
         profiler = Profiler(
             client,

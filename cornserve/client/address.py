@@ -25,6 +25,19 @@ _SENDABLE = re.compile(r"[!-~]+")
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterSelection:
+    """An installation of Cornserve in a Kubernetes cluster.
+
+    Args:
+        context: a context of the kubeconfig, or None for its current context.
+        namespace: a namespace, or None for the namespace of the context.
+    """
+
+    context: str | None
+    namespace: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class GatewayAddress:
     url: str
     api_key: str | None = field(repr=False)
@@ -33,6 +46,8 @@ class GatewayAddress:
     """The gateway in messages for users: its URL, or its cluster if `url` is the local end of a tunnel."""
     close: Callable[[], None] = lambda: None
     """Ends the tunnel."""
+    cluster: ClusterSelection | None = None
+    """The cluster to which the tunnel leads."""
 
     @classmethod
     def resolve(cls, url: str | None, api_key: str | None = None, admin_token: str | None = None) -> Self:

@@ -37,7 +37,7 @@ class NoSlotsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Slots of a type, or the GPUs or cores of the machine.
+    """Slots of a type, the GPUs or cores of the machine, or the nodes of a cluster.
 
     Args:
         name: the type, as the planner's GPU types.
@@ -75,6 +75,16 @@ class Device:
             return cls(name or re.sub(r"[^A-Za-z0-9._-]+", "-", gpu), gpu, _nvidia("driver_version"))
         cores = len(os.sched_getaffinity(0))
         return cls(name or "cpu", f"{cores} cores of {_processor()}", platform.release())
+
+    @classmethod
+    def of_cluster(cls, name: str | None, place: str) -> Device:
+        """Returns the device of pods.
+
+        Args:
+            name: a GPU type of the installation; by default, any node.
+            place: the cluster, for users.
+        """
+        return cls(name or "cluster", hardware=place, driver="", slot_type=name)
 
     def check_slots(self, needs: Mapping[str, int]) -> None:
         """Raises `NoSlotsError` if an option cannot be measured, as far as is known before it starts.

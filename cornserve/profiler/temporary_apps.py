@@ -73,6 +73,12 @@ class TemporaryApps:
                 raise TemporaryAppError(_reason(view, timeout))
             time.sleep(POLL_SECONDS)
 
+    @property
+    def _gateway(self) -> list[str]:
+        """The arguments of the second process."""
+        cluster = self._client.address.cluster
+        return [self._client.url] if cluster is None else [cluster.context or "", cluster.namespace or ""]
+
     def _serves(self, view: AppView) -> bool:
         return view.phase == "serving" and view.name in self._client.models()
 
@@ -88,7 +94,7 @@ class TemporaryApps:
         A second process removes them if this one is killed.
         """
         remove_temporary_apps(self._client)
-        command = [sys.executable, "-m", "cornserve.profiler.cleanup", self._client.url]
+        command = [sys.executable, "-m", "cornserve.profiler.cleanup", *self._gateway]
         cleanup = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
         try:
             yield

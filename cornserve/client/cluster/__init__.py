@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cornserve.client.address import GatewayAddress
+from cornserve.client.address import ClusterSelection, GatewayAddress
 
 
 def open_cluster(
@@ -23,4 +23,4 @@ def open_cluster(
     except BaseException:
         tunnel.close()
         raise
-    return replace(address, place=end.place, close=tunnel.close)
+    return replace(address, place=end.place, close=tunnel.close, cluster=ClusterSelection(context, namespace))
