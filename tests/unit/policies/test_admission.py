@@ -7,6 +7,8 @@ import random
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
 
 import pytest
 
@@ -19,7 +21,6 @@ class QueuedRequest:
     arrived: float
     latency: float | None = None
     """The seconds to its end, or to its first output. None if it was refused."""
-    retry_after: int = 0
 
 
 @dataclass
@@ -49,7 +50,6 @@ class Queue:
                 self.outcomes.append(outcome)
                 admitted = self.admission.admit(now, streams=self.first_seconds is not None)
                 if isinstance(admitted, Refusal):
-                    outcome.retry_after = admitted.retry_after
                     continue
                 waiting.append((outcome, admitted))
             else:
@@ -83,17 +83,46 @@ def between(outcomes: Sequence[QueuedRequest], start: float, end: float) -> list
     return [outcome for outcome in outcomes if start <= outcome.arrived < end]
 
 
-@pytest.mark.parametrize(("servers", "seconds", "target"), [(1, 0.1, 0.5), (4, 0.1, 0.3), (16, 1.0, 3.0)])
-def test_under_threefold_load_admitted_requests_meet_the_target(servers: int, seconds: float, target: float) -> None:
-    capacity = servers / seconds
-    arrivals = [*poisson(capacity / 2, 0, 40 * target), *poisson(3 * capacity, 40 * target, 100 * target)]
-    outcomes = Queue(servers, lambda: seconds, LatencyAdmission(None, target)).run(arrivals)
+PAGE = Path(__file__).parents[3] / "docs/how-to/set-latency-targets.md"
 
-    overloaded = between(outcomes, 50 * target, 100 * target)
-    admitted = [outcome for outcome in overloaded if outcome.latency is not None]
-    assert attainment(overloaded, target) > 0.98
-    assert len(admitted) / (50 * target) == pytest.approx(capacity, rel=0.05)  # the servers do not idle
-    assert {outcome.retry_after for outcome in overloaded if outcome.latency is None} == {1}
+LENGTHS: dict[str, Callable[[random.Random], float]] = {
+    "equal": lambda numbers: 1.0,
+    "10 % to 190 % of the mean": lambda numbers: numbers.uniform(0.1, 1.9),
+    "exponential": lambda numbers: numbers.expovariate(1.0),
+}
+"""Distributions of the time that a request takes without waiting, whose mean is 1 s."""
+
+
+@pytest.mark.parametrize(
+    ("servers", "target", "lengths", "attained", "refused"),
+    [
+        (1, 5, "equal", 0.99, 0.05),
+        (4, 3, "equal", 0.99, 0.01),
+        (64, 2, "equal", 0.99, 0.01),
+        (1, 5, "10 % to 190 % of the mean", 0.9, 0.1),
+        (4, 3, "10 % to 190 % of the mean", 0.9, 0.05),
+        (64, 3, "10 % to 190 % of the mean", 0.9, 0.01),
+        (1, 5, "exponential", 0.8, 0.2),
+        (16, 3, "exponential", 0.7, 0.05),
+        (64, 3, "exponential", 0.8, 0.01),
+    ],
+)
+def test_admitted_requests_meet_the_target_as_documented(
+    servers: int, target: float, lengths: str, attained: float, refused: float
+) -> None:
+    numbers = random.Random(1)
+
+    def run(arrivals: Sequence[float]) -> list[QueuedRequest]:
+        return Queue(servers, lambda: LENGTHS[lengths](numbers), LatencyAdmission(None, target)).run(arrivals)
+
+    busy = run(poisson(0.8 * servers, 0, 3000 / servers))
+    overloaded = run([*poisson(servers / 2, 0, 60), *poisson(3 * servers, 60, 60 + 4000 / servers + 20 * target)])
+
+    met = attainment(between(overloaded, 60 + 20 * target, inf), target)
+    assert met >= attained
+    assert sum(outcome.latency is None for outcome in busy) / len(busy) <= refused
+    row = f"| {servers} | {target} | {lengths} | {100 * attained:.0f} % | {100 * refused:.0f} % |"
+    assert row in PAGE.read_text().splitlines()
 
 
 def test_under_threefold_load_admitted_streams_begin_in_time() -> None:
@@ -102,7 +131,7 @@ def test_under_threefold_load_admitted_streams_begin_in_time() -> None:
 
     overloaded = between(outcomes, 70, 200)
     admitted = [outcome for outcome in overloaded if outcome.latency is not None]
-    assert attainment(overloaded, 0.5) > 0.95
+    assert attainment(overloaded, 0.5) > 0.9
     assert len(admitted) / 130 == pytest.approx(16, rel=0.05)
 
 
@@ -110,14 +139,6 @@ def test_without_admission_nearly_none_meets_the_target() -> None:
     outcomes = Queue(1, lambda: 0.1, LatencyAdmission(None, None)).run(poisson(30, 0, 20))
 
     assert attainment(between(outcomes, 5, 20), 0.5) == 0
-
-
-def test_requests_of_different_lengths_leave_room_in_the_target() -> None:
-    numbers = random.Random(1)
-    arrivals = [*poisson(5, 0, 40), *poisson(30, 40, 200)]
-    outcomes = Queue(1, lambda: numbers.uniform(0.01, 0.19), LatencyAdmission(None, 0.5)).run(arrivals)
-
-    assert attainment(between(outcomes, 60, 200), 0.5) > 0.9
 
 
 def test_everything_is_admitted_when_the_load_has_fallen() -> None:
@@ -179,8 +200,8 @@ def test_observations_are_forgotten() -> None:
     for _ in range(9):
         estimate.start()
 
-    assert estimate.excess(9.0) is not None
-    assert estimate.excess(11.0) is None
+    assert estimate.excess(6.0) is not None
+    assert estimate.excess(6.1) is None
 
 
 def test_three_observations_are_not_enough() -> None:
