@@ -118,7 +118,7 @@ async def test_without_admission_requests_are_only_counted(
     answers = await overload(gateway, 0.8)
 
     assert {answer.response.status_code for answer in answers} == {200}
-    assert attainment([answer for answer in answers if answer.arrived > 0.4]) == 0
+    assert attainment([answer for answer in answers if answer.arrived > 0.4]) < 0.2
     assert await exposes(gateway, 'met="false",target="e2e",type=""}')
 
 
@@ -155,11 +155,11 @@ async def test_failed_requests_miss_the_target_and_invalid_ones_are_not_counted(
 async def test_a_refused_stream_gets_a_429_and_does_not_count_as_in_flight(
     gateway: httpx.AsyncClient, deploy_with: DeployWithTargets
 ) -> None:
-    await deploy_with("echo", ECHO, LatencyTargetSettings(end_to_end_seconds=0.05, admission=True))
+    await deploy_with("echo", ECHO, LatencyTargetSettings(end_to_end_seconds=0.25, admission=True))
 
     async def stream() -> int:
         headers = {"accept": "text/event-stream"}
-        slow = {"text": "slow", "seconds": 0.2}
+        slow = {"text": "slow", "seconds": 0.3}
         return (await gateway.post("/v1/apps/echo/invoke", json=slow, headers=headers)).status_code
 
     first = await asyncio.gather(*(stream() for _ in range(4)))
