@@ -131,6 +131,9 @@ class AppPlan(_PlanPart):
     """The version of the planner."""
     inputs: list[PlanInput] = Field(default_factory=list, max_length=64)
     """The files from which the plan was made."""
+    planned_from: str = Field(default="", max_length=12, pattern="^([0-9a-f]{12})?$")
+    """The digest of the `planning` from which the controller has made the plan. Empty for a plan that users have made.
+    """
 
     @model_validator(mode="after")
     def _check(self) -> Self:

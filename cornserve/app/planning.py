@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import sha256
+from json import dumps
 from math import fsum
 from typing import Self
 
@@ -12,6 +14,19 @@ from cornserve.app.plan import SHARES_TOLERANCE, AppPlan, Fraction, Name, Names,
 
 MAX_PLANNING_BYTES = 128 * 1024
 """Maximum size of the inputs as JSON. Records of apps contain them."""
+
+
+def _with_whole_numbers(value: JsonValue) -> JsonValue:
+    """Returns the value with integers for floats such as 3.0: Kubernetes stores both in the same way."""
+    match value:
+        case float() if value.is_integer():
+            return int(value)
+        case dict():
+            return {name: _with_whole_numbers(each) for name, each in value.items()}
+        case list():
+            return [_with_whole_numbers(each) for each in value]
+        case _:
+            return value
 
 
 class _PlanningPart(BaseModel):
@@ -32,7 +47,8 @@ class WorkloadType(_PlanningPart):
 class PlanningInputs(_PlanningPart):
     """The inputs of a plan: exactly one of `gpus` and `rate`, the workload, and the profile.
 
-    The controller makes another plan from them when the mix of the request types has shifted.
+    From them, the controller makes the plan of an app without a plan, and another one when the mix of the request types
+    has shifted.
     """
 
     gpus: int | None = Field(default=None, ge=1, le=1_000_000)
@@ -58,6 +74,13 @@ class PlanningInputs(_PlanningPart):
                 "profile"
             )
         return self
+
+    @property
+    def digest(self) -> str:
+        """A hash of the inputs, which does not depend on the form of their numbers."""
+        return sha256(dumps(_with_whole_numbers(self.model_dump(mode="json")), sort_keys=True).encode()).hexdigest()[
+            :12
+        ]
 
     def with_mix(self, plan: AppPlan, shares: Mapping[str, float]) -> Self:
         """Returns the inputs for observed shares of the types of a plan that was made from these inputs.

@@ -53,8 +53,8 @@ class AppSpec(BaseModel):
     plan: AppPlan | None = None
     """Cells with their replicas, and the probabilities of paths. It replaces all replicas and `shares`."""
     planning: PlanningInputs | None = None
-    """The inputs from which the plan was made. With adaptation, the controller makes another plan from them when the
-    mix of the request types has shifted."""
+    """The inputs of the plan. The controller makes the plan of an app that has only its inputs, and with adaptation
+    another plan when the mix of the request types has shifted."""
     policies: AppPolicies = AppPolicies()
     """The policies of the app."""
     shares: dict[str, Annotated[float, Ge(0), AllowInfNan(False)]] | None = Field(
@@ -99,26 +99,32 @@ class AppSpec(BaseModel):
 
     @model_validator(mode="after")
     def _check_plan(self) -> Self:
-        if self.plan is not None and self.replicas != 1:
+        is_planned = self.plan is not None or self.planning is not None
+        if is_planned and self.replicas != 1:
             raise ValueError(
                 f"replicas: {self.replicas} and a plan are given, but the plan has the replicas: remove one of them"
             )
-        if self.plan is not None and self.executor_replicas:
+        if is_planned and self.executor_replicas:
             raise ValueError(
                 f"executor_replicas: {self.executor_replicas} and a plan are given, but the plan has the replicas: "
                 "remove one of them"
             )
-        if self.plan is not None and self.policies.autoscaling is not None:
+        if is_planned and self.policies.autoscaling is not None:
             raise ValueError(
                 "policies.autoscaling: the plan determines the replicas: use policies.adaptation, or remove the plan"
             )
-        if self.plan is None and self.planning is not None:
-            raise ValueError("planning: are the inputs of a plan, but no plan is given: add it")
         return self
 
     def replicas_of(self, executor: str) -> int:
         """Returns the number of replicas of an executor of an app without a plan."""
         return self.executor_replicas.get(executor, self.replicas) if self.replicas else 0
+
+    @property
+    def needs_plan(self) -> bool:
+        """Whether the controller has to make the plan: it is missing, or was made from other inputs."""
+        if self.planning is None or self.plan is None:
+            return self.planning is not None
+        return self.plan.planned_from not in ("", self.planning.digest)
 
     @property
     def kubernetes_settings(self) -> list[str]:
@@ -157,6 +163,8 @@ class FailureReason(StrEnum):
     """The ConfigMap that contains the source does not exist, or has no such key."""
     INVALID_SPEC = "InvalidSpec"
     """The spec has values that cannot be used."""
+    PLANNING_FAILED = "PlanningFailed"
+    """No plan can be made of the app with its budget, its workload and its profile."""
     IMPORT_FAILED = "ImportFailed"
     """The app cannot be loaded: its code, its model or its settings are wrong."""
     EXECUTOR_FAILED = "ExecutorFailed"

@@ -21,6 +21,7 @@ from cornserve.control.app_observer import AppObserver
 from cornserve.control.arrival_reader import ArrivalReader
 from cornserve.control.deployment import Deployment
 from cornserve.control.executor_groups import share_groups
+from cornserve.control.initial_plans import InitialPlans
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Launcher, Replica
 from cornserve.control.metrics import ControllerMetrics
 from cornserve.control.planner import Planner, run_planner
@@ -52,6 +53,7 @@ class Controller:
         observer: receives what happens to apps.
         arrivals: reads the arrivals from the gateways. Without it, apps do not adapt to their load.
         spec_store: the store of the specs as users have written them; by default, `store`.
+        planner: makes the plans of apps that have only the inputs of one, and those for shifted mixes.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Controller:
         self._changed = asyncio.Event()
         self._retry = False
         """Whether the next round starts even if nothing changes."""
+        self._plans = InitialPlans(spec_store or store, describe, planner)
         self._adaptation: AdaptationDriver | None = None
         if arrivals is not None:
             self._adaptation = AdaptationDriver(
@@ -181,6 +184,9 @@ class Controller:
             deployment.apply_records(record, self._routes.records.get(name))
             deployment.make_room(self._launcher)
             code = (record.uid, record.spec.code)
+            if deployment.needs_plan and code not in self._loading:
+                self._loading.add(code)
+                self._tasks.create_task(self._plan(deployment, code))
             if deployment.needs_loading and code not in self._loading:
                 self._loading.add(code)
                 self._tasks.create_task(self._load(deployment, code))
@@ -190,6 +196,18 @@ class Controller:
 
     def _fits(self, app: str, plan: AppPlan) -> bool:
         return app in self._deployments and self._deployments[app].fits(plan, self._launcher)
+
+    async def _plan(self, deployment: Deployment, code: tuple[str, str]) -> None:
+        """Makes the plan of an app in its own task."""
+        record, failed = deployment.record, True
+        with self._retry_on_error(f"planning app {record.name}"):
+            deployment.end_planning(record.generation, await self._plans.make(record))
+            failed = False
+        self._changed.set()
+        if failed:
+            await asyncio.sleep(RETRY_SECONDS)
+        self._loading.remove(code)
+        self._changed.set()
 
     async def _load(self, deployment: Deployment, code: tuple[str, str]) -> None:
         """Loads an app in its own task: an app that is slow to load does not delay the rounds."""

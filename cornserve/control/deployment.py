@@ -43,6 +43,10 @@ class Deployment:
         self._definition_error: str | None = None
         self._load_error = ""
         """The error of the last attempt to load the app. Another attempt may succeed."""
+        self._planned_generation: int | None = None
+        """The generation whose plan is in the store, or cannot be made."""
+        self._planning_error = ""
+        """The reason why it cannot be made."""
         self._checked: AppVersion | None = None
         """The version whose plan was compared with the existing slots."""
         self._shortage: str | None = None
@@ -54,7 +58,7 @@ class Deployment:
         code = self._version[1] if record.spec is self.record.spec else record.spec.code
         if (record.generation, code) != self._version:
             self._version = record.generation, code
-            self._definition_error, self._load_error = None, ""
+            self._definition_error, self._load_error, self._planning_error = None, "", ""
             self._progress = RolloutProgress()
         self.record = record
         has_route = route is not None and route.spec.app_uid == record.uid
@@ -79,6 +83,8 @@ class Deployment:
 
     def _loaded_version(self, record: AppRecord) -> AppVersion | None:
         """Returns the version with the record's code if it is loaded. Only replicas and the plan may differ."""
+        if record.spec.needs_plan:
+            return None
         for version in (self._loaded, self._newest, self._served):
             if version is not None and version.code == self._version[1]:
                 newest = version.with_record(record)
@@ -91,7 +97,20 @@ class Deployment:
 
     @property
     def needs_loading(self) -> bool:
-        return self._newest is None and self._definition_error is None and not self._has_failed
+        is_undecided = self._newest is None and self._definition_error is None and not self._has_failed
+        return is_undecided and not self.record.spec.needs_plan
+
+    @property
+    def needs_plan(self) -> bool:
+        """Whether the controller has to make the plan."""
+        is_open = self._planned_generation != self.record.generation and not self._has_failed
+        return is_open and self.record.spec.needs_plan
+
+    def end_planning(self, generation: int, error: str) -> None:
+        """Ends the planning of a generation. With an error, the generation fails."""
+        self._planned_generation = generation
+        if generation == self.record.generation:
+            self._planning_error = error
 
     async def load(self, describe: DescribeApp) -> None:
         """Loads the newest generation, for the next `apply_records`. Raises an error if another attempt may succeed."""
@@ -194,6 +213,10 @@ class Deployment:
             is_missing = self.record.spec.source_config_map is not None
             reason = FailureReason.SOURCE_NOT_FOUND if is_missing else FailureReason.IMPORT_FAILED
             return self._failed_status(managers, Failure(reason, self._definition_error))
+        if self._planning_error:
+            return self._failed_status(managers, Failure(FailureReason.PLANNING_FAILED, self._planning_error))
+        if self.record.spec.needs_plan:
+            return self._status(Phase.STARTING, "a plan is being made", managers)
         if self._newest is None:
             error = self._load_error
             message = f"cannot be loaded and will be loaded again: {error}" if error else "is being loaded"

@@ -138,6 +138,7 @@ def _proposal(app: AdaptedApp, state: _AppReplanning, result: PlanningResult) ->
             f"{state.distance:.0%} of the requests have another type than planned, and the running cells serve "
             f"{rate_now:.4g} requests/s of this mix"
         )
+        plan = plan.model_copy(update={"planned_from": app.plan.planned_from})
         return PlanProposal.of(app.record.generation, app.plan, plan, rate_now, reason)
     return None
 

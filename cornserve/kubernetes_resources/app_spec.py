@@ -33,12 +33,12 @@ Weight = Annotated[int, Field(ge=0, le=MAX_WEIGHT)]
 _ONE_STORAGE = exactly_one("persistentVolumeClaim", "image", "hostPath", "download")
 _ANY_WEIGHT = rule("self.exists(path, self[path] > 0)", "at least one weight must be greater than 0")
 _PLAN_OR_REPLICAS = rule(
-    "!has(self.plan) || !has(self.replicas) || self.replicas == 1",
+    "!has(self.plan) && !has(self.planning) || !has(self.replicas) || self.replicas == 1",
     "a plan has the replicas of the executors: remove the replicas or the plan",
     field=".replicas",
 )
 _PLAN_OR_EXECUTOR_REPLICAS = rule(
-    "!has(self.plan) || !has(self.executorReplicas) || self.executorReplicas.size() == 0",
+    "!has(self.plan) && !has(self.planning) || !has(self.executorReplicas) || self.executorReplicas.size() == 0",
     "a plan has the replicas of the executors: remove the numbers of replicas or the plan",
     field=".executorReplicas",
 )
@@ -49,7 +49,7 @@ _ANY_TARGET = rule(
     field=".targets",
 )
 _PLAN_OR_AUTOSCALING = rule(
-    "!has(self.plan) || !has(self.policies) || !has(self.policies.autoscaling)",
+    "!has(self.plan) && !has(self.planning) || !has(self.policies) || !has(self.policies.autoscaling)",
     "a plan determines the replicas: use policies.adaptation, or remove the plan",
     field=".policies.autoscaling",
 )
@@ -126,6 +126,7 @@ class AppResourceSpec(_Section):
     plan: AppPlan | None = None
     """Cells with their replicas, and the probabilities of paths. It replaces all numbers of replicas and the shares of
     paths. `cornserve deploy APP --plan FILE` writes it."""
-    planning: PlanningInputs | None = None
-    """The inputs of the plan: a budget, the workload and the profile. `cornserve deploy APP --gpus N` writes them. With
-    `policies.adaptation`, the controller makes another plan from them when the mix of the request types has shifted."""
+    planning: PlanningInputs | None = Field(default=None, json_schema_extra=rules(exactly_one("gpus", "rate")))
+    """The inputs of the plan: a budget or a rate, the workload and the profile. Without a plan, the controller makes it
+    from them and sets `plan`; with `policies.adaptation`, it makes another one when the mix of the request types has
+    shifted."""

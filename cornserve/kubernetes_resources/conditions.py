@@ -94,6 +94,8 @@ def _accepted(status: AppStatus) -> Finding:
 
 
 def _planned(status: AppStatus) -> Finding:
+    if status.phase is Phase.FAILED and status.reason is FailureReason.PLANNING_FAILED:
+        return Finding("Planned", "False", status.reason, status.message)
     accepted = _accepted(status)
     if accepted.status == "True" and status.cells is not None:
         cells = "1 cell" if status.cells == 1 else f"{status.cells} cells"

@@ -25,6 +25,8 @@ def kept_fields(spec: AppSpec, current: AppSpec, description: AppDescription) ->
         kept -= {"replicas", "executor_replicas", "plan", "planning"}
     elif spec.executor_replicas:
         kept -= {"plan", "planning"}
+    elif spec.planning is not None:
+        kept -= {"replicas", "executor_replicas", "plan"}
     fields = {field: getattr(current, field) for field in kept}
     if "executor_replicas" in fields:
         names = _executors(description)

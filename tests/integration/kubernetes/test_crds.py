@@ -27,6 +27,12 @@ from tests.waiting import until
 API = "cornserve.ai/v1alpha1"
 MODEL = {"model": {"id": "m"}}
 
+PLANNING: Json = {
+    "gpus": 4,
+    "workload": {"all": {"components": ["llm"], "share": 1}},
+    "profile": {"format": "cornserve-planner/profile"},
+}
+
 Json = dict[str, Any]
 Create = Callable[..., Json]
 
@@ -163,6 +169,8 @@ def test_every_route_is_stored_unchanged(create: Create, route: Route) -> None:
         ),
         (MODEL | {"policies": {"targets": {}}}, "spec.policies.targets: .* set ttftSeconds"),
         (MODEL | {"replicas": 2, "plan": to_json(plan())}, "spec.replicas: .* a plan has the replicas"),
+        (MODEL | {"replicas": 2, "planning": PLANNING}, "spec.replicas: .* a plan has the replicas"),
+        (MODEL | {"planning": PLANNING | {"rate": 2}}, "spec.planning: .* set exactly one of gpus, rate"),
         (MODEL | {"replica": 1}, 'unknown field "spec.replica"'),
         ({"model": {"id": "m", "storag": {}}}, 'unknown field "spec.model.storag"'),
     ],

@@ -14,6 +14,7 @@ from cornserve.app_host.describe import DescribeApp
 from cornserve.app_host.description import AppDescription
 from cornserve.control.controller import Controller
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, GroupRefusedError, Replica, ReplicaId, SlotCount
+from cornserve.control.planner import Planner, run_planner
 from cornserve.control.store.base import APPS, ROUTES, Store
 from cornserve.task.spec import ExecutorSpec
 from tests.waiting import until
@@ -135,9 +136,9 @@ async def describe(name: str, spec: AppSpec) -> AppDescription:
 
 @asynccontextmanager
 async def running_controller(
-    client: StoreClient, launcher: FakeLauncher, describe: DescribeApp = describe
+    client: StoreClient, launcher: FakeLauncher, describe: DescribeApp = describe, planner: Planner = run_planner
 ) -> AsyncIterator[None]:
-    running = asyncio.create_task(Controller(client.store, launcher, describe).run())
+    running = asyncio.create_task(Controller(client.store, launcher, describe, planner=planner).run())
     yield
     assert not running.done()
     running.cancel()

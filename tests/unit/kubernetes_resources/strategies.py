@@ -153,14 +153,18 @@ plannings = st.builds(
     st.dictionaries(texts, json_values, min_size=1, max_size=4),
 )
 
-sizes = st.fixed_dictionaries(
-    {},
-    optional={
-        "replicas": st.integers(0, MAX_REPLICAS),
-        "executor_replicas": st.dictionaries(st.sampled_from(["llm", "encoder"]), st.integers(1, MAX_REPLICAS)),
-        "policies": st.builds(AppPolicies, autoscaling=autoscalings),
-    },
-) | st.fixed_dictionaries({"plan": plans()}, optional={"planning": plannings})
+sizes = (
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "replicas": st.integers(0, MAX_REPLICAS),
+            "executor_replicas": st.dictionaries(st.sampled_from(["llm", "encoder"]), st.integers(1, MAX_REPLICAS)),
+            "policies": st.builds(AppPolicies, autoscaling=autoscalings),
+        },
+    )
+    | st.fixed_dictionaries({"plan": plans()}, optional={"planning": plannings})
+    | st.fixed_dictionaries({"planning": plannings})
+)
 """Replicas, possibly with autoscaling, or a plan."""
 
 adaptations = st.builds(

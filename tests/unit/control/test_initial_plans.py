@@ -1,0 +1,136 @@
+"""Apps whose specs have only the inputs of a plan, in a controller with a fake launcher."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from cornserve.app.planning import PlanningInputs
+from cornserve.app.record import AppSpec, FailureReason, Phase
+from cornserve.control.planner import PlannerProcessError
+from cornserve.control.planning_worker import PlanningJob, PlanningResult
+from cornserve.control.store.base import APPS
+from tests.unit.app.plans import cell, plan
+from tests.unit.control.running_controller import FakeLauncher, StoreClient, running_controller
+
+SOURCE = """
+from cornserve_echo.stages import caption_app
+
+app = caption_app("caption", encoder=0.1, llm=0.1)
+"""
+
+
+def inputs(**fields: Any) -> PlanningInputs:
+    workload = {"images": {"components": ["encoder", "llm"], "share": 1.0}}
+    return PlanningInputs.model_validate({"gpus": 3, "workload": workload, "profile": {"version": 1}} | fields)
+
+
+class OneCellPlanner:
+    """A planner that returns plans of one cell with the GPUs of the job, or errors."""
+
+    def __init__(self) -> None:
+        self.jobs: list[PlanningJob] = []
+        self.results: list[PlanningResult | Exception] = []
+        self.may_finish = asyncio.Event()
+        self.may_finish.set()
+
+    async def __call__(self, job: PlanningJob) -> PlanningResult:
+        self.jobs.append(job)
+        await self.may_finish.wait()
+        if self.results:
+            result = self.results.pop(0)
+            if isinstance(result, Exception):
+                raise result
+            return result
+        gpus = job.inputs.gpus or 1
+        return PlanningResult(plan=plan(cell(gpus, {"EL": gpus}, count=1)))
+
+
+async def test_the_controller_makes_the_plan_and_makes_it_again_for_other_inputs(client: StoreClient) -> None:
+    planner, launcher = OneCellPlanner(), FakeLauncher()
+    planner.may_finish.clear()
+    async with running_controller(client, launcher, planner=planner):
+        await client.deploy("caption", AppSpec(source=SOURCE, planning=inputs()))
+        status = await client.wait_for_status("caption", lambda status: status.message == "a plan is being made")
+        assert status.phase is Phase.STARTING
+        assert launcher.groups == {}
+
+        planner.may_finish.set()
+        route = await client.wait_until_served("caption", 2)
+        assert [group.replicas for group in launcher.groups.values()] == [3]
+        assert route.spec.planning is None
+
+        stored = (await client.store.get(APPS, "caption")).spec
+        assert stored.plan is not None
+        assert stored.plan.planned_from == inputs().digest
+        await client.redeploy("caption", stored.model_copy(update={"planning": inputs(gpus=4)}))
+        await client.wait_until_served("caption", 4)
+
+    assert [job.inputs.gpus for job in planner.jobs] == [3, 4]
+    assert [group.replicas for group in launcher.groups.values()] == [4]
+
+
+async def test_an_app_that_cannot_be_planned_fails_before_anything_starts(client: StoreClient) -> None:
+    planner, launcher = OneCellPlanner(), FakeLauncher()
+    planner.results = [PlanningResult(error="infeasible: the budget of 3 GPUs: no cell fits")]
+    async with running_controller(client, launcher, planner=planner):
+        await client.deploy("caption", AppSpec(source=SOURCE, planning=inputs()))
+        status = await client.wait_for_status("caption", lambda status: status.phase is Phase.FAILED)
+        assert status.reason is FailureReason.PLANNING_FAILED
+        assert status.message == "infeasible: the budget of 3 GPUs: no cell fits"
+
+        await client.redeploy("caption", AppSpec(source=SOURCE, planning=inputs(gpus=8)))
+        await client.wait_until_served("caption", 3)
+
+    assert len(planner.jobs) == 2
+
+
+async def test_a_planner_that_fails_is_run_again(client: StoreClient) -> None:
+    planner = OneCellPlanner()
+    planner.results = [PlannerProcessError("killed")]
+    async with running_controller(client, FakeLauncher(), planner=planner):
+        await client.deploy("caption", AppSpec(source=SOURCE, planning=inputs()))
+        await client.wait_until_served("caption", 2)
+
+    assert len(planner.jobs) == 2
+
+
+async def test_an_app_that_cannot_be_loaded_cannot_be_planned(client: StoreClient) -> None:
+    spec = AppSpec(source="raise ValueError('no app')", planning=inputs())
+    async with running_controller(client, FakeLauncher(), planner=OneCellPlanner()):
+        await client.deploy("caption", spec)
+        status = await client.wait_for_status("caption", lambda status: status.phase is Phase.FAILED)
+
+    assert status.reason is FailureReason.PLANNING_FAILED
+    assert "no app" in status.message
+
+
+def test_a_plan_of_a_user_is_not_made_again() -> None:
+    assert not AppSpec(source="", plan=plan(), planning=inputs()).needs_plan
+    assert AppSpec(source="", planning=inputs()).needs_plan
+    made = plan(planned_from=inputs().digest)
+    assert not AppSpec(source="", plan=made, planning=inputs(profile={"version": 1.0})).needs_plan
+    assert AppSpec(source="", plan=made, planning=inputs(gpus=4)).needs_plan
+
+
+@pytest.mark.parametrize("fields", [{"replicas": 2}, {"executor_replicas": {"llm": 2}}])
+def test_inputs_of_a_plan_exclude_replicas(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="and a plan are given"):
+        AppSpec(source="", planning=inputs(), **fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"rate": 2.0}, "set exactly one of gpus and rate"),
+        ({"gpus": None}, "set exactly one of gpus and rate"),
+        ({"workload": {"a": {"components": ["llm"], "share": 0.4}}}, "add up to 0.4, not 1"),
+        ({"profile": {"note": "x" * 200_000}}, "bytes as JSON: at most 131072 are allowed"),
+    ],
+)
+def test_wrong_inputs_are_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        inputs(**fields)
