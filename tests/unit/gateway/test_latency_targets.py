@@ -155,11 +155,11 @@ async def test_failed_requests_miss_the_target_and_invalid_ones_are_not_counted(
 async def test_a_refused_stream_gets_a_429_and_does_not_count_as_in_flight(
     gateway: httpx.AsyncClient, deploy_with: DeployWithTargets
 ) -> None:
-    await deploy_with("echo", ECHO, LatencyTargetSettings(end_to_end_seconds=0.25, admission=True))
+    await deploy_with("echo", ECHO, LatencyTargetSettings(end_to_end_seconds=0.2, admission=True))
 
     async def stream() -> int:
         headers = {"accept": "text/event-stream"}
-        slow = {"text": "slow", "seconds": 0.3}
+        slow = {"text": "slow", "seconds": 0.5}
         return (await gateway.post("/v1/apps/echo/invoke", json=slow, headers=headers)).status_code
 
     first = await asyncio.gather(*(stream() for _ in range(4)))
