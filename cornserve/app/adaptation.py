@@ -147,6 +147,17 @@ class MixShift(_StatusPart):
     """The shares of all types."""
 
 
+class TypeRate(_StatusPart):
+    """The requests per second of one request type."""
+
+    type: str = Field(max_length=200)
+    """The type. Empty: the requests of no type of the plan."""
+    planned: float = Field(ge=0)
+    """The requests per second that the running cells serve."""
+    observed: float = Field(ge=0)
+    """The requests per second that arrive, to two digits."""
+
+
 class StageLoad(_StatusPart):
     """The load of an executor that is autoscaled."""
 
@@ -169,5 +180,7 @@ class AdaptationStatus(_StatusPart):
     """Another plan, which waits for an approval. It precedes other numbers of cells."""
     mix_shift: MixShift | None = None
     """The difference between the observed and the planned shares of the request types, if it is large."""
+    rates: list[TypeRate] = Field(default_factory=list, max_length=257)
+    """The rates of the request types of a planned app."""
     executors: list[StageLoad] = Field(default_factory=list, max_length=16)
     """The loads of the executors that are autoscaled."""

@@ -294,7 +294,7 @@ class AppStatus(BaseModel):
     suspended: str = ""
     """The reason for which gateways refuse requests to this generation."""
     adaptation: AdaptationStatus | None = None
-    """The proposal and the finding of the adaptation to the load, if there are any."""
+    """The rates, findings and proposals of the adaptation to the load, if the app follows its load."""
 
 
 class ReplicaLog(BaseModel):

@@ -1,4 +1,4 @@
-"""The tree of a planned app: its cells, their executors, and the replicas of these."""
+"""The tree of a planned app: its request types, its cells, their executors, and the replicas of these."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ def plan_tree(app: AppView, plan: AppPlan) -> Tree:
     for group in app.status.groups:
         if group.cell is not None:
             groups.setdefault(group.cell, []).append(group)
+    if app.status.adaptation is not None and app.status.adaptation.rates:
+        types = tree.add(Text("types", "bold"))
+        for kind in app.status.adaptation.rates:
+            name = kind.type or "not planned"
+            types.add(Text(f"{name}  {kind.observed:.4g} of {kind.planned:.4g} requests/s arrive"))
     planned = dict(plan.running_cells)
     for name, members in groups.items():
         rate = f"{planned[name].rate:.4g} requests/s" if name in planned else "ends when the plan is ready"

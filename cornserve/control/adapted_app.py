@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 
-from cornserve.app.adaptation import AdaptationStatus, MixShift, MixtureProposal, PlanProposal, TypeShare
+from cornserve.app.adaptation import AdaptationStatus, MixShift, MixtureProposal, PlanProposal, TypeRate, TypeShare
 from cornserve.app.plan import MAX_RUNNING_CELLS, AppPlan, describe_cells
 from cornserve.app.settings import AdaptationSettings
 from cornserve.control.arrival_reader import Arrivals
@@ -28,6 +28,9 @@ MIX_SHIFT, MIX_SHIFT_END = 0.1, 0.05
 
 REPORTED_DIFFERENCE = 0.05
 """A reported shift is updated if its distance changes by more than this."""
+
+REPORTED_RATE_DIFFERENCE = 0.1
+"""Reported rates are updated if one of them changes by more than this share of the rate that the cells serve."""
 
 Fits = Callable[[AppPlan], bool]
 """Returns whether there are slots for all cells of a plan."""
@@ -80,6 +83,7 @@ class AdaptedApp:
     def observe(self, arrivals: Arrivals, now: float) -> None:
         counts = arrivals.apps.get(self.record.name, {})
         self.arrivals.add(counts, now, is_complete=arrivals.is_complete)
+        self._update_rates(now)
         self._update_mix_shift(now)
 
     def next_change(self, now: float, *, may_change: bool) -> SpecChange | None:
@@ -157,6 +161,20 @@ class AdaptedApp:
         elif known is None or abs(known.distance - observed.distance) > REPORTED_DIFFERENCE:
             known = _mix_shift(planned, observed)
         self.status = self.status.model_copy(update={"mix_shift": known})
+
+    def _update_rates(self, now: float) -> None:
+        """Publishes the rates if one of them has changed much."""
+        rates = [
+            TypeRate(type=name, planned=round(planned, 3), observed=float(f"{observed:.2g}"))
+            for name, (planned, observed) in sorted(self._rates(now).items())
+        ]
+        known = {rate.type: rate for rate in self.status.rates}
+        if known.keys() != {rate.type for rate in rates} or any(
+            rate.planned != known[rate.type].planned
+            or abs(rate.observed - known[rate.type].observed) > REPORTED_RATE_DIFFERENCE * self.plan.rate
+            for rate in rates
+        ):
+            self.status = self.status.model_copy(update={"rates": rates})
 
     def _rates(self, now: float) -> Mapping[str, tuple[float, float]]:
         """Returns the planned and the observed requests per second of each type, over the longest short window."""

@@ -117,6 +117,6 @@ class AppResourceStatus(_StatusSection):
     )
     """The executors of the newest generation and of the one that serves."""
     adaptation: AdaptationStatus | None = None
-    """The proposal and the finding of the adaptation to the load, if there are any."""
+    """The rates, findings and proposals of the adaptation to the load, if the app follows its load."""
     logs: list[str] = Field(default_factory=list, max_length=MAX_LOG_LINES)
     """The last log lines of the executor that failed."""

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from cornserve.app.adaptation import PlanProposal
 from cornserve.cli.commands import app
-from tests.unit.app.plans import cell, plan
+from tests.unit.app.plans import cell, plan, plan_document
 from tests.unit.http_server import StubServer, json_response, serving
 
 UNREACHABLE = "http://127.0.0.1:1"
@@ -118,3 +118,16 @@ def test_exactly_one_size_is_given(cli: CliRunner, arguments: list[str]) -> None
     result = cli.invoke(app, ["scale", "a", *arguments, "--url", UNREACHABLE])
     assert result.exit_code == 1
     assert "one of --rate, --gpus and --approve" in result.stderr
+
+
+def test_arriving_rates_are_shown_beside_planned_ones(cli: CliRunner, server: StubServer) -> None:
+    rates = [{"type": "", "planned": 0.0, "observed": 0.3}, {"type": "text", "planned": 5.0, "observed": 3.1}]
+    planned = plan_document(cell(1, {"EL": 1}, count=1, rate=4.0))
+    status = {"phase": "serving", "generation": 3, "cells": 1, "adaptation": {"rates": rates}}
+    view = VIEW | {"spec": {"source": "app = ...", "plan": planned}, "status": status}
+    server.on("GET /admin/v1/apps/a", json_response(view))
+
+    shown = cli.invoke(app, ["status", "a", "--url", server.url]).stdout
+
+    assert "not planned  0.3 of 0 requests/s arrive" in shown
+    assert "text  3.1 of 5 requests/s arrive" in shown

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from cornserve.app.adaptation import AdaptationStatus
 from cornserve.app.plan import AppPlan
 from cornserve.app.planning import PlanningInputs
 from cornserve.app.record import AppSpec, AppStatus, Phase
@@ -160,6 +161,12 @@ class AdaptingApp:
         proposal = adaptation.plan_proposal or adaptation.proposal
         approved = scaled_spec("caption", record.spec, Scale(approve=True), proposal)
         await self.update_spec(approved)
+
+    @property
+    def has_findings(self) -> bool:
+        """Whether a change waits for an approval, or the mix is not as planned."""
+        status = self.driver.status("caption") or AdaptationStatus()
+        return any((status.proposal, status.plan_proposal, status.mix_shift))
 
     def metric(self, name: str, labels: Mapping[str, str]) -> float | None:
         return self.metrics.registry.get_sample_value(f"cornserve_controller_{name}", dict(labels))

@@ -21,7 +21,7 @@ async def test_an_hour_of_noise_changes_nothing(store: Store) -> None:
     await app.run(22, 3600)
 
     assert (await store.get(APPS, "caption")).generation == 1
-    assert app.driver.status("caption") is None
+    assert not app.has_findings
     assert app.observer.events == []
 
 
@@ -60,7 +60,12 @@ async def test_rates_are_exported_by_type(store: Store) -> None:
 
     await app.run(16, 600)
 
+    status = (await store.get(APPS, "caption")).status.adaptation
+    assert status is not None
+    assert {rate.type: rate.planned for rate in status.rates} == {name: 20 * share for name, share in MIX.items()}
     for name, share in MIX.items():
+        [observed] = [rate.observed for rate in status.rates if rate.type == name]
+        assert observed == pytest.approx(16 * share, abs=4)
         labels = {"app": "caption", "type": name}
         assert app.metric("planned_requests_per_second", labels) == 20 * share
         assert app.metric("arriving_requests_per_second", labels) == pytest.approx(16 * share, rel=0.5)
@@ -89,17 +94,17 @@ async def test_a_change_waits_for_an_approval(store: Store) -> None:
     await app.approve()
     await app.control()
     assert (await app.plan()).counts == {4: 2}
-    assert (await store.get(APPS, "caption")).status.adaptation is None
+    assert not app.has_findings
 
 
 async def test_a_proposal_ends_with_its_load(store: Store) -> None:
     app = await adapting(store, mixture(0, 1), approval=True)
     await app.run(34, 300)
-    assert app.driver.status("caption") is not None
+    assert app.has_findings
 
     await app.run(18, 400)
 
-    assert app.driver.status("caption") is None
+    assert not app.has_findings
 
 
 async def test_a_shift_of_the_mix_is_reported_until_it_ends(store: Store) -> None:
@@ -120,7 +125,7 @@ async def test_a_shift_of_the_mix_is_reported_until_it_ends(store: Store) -> Non
     assert (await app.plan()).counts == {4: 1}
 
     await app.run(16, 1800)
-    assert app.driver.status("caption") is None
+    assert not app.has_findings
 
 
 @pytest.mark.parametrize(("gpus", "counts"), [(4, {4: 1}), (6, {1: 2, 4: 1}), (9, {1: 1, 4: 2})])

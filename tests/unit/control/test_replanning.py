@@ -69,7 +69,7 @@ async def test_a_better_plan_for_the_shifted_mix_replaces_the_running_one(store:
 
     await app.run(16, 600, SHIFTED)
     assert len(app.replanning.jobs) == 1
-    assert app.driver.status("caption") is None
+    assert not app.has_findings
 
 
 async def test_a_plan_without_a_notable_benefit_is_not_applied_or_made_again(store: Store) -> None:
@@ -103,7 +103,7 @@ async def test_another_plan_waits_for_an_approval(store: Store) -> None:
 
     await app.approve()
     assert await app.plan() == plan_for(text=0.75)
-    assert app.driver.status("caption") is None
+    assert not app.has_findings
 
 
 async def test_a_proposal_ends_with_the_shift(store: Store) -> None:
@@ -111,11 +111,11 @@ async def test_a_proposal_ends_with_the_shift(store: Store) -> None:
     app.replanning.results = [PlanningResult(plan=plan_for(text=0.75), running_rate=12.0)]
     await app.run(16, 120)
     await app.run(16, 120, SHIFTED)
-    assert app.driver.status("caption") is not None
+    assert app.has_findings
 
     await app.run(16, 300)
 
-    assert app.driver.status("caption") is None
+    assert not app.has_findings
 
 
 @pytest.mark.parametrize("error", [PlannerProcessError("killed"), PlanningResult(error="infeasible")])

@@ -12,6 +12,7 @@ from cornserve.app.adaptation import (
     MixtureProposal,
     PlanProposal,
     StageLoad,
+    TypeRate,
     TypeShare,
 )
 from cornserve.app.plan import AppPlan
@@ -271,6 +272,11 @@ adaptation_statuses = st.builds(
     proposal=st.none() | proposals,
     plan_proposal=st.none() | plan_proposals,
     mix_shift=st.none() | mix_shifts,
+    rates=st.lists(
+        st.builds(TypeRate, type=texts, planned=st.floats(0, 1e6), observed=st.floats(0, 1e6)),
+        max_size=2,
+        unique_by=lambda rate: rate.type,
+    ),
     executors=st.lists(executor_loads, max_size=2, unique_by=lambda load: load.name),
 ).filter(lambda status: status != AdaptationStatus())
 
