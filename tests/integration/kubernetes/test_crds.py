@@ -33,6 +33,8 @@ PLANNING: Json = {
     "profile": {"format": "cornserve-planner/profile"},
 }
 
+AUTOSCALING: Json = {"executors": [{"name": "llm", "capacity": 2000}]}
+
 Json = dict[str, Any]
 Create = Callable[..., Json]
 
@@ -169,6 +171,11 @@ def test_every_route_is_stored_unchanged(create: Create, route: Route) -> None:
         ),
         (MODEL | {"policies": {"targets": {}}}, "spec.policies.targets: .* set ttftSeconds"),
         (MODEL | {"replicas": 2, "plan": to_json(plan())}, "spec.replicas: .* a plan has the replicas"),
+        (MODEL | {"executorReplicas": {"llm": 2}, "plan": to_json(plan())}, "spec.executorReplicas: .* a plan has"),
+        (
+            MODEL | {"policies": {"autoscaling": AUTOSCALING}, "plan": to_json(plan())},
+            "spec.policies.autoscaling: .* a plan determines the replicas",
+        ),
         (MODEL | {"replicas": 2, "planning": PLANNING}, "spec.replicas: .* a plan has the replicas"),
         (MODEL | {"planning": PLANNING | {"rate": 2}}, "spec.planning: .* set exactly one of gpus, rate"),
         (MODEL | {"replica": 1}, 'unknown field "spec.replica"'),
