@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from statistics import median
 
 from cornserve.profiler.batch_means import MIN_COMPLETIONS
-from cornserve.profiler.mix_measurement import LEVEL_PART
 from cornserve.profiler.results import OptionResults
 
 START_SECONDS = 1.0
@@ -43,7 +42,7 @@ class MeasurementCost:
         """
         starts = () if earlier is None else earlier.startup
         alone = [] if earlier is None else [found.levels[0].seconds for found in earlier.measurements if found.levels]
-        load = min(alone, default=0.0) * MIN_COMPLETIONS / LEVEL_PART
+        load = min(alone, default=0.0) * MIN_COMPLETIONS
         return cls(what, (median(starts) if starts else START_SECONDS) + max(load, LOAD_SECONDS), devices)
 
     @property

@@ -67,7 +67,7 @@ async def measure_mix(
     levels: list[LoadLevel] = []
     concurrency = 1
     while concurrency <= MAX_CONCURRENCY:
-        level = await _level(driver, concurrency, precision, deadline)
+        level = await _level(driver, concurrency, precision, deadline, is_first=not levels)
         if level is None:
             break
         levels.append(level)
@@ -98,15 +98,19 @@ def _is_saturated(levels: Sequence[LoadLevel]) -> bool:
     return max(level.rate for level in levels[-2:]) < before * GAIN
 
 
-async def _level(driver: LoadDriver, concurrency: int, precision: Precision, deadline: float) -> LoadLevel | None:
-    limit = _limit(deadline)
+async def _level(
+    driver: LoadDriver, concurrency: int, precision: Precision, deadline: float, *, is_first: bool
+) -> LoadLevel | None:
+    """Returns None without an estimate. Only the first level may take all of the time for one."""
+    limit, left = _limit(deadline), deadline - time.perf_counter()
     estimate: RateEstimate | None = None
 
     def is_done(observations: Observations) -> bool:
         nonlocal estimate
         estimate = estimate_rate(observations.ends)
         narrow = estimate is not None and estimate.half_width <= precision.half_width
-        return observations.now() > limit or (narrow and len(observations.ends) >= concurrency * MIN_ROUNDS)
+        is_late = observations.now() > (left if is_first and estimate is None else limit)
+        return is_late or (narrow and len(observations.ends) >= concurrency * MIN_ROUNDS)
 
     observations = await driver.closed_loop(concurrency, is_done)
     if estimate is None:

@@ -56,10 +56,10 @@ def rates(profiled: Any) -> dict[tuple[str, str], float]:
     }
 
 
-def stored(instance: CliInstance, settings: str) -> dict[str, str]:
-    """Returns the contents of the files of results that contain the text, by name."""
+def finished(instance: CliInstance, settings: str) -> dict[str, str]:
+    """Returns the contents of the files of results with a measurement that contain the text, by name."""
     files = {file.name: file.read_text() for file in (instance.home.path / "profiles").glob("stage-*.json")}
-    return {name: text for name, text in files.items() if settings in text}
+    return {name: text for name, text in files.items() if settings in text and json.loads(text)["measurements"]}
 
 
 def is_clean(instance: CliInstance) -> bool:
@@ -98,14 +98,9 @@ async def test_killing_the_profiler_keeps_what_is_finished_and_leaves_no_executo
 ) -> None:
     app = tmp_path / "killed.py"
     app.write_text(APP.replace('"caption"', '"killed"').replace(f"{LLM}", "0.005").replace(f"{ENCODER}", "0.005"))
-    profiles = serving.home.path / "profiles"
-
-    def stored() -> int:
-        return len(list(profiles.glob("stage-*.json"))) if profiles.is_dir() else 0
-
-    before = stored()
+    before = finished(serving, "")
     with serving.start("profile", str(app), *QUICK) as running:
-        await until(lambda: stored() > before)
+        await until(lambda: len(finished(serving, "")) > len(before))
         await until(lambda: bool(serving.processes("cornserve_executors.base")))
         running.kill()
         running.wait()
@@ -131,8 +126,8 @@ app = App("measured", [path], probes=[CaptionRequest(images=1)])
     workload.write_text(json.dumps({"format": "cornserve-planner/workload", "version": 1, "types": types}))
     deploy = ("deploy", str(app), "--gpus", "2", "--workload", str(workload))
 
-    with serving.start(*deploy, "--budget", "16s") as running:
-        await until(lambda: len(stored(serving, "0.021432")) == 1)
+    with serving.start(*deploy, "--budget", "24s") as running:
+        await until(lambda: len(finished(serving, "0.021432")) == 1)
         running.send_signal(SIGINT)
         _, stderr = running.communicate(timeout=60)
     assert running.returncode == 130
@@ -140,11 +135,11 @@ app = App("measured", [path], probes=[CaptionRequest(images=1)])
     assert "finished measurements are kept" in stderr
     await until(lambda: is_clean(serving))
 
-    finished = stored(serving, "0.021432")
-    deployed = serving.run(*deploy, "--budget", "8s")
+    kept = finished(serving, "0.021432")
+    deployed = serving.run(*deploy, "--budget", "12s")
     assert deployed.returncode == 0, deployed.stderr
     assert "measuring 1 of 2 mixes" in deployed.stderr
-    assert stored(serving, "0.021432").items() >= finished.items()
+    assert finished(serving, "0.021432").items() >= kept.items()
     plan = serving.json("status", "measured")["spec"]["plan"]
     assert {option["gpu_type"] for option in plan["options"].values()} == {"small"}
     refused = serving.run("profile", str(app), "--error", "0.001")

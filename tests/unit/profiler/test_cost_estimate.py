@@ -7,7 +7,6 @@ import pytest
 from cornserve.control.launcher.base import SlotCount
 from cornserve.profiler.cost_estimate import BudgetTooSmallError, MeasurementCost, check_budget
 from cornserve.profiler.device import Device, NoSlotsError
-from cornserve.profiler.mix_measurement import LEVEL_PART
 from cornserve.profiler.results import Conditions, LoadLevel, MixMeasurement, MixShare, OptionResults
 from cornserve_echo.stages import StageTask
 
@@ -36,8 +35,7 @@ def results(*startup: float) -> OptionResults:
 
 
 def test_the_cost_follows_from_earlier_starts_and_latencies() -> None:
-    first_load = 26 * 10 / LEVEL_PART
-    assert MeasurementCost.estimate("llm", 2, results(50, 60, 90)).device_seconds == 2 * (60 + first_load)
+    assert MeasurementCost.estimate("llm", 2, results(50, 60, 90)).device_seconds == 2 * (60 + 26 * 10)
     assert MeasurementCost.estimate("llm", 1, None).seconds == 3
 
 
