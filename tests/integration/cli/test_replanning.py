@@ -59,7 +59,7 @@ async def test_a_shifted_mix_is_planned_again_and_no_request_fails(instance: Cli
 
     traffic = Traffic(15, [IMAGE, *[TEXT] * 9])
     async with AsyncClient(instance.url) as client, traffic.running(instance.url):
-        await traffic.wait(75)
+        await traffic.wait(45)
         before = await client.app("caption")
         assert before.generation == 1
         assert {name: len(ids) for name, ids in replicas(before).items()} == {"encoder": 1, "llm": 3}
@@ -73,7 +73,7 @@ async def test_a_shifted_mix_is_planned_again_and_no_request_fails(instance: Cli
             return running == {"encoder": 2, "llm": 1, "encoder+llm": 1} and views[-1].is_scaled
 
         await until(is_planned_again)
-        await traffic.wait(30)
+        await traffic.wait(15)
 
     assert traffic.responses.keys() == {"ok"}
     after = replicas(views[-1])

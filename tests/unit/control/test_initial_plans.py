@@ -15,6 +15,7 @@ from cornserve.control.planning_worker import PlanningJob, PlanningResult
 from cornserve.control.store.base import APPS
 from tests.unit.app.plans import cell, plan
 from tests.unit.control.running_controller import FakeLauncher, StoreClient, running_controller
+from tests.waiting import until
 
 SOURCE = """
 from cornserve_echo.stages import caption_app
@@ -68,9 +69,9 @@ async def test_the_controller_makes_the_plan_and_makes_it_again_for_other_inputs
         assert stored.plan.planned_from == inputs().digest
         await client.redeploy("caption", stored.model_copy(update={"planning": inputs(gpus=4)}))
         await client.wait_until_served("caption", 4)
+        await until(lambda: [group.replicas for group in launcher.groups.values()] == [4])
 
     assert [job.inputs.gpus for job in planner.jobs] == [3, 4]
-    assert [group.replicas for group in launcher.groups.values()] == [4]
 
 
 async def test_an_app_that_cannot_be_planned_fails_before_anything_starts(client: StoreClient) -> None:
