@@ -28,7 +28,7 @@ paths = [Caption(llm=monolith), Caption(llm=llm, encoder=encoder)]
 app = App("caption", paths, probes=[CaptionRequest(), CaptionRequest(images=1)])
 """
 
-QUICK = ("--error", "0.1", "--budget", "5m")
+QUICK = ("--error", "0.1", "--budget", "2m")
 
 
 @pytest.fixture(scope="module")
