@@ -99,8 +99,19 @@ class CliInstance:
 
     def remove(self) -> None:
         """Kills all processes, and removes what they leave outside the home. Faster than `cornserve down`."""
+        engines = [child for executor in self.processes() for child in _descendants(executor)]
         self.kill_everything()
+        for engine in engines:
+            with suppress(psutil.NoSuchProcess):
+                engine.kill()
         shutil.rmtree(StateDir(self.home.replicas).segments, ignore_errors=True)
+
+
+def _descendants(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return process.children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
 
 
 def _environment(home: Home) -> dict[str, str]:
