@@ -67,18 +67,21 @@ class ApiServerProxy:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         files = self._api_server.files
-        upstream_reader, upstream_writer = await asyncio.open_connection(files.address, files.port)
         task = asyncio.current_task()
         assert task is not None
-        self._forwards[task] = [writer, upstream_writer]
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._forward(reader, upstream_writer))
-                group.create_task(self._forward(upstream_reader, writer))
-        finally:
-            del self._forwards[task]
-            writer.close()
-            upstream_writer.close()
+        writers = self._forwards[task] = [writer]
+        # A cancelled task would be an error of the server, which would not close the connection.
+        with contextlib.suppress(asyncio.CancelledError):
+            try:
+                upstream_reader, upstream_writer = await asyncio.open_connection(files.address, files.port)
+                writers.append(upstream_writer)
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._forward(reader, upstream_writer))
+                    group.create_task(self._forward(upstream_reader, writer))
+            finally:
+                del self._forwards[task]
+                for each in writers:
+                    each.close()
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
