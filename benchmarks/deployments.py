@@ -161,7 +161,7 @@ def main() -> None:
         instance = SlotInstance(Path(directory) / "instance", 64)
         with instance.started() as client:
             rows = list(measure_phases(client, 0.2 if options.quick else options.seconds))
-            left, executors = [view.name for view in client.apps()], instance.executors
+            left, executors = [view.name for view in client.apps()], instance.wait_for_executors(1)
     if options.json:
         print(json.dumps({"machine": asdict(machine), "rows": [asdict(row) for row in rows], "executors": executors}))
         return

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from pathlib import Path
 import psutil
 
 from cornserve.client import Client
+
+DRAIN_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +49,14 @@ class SlotInstance:
             raise RuntimeError(f"cornserve {' '.join(arguments)}: {done.stderr}")
         return done.stdout
 
-    @property
-    def executors(self) -> int:
-        """The number of executor processes that run."""
+    def wait_for_executors(self, number: int) -> int:
+        """Returns the number of executor processes as soon as `number` run, or after the time in which others drain."""
+        deadline = time.monotonic() + DRAIN_SECONDS
+        while (running := self._count_executors()) != number and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return running
+
+    def _count_executors(self) -> int:
         directory = str(self.directory)
         commands = (process.info["cmdline"] or () for process in psutil.process_iter(["cmdline"]))
         return sum(

@@ -67,9 +67,10 @@ def _check(outcome: Outcome, kills: Sequence[Kill]) -> Iterator[str]:
 
 
 def _is_code_killed(outcome: Outcome) -> bool:
-    """Returns whether the request failed because app hosts were killed twice while they ran its code."""
+    """Returns whether the request failed because app hosts were killed twice, while they loaded or ran its code."""
     assert outcome.error is not None
-    return outcome.error["code"] == "task_error" and "was killed by SIGKILL" in outcome.error["message"]
+    is_host = outcome.error["code"] in ("task_error", "not_ready")
+    return is_host and "was killed by SIGKILL" in outcome.error["message"]
 
 
 def _check_error(outcome: Outcome, deaths: int) -> Iterator[str]:

@@ -25,6 +25,10 @@ MAX_STOP_SECONDS = 1.0
 """The longest stop. No request may fail because of a stop, and no process may be replaced."""
 
 
+EXIT_SECONDS = 5.0
+"""The time in which app hosts exit after their gateway has been killed or has ended."""
+
+
 class Killer:
     """Kills processes with SIGKILL, and stops processes with SIGSTOP for a while.
 
@@ -116,8 +120,13 @@ class Killer:
             if socket.laddr and socket.status == psutil.CONN_LISTEN
         }
         files = [f"file {file}" for file in self._shared_memory if file.exists()]
-        hosts = [f"app host {host.pid}" for host in self._app_hosts if host.is_running()]
-        return [*processes, *hosts, *(f"port {port}" for port in ports & listening), *files]
+        _, hosts = psutil.wait_procs(self._app_hosts, timeout=EXIT_SECONDS)
+        return [
+            *processes,
+            *(f"app host {host.pid}" for host in hosts),
+            *(f"port {port}" for port in ports & listening),
+            *files,
+        ]
 
 
 def _children(process: psutil.Process) -> list[psutil.Process]:
