@@ -112,7 +112,7 @@ def phases(client: Client) -> Iterator[tuple[str, Iterator[None]]]:
             yield
 
     def deletions() -> Iterator[None]:
-        for name in set(deployed):
+        for name in dict.fromkeys(deployed):
             client.delete(name)
             yield
 

@@ -85,7 +85,8 @@ class PlanningInputs(_PlanningPart):
     def with_mix(self, plan: AppPlan, shares: Mapping[str, float]) -> Self:
         """Returns the inputs for observed shares of the types of a plan that was made from these inputs.
 
-        A plan with a target is made for this target again, else for the same budget.
+        The new plan is for the target of the running plan. Without a target, it is for the GPUs that run now, which
+        users may have scaled.
         """
         workload = {
             name: WorkloadType(
@@ -95,5 +96,5 @@ class PlanningInputs(_PlanningPart):
             )
             for name, kind in plan.types.items()
         }
-        budget = {} if plan.target is None else {"gpus": None, "rate": plan.target}
-        return self.model_copy(update={"workload": workload, **budget})
+        gpus = plan.gpus if plan.target is None else None
+        return self.model_copy(update={"workload": workload, "gpus": gpus, "rate": plan.target})

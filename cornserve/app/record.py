@@ -124,7 +124,7 @@ class AppSpec(BaseModel):
         """Whether the controller has to make the plan: it is missing, or was made from other inputs."""
         if self.planning is None or self.plan is None:
             return self.planning is not None
-        return self.plan.planned_from not in ("", self.planning.digest)
+        return bool(self.plan.planned_from) and self.plan.planned_from != self.planning.digest
 
     @property
     def kubernetes_settings(self) -> list[str]:

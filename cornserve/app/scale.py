@@ -64,7 +64,7 @@ def scaled_spec(
         ScaleError: the app cannot be scaled in this way.
     """
     if scale.replicas is not None or scale.executors is not None:
-        if spec.plan is not None:
+        if spec.plan is not None or spec.planning is not None:
             raise ScaleError(
                 _given_field(scale),
                 f"the app {name!r} has a plan: scale it to a rate or a number of GPUs, or deploy it with replicas",

@@ -156,6 +156,8 @@ def deploy(
     is_planned = budget.check(plan)
     if is_planned and share:
         raise CliError("--share: the plan determines the shares of the paths: remove it")
+    if is_planned and autoscale:
+        raise CliError("--autoscale: the plan determines the replicas: use --adapt, or remove --gpus and --rate")
     resolved = resolve_target(
         target,
         name=name,

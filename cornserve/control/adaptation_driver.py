@@ -130,7 +130,9 @@ class AdaptationDriver:
         """Reads the arrivals once, and adapts the apps."""
         observed = await self._reader.read(self._clock())
         now = self._clock()  # A busy gateway responds late.
-        for app in list(self._apps.values()):
+        for name, app in list(self._apps.items()):
+            if self._apps.get(name) is not app:
+                continue  # It was removed while another app changed.
             before = app.status
             app.observe(observed, now)
             app.publish(self._metrics, now)

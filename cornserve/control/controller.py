@@ -201,7 +201,7 @@ class Controller:
         """Makes the plan of an app in its own task."""
         record, failed = deployment.record, True
         with self._retry_on_error(f"planning app {record.name}"):
-            deployment.end_planning(record.generation, await self._plans.make(record))
+            deployment.end_planning(record, await self._plans.make(record))
             failed = False
         self._changed.set()
         if failed:

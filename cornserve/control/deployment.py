@@ -43,8 +43,8 @@ class Deployment:
         self._definition_error: str | None = None
         self._load_error = ""
         """The error of the last attempt to load the app. Another attempt may succeed."""
-        self._planned_generation: int | None = None
-        """The generation whose plan is in the store, or cannot be made."""
+        self._planned_version: tuple[int, str] | None = None
+        """The generation and the code whose plan is in the store, or cannot be made."""
         self._planning_error = ""
         """The reason why it cannot be made."""
         self._checked: AppVersion | None = None
@@ -103,14 +103,14 @@ class Deployment:
     @property
     def needs_plan(self) -> bool:
         """Whether the controller has to make the plan."""
-        is_open = self._planned_generation != self.record.generation and not self._has_failed
+        is_open = self._planned_version != self._version and not self._has_failed
         return is_open and self.record.spec.needs_plan
 
-    def end_planning(self, generation: int, error: str) -> None:
-        """Ends the planning of a generation. With an error, the generation fails."""
-        self._planned_generation = generation
-        if generation == self.record.generation:
-            self._planning_error = error
+    def end_planning(self, record: AppRecord, error: str) -> None:
+        """Ends the planning of the version in a record. With an error, the version fails."""
+        version = record.generation, record.spec.code
+        if version == self._version:
+            self._planned_version, self._planning_error = version, error
 
     async def load(self, describe: DescribeApp) -> None:
         """Loads the newest generation, for the next `apply_records`. Raises an error if another attempt may succeed."""

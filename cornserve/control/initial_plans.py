@@ -12,7 +12,16 @@ from cornserve.app.record import AppSpec
 from cornserve.app_host.describe import DescribeApp
 from cornserve.control.planner import Planner
 from cornserve.control.planning_worker import PlanningJob
-from cornserve.control.store.base import APPS, AppRecord, ConflictError, FieldConflictError, NotFoundError, Store
+from cornserve.control.store.base import (
+    APPS,
+    AppRecord,
+    ConflictError,
+    FieldConflictError,
+    NotFoundError,
+    RecordRejectedError,
+    RecordTooLargeError,
+    Store,
+)
 from cornserve.daemon_thread import run_in_daemon_thread
 from cornserve.task.errors import DefinitionError
 
@@ -52,7 +61,7 @@ class InitialPlans:
         fields = {"plan": result.plan.model_copy(update={"planned_from": planning.digest}), "shares": spec.shares}
         try:
             await self._update(record, fields)
-        except FieldConflictError as error:
+        except (FieldConflictError, RecordRejectedError, RecordTooLargeError) as error:
             return str(error)
         log.info("app %s: the plan serves %.4g requests/s on %d GPUs", name, result.plan.rate, result.plan.gpus)
         return ""

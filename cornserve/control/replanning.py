@@ -25,7 +25,8 @@ BENEFIT: Final = 0.05
 """A plan replaces the running one if it serves more requests per second, or more for each GPU, by this fraction."""
 
 SAME_MIX: Final = 0.05
-"""No other plan is made for a mix of which less than this share of requests differs from the last one."""
+"""No other plan is made for the same running plan and a mix of which less than this share of requests differs from the
+last one."""
 
 LEAST_SHARE: Final = 0.005
 """Each type keeps this share in a plan: requests of a type that has become rare are still served."""
@@ -109,7 +110,7 @@ class Replanning:
         if observed is None:
             return
         mix = _mix(app.plan, observed.shares)
-        if state.mix is not None and _distance(mix, state.mix) <= SAME_MIX:
+        if state.mix is not None and state.running == app.plan and _distance(mix, state.mix) <= SAME_MIX:
             return
         state.mix, state.attempted_at, state.distance, state.running = mix, now, observed.distance, app.plan
         state.task = asyncio.create_task(self._plan(app, inputs.with_mix(app.plan, mix)))

@@ -42,7 +42,8 @@ def _executors(description: AppDescription) -> set[str]:
 
 def check_executors(spec: AppSpec, description: AppDescription) -> None:
     """Checks that plan and replicas are those of this app, before anything is stored. Raises `ApiError`."""
-    if spec.plan is not None and spec.policies.autoscaling is not None:
+    is_planned = spec.plan is not None or spec.planning is not None
+    if is_planned and spec.policies.autoscaling is not None:
         message = "policies.autoscaling: the app has a plan: use policies.adaptation, or replace the plan by `replicas`"
         raise ApiError(400, message, param="policies.autoscaling", code="invalid_app")
     try:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from cornserve.app.planning import PlanningInputs
-from cornserve.app.record import AppSpec, FailureReason, Phase
+from cornserve.app.record import AppSpec, AppStatus, FailureReason, Phase
+from cornserve.control.deployment import Deployment
 from cornserve.control.planner import PlannerProcessError
 from cornserve.control.planning_worker import PlanningJob, PlanningResult
-from cornserve.control.store.base import APPS
+from cornserve.control.store.base import APPS, AppRecord, Record
 from tests.unit.app.plans import cell, plan
 from tests.unit.control.running_controller import FakeLauncher, StoreClient, running_controller
 from tests.waiting import until
@@ -87,6 +89,20 @@ async def test_an_app_that_cannot_be_planned_fails_before_anything_starts(client
         await client.wait_until_served("caption", 3)
 
     assert len(planner.jobs) == 2
+
+
+async def test_changed_code_of_a_generation_is_planned_again() -> None:
+    record: AppRecord = Record("caption", "uid", 1, 1, AppSpec(source="a", planning=inputs()), AppStatus())
+    corrected = replace(record, version=2, spec=AppSpec(source="b", planning=inputs()))
+    deployment = Deployment(record)
+    deployment.end_planning(record, "the source is wrong")
+    deployment.apply_records(record, None)
+    assert not deployment.needs_plan
+
+    deployment.apply_records(corrected, None)
+    assert deployment.needs_plan
+    deployment.end_planning(record, "an error of the old code")
+    assert deployment.needs_plan
 
 
 async def test_a_planner_that_fails_is_run_again(client: StoreClient) -> None:

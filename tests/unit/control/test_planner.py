@@ -43,7 +43,8 @@ async def test_a_process_makes_a_plan_and_computes_the_rate_of_the_running_one()
     assert again.plan is not None
     assert again.running_rate == pytest.approx(first.plan.rate)
 
-    mix = inputs().with_mix(first.plan, {"text": 0.95, "images": 0.05})
+    mix = inputs(gpus=8).with_mix(first.plan, {"text": 0.95, "images": 0.05})
+    assert (mix.gpus, mix.rate) == (4, None)  # Users have scaled the app.
     shifted = make_plan(PlanningJob(app="caption", graph=graph(), inputs=mix, running=first.plan))
     assert shifted.plan is not None
     assert shifted.running_rate is not None

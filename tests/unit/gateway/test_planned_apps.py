@@ -72,6 +72,19 @@ async def test_a_deployment_without_a_plan_keeps_the_plan(gateway: httpx.AsyncCl
     assert planned.json()["spec"]["replicas"] == 1
 
 
+async def test_an_app_that_the_controller_plans_gets_no_replicas(gateway: httpx.AsyncClient, store: Store) -> None:
+    workload = {"text": {"components": ["llm"], "share": 1}}
+    planning = {"gpus": 2, "workload": workload, "profile": {"version": 1}}
+    await gateway.put(URL, json={"source": CAPTION, "planning": planning})
+    before = (await store.get(APPS, "caption")).spec
+
+    scaled = await gateway.put(f"{URL}/scale", json={"replicas": 2})
+    autoscaled = await gateway.put(URL, json={"source": CAPTION, "policies": AUTOSCALING})
+
+    assert (scaled.status_code, autoscaled.status_code) == (409, 400)
+    assert (await store.get(APPS, "caption")).spec == before
+
+
 @pytest.mark.parametrize(
     ("scale", "counts", "target"),
     [
