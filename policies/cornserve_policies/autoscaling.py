@@ -18,6 +18,9 @@ LONG_WINDOW = 5
 LONGEST_HISTORY = 3600.0
 """Seconds of the longest history that the policy reads."""
 
+MAX_WINDOWS = 240
+"""The most short windows in `shrink_seconds`: each decision reads all of them."""
+
 ROUNDING = 1e-9
 """A load of 2.0000000001 replicas needs 2."""
 
@@ -43,7 +46,9 @@ class StageLimits:
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_replicas <= self.max_replicas:
-            raise ValueError(f"the replicas are not from 1 and each other: {self.min_replicas} to {self.max_replicas}")
+            raise ValueError(
+                f"{self.min_replicas} to {self.max_replicas} replicas: the first number must be from 1 to the second"
+            )
         if self.capacity <= 0:
             raise ValueError(f"the capacity of a replica is not above 0: {self.capacity:g}")
         longest = LONGEST_HISTORY - self.window_seconds
@@ -51,6 +56,11 @@ class StageLimits:
             raise ValueError(
                 f"the times are longer than {LONGEST_HISTORY:g} s together: a window of {self.window_seconds:g} s, and "
                 f"{self.shrink_seconds:g} s until replicas stop"
+            )
+        if self.shrink_seconds > MAX_WINDOWS * self.window_seconds:
+            raise ValueError(
+                f"{self.shrink_seconds:g} s until replicas stop are more than {MAX_WINDOWS} windows of "
+                f"{self.window_seconds:g} s"
             )
         if not 0 <= self.dwell_seconds <= self.shrink_seconds or self.window_seconds > self.shrink_seconds:
             raise ValueError(

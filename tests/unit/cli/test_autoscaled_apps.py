@@ -48,7 +48,7 @@ def test_executors_and_their_loads_are_part_of_the_spec(cli: CliRunner, server: 
     [
         (["llm=2000"], "--autoscale: 'llm=2000' is not an executor with the load per second"),
         (["llm=0tokens"], "--autoscale: policies.autoscaling.executors"),
-        (["llm=1tokens:4-2"], "--autoscale: policies.autoscaling: the replicas are not from 1 and each other: 4 to 2"),
+        (["llm=1tokens:4-2"], "--autoscale: policies.autoscaling: 4 to 2 replicas: the first number"),
         (["llm=1tokens", "llm=2tokens"], "--autoscale: policies.autoscaling: executors: 'llm' is given more than once"),
         (["shrink_seconds=10"], "--autoscale: policies.autoscaling.executors"),
         (["llm=1tokens", "--adapt", "on"], "--autoscale: policies: adaptation is for an app with a plan"),

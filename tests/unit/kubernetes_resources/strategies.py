@@ -142,7 +142,7 @@ autoscalings = st.builds(
     ),
     dwell_seconds=st.floats(0, 100),
     shrink_seconds=st.floats(720, 1000),
-    window_seconds=st.floats(0.1, 720),
+    window_seconds=st.floats(5, 720),
 )
 
 plannings = st.builds(

@@ -140,11 +140,12 @@ def test_several_stages_are_independent() -> None:
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
-        ({"min_replicas": 0}, "the replicas"),
+        ({"min_replicas": 0}, "0 to 64 replicas"),
         ({"min_replicas": 3, "max_replicas": 2}, "3 to 2"),
         ({"window_seconds": 0.0}, "window of 0 s"),
         ({"window_seconds": 800.0}, "window of 800 s"),
         ({"shrink_seconds": 3600.0}, "3600 s until replicas stop"),
+        ({"window_seconds": 2.0}, "more than 240 windows of 2 s"),
         ({"dwell_seconds": 901.0}, "dwell time of 901 s"),
     ],
 )
