@@ -229,7 +229,8 @@ async def _create_or_update(store: Store, name: str, spec: AppSpec, description:
                 continue
         updated = spec.model_copy(update=kept_fields(spec, record.spec, description))
         check_executors(updated, description)
-        if _has_failed(record):
+        # A plan that needed too much has started nothing: executors that run serve a smaller plan without a restart.
+        if _has_failed(record) and (updated == record.spec or not _needed_too_much(record)):
             updated = updated.model_copy(update={"restart": new_restart_id()})
         with suppress(ConflictError, NotFoundError):
             return await store.update_spec(APPS, name, updated, record.version)

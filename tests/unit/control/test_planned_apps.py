@@ -261,6 +261,23 @@ async def test_a_plan_without_a_running_cell_is_refused_if_both_exceed_the_slots
     )
 
 
+async def test_a_restart_of_a_plan_is_refused_if_both_versions_exceed_the_slots(client: StoreClient) -> None:
+    launcher = FakeLauncher()
+    launcher.slot_count = SlotCount("CPU slot", 8, 8)
+    async with running_controller(client, launcher):
+        await client.deploy("caption", caption("caption", mixture(small=1, large=1)))
+        before = groups_of(await client.wait_until_served("caption"))
+        launcher.slot_count = SlotCount("CPU slot", 8, 2)
+
+        restarted = caption("caption", mixture(small=1, large=1)).model_copy(update={"restart": "again"})
+        await client.redeploy("caption", restarted)
+        status = await client.wait_for_status("caption", lambda status: status.phase is Phase.FAILED)
+
+        assert launcher.groups.keys() == {key for groups in before.values() for key in groups.values()}
+    assert status.reason is FailureReason.INSUFFICIENT_CAPACITY
+    assert "both need 12 CPU slots until the new cells serve, but 8 exist" in status.message
+
+
 @pytest.mark.parametrize("counts", [(1, 2), (1, 1)])
 async def test_a_new_controller_continues_with_the_served_plan(client: StoreClient, counts: tuple[int, int]) -> None:
     launcher = FakeLauncher()

@@ -7,6 +7,7 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
+from cornserve.app.record import AppStatus, FailureReason, Phase
 from cornserve.control.store.base import APPS, Store
 from tests.unit.app.plans import cell, plan_document
 from tests.unit.gateway.sources import ECHO
@@ -70,6 +71,20 @@ async def test_a_deployment_without_a_plan_keeps_the_plan(gateway: httpx.AsyncCl
     assert "policies.autoscaling: the app has a plan" in autoscaled.json()["error"]["message"]
     assert (removed.json()["spec"]["plan"], removed.json()["spec"]["replicas"]) == (None, 2)
     assert planned.json()["spec"]["replicas"] == 1
+
+
+async def test_a_smaller_plan_than_one_that_needed_too_much_restarts_nothing(
+    gateway: httpx.AsyncClient, store: Store
+) -> None:
+    await gateway.put(URL, json={"source": CAPTION, "plan": two_sizes(1, 8)})
+    record = await store.get(APPS, "caption")
+    failed = AppStatus(phase=Phase.FAILED, generation=1, reason=FailureReason.INSUFFICIENT_CAPACITY)
+    await store.update_status(APPS, "caption", failed, record.version)
+
+    await gateway.put(URL, json={"source": CAPTION, "plan": two_sizes(1, 1)})
+
+    changed = await store.get(APPS, "caption")
+    assert (changed.generation, changed.spec.code) == (2, record.spec.code)
 
 
 async def test_an_app_that_the_controller_plans_gets_no_replicas(gateway: httpx.AsyncClient, store: Store) -> None:
