@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from mmap import ACCESS_READ, ACCESS_WRITE, mmap
+import subprocess
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,29 +14,38 @@ MIB = 1 << 20
 SLAB = 64 * MIB
 
 
-@contextmanager
-def mapped_slab(access: int) -> Iterator[None]:
-    """Maps a slab in shared memory, with all its pages in memory."""
+MAP = """
+import mmap, sys
+
+path, access = sys.argv[1:]
+if access:
+    with open(path, "r+b") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=getattr(mmap, access))
+    sum(mapped[offset] for offset in range(0, len(mapped), 4096))
+print("mapped", flush=True)
+sys.stdin.read()
+"""
+
+
+def memory_of_a_process(access: str = "") -> int:
+    """Returns the memory of a process that has mapped a slab, with all its pages in memory."""
     with TemporaryDirectory(dir="/dev/shm") as directory:
         path = Path(directory) / "cornserve-test.slab"
         path.write_bytes(bytes(SLAB))
-        with path.open("r+b") as file, mmap(file.fileno(), SLAB, access=access) as mapped:
-            assert sum(mapped[offset] for offset in range(0, SLAB, 4096)) == 0
-            yield
-
-
-def own_memory() -> int:
-    found = process_memory(os.getpid())
+        command = [sys.executable, "-c", MAP, str(path), access]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "mapped\n"
+            found = process_memory(process.pid)
     assert found is not None
     return found.peak
 
 
 def test_the_own_slab_counts_and_those_of_other_executors_do_not() -> None:
-    before = own_memory()
-    with mapped_slab(ACCESS_READ):
-        assert own_memory() < before + SLAB / 4
-    with mapped_slab(ACCESS_WRITE):
-        assert own_memory() > before + SLAB * 3 / 4
+    without = memory_of_a_process()
+
+    assert memory_of_a_process("ACCESS_READ") < without + SLAB / 4
+    assert memory_of_a_process("ACCESS_WRITE") > without + SLAB * 3 / 4
 
 
 def test_the_peak_remains_when_a_process_has_ended() -> None:
