@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from typer.testing import CliRunner
 
 from cornserve.app.adaptation import PlanProposal
 from cornserve.cli.commands import app
 from tests.unit.app.plans import cell, plan, plan_document
-from tests.unit.http_server import StubServer, json_response, serving
+from tests.unit.http_server import StubServer, json_response
 
 UNREACHABLE = "http://127.0.0.1:1"
 
@@ -35,17 +33,6 @@ MIX_SHIFT = {
 }
 
 VIEW = {"name": "a", "uid": "u", "generation": 3, "version": 1, "spec": {"model": "/m"}}
-
-
-@pytest.fixture
-def cli() -> CliRunner:
-    return CliRunner(env={"COLUMNS": "200", "CORNSERVE_URL": None, "NO_COLOR": "1"})
-
-
-@pytest.fixture
-def server() -> Iterator[StubServer]:
-    with serving() as server:
-        yield server
 
 
 def test_settings_of_the_adaptation_are_part_of_the_spec(cli: CliRunner, server: StubServer) -> None:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from cornserve import __version__
 from cornserve.app.settings import MAX_REPLICAS
 from cornserve.cli.commands import app
 from cornserve.client.arguments import MAX_SECONDS
-from tests.unit.http_server import StubServer, json_response, serving, sse_response
+from tests.unit.http_server import StubServer, json_response, sse_response
 
 COMMANDS = [
     "up",
@@ -34,17 +33,6 @@ COMMANDS = [
 UNREACHABLE = "http://127.0.0.1:9"
 SLOW_IMPORTS = {"pydantic", "httpx", "httpx2", "grpc", "fastapi", "asyncio", "psutil", "aiohttp", "uvloop", "rich"}
 SLOW_IMPORTS |= {"numpy", "pulp", "highspy", "matplotlib", "yaml", "kubernetes"}
-
-
-@pytest.fixture
-def cli() -> CliRunner:
-    return CliRunner(env={"COLUMNS": "200", "CORNSERVE_URL": None, "NO_COLOR": "1"})
-
-
-@pytest.fixture
-def server() -> Iterator[StubServer]:
-    with serving() as server:
-        yield server
 
 
 def test_the_version_is_printed(cli: CliRunner) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from cornserve.cli.commands import app
 from cornserve_echo.stages import caption_app
 from cornserve_planner.__main__ import app as planner
 from cornserve_planner.model_document import ModelDocument
-from tests.unit.http_server import StubServer, json_response, serving
+from tests.unit.http_server import StubServer, json_response
 
 CAPTIONS = """
 from cornserve_echo.stages import caption_app
@@ -47,12 +46,6 @@ options:
   llm: {gpu: L4}
   encoder+llm: {gpu: L4}
 """
-
-
-@pytest.fixture
-def server() -> Iterator[StubServer]:
-    with serving() as server:
-        yield server
 
 
 @pytest.fixture

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from typer.testing import CliRunner
 
 from cornserve.cli.commands import app
-from tests.unit.http_server import StubServer, json_response, serving
-
-
-@pytest.fixture
-def cli() -> CliRunner:
-    return CliRunner(env={"COLUMNS": "200", "CORNSERVE_URL": None, "NO_COLOR": "1"})
-
-
-@pytest.fixture
-def server() -> Iterator[StubServer]:
-    with serving() as server:
-        yield server
+from tests.unit.http_server import StubServer, json_response
 
 
 def test_targets_are_part_of_the_spec(cli: CliRunner, server: StubServer) -> None:
