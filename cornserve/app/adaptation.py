@@ -64,10 +64,6 @@ class MixtureProposal(_StatusPart):
         """The numbers of cells by GPUs of a cell."""
         return {cell.gpus: cell.count for cell in self.cells}
 
-    def applied_to(self, plan: AppPlan) -> AppPlan:
-        """Returns the plan with the proposed numbers of cells."""
-        return plan.with_counts(self.counts, self.target)
-
 
 class PlanProposal(_StatusPart):
     """Another plan for a shifted mix, which waits for an approval."""
@@ -90,13 +86,18 @@ class PlanProposal(_StatusPart):
     """Number of replicas that start."""
     stops: int = Field(ge=0)
     """Number of replicas that stop."""
+    obstacle: str = Field(default="", max_length=1024)
+    """Why the plan cannot replace the running one. Empty: it can."""
 
     @classmethod
-    def of(cls, generation: int, running: AppPlan, plan: AppPlan, rate_now: float, reason: str) -> Self:
+    def of(
+        cls, generation: int, running: AppPlan, plan: AppPlan, rate_now: float, reason: str, obstacle: str = ""
+    ) -> Self:
         """Returns the proposal to replace the running plan.
 
         Args:
             rate_now: the requests per second of the observed mix that the running cells serve.
+            obstacle: why the plan cannot replace the running one.
         """
         before, after = _replicas(running), _replicas(plan)
         return cls(
@@ -109,11 +110,8 @@ class PlanProposal(_StatusPart):
             rate=round(plan.rate, 3),
             starts=(after - before).total(),
             stops=(before - after).total(),
+            obstacle=obstacle,
         )
-
-    def applied_to(self, plan: AppPlan) -> AppPlan:
-        """Returns the plan to run instead."""
-        return self.plan
 
 
 def _replicas(plan: AppPlan) -> Counter[tuple[str, frozenset[tuple[str, int]], str]]:
@@ -158,15 +156,15 @@ class TypeRate(_StatusPart):
     """The requests per second that arrive, to two digits."""
 
 
-class StageLoad(_StatusPart):
+class AutoscaledLoad(_StatusPart):
     """The load of an executor that is autoscaled."""
 
     name: str = Field(max_length=63)
     """The name of the executor."""
     unit: Literal["tokens", "requests"]
     """The unit of the load."""
-    load: float = Field(ge=0)
-    """The load per second, to two digits: the larger mean of a short and a long time."""
+    load: float | None = Field(default=None, ge=0)
+    """The load per second, to two digits: the larger mean of a short and a long time. Absent while it is not known."""
     capacity: float = Field(ge=0)
     """The load per second that one replica takes."""
 
@@ -182,5 +180,5 @@ class AdaptationStatus(_StatusPart):
     """The difference between the observed and the planned shares of the request types, if it is large."""
     rates: list[TypeRate] = Field(default_factory=list, max_length=257)
     """The rates of the request types of a planned app."""
-    executors: list[StageLoad] = Field(default_factory=list, max_length=16)
+    executors: list[AutoscaledLoad] = Field(default_factory=list, max_length=16)
     """The loads of the executors that are autoscaled."""

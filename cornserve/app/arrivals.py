@@ -31,3 +31,7 @@ class GatewayArrivals(BaseModel):
     """The invocations of each executor group, by app."""
     tokens: dict[str, dict[str, int]] = {}
     """The tokens of the inputs of these invocations, as far as tasks know them, by app."""
+    met: dict[str, dict[str, int]] = {}
+    """The requests that have met each latency target, by app."""
+    missed: dict[str, dict[str, int]] = {}
+    """The requests that have missed each latency target, or were refused by it, by app."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 
@@ -46,12 +48,16 @@ class GraphPath(BaseModel):
     """A path of the app: the name of its task, and its steps in the order of the data, by request type.
 
     The steps of a type are absent if the path waits for a value before it records all components of the type.
+
+    Args:
+        conditional: the steps that may follow once a value has arrived, for any type.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     task: str
     steps: dict[str, tuple[GraphStep, ...]]
+    conditional: tuple[GraphStep, ...] = ()
 
 
 class GraphModalities(BaseModel):
@@ -59,7 +65,7 @@ class GraphModalities(BaseModel):
 
     Args:
         always: those of every chat.
-        inputs: those that inputs need in addition, by modality: `image`.
+        inputs: those that inputs need in addition, by modality: `image`, `audio`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -86,3 +92,16 @@ class AppGraph(BaseModel):
     types: dict[str, tuple[str, ...]]
     paths: tuple[GraphPath, ...]
     modalities: GraphModalities | None = None
+
+    @property
+    def conditional(self) -> frozenset[str]:
+        """The components that run only after a value has arrived. Types do not contain them."""
+        return frozenset(component for path in self.paths for step in path.conditional for component in step.components)
+
+    def type_of(self, components: Iterable[str]) -> str:
+        """Returns the name of the request type that needs these components and any conditional ones.
+
+        Raises `KeyError` if the graph does not have this type.
+        """
+        types = {frozenset(known): name for name, known in self.types.items()}
+        return types[frozenset(components) - self.conditional]

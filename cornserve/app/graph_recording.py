@@ -11,6 +11,7 @@ from typing import Any
 
 from cornserve.app.app import App
 from cornserve.app.component_order import ComponentOrder
+from cornserve.app.conditional_units import ConditionalUnits, task_option
 from cornserve.app.graph import AppGraph, GraphModalities, GraphOption, GraphPath, GraphStep, no_graph_reason
 from cornserve.app.load import load_app, with_all_paths
 from cornserve.app.probed_types import ProbedType, probe_types
@@ -47,7 +48,8 @@ def record_graph(app: App) -> AppGraph | None:
         return None
     recordings = [recording for probed in types for recording in probed.recordings if recording is not None]
     order = ComponentOrder(recordings)
-    options = _options(recordings, order)
+    conditional = ConditionalUnits.find(app, types)
+    options = _named([*_options(recordings, order), *conditional.options()])
     option_names = {option.executor: name for name, option in options.items()}
 
     def path(index: int) -> GraphPath:
@@ -56,10 +58,10 @@ def record_graph(app: App) -> AppGraph | None:
             for probed in types
             if (recording := probed.recordings[index]) is not None
         }
-        return GraphPath(task=app.paths[index].name, steps=steps)
+        return GraphPath(task=app.paths[index].name, steps=steps, conditional=conditional.steps(index, option_names))
 
     return AppGraph(
-        components=order.after(),
+        components={**order.after(), **dict.fromkeys(conditional.components.values(), ())},
         options=options,
         types={order.name(probed.components): order.sorted(probed.components) for probed in types},
         paths=tuple(map(path, range(len(app.paths)))),
@@ -67,8 +69,8 @@ def record_graph(app: App) -> AppGraph | None:
     )
 
 
-def _options(recordings: Iterable[DryRecording], order: ComponentOrder) -> dict[str, GraphOption]:
-    """Returns the options by name. Equal executors are one option."""
+def _options(recordings: Iterable[DryRecording], order: ComponentOrder) -> list[GraphOption]:
+    """Returns the options that are recorded. Equal executors are one option."""
     tasks: dict[str, UnitTask[Any, Any]] = {}
     components: dict[str, frozenset[str]] = {}
     for recording in recordings:
@@ -76,17 +78,7 @@ def _options(recordings: Iterable[DryRecording], order: ComponentOrder) -> dict[
             key = invocation.executor_key
             tasks.setdefault(key, invocation.task)
             components[key] = components.get(key, frozenset()) | run
-    options = [
-        GraphOption(
-            executor=key,
-            task=task.name,
-            settings=task.model_dump(mode="json", exclude_defaults=True),
-            components=order.sorted(components[key]),
-            gpus=task.spec.gpus,
-        )
-        for key, task in tasks.items()
-    ]
-    return _named(options)
+    return [task_option(task, order.sorted(components[key])) for key, task in tasks.items()]
 
 
 def _named(options: list[GraphOption]) -> dict[str, GraphOption]:
@@ -111,10 +103,16 @@ def _steps(recording: DryRecording, order: ComponentOrder, option_names: Mapping
 
 
 def _modalities(types: Iterable[ProbedType], order: ComponentOrder) -> GraphModalities | None:
-    """Returns the components of chats by modality, if there is a probe without images."""
+    """Returns the components of chats by modality, if there is a probe without media."""
     chats = [probed for probed in types if isinstance(probed.probe, ChatRequest)]
-    always = next((probed.components for probed in chats if not probed.probe.images), None)
+    always = next((probed.components for probed in chats if not probed.probe.media), None)
     if always is None:
         return None
-    images = next((probed.components - always for probed in chats if probed.probe.images), frozenset())
-    return GraphModalities(always=order.sorted(always), inputs={"image": order.sorted(images)} if images else {})
+    inputs: dict[str, frozenset[str]] = {}
+    for probed in chats:
+        for modality in {medium.modality for medium in probed.probe.media}:
+            inputs.setdefault(modality, probed.components - always)
+    return GraphModalities(
+        always=order.sorted(always),
+        inputs={modality: order.sorted(components) for modality, components in inputs.items() if components},
+    )

@@ -18,7 +18,7 @@ def model_document(name: str, graph: AppGraph) -> dict[str, Any]:
         "options": {name: _option(option) for name, option in graph.options.items()},
         "paths": list(dict.fromkeys(options for path in graph.paths for options in _declared(path))),
     }
-    if graph.modalities is not None:
+    if graph.modalities is not None and not graph.conditional:  # Modalities do not show how often those run.
         document["modalities"] = graph.modalities.model_dump()
     return document
 
@@ -34,10 +34,11 @@ def _option(option: GraphOption) -> dict[str, Any]:
 
 def _declared(path: GraphPath) -> Iterator[tuple[str, ...]]:
     """Yields the options of the path, in order. Types that skip some of these options are on the same path."""
+    conditional = tuple(step.option for step in path.conditional)
     sequences = sorted({tuple(step.option for step in steps) for steps in path.steps.values()}, key=len, reverse=True)
     for index, options in enumerate(sequences):
         if not any(_is_subsequence(options, longer) for longer in sequences[:index]):
-            yield options
+            yield (*options, *conditional)
 
 
 def _is_subsequence(options: Sequence[str], longer: Sequence[str]) -> bool:

@@ -174,9 +174,16 @@ class AppPlan(_PlanPart):
     @property
     def gpus(self) -> int:
         """GPUs of all running replicas."""
-        return sum(
-            self.options[name].gpus * count for _, cell in self.running_cells for name, count in cell.replicas.items()
-        )
+        used = self.used_gpus
+        return sum(used[size] * count for size, count in self.counts.items())
+
+    @property
+    def used_gpus(self) -> dict[int, int]:
+        """The GPUs of the replicas of a cell, by GPUs of the cell."""
+        return {
+            cell.gpus: sum(self.options[name].gpus * count for name, count in cell.replicas.items())
+            for cell in self.cells
+        }
 
     @property
     def running_cells(self) -> list[tuple[str, PlanCell]]:
@@ -186,6 +193,14 @@ class AppPlan(_PlanPart):
             for cell in self.cells
             for number in range(cell.count)
         ]
+
+    def with_gpu_types(self, types: Mapping[str, str | None]) -> AppPlan:
+        """Returns the plan with types of GPUs or slots for options, by name, unless the options have one."""
+        options = {
+            name: option.model_copy(update={"gpu_type": option.gpu_type or types.get(name)})
+            for name, option in self.options.items()
+        }
+        return self.model_copy(update={"options": options})
 
     def with_counts(self, counts: Mapping[int, int], target: float | None) -> AppPlan:
         """Returns the plan that runs other numbers of the same cells, by GPUs of a cell."""

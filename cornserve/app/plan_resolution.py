@@ -34,6 +34,7 @@ def resolve_plan(plan: AppPlan, graph: AppGraph | None) -> RoutePlan:
     executors = {name: _executor(name, option, graph) for name, option in plan.options.items()}
     _check_shared_executors(plan, executors)
     types = {name: _graph_type(name, kind.components, graph) for name, kind in plan.types.items()}
+    _check_distinct(types)
     cells = [
         RouteCell(
             name=name,
@@ -45,7 +46,7 @@ def resolve_plan(plan: AppPlan, graph: AppGraph | None) -> RoutePlan:
         for name, cell in plan.running_cells
     ]
     resolved = RoutePlan(
-        types={name: list(kind.components) for name, kind in plan.types.items()},
+        types={name: list(graph.types[kind]) for name, kind in types.items()},
         default_type=plan.default_type,
         cells=cells,
         executors=executors,
@@ -109,14 +110,25 @@ def _check_shared_executors(plan: AppPlan, executors: dict[str, str]) -> None:
 
 
 def _graph_type(name: str, components: list[str], graph: AppGraph) -> str:
-    needed = frozenset(components)
-    for graph_type, known in graph.types.items():
-        if frozenset(known) == needed:
-            return graph_type
-    raise DefinitionError(
-        f"plan: type {name!r} needs {', '.join(components)}, but no request of the app does: its types are "
-        f"{', '.join(graph.types)}: {ADVICE}"
-    )
+    try:
+        return graph.type_of(components)
+    except KeyError:
+        raise DefinitionError(
+            f"plan: type {name!r} needs {', '.join(components)}, but no request of the app does: its types are "
+            f"{', '.join(graph.types)}: {ADVICE}"
+        ) from None
+
+
+def _check_distinct(types: Mapping[str, str]) -> None:
+    """Checks that dry records distinguish the types."""
+    first: dict[str, str] = {}
+    for name, kind in types.items():
+        other = first.setdefault(kind, name)
+        if other != name:
+            raise DefinitionError(
+                f"plan: types {other!r} and {name!r} differ only in components that run after a value has arrived: "
+                "make them one type of the workload, with their `frequency`"
+            )
 
 
 def _probabilities(
@@ -138,8 +150,10 @@ def _path_index(
     needed = _steps(path.steps, executors)
     keys = {option: entry.executor for option, entry in graph.options.items()}
     for index, known in enumerate(graph.paths):
-        if graph_type in known.steps and _steps(known.steps[graph_type], keys) == needed:
-            return index
+        if graph_type in known.steps:
+            early = _steps(known.steps[graph_type], keys)
+            if early <= needed <= early + _steps(known.conditional, keys):
+                return index
     text = " → ".join(f"{step.option} ({', '.join(step.components)})" for step in path.steps)
     raise DefinitionError(
         f"plan: no path of the app serves type {name!r} by {text}, path {number} of the plan: {ADVICE}"

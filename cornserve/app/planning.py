@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from hashlib import sha256
 from json import dumps
 from math import fsum
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from cornserve.app.plan import SHARES_TOLERANCE, AppPlan, Fraction, Name, Names, NonNegative, Positive
+from cornserve.app.settings import GpuTypeName
 
 MAX_PLANNING_BYTES = 128 * 1024
 """Maximum size of the inputs as JSON. Records of apps contain them."""
@@ -42,36 +43,48 @@ class WorkloadType(_PlanningPart):
     """The share of all requests."""
     sizes: dict[Name, NonNegative] = Field(default_factory=dict, max_length=16)
     """The mean sizes of its requests, such as `image_pixels`, as far as they are known."""
+    frequency: dict[Name, Positive] = Field(default_factory=dict, max_length=64)
+    """Runs of a component by the mean request, if not 1: for components that run only after a value has arrived."""
 
 
 class PlanningInputs(_PlanningPart):
     """The inputs of a plan: exactly one of `gpus` and `rate`, the workload, and the profile.
 
     From them, the controller makes the plan of an app without a plan, and another one when the mix of the request types
-    has shifted.
+    has shifted. It measures a missing profile first.
     """
 
     gpus: int | None = Field(default=None, ge=1, le=1_000_000)
     """The number of GPUs or slots on which the plan serves the most requests."""
     rate: Positive | None = None
     """The requests per second that the plan serves on the fewest GPUs or slots."""
+    objective: Literal["gpus", "dollars"] | None = None
+    """The cost of the plan for `rate` that is minimized. By default, GPUs, or dollars if there are several GPU types,
+    whose numbers cannot be added."""
+    gpu_types: dict[Name, GpuTypeName] = Field(default_factory=dict, max_length=64)
+    """The types of GPUs or slots of the app's options, by name. By default, those of the profile."""
     workload: dict[Name, WorkloadType] = Field(min_length=1, max_length=256)
     """The request types by name. Their shares add up to 1."""
-    profile: dict[str, JsonValue] = Field(min_length=1, max_length=16)
-    """The throughput of the app's options and its provenance, in the format of a profile."""
+    profile: dict[str, JsonValue] | None = Field(default=None, min_length=1, max_length=16)
+    """The throughput of the app's options and its provenance, in the format of a profile. Without it, the controller
+    measures the options."""
+    profiling_seconds: int = Field(default=600, ge=1, le=86_400)
+    """Device time of the measurements in seconds. The time of a measurement counts once for each GPU of the replica."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if (self.gpus is None) == (self.rate is None):
-            raise ValueError("planning: needs a budget or a rate: set exactly one of gpus and rate")
+            raise ValueError("needs a budget or a rate: set exactly one of gpus and rate")
+        if self.objective is not None and self.rate is None:
+            raise ValueError("objective is the cost that a rate minimizes: set rate, or remove the objective")
         total = fsum(kind.share for kind in self.workload.values())
         if abs(total - 1) > SHARES_TOLERANCE:
-            raise ValueError(f"planning: the shares of the workload add up to {total:g}, not 1")
+            raise ValueError(f"the shares of the workload add up to {total:g}, not 1")
         size = len(self.model_dump_json(exclude_defaults=True).encode())
         if size > MAX_PLANNING_BYTES:
             raise ValueError(
-                f"planning: has {size} bytes as JSON: at most {MAX_PLANNING_BYTES} are allowed, remove entries of the "
-                "profile"
+                f"the inputs of the plan have {size} bytes as JSON: at most {MAX_PLANNING_BYTES} are allowed, remove "
+                "entries of the profile"
             )
         return self
 
@@ -81,6 +94,12 @@ class PlanningInputs(_PlanningPart):
         return sha256(dumps(_with_whole_numbers(self.model_dump(mode="json")), sort_keys=True).encode()).hexdigest()[
             :12
         ]
+
+    @property
+    def workload_digest(self) -> str:
+        """A hash of the request types, without their shares: the measurements depend on it."""
+        types: JsonValue = [[name, [*kind.components], {**kind.sizes}] for name, kind in sorted(self.workload.items())]
+        return sha256(dumps(_with_whole_numbers(types), sort_keys=True).encode()).hexdigest()[:12]
 
     def with_mix(self, plan: AppPlan, shares: Mapping[str, float]) -> Self:
         """Returns the inputs for observed shares of the types of a plan that was made from these inputs.
@@ -93,8 +112,22 @@ class PlanningInputs(_PlanningPart):
                 components=kind.components,
                 share=shares.get(name, 0.0),
                 sizes=self.workload[name].sizes if name in self.workload else {},
+                frequency=self.workload[name].frequency if name in self.workload else {},
             )
             for name, kind in plan.types.items()
         }
         gpus = plan.gpus if plan.target is None else None
-        return self.model_copy(update={"workload": workload, "gpus": gpus, "rate": plan.target})
+        objective = None if plan.target is None else self.objective
+        fields = {"workload": workload, "gpus": gpus, "rate": plan.target, "objective": objective}
+        return self.model_copy(update=fields)
+
+
+class AppProfile(_PlanningPart):
+    """The profile of an app that the controller has had measured."""
+
+    profile: dict[str, JsonValue] = Field(min_length=1, max_length=16)
+    """The throughput of the app's options and its provenance, in the format of a profile."""
+    gpu_type: GpuTypeName | None = None
+    """The type of GPUs or slots on which the options were measured, if the executors need to select it."""
+    measured_from: str = Field(pattern="^[0-9a-f]{12}$", max_length=12)
+    """The digest of the code and of the request types for which the options were measured."""

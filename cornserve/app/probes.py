@@ -12,25 +12,23 @@ from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.embedding import EmbeddingRequest
 from cornserve_tasklib.encoder import EncoderTask
-from cornserve_tasklib.image import Image, ImagePart
 from cornserve_tasklib.llm import Mllm
+from cornserve_tasklib.media import MODALITIES, Audio, Image, Media, MediaPart, Modality
 from cornserve_tasklib.messages import ChatMessage, ContentPart, TextPart
 
 _TEXT = "Hello!"
-
-_IMAGE = Image(data=Blob(b""), format="PNG", width=224, height=224, digest="0" * 64, where="messages[0].content[1]")
 
 
 def default_probes(app: App) -> tuple[Any, ...]:
     """Returns one request for each type that the app is likely to serve; empty for custom request types.
 
-    Chats have images only if a path contains an `EncoderTask` or an `Mllm`: it is unknown whether the model of another
-    task reads images.
+    Chats have media of the modalities of the `EncoderTask`s and the `Mllm`s of the paths: it is unknown which media the
+    model of another task reads.
     """
     if ChatRequest in app.request_types:
         text = ChatRequest.ask(_TEXT)
-        has_images = any(isinstance(task, EncoderTask | Mllm) for path in app.paths for task in _all_tasks(path))
-        return (text, _chat_about_image()) if has_images else (text,)
+        read = {modality for path in app.paths for task in _all_tasks(path) for modality in _modalities(task)}
+        return (text, *(_chat_about(modality) for modality in MODALITIES if modality in read))
     if CompletionRequest in app.request_types:
         return (CompletionRequest(prompt=_TEXT),)
     if EmbeddingRequest in app.request_types:
@@ -38,8 +36,29 @@ def default_probes(app: App) -> tuple[Any, ...]:
     return ()
 
 
-def _chat_about_image() -> ChatRequest:
-    content: list[ContentPart] = [TextPart(type="text", text=_TEXT), ImagePart(type="image", image=_IMAGE)]
+def sample_media(modality: Modality, where: str) -> Media:
+    """Returns a medium of a usual size, without content."""
+    match modality:
+        case "image":
+            return Image(data=Blob(b""), format="PNG", width=224, height=224, digest="0" * 64, where=where)
+        case "audio":
+            return Audio(
+                data=Blob(b""), format="WAV", sample_rate=16_000, channels=1, seconds=5, digest="0" * 64, where=where
+            )
+
+
+def _modalities(task: Task[Any, Any]) -> tuple[Modality, ...]:
+    match task:
+        case EncoderTask():
+            return (task.modality,)
+        case Mllm():
+            return task.encoder_modalities
+    return ()
+
+
+def _chat_about(modality: Modality) -> ChatRequest:
+    medium = sample_media(modality, "messages[0].content[1]")
+    content: list[ContentPart] = [TextPart(type="text", text=_TEXT), MediaPart(type="media", media=medium)]
     return ChatRequest(messages=[ChatMessage(role="user", content=content)])
 
 

@@ -11,7 +11,7 @@ from pydantic import AllowInfNan, BaseModel, ConfigDict, Field, model_validator
 
 from cornserve.app.adaptation import AdaptationStatus
 from cornserve.app.plan import AppPlan
-from cornserve.app.planning import PlanningInputs
+from cornserve.app.planning import AppProfile, PlanningInputs
 from cornserve.app.route_plan import RoutePlan
 from cornserve.app.settings import (
     MAX_EXECUTOR_OVERRIDES,
@@ -55,6 +55,8 @@ class AppSpec(BaseModel):
     planning: PlanningInputs | None = None
     """The inputs of the plan. The controller makes the plan of an app that has only its inputs, and with adaptation
     another plan when the mix of the request types has shifted."""
+    measured: AppProfile | None = None
+    """The profile that the controller has had measured, because `planning` does not contain a profile."""
     policies: AppPolicies = AppPolicies()
     """The policies of the app."""
     shares: dict[str, Annotated[float, Ge(0), AllowInfNan(False)]] | None = Field(
@@ -99,21 +101,30 @@ class AppSpec(BaseModel):
 
     @model_validator(mode="after")
     def _check_plan(self) -> Self:
-        is_planned = self.plan is not None or self.planning is not None
-        if is_planned and self.replicas != 1:
+        if self.is_planned and self.replicas != 1:
             raise ValueError(
                 f"replicas: {self.replicas} and a plan are given, but the plan has the replicas: remove one of them"
             )
-        if is_planned and self.executor_replicas:
+        if self.is_planned and self.executor_replicas:
             raise ValueError(
                 f"executor_replicas: {self.executor_replicas} and a plan are given, but the plan has the replicas: "
                 "remove one of them"
             )
-        if is_planned and self.policies.autoscaling is not None:
+        if self.is_planned and self.policies.autoscaling is not None:
             raise ValueError(
                 "policies.autoscaling: the plan determines the replicas: use policies.adaptation, or remove the plan"
             )
         return self
+
+    def changed(self, **fields: object) -> Self:
+        """Returns the spec with other values of fields. Raises `ValidationError` if the spec is then not valid."""
+        kept = {name: getattr(self, name) for name in self.model_fields_set}
+        return type(self).model_validate(kept | fields)
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether a plan determines the replicas."""
+        return self.plan is not None or self.planning is not None
 
     def replicas_of(self, executor: str) -> int:
         """Returns the number of replicas of an executor of an app without a plan."""
@@ -122,9 +133,38 @@ class AppSpec(BaseModel):
     @property
     def needs_plan(self) -> bool:
         """Whether the controller has to make the plan: it is missing, or was made from other inputs."""
-        if self.planning is None or self.plan is None:
-            return self.planning is not None
-        return bool(self.plan.planned_from) and self.plan.planned_from != self.planning.digest
+        inputs = self.planning_inputs
+        if inputs is None or self.plan is None:
+            return inputs is not None
+        return bool(self.plan.planned_from) and (self.plan.planned_from != inputs.digest or self._lacks_profile)
+
+    @property
+    def needs_profile(self) -> bool:
+        """Whether the controller has to have the options measured before it makes the plan."""
+        return self._lacks_profile and self.needs_plan
+
+    @property
+    def planning_inputs(self) -> PlanningInputs | None:
+        """The inputs of the plan, with the measured profile unless they contain one."""
+        if self.planning is None or self.planning.profile is not None or self.measured is None:
+            return self.planning
+        return self.planning.model_copy(update={"profile": self.measured.profile})
+
+    @property
+    def profile_digest(self) -> str:
+        """A hash of the code and of the request types, on which measurements depend.
+
+        All paths of a model are measured: its shares, which are stored with a plan, and restarts change nothing.
+        """
+        code = self.model_copy(update={"shares": None, "restart": ""}).code
+        workload = "" if self.planning is None else self.planning.workload_digest
+        return sha256(f"{code} {workload}".encode()).hexdigest()[:12]
+
+    @property
+    def _lacks_profile(self) -> bool:
+        if self.planning is None or self.planning.profile is not None:
+            return False
+        return self.measured is None or self.measured.measured_from != self.profile_digest
 
     @property
     def kubernetes_settings(self) -> list[str]:
@@ -142,7 +182,7 @@ class AppSpec(BaseModel):
 
         Generations with the same code are one version: nothing restarts.
         """
-        changeable = {"replicas", "executor_replicas", "plan", "planning", "policies", "rollout"}
+        changeable = {"replicas", "executor_replicas", "plan", "planning", "measured", "policies", "rollout"}
         return sha256(self.model_dump_json(exclude=changeable).encode()).hexdigest()[:12]
 
 
@@ -156,6 +196,15 @@ class Phase(StrEnum):
     FAILED = "failed"
 
 
+class PlanningStep(StrEnum):
+    """A step before the executors of a planned app start, in the spelling of Kubernetes' conditions."""
+
+    PROFILING = "Profiling"
+    """The options are measured."""
+    PLANNING = "Planning"
+    """The plan is made."""
+
+
 class FailureReason(StrEnum):
     """Why a generation has failed, in the spelling of Kubernetes' conditions."""
 
@@ -163,6 +212,8 @@ class FailureReason(StrEnum):
     """The ConfigMap that contains the source does not exist, or has no such key."""
     INVALID_SPEC = "InvalidSpec"
     """The spec has values that cannot be used."""
+    PROFILING_FAILED = "ProfilingFailed"
+    """The options of the app cannot be measured, so that no plan can be made."""
     PLANNING_FAILED = "PlanningFailed"
     """No plan can be made of the app with its budget, its workload and its profile."""
     IMPORT_FAILED = "ImportFailed"
@@ -279,6 +330,8 @@ class AppStatus(BaseModel):
     phase: Phase = Phase.PENDING
     generation: int = 0
     """The generation of the spec that this status describes."""
+    step: PlanningStep | None = None
+    """The step before the executors start, while the phase is `starting`."""
     reason: FailureReason | None = None
     """Why the generation has failed."""
     failed_code: str = ""
@@ -294,7 +347,7 @@ class AppStatus(BaseModel):
     suspended: str = ""
     """The reason for which gateways refuse requests to this generation."""
     adaptation: AdaptationStatus | None = None
-    """The rates, findings and proposals of the adaptation to the load, if the app follows its load."""
+    """The observed rates or loads, and the findings and proposals of the adaptation to the load."""
 
 
 class ReplicaLog(BaseModel):

@@ -64,24 +64,32 @@ def scaled_spec(
         ScaleError: the app cannot be scaled in this way.
     """
     if scale.replicas is not None or scale.executors is not None:
-        if spec.plan is not None or spec.planning is not None:
+        if spec.is_planned:
             raise ScaleError(
                 _given_field(scale),
                 f"the app {name!r} has a plan: scale it to a rate or a number of GPUs, or deploy it with replicas",
             )
-        return spec.model_copy(update=_scaled_replicas(spec, scale))
+        return spec.changed(**_scaled_replicas(spec, scale))
     if spec.plan is None:
         raise ScaleError(
             _given_field(scale), f"the app {name!r} has no plan: scale its replicas, or deploy it with a plan"
         )
     if scale.approve is None:
-        return spec.model_copy(update={"plan": _scaled_plan(spec.plan, scale)})
+        return spec.changed(plan=_scaled_plan(spec.plan, scale))
     if proposal is None:
         raise ScaleError(
             "approve",
             f"no change of the app {name!r} waits for an approval: `cornserve status {name}` shows the one that does",
         )
-    return spec.model_copy(update={"plan": proposal.applied_to(spec.plan)})
+    return spec.changed(plan=_approved_plan(spec.plan, proposal))
+
+
+def _approved_plan(plan: AppPlan, proposal: MixtureProposal | PlanProposal) -> AppPlan:
+    if isinstance(proposal, MixtureProposal):
+        return plan.with_counts(proposal.counts, proposal.target)
+    if proposal.obstacle:
+        raise ScaleError("approve", f"the plan cannot replace the running one: {proposal.obstacle}")
+    return proposal.plan
 
 
 def _given_field(scale: Scale) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from cornserve_policies.adaptation import HISTORY_SECONDS, AdaptationLimits
-from cornserve_policies.autoscaling import LONGEST_HISTORY, StageLimits
+from cornserve_policies.autoscaling import LONGEST_HISTORY, ExecutorLimits
 from cornserve_policies.registry import DEFAULT_ROUTING
 
 MAX_EXECUTOR_OVERRIDES = 16
@@ -175,9 +175,9 @@ class AutoscalingSettings(_Settings):
             _ = self.limits(executor)
         return self
 
-    def limits(self, executor: AutoscaledExecutor) -> StageLimits:
+    def limits(self, executor: AutoscaledExecutor) -> ExecutorLimits:
         """Returns the limits of the policy for an executor."""
-        return StageLimits(
+        return ExecutorLimits(
             executor.capacity,
             min_replicas=executor.min_replicas,
             max_replicas=executor.max_replicas,

@@ -71,8 +71,8 @@ class AppDescription(BaseModel):
     max_invocations: int
     operations: frozenset[Operation]
     """The operations of OpenAI's API that can call the app."""
-    finds_images: bool
-    """Whether requests can contain image URLs."""
+    finds_media: bool
+    """Whether requests can contain media."""
     executor_specs: dict[str, ExecutorSpec]
     """The executors that the app needs, by key."""
     library_paths: list[LibraryPath] | None
@@ -94,7 +94,7 @@ class AppDescription(BaseModel):
             shares=list(app.shares),
             max_invocations=app.max_invocations,
             operations=supported_operations(app),
-            finds_images=any(isinstance(kind, type) and issubclass(kind, ChatRequest) for kind in app.request_types),
+            finds_media=any(isinstance(kind, type) and issubclass(kind, ChatRequest) for kind in app.request_types),
             executor_specs=app.executor_specs(),
             library_paths=library_paths if len(library_paths) == len(app.paths) else None,
             graph=record_graph(app),

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from cornserve.app.app import App
-from cornserve.app.image_slots import find_image_slots
+from cornserve.app.media_slots import find_media_slots
 from cornserve.app.operations import REQUEST_TYPES
 from cornserve.app.response_readers import READERS, ResponseReader
 from cornserve.app.unused_fields import invoke_rejecting_unused, tracked, untracked
@@ -22,7 +22,9 @@ from cornserve.task.references import Origin, ReferenceDecoder
 from cornserve.v1 import app_host_pb2 as pb
 from cornserve_policies.replayable_random import ReplayableRandom
 from cornserve_tasklib.chat_response import Usage
-from cornserve_tasklib.image import Image
+from cornserve_tasklib.media import Media
+
+_MEDIA: TypeAdapter[Media] = TypeAdapter(Media)
 
 OpenSource = Callable[[Invocation, str], AsyncIterator[Sequence[Any]]]
 """Returns the items of a stream output of an invocation."""
@@ -115,8 +117,8 @@ class HostSession:
         if begin.request_type == "native":
             (body,) = begin.requests
             request = self._loaded.parse_native(body)
-            for slot, image in zip(find_image_slots(request), begin.images, strict=True):
-                slot.set_image(Image.model_validate_json(image, context=decoder))
+            for slot, media in zip(find_media_slots(request), begin.media, strict=True):
+                slot.set_media(_MEDIA.validate_json(media, context=decoder))
             return [request]
         request_type = REQUEST_TYPES[begin.request_type]  # type: ignore[index]  # gateways send known types
         return [

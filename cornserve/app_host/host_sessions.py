@@ -11,7 +11,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from cornserve.app.app import App
-from cornserve.app.image_slots import find_image_slots
+from cornserve.app.media_slots import find_media_slots
 from cornserve.app_host.activity import Activity
 from cornserve.app_host.host_error import describe_error, describe_invalid_request
 from cornserve.app_host.host_session import HostSession, LoadedApp, NativeRequestError
@@ -56,11 +56,11 @@ class HostSessions:
                     components = self._begin(session, command.classify.begin).needed_components()
                     reply.classified.components.extend(sorted(components))
                     reply.classified.SetInParent()
-            case "find_images":
+            case "find_media":
                 with self._running(command.call, 0) as reply:
-                    for slot in find_image_slots(self._app.parse_native(command.find_images.body)):
-                        reply.image_urls.images.add(path=slot.path, url=slot.url)
-                    reply.image_urls.SetInParent()
+                    for slot in find_media_slots(self._app.parse_native(command.find_media.body)):
+                        reply.media_parts.parts.add(path=slot.path, part=slot.sent.model_dump_json().encode())
+                    reply.media_parts.SetInParent()
             case "read_mapped":
                 self._start_read(command.call, command.read_mapped)
             case "source_items":

@@ -17,6 +17,7 @@ from cornserve.concurrency import run_unless
 from cornserve.control.arrival_reader import ArrivalReader
 from cornserve.control.controller import Controller
 from cornserve.control.launcher.local import DeviceSlots, LocalLauncher
+from cornserve.control.local_profiler import run_local_profiler
 from cornserve.control.metrics import ControllerMetrics
 from cornserve.control.slot_types import parse_slot_types
 from cornserve.control.store.sqlite import SqliteStore
@@ -91,7 +92,9 @@ async def run_controller(
         await launcher.start()
         token = InstanceSecret.load(home.secret).token(ARRIVALS_TOKEN)
         arrivals = ArrivalReader(partial(_find_gateways, home), token)
-        controller = Controller(store, launcher, partial(describe_app, fork_server, limits), arrivals=arrivals)
+        describe = partial(describe_app, fork_server, limits)
+        profiler = partial(run_local_profiler, home)
+        controller = Controller(store, launcher, describe, arrivals=arrivals, profiler=profiler)
         if metrics_port is not None:
             _serve_metrics(controller.metrics, metrics_port)
         await run_unless(stop_signals(), controller.run())

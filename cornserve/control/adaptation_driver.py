@@ -30,16 +30,20 @@ LONGEST_INTERVAL: Final = 5.0
 
 ROUNDS_PER_WINDOW: Final = 4
 
-FitsApp = Callable[[str, AppPlan], bool]
-"""Returns whether there are slots for all cells of a plan of the app."""
+FindAppObstacle = Callable[[str, AppPlan, AppPlan], str | None]
+"""Returns why a plan cannot replace the one of an app, for users, or None. Until it serves, the cells of the second
+plan run."""
 
 
 class AdaptationDriver:
-    """Adapts the apps whose settings switch it on. Without such apps, it does nothing.
+    """Observes the apps with a plan, and adapts the apps whose settings switch it on.
+
+    Without such apps, it does nothing.
 
     Args:
         store: receives the changed specs. Its records have the specs as users have written them.
-        fits: whether a plan of an app fits.
+        find_obstacle: returns why a plan cannot replace the one of an app.
+        most_gpus: returns the GPUs or slots that another plan of an app may have at most.
         replanning: makes plans for mixes that have shifted.
         on_change: called when the status of an app has changed.
         clock: returns the time in seconds.
@@ -49,7 +53,8 @@ class AdaptationDriver:
         self,
         store: Store,
         reader: ArrivalReader,
-        fits: FitsApp,
+        find_obstacle: FindAppObstacle,
+        most_gpus: Callable[[str], float],
         metrics: ControllerMetrics,
         observer: AppObserver | None,
         on_change: Callable[[], None],
@@ -58,7 +63,8 @@ class AdaptationDriver:
     ) -> None:
         self._store = store
         self._reader = reader
-        self._fits = fits
+        self._find_obstacle = find_obstacle
+        self._most_gpus = most_gpus
         self._metrics = metrics
         self._observer = observer
         self._on_change = on_change
@@ -74,7 +80,7 @@ class AdaptationDriver:
         return None if found is None or found.status == AdaptationStatus() else found.status
 
     def update(self, records: Mapping[str, AppRecord]) -> None:
-        """Follows the records of all apps."""
+        """Follows the records of all apps, by which they adapt."""
         now = self._clock()
         for name in self._apps.keys() - records.keys():
             self._remove(name)
@@ -86,7 +92,7 @@ class AdaptationDriver:
                 self._remove(name)
                 self._apps[name] = self._followed(record, settings, now)
                 self._wanted.set()
-            elif known.record is not record:
+            elif known.record != record:
                 known.update(record, now)
 
     def _followed(
@@ -95,8 +101,8 @@ class AdaptationDriver:
         if isinstance(settings, AutoscalingSettings):
             return AutoscaledApp(record, settings, now)
         assert record.spec.plan is not None
-        fits = partial(self._fits, record.name)
-        return AdaptedApp(record, record.spec.plan, settings, fits, self._replanning.step, now)
+        find_obstacle, most_gpus = partial(self._find_obstacle, record.name), partial(self._most_gpus, record.name)
+        return AdaptedApp(record, record.spec.plan, settings, find_obstacle, most_gpus, self._replanning.step, now)
 
     def _remove(self, name: str) -> None:
         if self._apps.pop(name, None) is not None:
@@ -118,7 +124,7 @@ class AdaptationDriver:
                     log.exception("adapting the apps failed; the next attempt follows")
                     self._metrics.count_error()
         finally:
-            self._replanning.close()
+            await self._replanning.close()
             await self._reader.close()
 
     @property
@@ -136,7 +142,7 @@ class AdaptationDriver:
             before = app.status
             app.observe(observed, now)
             app.publish(self._metrics, now)
-            change = app.next_change(now, may_change=_serves(app.record))
+            change = app.next_change(now, may_change=_may_change(app.record))
             if change is not None:
                 await self._apply(app.record, change)
             if app.status != before:
@@ -150,7 +156,7 @@ class AdaptationDriver:
             record = await self._store.get(APPS, app.name)
             if (record.uid, record.generation) != (app.uid, app.generation):
                 return  # The watch delivers the newer generation.
-            spec = record.spec.model_copy(update=change.fields)
+            spec = record.spec.changed(**change.fields)
             await self._store.update_spec(APPS, app.name, spec, record.version)
         except (ConflictError, NotFoundError):
             return
@@ -169,12 +175,15 @@ class AdaptationDriver:
             await self._observer.on_adaptation(app, reason, message)
 
 
-def _serves(record: AppRecord) -> bool:
-    """Returns whether the newest generation serves. Otherwise, an earlier change is not complete."""
-    return record.status.phase is Phase.SERVING and record.status.generation == record.generation
+def _may_change(record: AppRecord) -> bool:
+    """Returns whether the app follows its load, and the newest generation serves: earlier changes are complete."""
+    is_followed = record.spec.plan is None or record.spec.policies.adaptation is not None
+    return is_followed and record.status.phase is Phase.SERVING and record.status.generation == record.generation
 
 
 def _settings(record: AppRecord) -> AdaptationSettings | AutoscalingSettings | None:
-    """Returns the settings by which the app follows its load. None if only users change its size."""
+    """Returns the settings by which the load of the app is observed. Only that of an app without a plan may not be."""
     policies = record.spec.policies
-    return policies.autoscaling if record.spec.plan is None else policies.adaptation
+    if record.spec.plan is None:
+        return policies.autoscaling
+    return policies.adaptation or AdaptationSettings()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 from cornserve.app.adaptation import AdaptationStatus, MixShift, MixtureProposal, PlanProposal, TypeRate, TypeShare
@@ -32,15 +32,17 @@ REPORTED_DIFFERENCE = 0.05
 REPORTED_RATE_DIFFERENCE = 0.1
 """Reported rates are updated if one of them changes by more than this share of the rate that the cells serve."""
 
-Fits = Callable[[AppPlan], bool]
-"""Returns whether there are slots for all cells of a plan."""
+FindObstacle = Callable[[AppPlan, AppPlan], str | None]
+"""Returns why a plan cannot replace the running one, for users, or None. Until it serves, the cells of the second plan
+run."""
 
 
 class AdaptedApp:
     """Observes one app, and decides when it runs other cells.
 
     Args:
-        fits: returns whether there are slots for all cells of a plan.
+        find_obstacle: returns why a plan cannot replace the running one.
+        most_gpus: returns the GPUs or slots that another plan may have at most, or infinity if this is unknown.
         replan: returns a better plan for a shifted mix at a time in seconds, when one has been made.
         now: seconds. The arrivals are counted from then on.
     """
@@ -50,14 +52,16 @@ class AdaptedApp:
         record: AppRecord,
         plan: AppPlan,
         settings: AdaptationSettings,
-        fits: Fits,
+        find_obstacle: FindObstacle,
+        most_gpus: Callable[[], float],
         replan: Callable[[AdaptedApp, float], PlanProposal | None],
         now: float,
     ) -> None:
         self.record = record
         self.plan = plan
         self.settings = settings
-        self.fits = fits
+        self.find_obstacle = find_obstacle
+        self._most_gpus = most_gpus
         self._replan = replan
         self.status = AdaptationStatus()
         self.arrivals = ArrivalHistory(HISTORY_SECONDS, now)
@@ -67,6 +71,8 @@ class AdaptedApp:
         self._mix_since = now
         """The time since which the planned mix is the same."""
         self._proposed_at = now
+        self._next: tuple[AppPlan, PlanProposal] | None = None
+        """The plan with fewer cells that runs first, and the plan that follows."""
 
     def update(self, record: AppRecord, now: float) -> None:
         plan = record.spec.plan
@@ -78,6 +84,8 @@ class AdaptedApp:
             self.status = self.status.model_copy(update={"mix_shift": None})
         if record.generation != self.record.generation:
             self.status = self.status.model_copy(update={"proposal": None, "plan_proposal": None})
+            if self._next is not None and plan != self._next[0]:
+                self._next = None
         self.record, self.plan = record, plan
 
     def observe(self, arrivals: Arrivals, now: float) -> None:
@@ -87,25 +95,64 @@ class AdaptedApp:
         self._update_mix_shift(now)
 
     def next_change(self, now: float, *, may_change: bool) -> SpecChange | None:
+        if self._next is not None and self.plan == self._next[0]:
+            return self._second_step(self._next[1], now) if may_change else None
         running = RunningMixture(self.plan.counts, self.plan.rate, self.since)
         change = self._policy.decide(running, self.arrivals, now, self._solve) if may_change else None
-        proposal = self._replan(self, now) if may_change else None
+        proposal = (self._replan(self, now) or self._known_proposal()) if may_change else None
         if self.settings.approval:
             self._propose(change, now)
             self._propose_plan(proposal)
-        elif proposal is not None:
+        elif proposal is not None and not proposal.obstacle:
             return self._changed_to(proposal.plan, proposal.reason)
-        elif change is not None:
+        elif proposal is not None and (first := self._first_step(proposal, now)) is not None:
+            return first
+        else:
+            self._propose_plan(proposal)
+        if not self.settings.approval and change is not None:
             return self._changed_to(self.plan.with_counts(change.counts, change.rate), change.reason)
         return None
 
+    def _known_proposal(self) -> PlanProposal | None:
+        """Returns the plan that waits, with the obstacle that there is now."""
+        known = self.status.plan_proposal
+        if known is None or self.status.mix_shift is None:
+            return None
+        return known.model_copy(update={"obstacle": self.find_obstacle(known.plan, self.plan) or ""})
+
+    def _first_step(self, proposal: PlanProposal, now: float) -> SpecChange | None:
+        """Returns the change to fewer cells, which serve the load and leave slots for another plan, or None."""
+        window = self.arrivals.window(self.settings.limits.shrink_window, now)
+        arriving = float("inf") if window is None else sum(window.counts.values()) / window.seconds
+        counts = Counter(self.plan.counts)
+        rates = {cell.gpus: cell.rate for cell in self.plan.cells}
+        while counts.total() > 1:
+            counts -= Counter({min(counts, key=lambda size: rates[size]): 1})
+            kept = self.plan.with_counts(counts, self.plan.target)
+            if kept.rate * proposal.rate_now < arriving * self.plan.rate:  # The planned rate is not that of this mix.
+                return None
+            if self.find_obstacle(proposal.plan, kept) is None:
+                self._next = kept, proposal
+                return self._changed_to(kept, f"another plan follows, because {proposal.reason}")
+        return None
+
+    def _second_step(self, proposal: PlanProposal, now: float) -> SpecChange | None:
+        """Returns the change to the other plan when the removed cells have ended. Later, it is not made any more."""
+        if self.find_obstacle(proposal.plan, self.plan) is None:
+            return self._changed_to(proposal.plan, proposal.reason)
+        if now > self.since + self.settings.dwell_seconds:
+            self._next = None
+        return None
+
     def _changed_to(self, plan: AppPlan, reason: str) -> SpecChange:
-        return SpecChange({"plan": plan}, f"{reason}: runs {_describe(plan)} instead of {_describe(self.plan)}")
+        fields = {"plan": plan, "shares": self.record.spec.shares}
+        return SpecChange(fields, f"{reason}: runs {_describe(plan)} instead of {_describe(self.plan)}")
 
     def news(self, before: AdaptationStatus) -> Iterator[tuple[str, str]]:
         proposal, shift, other = self.status.proposal, self.status.mix_shift, self.status.plan_proposal
         if other is not None and before.plan_proposal is None:
-            yield "AdaptationProposed", f"{other.reason}: {_describe(other.plan)} wait for an approval"
+            waits = f"cannot replace the running cells: {other.obstacle}" if other.obstacle else "wait for an approval"
+            yield "AdaptationProposed", f"{other.reason}: {_describe(other.plan)} {waits}"
         if proposal is not None and before.proposal is None:
             cells = _describe(self.plan.with_counts(proposal.counts, proposal.target))
             yield "AdaptationProposed", f"{proposal.reason}: {cells} wait for an approval"
@@ -117,17 +164,21 @@ class AdaptedApp:
 
     def _solve(self, rate: float) -> Mapping[int, int]:
         """Returns the cells that serve the rate on the fewest GPUs, or as much of it as there are slots."""
-        rates = self.plan.efficient_rates
+        rates, used, most = self.plan.efficient_rates, self.plan.used_gpus, self._most_gpus()
 
         def may_run(counts: Mapping[int, int]) -> bool:
-            return 1 <= sum(counts.values()) <= MAX_RUNNING_CELLS and self.fits(self.plan.with_counts(counts, rate))
+            if not 1 <= sum(counts.values()) <= MAX_RUNNING_CELLS:
+                return False
+            if sum(used[size] * count for size, count in counts.items()) > most:
+                return False  # The check of a plan takes long.
+            return self.find_obstacle(self.plan.with_counts(counts, rate), self.plan) is None
 
         counts = cells_for_rate(rates, rate) or {min(rates): 1}
         if may_run(counts):
             return counts
-        budgets = range(_gpus(self.plan.counts) + 1, _gpus(counts))
-        usable = bisect_left(budgets, True, key=lambda gpus: not may_run(cells_for_gpus(rates, gpus)))
-        return cells_for_gpus(rates, budgets[usable - 1]) if usable else self.plan.counts
+        largest = min(_gpus(counts) - 1, MAX_RUNNING_CELLS * max(rates))
+        smaller = (cells_for_gpus(rates, gpus) for gpus in range(largest, _gpus(self.plan.counts), -1))
+        return next(filter(may_run, smaller), self.plan.counts)  # Fewer GPUs of another type may not fit.
 
     def _propose(self, change: MixtureChange | None, now: float) -> None:
         """Publishes a change for an approval. A proposal ends when the load has not needed it for the dwell time."""
@@ -177,9 +228,14 @@ class AdaptedApp:
             self.status = self.status.model_copy(update={"rates": rates})
 
     def _rates(self, now: float) -> Mapping[str, tuple[float, float]]:
-        """Returns the planned and the observed requests per second of each type, over the longest short window."""
+        """Returns the planned and the observed requests per second of each type, over the longest short window.
+
+        Nothing before the first window is over.
+        """
         window = self.arrivals.window(self.settings.limits.shrink_window, now)
-        observed = {} if window is None else {name: count / window.seconds for name, count in window.counts.items()}
+        if window is None:
+            return {}
+        observed = {name: count / window.seconds for name, count in window.counts.items()}
         planned = {name: kind.share * self.plan.rate for name, kind in self.plan.types.items()}
         return {name: (planned.get(name, 0.0), observed.get(name, 0.0)) for name in planned | observed}
 

@@ -132,7 +132,8 @@ class AppVersion:
         return Route(
             app_uid=self.owner.uid,
             generation=self.generation,
-            spec=self.spec.model_copy(update={"planning": None}),  # Only the controller reads it, in the record.
+            # Only the controller reads these fields, in the record.
+            spec=self.spec.model_copy(update={"planning": None, "measured": None}),
             shares=self.shares,
             specs=self.executor_specs,
             groups={key: group.key for key, group in self._groups.items()},
@@ -182,17 +183,21 @@ class AppVersion:
             return None
         return find_shortage(self.groups, {key: option for key, (_, option) in self._planned.items()}, launcher)
 
-    def fits(self, plan: AppPlan, launcher: Launcher) -> bool:
-        """Returns whether another plan with the same options fits in place of this one, and can replace it.
+    def find_obstacle(self, plan: AppPlan, kept: AppPlan, launcher: Launcher) -> str | None:
+        """Returns why another plan with the same options cannot replace this one, for users. None if it can.
 
         Without a common cell, which serves until the new cells are ready, both must fit at the same time.
+
+        Args:
+            kept: the cells of this plan that run until then.
         """
         groups = [group for cell in self._groups_of(plan) for group in cell.values()]
         if not can_replace(groups, self.groups, launcher):
-            return False
-        assert self.spec.plan is not None
-        both = merge_groups([*groups, *self.groups]).values()
-        return bool(_common_counts(self.spec.plan, plan)) or find_conflict(both, launcher) is None
+            return f"its {plan.gpus} GPUs or slots are not free"
+        if _common_counts(kept, plan):
+            return None
+        running = (group for cell in self._groups_of(kept) for group in cell.values())
+        return find_conflict(merge_groups([*groups, *running]).values(), launcher)
 
     def missing(self, managers: Managers, *, needs_all: bool) -> list[TaskManager]:
         """Returns the managers of the groups without a ready replica, or with `needs_all` without one of them."""

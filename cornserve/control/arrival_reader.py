@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -43,6 +43,10 @@ class Arrivals:
     """Invocations by executor group, of all apps."""
     tokens: Mapping[str, int] = field(default_factory=dict)
     """Tokens of the inputs of these invocations, by executor group, of all apps."""
+    met: Counts = field(default_factory=dict)
+    """Requests that have met each latency target, by app."""
+    missed: Counts = field(default_factory=dict)
+    """Requests that have missed each latency target, or were refused by it, by app."""
 
 
 class ArrivalReader:
@@ -78,7 +82,7 @@ class ArrivalReader:
         self._errors = {url: errors for url, errors in self._errors.items() if url in answers}
         known = {url: answer for url, answer in answers.items() if answer is not None}
         seconds = 0.0 if self._last_round is None else now - self._last_round
-        apps: dict[str, Counter[str]] = {}
+        apps, met, missed = (defaultdict[str, Counter[str]](Counter) for _ in range(3))
         invocations, tokens = Counter[str](), Counter[str]()
         is_complete = len(known) == len(urls) and bool(urls)
         for url, answer in known.items():
@@ -86,14 +90,15 @@ class ArrivalReader:
             if before is None:
                 is_complete = False
                 continue
-            for app, counts in answer.apps.items():
-                apps.setdefault(app, Counter()).update(_increase(before.apps.get(app, {}), counts))
+            _add_increase(apps, before.apps, answer.apps)
+            _add_increase(met, before.met, answer.met)
+            _add_increase(missed, before.missed, answer.missed)
             for app, counts in answer.invocations.items():
                 invocations.update(_increase(before.invocations.get(app, {}), counts))
             for app, counts in answer.tokens.items():
                 tokens.update(_increase(before.tokens.get(app, {}), counts))
         self._last, self._last_round = known, now
-        return Arrivals(apps, is_complete, invocations, tokens)
+        return Arrivals(apps, is_complete, invocations, tokens, met, missed)
 
     def forget(self) -> None:
         """Begins again: the next round has no arrivals."""
@@ -134,8 +139,13 @@ def _before(last: GatewayArrivals | None, answer: GatewayArrivals, seconds: floa
     return GatewayArrivals(process=answer.process, seconds=0.0, apps={})
 
 
+def _add_increase(sums: dict[str, Counter[str]], before: Counts, now: Counts) -> None:
+    """Adds the growth of the counts of each app."""
+    for app, counts in now.items():
+        sums[app].update(_increase(before.get(app, {}), counts))
+
+
 def _increase(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
-    """Returns the growth of counts. A gateway counts from 0 again after it has removed an app."""
-    if any(count > now.get(kind, 0) for kind, count in before.items()):
-        return dict(now)
-    return {kind: count - before.get(kind, 0) for kind, count in now.items()}
+    """Returns the growth of counts. A gateway counts from 0 again after it has removed an app or a group."""
+    known = ((kind, count, before.get(kind, 0)) for kind, count in now.items())
+    return {kind: count - last if count >= last else count for kind, count, last in known}

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from cornserve.app.adaptation import AdaptationStatus, StageLoad
+from cornserve.app.adaptation import AdaptationStatus, AutoscaledLoad
 from cornserve.app.settings import AutoscaledExecutor, AutoscalingSettings
 from cornserve.control.arrival_reader import Arrivals
 from cornserve.control.followed_app import SpecChange
 from cornserve.control.metrics import ControllerMetrics
 from cornserve.control.store.base import AppRecord
 from cornserve_policies.arrivals import ArrivalHistory
-from cornserve_policies.autoscaling import LONGEST_HISTORY, RunningStage, StageAutoscaling, StageChange
+from cornserve_policies.attainment import TargetAttainment
+from cornserve_policies.autoscaling import LONGEST_HISTORY, ExecutorAutoscaling, ReplicaChange, RunningReplicas
 
 REPORTED_DIFFERENCE = 0.1
 """The status has another load if it differs by more than this share of a replica's capacity."""
 
 
-class AutoscaledStage:
+class ScaledExecutor:
     """One executor of the app.
 
     Args:
@@ -27,14 +28,14 @@ class AutoscaledStage:
 
     def __init__(self, executor: AutoscaledExecutor, settings: AutoscalingSettings, replicas: int, now: float) -> None:
         self.executor = executor
-        self.running = RunningStage(replicas, now)
+        self.running = RunningReplicas(replicas, now)
         self._loads = ArrivalHistory(LONGEST_HISTORY, now)
-        self._policy = StageAutoscaling(settings.limits(executor))
+        self._policy = ExecutorAutoscaling(settings.limits(executor))
 
     def update(self, replicas: int, now: float) -> None:
         """Applies a newer number of replicas."""
         if replicas != self.running.replicas:
-            self.running = RunningStage(replicas, now)
+            self.running = RunningReplicas(replicas, now)
 
     def observe(self, arrivals: Arrivals, groups: set[str], now: float) -> None:
         """Adds the load of the executor's groups since the last call."""
@@ -42,18 +43,33 @@ class AutoscaledStage:
         loads = {group: counts.get(group, 0) for group in groups}
         self._loads.add(loads, now, is_complete=arrivals.is_complete)
 
-    def decide(self, now: float) -> StageChange | None:
+    def decide(self, now: float) -> ReplicaChange | None:
         """Returns the replicas to run instead, or None."""
         return self._policy.decide(self.running, self._loads, now)
 
-    def load(self, now: float) -> StageLoad:
+    def load(self, now: float) -> AutoscaledLoad:
         """Returns the load as the status has it."""
-        return StageLoad(
+        load = self._policy.load(self._loads, now)
+        return AutoscaledLoad(
             name=self.executor.name,
             unit=self.executor.unit,
-            load=float(f"{self._policy.load(self._loads, now):.2g}"),
+            load=None if load is None else float(f"{load:.2g}"),
             capacity=self.executor.capacity,
         )
+
+    def utilization(self, now: float) -> float:
+        """Returns the load as a share of the capacity of the replicas. An unknown load counts as 0."""
+        load = self._policy.load(self._loads, now) or 0.0
+        return load / (self.executor.capacity * self.running.replicas)
+
+    def is_surplus(self, change: ReplicaChange) -> bool:
+        """Whether a change stops replicas only because the load does not need them."""
+        return change.replicas < self.running.replicas <= self.executor.max_replicas
+
+    @property
+    def may_grow(self) -> bool:
+        """Whether another replica is within the limits."""
+        return self.running.replicas < self.executor.max_replicas
 
 
 class AutoscaledApp:
@@ -67,21 +83,30 @@ class AutoscaledApp:
         self.record = record
         self.settings = settings
         self.status = AdaptationStatus()
-        self._stages = [
-            AutoscaledStage(executor, settings, record.spec.replicas_of(executor.name), now)
+        self._executors = [
+            ScaledExecutor(executor, settings, record.spec.replicas_of(executor.name), now)
             for executor in settings.executors
         ]
+        self._attainment = TargetAttainment(settings.window_seconds, now)
+        self._complete_since = now
+        """The time since which all replicas are ready."""
+        self._missed_at = float("-inf")
+        """The time at which a target was missed last."""
 
     def update(self, record: AppRecord, now: float) -> None:
         self.record = record
-        for stage in self._stages:
-            stage.update(record.spec.replicas_of(stage.executor.name), now)
+        for scaled in self._executors:
+            scaled.update(record.spec.replicas_of(scaled.executor.name), now)
 
     def observe(self, arrivals: Arrivals, now: float) -> None:
-        for stage in self._stages:
-            groups = {group.key for group in self.record.status.groups if group.executor == stage.executor.name}
-            stage.observe(arrivals, groups, now)
-        loads = [stage.load(now) for stage in self._stages]
+        for scaled in self._executors:
+            groups = {group.key for group in self.record.status.groups if group.executor == scaled.executor.name}
+            scaled.observe(arrivals, groups, now)
+        name = self.record.name
+        self._attainment.add(arrivals.met.get(name, {}), arrivals.missed.get(name, {}), now)
+        if any(group.ready < group.wanted for group in self.record.status.groups):
+            self._complete_since = now
+        loads = [scaled.load(now) for scaled in self._executors]
         known = self.status.executors
         if len(known) != len(loads) or any(map(_differ, known, loads)):
             self.status = AdaptationStatus(executors=loads)
@@ -89,25 +114,45 @@ class AutoscaledApp:
     def next_change(self, now: float, *, may_change: bool) -> SpecChange | None:
         if not may_change:
             return None
-        changes = {stage: change for stage in self._stages if (change := stage.decide(now)) is not None}
+        changes = self._changes(now)
         if not changes:
             return None
-        replicas = {stage.executor.name: change.replicas for stage, change in changes.items()}
+        replicas = {scaled.executor.name: change.replicas for scaled, change in changes.items()}
         messages = [
-            f"{change.reason}: runs {change.replicas} replicas of {stage.executor.name} instead of "
-            f"{stage.running.replicas}"
-            for stage, change in changes.items()
+            f"{change.reason}: runs {change.replicas} replicas of {scaled.executor.name} instead of "
+            f"{scaled.running.replicas}"
+            for scaled, change in changes.items()
         ]
         return SpecChange(
             {"executor_replicas": {**self.record.spec.executor_replicas, **replicas}}, "; ".join(messages)
         )
 
+    def _changes(self, now: float) -> Mapping[ScaledExecutor, ReplicaChange]:
+        """Returns the executors that should have other numbers of replicas.
+
+        While a target is missed, the executor with the highest utilization gets a replica, and none loses one.
+        """
+        changes = {scaled: change for scaled in self._executors if (change := scaled.decide(now)) is not None}
+        last_change = max(scaled.running.since for scaled in self._executors)
+        missed = self._attainment.find_missed(max(last_change, self._complete_since), now)
+        if missed is not None:
+            self._missed_at = now
+        if now < self._missed_at + self.settings.shrink_seconds:
+            changes = {scaled: change for scaled, change in changes.items() if not scaled.is_surplus(change)}
+        growing = [scaled for scaled in self._executors if scaled.may_grow]
+        if missed is None or changes or not growing or now < last_change + self.settings.dwell_seconds:
+            return changes
+        busiest = max(growing, key=lambda scaled: scaled.utilization(now))
+        return {busiest: ReplicaChange(busiest.running.replicas + 1, missed)}
+
     def news(self, before: AdaptationStatus) -> Iterator[tuple[str, str]]:
         yield from ()
 
     def publish(self, metrics: ControllerMetrics, now: float) -> None:
-        metrics.set_loads(self.record.name, [(stage.load(now), stage.running.replicas) for stage in self._stages])
+        metrics.set_loads(self.record.name, [(scaled.load(now), scaled.running.replicas) for scaled in self._executors])
 
 
-def _differ(known: StageLoad, load: StageLoad) -> bool:
+def _differ(known: AutoscaledLoad, load: AutoscaledLoad) -> bool:
+    if known.load is None or load.load is None:
+        return known.load != load.load
     return abs(known.load - load.load) > REPORTED_DIFFERENCE * load.capacity

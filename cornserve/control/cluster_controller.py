@@ -18,6 +18,7 @@ from cornserve.concurrency import run_unless
 from cornserve.control.arrival_reader import ArrivalReader
 from cornserve.control.cluster_app_observer import ClusterAppObserver
 from cornserve.control.cluster_gateways import cluster_gateways
+from cornserve.control.cluster_profiler import ClusterProfiler
 from cornserve.control.controller import Controller
 from cornserve.control.launcher.kubernetes.launcher import KubernetesLauncher
 from cornserve.control.launcher.kubernetes.names import FIELD_MANAGER
@@ -78,6 +79,7 @@ class ClusterController:
                     describe,
                     ClusterAppObserver(self._client, FIELD_MANAGER),
                     arrivals=ArrivalReader(partial(cluster_gateways, self._client, self._settings.instance), token),
+                    profiler=ClusterProfiler(self._client, self._settings),
                     spec_store=KubernetesStore(self._client.with_field_manager(SPEC_MANAGER), record_codecs()),
                 )
                 self._metrics = controller.metrics.registry

@@ -24,7 +24,10 @@ from cornserve.control.executor_groups import share_groups
 from cornserve.control.initial_plans import InitialPlans
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Launcher, Replica
 from cornserve.control.metrics import ControllerMetrics
-from cornserve.control.planner import Planner, run_planner
+from cornserve.control.planner import Planner, limit_planners, run_planner
+from cornserve.control.planning_runs import PlanningRuns
+from cornserve.control.profiling_job import RunProfiler
+from cornserve.control.profiling_runs import ProfilingRuns
 from cornserve.control.replanning import Replanning
 from cornserve.control.store.base import (
     APPS,
@@ -54,6 +57,7 @@ class Controller:
         arrivals: reads the arrivals from the gateways. Without it, apps do not adapt to their load.
         spec_store: the store of the specs as users have written them; by default, `store`.
         planner: makes the plans of apps that have only the inputs of one, and those for shifted mixes.
+        profiler: measures the options of apps whose inputs have no profile. Without it, they cannot be planned.
     """
 
     def __init__(
@@ -65,6 +69,7 @@ class Controller:
         arrivals: ArrivalReader | None = None,
         spec_store: Store | None = None,
         planner: Planner = run_planner,
+        profiler: RunProfiler | None = None,
     ) -> None:
         self._store = store
         self._launcher = launcher
@@ -82,13 +87,19 @@ class Controller:
         self._changed = asyncio.Event()
         self._retry = False
         """Whether the next round starts even if nothing changes."""
-        self._plans = InitialPlans(spec_store or store, describe, planner)
+        planner = limit_planners(planner)
+        plans = InitialPlans(spec_store or store, describe, planner, launcher)
+        self._planning = PlanningRuns(plans, self._changed.set, self.metrics.count_error)
+        self._profiling: ProfilingRuns | None = None
+        if profiler is not None:
+            self._profiling = ProfilingRuns(spec_store or store, profiler, self._changed.set)
         self._adaptation: AdaptationDriver | None = None
         if arrivals is not None:
             self._adaptation = AdaptationDriver(
                 spec_store or store,
                 arrivals,
-                self._fits,
+                self._find_obstacle,
+                self._most_gpus,
                 self.metrics,
                 observer,
                 self._changed.set,
@@ -97,13 +108,18 @@ class Controller:
 
     async def run(self) -> None:
         """Runs until cancelled."""
-        async with asyncio.TaskGroup() as self._tasks:
-            self._tasks.create_task(self._apps.follow(self._on_apps, self.metrics.count_error))
-            self._tasks.create_task(self._routes.follow(self._on_routes, self.metrics.count_error))
-            self._tasks.create_task(self._watch_launcher())
-            self._tasks.create_task(self._reconcile())
-            if self._adaptation is not None:
-                self._tasks.create_task(self._adaptation.run())
+        try:
+            async with asyncio.TaskGroup() as self._tasks:
+                self._tasks.create_task(self._apps.follow(self._on_apps, self.metrics.count_error))
+                self._tasks.create_task(self._routes.follow(self._on_routes, self.metrics.count_error))
+                self._tasks.create_task(self._watch_launcher())
+                self._tasks.create_task(self._reconcile())
+                if self._profiling is not None:
+                    self._tasks.create_task(self._profiling.run())
+                if self._adaptation is not None:
+                    self._tasks.create_task(self._adaptation.run())
+        finally:
+            await self._planning.close()
 
     def _on_apps(self, update: CacheUpdate) -> None:
         self._on_routes(update)
@@ -184,30 +200,29 @@ class Controller:
             deployment.apply_records(record, self._routes.records.get(name))
             deployment.make_room(self._launcher)
             code = (record.uid, record.spec.code)
-            if deployment.needs_plan and code not in self._loading:
-                self._loading.add(code)
-                self._tasks.create_task(self._plan(deployment, code))
             if deployment.needs_loading and code not in self._loading:
                 self._loading.add(code)
                 self._tasks.create_task(self._load(deployment, code))
-
+        self._update_profiling()
+        self._planning.update(self._deployments)
         if self._adaptation is not None:
-            self._adaptation.update(self._apps.records)
+            self._adaptation.update({name: each.adapted_record for name, each in self._deployments.items()})
 
-    def _fits(self, app: str, plan: AppPlan) -> bool:
-        return app in self._deployments and self._deployments[app].fits(plan, self._launcher)
+    def _update_profiling(self) -> None:
+        if self._profiling is None:
+            return
+        wanted = {name: each.record for name, each in self._deployments.items() if each.needs_profile}
+        self._profiling.update(wanted, self._apps.records)
+        for name, deployment in self._deployments.items():
+            deployment.profiling = self._profiling.state(name)
 
-    async def _plan(self, deployment: Deployment, code: tuple[str, str]) -> None:
-        """Makes the plan of an app in its own task."""
-        record, failed = deployment.record, True
-        with self._retry_on_error(f"planning app {record.name}"):
-            deployment.end_planning(record, await self._plans.make(record))
-            failed = False
-        self._changed.set()
-        if failed:
-            await asyncio.sleep(RETRY_SECONDS)
-        self._loading.remove(code)
-        self._changed.set()
+    def _find_obstacle(self, app: str, plan: AppPlan, kept: AppPlan) -> str | None:
+        deployment = self._deployments.get(app)
+        return "the app is deleted" if deployment is None else deployment.find_obstacle(plan, kept, self._launcher)
+
+    def _most_gpus(self, app: str) -> float:
+        deployment = self._deployments.get(app)
+        return 0.0 if deployment is None else deployment.most_gpus(self._launcher)
 
     async def _load(self, deployment: Deployment, code: tuple[str, str]) -> None:
         """Loads an app in its own task: an app that is slow to load does not delay the rounds."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from math import inf
 
 from cornserve.app.plan import AppPlan
-from cornserve.app.record import AppStatus, FailureReason, GroupStatus, Phase, Route, RouteStatus
+from cornserve.app.record import AppSpec, AppStatus, FailureReason, GroupStatus, Phase, PlanningStep, Route, RouteStatus
 from cornserve.app_host.describe import DescribeApp
 from cornserve.app_host.errors import AppLoadError, ForkServerError
+from cornserve.control.adapted_record import adapted_record
 from cornserve.control.app_version import AppVersion, Managers
-from cornserve.control.deployment_failure import Failure, find_failure
+from cornserve.control.deployment_failure import Failure, find_failure, loading_failure
 from cornserve.control.executor_groups import merge_groups
 from cornserve.control.launcher.base import ExecutorGroup, GroupKey, Launcher
 from cornserve.control.plan_capacity import find_conflict, have_room
+from cornserve.control.profiling_runs import ProfilingState
 from cornserve.control.rollout_progress import RolloutProgress
 from cornserve.control.store.base import AppRecord, RouteRecord
 from cornserve.control.task_manager import TaskManager
@@ -27,7 +30,7 @@ class Deployment:
 
     def __init__(self, record: AppRecord) -> None:
         self.record = record
-        self._version = record.generation, record.spec.code
+        self.version = record.generation, record.spec.code
         """The generation and the code. A changed ConfigMap changes the code of a generation."""
         self._route: tuple[Route, str] | None = None
         """The route in the store, with the hash of its code."""
@@ -40,31 +43,38 @@ class Deployment:
         groups: without groups, it would look ready."""
         self._newest: AppVersion | None = None
         self._served: AppVersion | None = None
-        self._definition_error: str | None = None
+        self._load_failure: Failure | None = None
         self._load_error = ""
         """The error of the last attempt to load the app. Another attempt may succeed."""
         self._planned_version: tuple[int, str] | None = None
         """The generation and the code whose plan is in the store, or cannot be made."""
-        self._planning_error = ""
+        self._planning_failure: Failure | None = None
         """The reason why it cannot be made."""
+        self._planning_error = ""
+        """The error of the last attempt to make it. Another attempt follows."""
+        self.profiling: ProfilingState | None = None
+        """The measurements of a version that needs a profile."""
         self._checked: AppVersion | None = None
         """The version whose plan was compared with the existing slots."""
         self._shortage: str | None = None
         """The reason why the newest version can never run."""
         self._progress = RolloutProgress()
+        self._adapted: tuple[AppRecord, AppSpec | None, AppRecord] | None = None
+        """The newest record, the spec that serves, and the record by which the app adapts to its load."""
 
     def apply_records(self, record: AppRecord, route: RouteRecord | None) -> None:
         """Updates the deployment to newer versions of the app's record and of its route."""
-        code = self._version[1] if record.spec is self.record.spec else record.spec.code
-        if (record.generation, code) != self._version:
-            self._version = record.generation, code
-            self._definition_error, self._load_error, self._planning_error = None, "", ""
+        code = self.version[1] if record.spec is self.record.spec else record.spec.code
+        if (record.generation, code) != self.version:
+            self.version = record.generation, code
+            self._load_failure, self._load_error = None, ""
+            self._planning_failure, self._planning_error = None, ""
             self._progress = RolloutProgress()
         self.record = record
         has_route = route is not None and route.spec.app_uid == record.uid
         self._apply_route(route.spec if route is not None and has_route else None)
         self._suspension = route.status if route is not None and has_route else RouteStatus()
-        if self._newest is None or (self._newest.generation, self._newest.code) != self._version:
+        if self._newest is None or (self._newest.generation, self._newest.code) != self.version:
             self._newest = self._loaded_version(record)
             self._loaded = None
 
@@ -86,7 +96,7 @@ class Deployment:
         if record.spec.needs_plan:
             return None
         for version in (self._loaded, self._newest, self._served):
-            if version is not None and version.code == self._version[1]:
+            if version is not None and version.code == self.version[1]:
                 newest = version.with_record(record)
                 if newest is None:
                     continue
@@ -97,29 +107,39 @@ class Deployment:
 
     @property
     def needs_loading(self) -> bool:
-        is_undecided = self._newest is None and self._definition_error is None and not self._has_failed
+        is_undecided = self._newest is None and self._load_failure is None and not self._has_failed
         return is_undecided and not self.record.spec.needs_plan
 
     @property
     def needs_plan(self) -> bool:
         """Whether the controller has to make the plan."""
-        is_open = self._planned_version != self._version and not self._has_failed
-        return is_open and self.record.spec.needs_plan
+        is_open = self._planned_version != self.version and not self._has_failed
+        return is_open and self.record.spec.needs_plan and self.profiling is None
 
-    def end_planning(self, record: AppRecord, error: str) -> None:
-        """Ends the planning of the version in a record. With an error, the version fails."""
+    @property
+    def needs_profile(self) -> bool:
+        """Whether the options of the app have to be measured before a plan can be made."""
+        return self.record.spec.needs_profile and not self._has_failed
+
+    def delay_planning(self, record: AppRecord, error: str) -> None:
+        """Keeps the error of an attempt to plan the version in a record. Another attempt follows."""
+        if (record.generation, record.spec.code) == self.version:
+            self._planning_error = error
+
+    def end_planning(self, record: AppRecord, failure: Failure | None) -> None:
+        """Ends the planning of the version in a record. With a failure, the version fails."""
         version = record.generation, record.spec.code
-        if version == self._version:
-            self._planned_version, self._planning_error = version, error
+        if version == self.version:
+            self._planned_version, self._planning_failure, self._planning_error = version, failure, ""
 
     async def load(self, describe: DescribeApp) -> None:
         """Loads the newest generation, for the next `apply_records`. Raises an error if another attempt may succeed."""
-        record, (_, code) = self.record, self._version
-        loaded, definition_error, load_error = None, None, ""
+        record, (_, code) = self.record, self.version
+        loaded, failure, load_error = None, None, ""
         try:
             loaded = AppVersion.from_description(record, await describe(record.name, record.spec))
         except DefinitionError as error:
-            definition_error = str(error)
+            failure = loading_failure(record.spec, error)
         except (AppLoadError, ForkServerError) as error:
             load_error = str(error)
             raise
@@ -127,14 +147,14 @@ class Deployment:
             load_error = f"{type(error).__name__}: {error}"
             raise
         finally:
-            if code == self._version[1]:
+            if code == self.version[1]:
                 self._loaded = loaded
-                self._definition_error, self._load_error = definition_error, load_error
+                self._load_failure, self._load_error = failure, load_error
 
     @property
     def _has_failed(self) -> bool:
         status = self.record.status
-        return status.phase is Phase.FAILED and (status.generation, status.failed_code) == self._version
+        return status.phase is Phase.FAILED and (status.generation, status.failed_code) == self.version
 
     def make_room(self, launcher: Launcher) -> None:
         """Compares a new version with the existing slots, before its groups are applied.
@@ -164,9 +184,43 @@ class Deployment:
     def _is_refused(self) -> bool:
         return self._has_failed or self._shortage is not None
 
-    def fits(self, plan: AppPlan, launcher: Launcher) -> bool:
-        """Returns whether there are free slots for another plan with the options of the newest version's."""
-        return self._newest is not None and self._newest.plan is not None and self._newest.fits(plan, launcher)
+    def find_obstacle(self, plan: AppPlan, kept: AppPlan, launcher: Launcher) -> str | None:
+        """Returns why another plan with the same options cannot replace the one that adapts, for users, or None.
+
+        Args:
+            kept: the cells of the replaced plan that run until the new ones serve.
+        """
+        failed, replaced = self._adapting
+        if failed is not None and plan.gpus >= failed.gpus:
+            return f"a plan for {failed.gpus} GPUs or slots has failed"
+        if replaced is None or replaced.plan is None:
+            return "the app is being loaded"
+        return replaced.find_obstacle(plan, kept, launcher)
+
+    def most_gpus(self, launcher: Launcher) -> float:
+        """Returns the GPUs or slots that a plan may have at most which replaces the one that adapts.
+
+        It is infinity if the launcher cannot know what may become available.
+        """
+        failed, _ = self._adapting
+        plan, slots = self.adapted_record.spec.plan, launcher.slots(None)
+        largest = inf if failed is None else failed.gpus - 1
+        return largest if plan is None or slots is None else min(largest, slots.free + plan.gpus)
+
+    @property
+    def _adapting(self) -> tuple[AppPlan | None, AppVersion | None]:
+        """The plan that has failed, if any, and the version that adapts to the load."""
+        if self.adapted_record is self.record:
+            return None, self._newest
+        return self.record.spec.plan, self._served
+
+    @property
+    def adapted_record(self) -> AppRecord:
+        """The record by which the app adapts to its load."""
+        served = None if self._served is None else self._served.spec
+        if self._adapted is None or self._adapted[0] is not self.record or self._adapted[1] is not served:
+            self._adapted = self.record, served, adapted_record(self.record, served)
+        return self._adapted[2]
 
     def groups(self) -> dict[GroupKey, ExecutorGroup]:
         """Returns the executor groups that must run for this app."""
@@ -209,14 +263,17 @@ class Deployment:
         """
         if self._has_failed:
             return self._with_common_fields(self.record.status, self._groups(None, managers))
-        if self._definition_error is not None:
-            is_missing = self.record.spec.source_config_map is not None
-            reason = FailureReason.SOURCE_NOT_FOUND if is_missing else FailureReason.IMPORT_FAILED
-            return self._failed_status(managers, Failure(reason, self._definition_error))
-        if self._planning_error:
-            return self._failed_status(managers, Failure(FailureReason.PLANNING_FAILED, self._planning_error))
+        final = self._load_failure or self._planning_failure
+        if final is not None:
+            return self._failed_status(managers, final)
+        if self.profiling is not None:
+            if self.profiling.error:
+                return self._failed_status(managers, Failure(FailureReason.PROFILING_FAILED, self.profiling.error))
+            return self._planned_status(PlanningStep.PROFILING, self.profiling.message, managers)
         if self.record.spec.needs_plan:
-            return self._status(Phase.STARTING, "a plan is being made", managers)
+            error = self._planning_error
+            message = f"the plan will be made again: {error}" if error else "a plan is being made"
+            return self._planned_status(PlanningStep.PLANNING, message, managers)
         if self._newest is None:
             error = self._load_error
             message = f"cannot be loaded and will be loaded again: {error}" if error else "is being loaded"
@@ -266,12 +323,15 @@ class Deployment:
         status = AppStatus(phase=phase, generation=self.record.generation, message=message[:MAX_MESSAGE_CHARACTERS])
         return self._with_common_fields(status, groups)
 
+    def _planned_status(self, step: PlanningStep, message: str, managers: Managers) -> AppStatus:
+        return self._status(Phase.STARTING, message, managers).model_copy(update={"step": step})
+
     def _failed_status(self, managers: Managers, failure: Failure) -> AppStatus:
         status = AppStatus(
             phase=Phase.FAILED,
             generation=self.record.generation,
             reason=failure.reason,
-            failed_code=self._version[1],
+            failed_code=self.version[1],
             message=failure.message[:MAX_MESSAGE_CHARACTERS],
             logs=failure.logs,
         )
@@ -279,7 +339,7 @@ class Deployment:
 
     def _with_common_fields(self, status: AppStatus, groups: list[GroupStatus]) -> AppStatus:
         """Returns the status with the fields that every phase has."""
-        is_suspended = self._suspension.suspended_code == self._version[1]
+        is_suspended = self._suspension.suspended_code == self.version[1]
         fields = {
             "groups": groups,
             "cells": None if self.record.spec.plan is None else len(self.record.spec.plan.running_cells),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cornserve.app.record import FailureReason
+from cornserve.app.record import AppSpec, FailureReason
 from cornserve.control.app_version import AppVersion, Managers
 from cornserve.control.launcher.base import Launcher
+from cornserve.task.errors import DefinitionError
 
 LOG_LINES = 20
 
@@ -18,6 +19,12 @@ class Failure:
     reason: FailureReason
     message: str
     logs: list[str] = field(default_factory=list)
+
+
+def loading_failure(spec: AppSpec, error: DefinitionError) -> Failure:
+    """Returns the failure of a version that cannot be loaded."""
+    is_missing = spec.source_config_map is not None
+    return Failure(FailureReason.SOURCE_NOT_FOUND if is_missing else FailureReason.IMPORT_FAILED, str(error))
 
 
 async def find_failure(newest: AppVersion, managers: Managers, launcher: Launcher) -> Failure | None:

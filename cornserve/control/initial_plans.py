@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 from cornserve.app.graph import no_graph_reason
 from cornserve.app.load import with_all_paths
-from cornserve.app.record import AppSpec
+from cornserve.app.plan import AppPlan
+from cornserve.app.record import AppSpec, FailureReason
 from cornserve.app_host.describe import DescribeApp
+from cornserve.app_host.description import AppDescription
+from cornserve.control.app_version import AppVersion
+from cornserve.control.deployment_failure import Failure, loading_failure
+from cornserve.control.launcher.base import Launcher
 from cornserve.control.planner import Planner
-from cornserve.control.planning_worker import PlanningJob
+from cornserve.control.planning_job import PlanningJob
 from cornserve.control.store.base import (
     APPS,
     AppRecord,
@@ -34,39 +39,53 @@ class InitialPlans:
     Args:
         store: the store of the specs as users have written them.
         describe: describes an app; its graph is the planner's model.
+        launcher: has the slots that a plan may need.
     """
 
-    def __init__(self, store: Store, describe: DescribeApp, planner: Planner) -> None:
+    def __init__(self, store: Store, describe: DescribeApp, planner: Planner, launcher: Launcher) -> None:
         self._store = store
         self._describe = describe
         self._planner = planner
+        self._launcher = launcher
 
-    async def make(self, record: AppRecord) -> str:
-        """Makes and stores the plan of an app. Returns the reason for users if none can be made, else an empty text.
+    async def make(self, record: AppRecord) -> Failure | None:
+        """Makes and stores the plan of an app. Returns the failure if no plan can be made that can run.
 
         Raises an error if another attempt may succeed.
         """
-        name, planning = record.name, record.spec.planning
+        name, planning = record.name, record.spec.planning_inputs
         assert planning is not None
         try:
             spec = await run_in_daemon_thread(_with_paths, record.spec)
             description = await self._describe(name, spec)
+            AppVersion.from_description(replace(record, spec=spec), description)
         except DefinitionError as error:
-            return str(error)
+            return loading_failure(record.spec, error)
         if description.graph is None:
-            return no_graph_reason(name)
+            return _planning_failure(no_graph_reason(name))
         result = await self._planner(PlanningJob(app=name, graph=description.graph, inputs=planning))
         if result.plan is None:
-            return result.error
-        fields = {"plan": result.plan.model_copy(update={"planned_from": planning.digest}), "shares": spec.shares}
+            return _planning_failure(result.error)
+        plan = _on_measured_type(result.plan, record.spec).model_copy(update={"planned_from": planning.digest})
+        failure = self._check(replace(record, spec=spec.model_copy(update={"plan": plan})), description)
+        if failure is not None:
+            return failure
         try:
-            await self._update(record, fields)
+            await self._update(record, plan, spec.shares)
         except (FieldConflictError, RecordRejectedError, RecordTooLargeError) as error:
-            return str(error)
-        log.info("app %s: the plan serves %.4g requests/s on %d GPUs", name, result.plan.rate, result.plan.gpus)
-        return ""
+            return _planning_failure(str(error))
+        log.info("app %s: the plan serves %.4g requests/s on %d GPUs", name, plan.rate, plan.gpus)
+        return None
 
-    async def _update(self, record: AppRecord, fields: Mapping[str, object]) -> None:
+    def _check(self, planned: AppRecord, description: AppDescription) -> Failure | None:
+        """Returns why the plan of a record can never run, before it is stored. None if it can."""
+        try:
+            shortage = AppVersion.from_description(planned, description).find_shortage(self._launcher)
+        except DefinitionError as error:
+            return _planning_failure(str(error))
+        return None if shortage is None else Failure(FailureReason.INSUFFICIENT_CAPACITY, shortage)
+
+    async def _update(self, record: AppRecord, plan: AppPlan, shares: dict[str, float] | None) -> None:
         """Changes the spec unless someone else has changed it: the watch then delivers a newer generation."""
         with suppress(NotFoundError):
             while True:
@@ -74,12 +93,27 @@ class InitialPlans:
                 if (stored.uid, stored.generation) != (record.uid, record.generation):
                     return
                 with suppress(ConflictError):  # The status has changed.
-                    spec = stored.spec.model_copy(update=fields)
+                    spec = stored.spec.changed(plan=plan, shares=shares)
                     await self._store.update_spec(APPS, record.name, spec, stored.version)
                     return
 
 
+def _on_measured_type(plan: AppPlan, spec: AppSpec) -> AppPlan:
+    """Returns the plan with the type of slots on which the controller has had the options measured.
+
+    A given profile is of any type, also in an app that was measured before.
+    """
+    assert spec.planning is not None
+    if spec.measured is None or spec.planning.profile is not None:
+        return plan
+    return plan.with_gpu_types(dict.fromkeys(plan.options, spec.measured.gpu_type))
+
+
+def _planning_failure(message: str) -> Failure:
+    return Failure(FailureReason.PLANNING_FAILED, message)
+
+
 def _with_paths(spec: AppSpec) -> AppSpec:
     """Returns the spec without a plan, with all paths of a model's family unless shares are given. Reads its files."""
-    planned = spec.model_copy(update={"plan": None, "planning": None})
+    planned = spec.model_copy(update={"plan": None, "planning": None, "measured": None})
     return planned if spec.shares is not None else with_all_paths(planned)

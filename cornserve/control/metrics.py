@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Metric, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from cornserve.app.adaptation import StageLoad
+from cornserve.app.adaptation import AutoscaledLoad
 from cornserve.app.record import AppStatus, ReplicaState
 from cornserve.control.launcher.base import Launcher, Replica, ReplicaId
 from cornserve.observe.histogram import Histogram
@@ -27,7 +27,7 @@ class ControllerMetrics(Collector):
         self._adaptations: Counter[str] = Counter()
         self._rates: dict[str, Mapping[str, tuple[float, float]]] = {}
         """The planned and the observed rate of each type, by app."""
-        self._loads: dict[str, Sequence[tuple[StageLoad, int]]] = {}
+        self._loads: dict[str, Sequence[tuple[AutoscaledLoad, int]]] = {}
         """The loads and the numbers of replicas of autoscaled executors, by app."""
         self._errors = 0
         self._round_seconds = Histogram()
@@ -62,7 +62,7 @@ class ControllerMetrics(Collector):
         """Sets the planned and the observed requests per second of each type of a planned app."""
         self._rates[app] = rates
 
-    def set_loads(self, app: str, loads: Sequence[tuple[StageLoad, int]]) -> None:
+    def set_loads(self, app: str, loads: Sequence[tuple[AutoscaledLoad, int]]) -> None:
         """Sets the loads and the numbers of replicas of the executors of an autoscaled app."""
         self._loads[app] = loads
 
@@ -113,8 +113,8 @@ class ControllerMetrics(Collector):
         planned, observed = (
             GaugeMetricFamily(f"cornserve_controller_{name}_requests_per_second", description, labels=["app", "type"])
             for name, description in (
-                ("planned", "Requests of a type that the running cells of an app with adaptation serve."),
-                ("arriving", "Requests of a type that arrive at an app with adaptation, over a minute by default."),
+                ("planned", "Requests of a type that the running cells of an app with a plan serve."),
+                ("arriving", "Requests of a type that arrive at an app with a plan, over a minute by default."),
             )
         )
         for app, rates in self._rates.copy().items():
@@ -135,7 +135,8 @@ class ControllerMetrics(Collector):
         )
         for app, loads in self._loads.copy().items():
             for each, replicas in loads:
-                load.add_metric([app, each.name, each.unit], each.load)
+                if each.load is not None:
+                    load.add_metric([app, each.name, each.unit], each.load)
                 capacity.add_metric([app, each.name, each.unit], each.capacity * replicas)
         yield from (load, capacity)
 

@@ -10,12 +10,15 @@ from contextlib import suppress
 
 from pydantic import ValidationError
 
-from cornserve.control.planning_worker import PlanningJob, PlanningResult
+from cornserve.control.planning_job import PlanningJob, PlanningResult
 
 TIMEOUT_SECONDS = 600.0
 """The longest time of a plan."""
 
 MAX_ERROR_CHARACTERS = 500
+
+MAX_PLANNERS = 2
+"""The most planner processes at a time, of all apps. Each takes a core."""
 
 Planner = Callable[[PlanningJob], Awaitable[PlanningResult]]
 """Makes a plan. Raises `PlannerProcessError` if the process fails; another attempt may succeed."""
@@ -23,6 +26,17 @@ Planner = Callable[[PlanningJob], Awaitable[PlanningResult]]
 
 class PlannerProcessError(Exception):
     """The process that makes a plan has failed."""
+
+
+def limit_planners(planner: Planner, most: int = MAX_PLANNERS) -> Planner:
+    """Returns a planner that makes at most this many plans at a time. Other jobs wait."""
+    free = asyncio.Semaphore(most)
+
+    async def run(job: PlanningJob) -> PlanningResult:
+        async with free:
+            return await planner(job)
+
+    return run
 
 
 async def run_planner(job: PlanningJob) -> PlanningResult:

@@ -14,13 +14,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict
-
-from cornserve.app.graph import AppGraph
 from cornserve.app.model_document import model_document
-from cornserve.app.plan import AppPlan, PlanCell
+from cornserve.app.plan import AppPlan
 from cornserve.app.plan_conversion import PlanConversionError, convert_plan
 from cornserve.app.planning import PlanningInputs
+from cornserve.control.planning_job import PlanningJob, PlanningResult
+from cornserve.control.served_rate import StepSeconds, served_rate
 
 if TYPE_CHECKING:
     from cornserve_planner.plan_file.document import PlanFile
@@ -30,40 +29,6 @@ NEEDED = 'making plans needs the planner where the controller runs: run pip inst
 NICENESS = 10
 """Executors of other apps have priority over the planner."""
 
-StepSeconds = Mapping[tuple[frozenset[str], str, frozenset[str]], float]
-"""The seconds of a replica's time of a request, by the components of its type, the option, and those that it runs."""
-
-
-class _Message(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class PlanningJob(_Message):
-    """The plan to make.
-
-    Args:
-        graph: the executor graph of the app.
-        running: the plan that runs, whose rate for the same workload is computed.
-    """
-
-    app: str
-    graph: AppGraph
-    inputs: PlanningInputs
-    running: AppPlan | None = None
-
-
-class PlanningResult(_Message):
-    """The plan, or the error for users.
-
-    Args:
-        running_rate: the requests per second of the job's workload that the running plan serves. None if it has other
-            options, or if it cannot serve a type.
-    """
-
-    plan: AppPlan | None = None
-    running_rate: float | None = None
-    error: str = ""
-
 
 def make_plan(job: PlanningJob) -> PlanningResult:
     """Runs the planner."""
@@ -71,6 +36,7 @@ def make_plan(job: PlanningJob) -> PlanningResult:
         from cornserve_planner import planning
         from cornserve_planner.errors import PlannerError
         from cornserve_planner.model_document import ModelDocument
+        from cornserve_planner.option_changes import OptionChange, OptionChanges
         from cornserve_planner.plan_request import PlanRequest
     except ImportError:
         return PlanningResult(error=NEEDED)
@@ -81,53 +47,23 @@ def make_plan(job: PlanningJob) -> PlanningResult:
         profile.write_text(json.dumps(inputs.profile))
         try:
             model = ModelDocument.parse(json.dumps(model_document(job.app, job.graph)), source=f"{job.app}.json")
-            request = PlanRequest(model, inputs.gpus, rate=inputs.rate, workload=workload, profile=profile)
+            if inputs.gpu_types:
+                changes = {name: OptionChange(gpu=gpu_type) for name, gpu_type in inputs.gpu_types.items()}
+                model = OptionChanges(options=changes).apply(model)
+            request = PlanRequest(
+                model,
+                inputs.gpus,
+                rate=inputs.rate,
+                objective=inputs.objective,
+                workload=workload,
+                profile=profile,
+            )
             file = planning.make_plan(request).file
-            plan = _with_gpu_types(convert_plan(file, "the plan"), job.running)
+            plan = convert_plan(file, "the plan").with_gpu_types(_gpu_types(job.running))
         except (PlannerError, PlanConversionError) as error:
             return PlanningResult(error=str(error))
     running_rate = None if job.running is None else served_rate(job.running, shares, _seconds(file))
     return PlanningResult(plan=plan, running_rate=running_rate)
-
-
-def served_rate(plan: AppPlan, shares: Mapping[str, float], seconds: StepSeconds) -> float | None:
-    """Returns the requests per second of a mix that the running cells serve: the first option is then fully used.
-
-    Requests of a type are divided among the cells that serve it, in proportion to the rates of the cells.
-    None if a time is unknown, or if no cell serves a type.
-    """
-    running = [cell for cell in plan.cells if cell.count]
-    used: dict[tuple[int, str], float] = {}
-    for name, share in shares.items():
-        serving = {cell.gpus: cell.count * cell.rate for cell in running if name in cell.probabilities}
-        if share and not serving:
-            return None
-        for cell in running:
-            part = share * serving.get(cell.gpus, 0.0) / (fsum(serving.values()) or 1.0)
-            if part and not _add_use(used, plan, name, cell, part, seconds):
-                return None
-    limits = [
-        cell.count * cell.replicas[option] / used[cell.gpus, option]
-        for cell in running
-        for option in cell.replicas
-        if used.get((cell.gpus, option))
-    ]
-    return min(limits, default=None)
-
-
-def _add_use(
-    used: dict[tuple[int, str], float], plan: AppPlan, name: str, cell: PlanCell, part: float, seconds: StepSeconds
-) -> bool:
-    """Adds the seconds that a part of all requests needs in cells of a size. Returns whether all of them are known."""
-    kind = plan.types[name]
-    for path, probability in zip(kind.paths, cell.probabilities[name], strict=True):
-        for step in path.steps if probability else []:
-            needed = seconds.get((frozenset(kind.components), step.option, frozenset(step.components)))
-            if needed is None:
-                return False
-            key = cell.gpus, step.option
-            used[key] = used.get(key, 0.0) + part * probability * needed
-    return True
 
 
 def _seconds(file: PlanFile) -> StepSeconds:
@@ -140,14 +76,9 @@ def _seconds(file: PlanFile) -> StepSeconds:
     }
 
 
-def _with_gpu_types(plan: AppPlan, running: AppPlan | None) -> AppPlan:
-    """Returns the plan with the types of GPUs of the running plan's options, unless the profile has other ones."""
-    known = {} if running is None else {name: option.gpu_type for name, option in running.options.items()}
-    options = {
-        name: option.model_copy(update={"gpu_type": option.gpu_type or known.get(name)})
-        for name, option in plan.options.items()
-    }
-    return plan.model_copy(update={"options": options})
+def _gpu_types(running: AppPlan | None) -> Mapping[str, str | None]:
+    """Returns the types of GPUs of the running plan's options, which the plan has unless the profile has other ones."""
+    return {} if running is None else {name: option.gpu_type for name, option in running.options.items()}
 
 
 def _shares(inputs: PlanningInputs) -> dict[str, float]:

@@ -15,8 +15,10 @@ from cornserve.app.plan import AppPlan
 from cornserve.app.planning import PlanningInputs
 from cornserve.app_host.describe import DescribeApp
 from cornserve.control.adapted_app import MIX_SHIFT_END, AdaptedApp
+from cornserve.control.background_tasks import BackgroundTasks
 from cornserve.control.planner import Planner
-from cornserve.control.planning_worker import PlanningJob, PlanningResult
+from cornserve.control.planning_job import PlanningJob, PlanningResult
+from cornserve.control.store.base import AppRecord
 from cornserve_policies.adaptation import find_mix_shift
 
 log = logging.getLogger(__name__)
@@ -46,7 +48,7 @@ class _AppReplanning:
     since: float
     mix: Mapping[str, float] | None = None
     attempted_at: float = float("-inf")
-    task: asyncio.Task[PlanningResult] | None = None
+    task: asyncio.Task[PlanningResult | None] | None = None
     distance: float = 0.0
     running: AppPlan | None = field(default=None, repr=False)
     """The plan that ran when the task started."""
@@ -63,6 +65,7 @@ class Replanning:
         self._describe = describe
         self._planner = planner
         self._apps: dict[str, _AppReplanning] = {}
+        self._tasks = BackgroundTasks()
 
     def forget(self, name: str) -> None:
         """Ends the planner of an app."""
@@ -70,15 +73,15 @@ class Replanning:
         if state is not None and state.task is not None:
             state.task.cancel()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Ends all planners."""
-        for name in list(self._apps):
-            self.forget(name)
+        self._apps.clear()
+        await self._tasks.close()
 
     def step(self, app: AdaptedApp, now: float) -> PlanProposal | None:
         """Returns a better plan for the observed mix, if one has been made. Starts a planner if the mix needs one."""
-        name, inputs = app.record.name, app.record.spec.planning
-        if inputs is None or app.status.mix_shift is None:
+        name, inputs = app.record.name, app.record.spec.planning_inputs
+        if inputs is None or inputs.profile is None or app.status.mix_shift is None:
             self.forget(name)
             return None
         state = self._apps.setdefault(name, _AppReplanning(since=now))
@@ -91,10 +94,8 @@ class Replanning:
         if state.running != app.plan:
             state.mix = None  # The comparison is with a plan that does not run any more.
             return None
-        try:
-            result = task.result()
-        except Exception as error:  # The app cannot be loaded, or the planner's process has failed.
-            log.warning("app %s: no plan could be made for the shifted mix: %s", name, error)
+        result = task.result()
+        if result is None:
             state.mix = None
             return None
         return _proposal(app, state, result)
@@ -113,18 +114,23 @@ class Replanning:
         if state.mix is not None and state.running == app.plan and _distance(mix, state.mix) <= SAME_MIX:
             return
         state.mix, state.attempted_at, state.distance, state.running = mix, now, observed.distance, app.plan
-        state.task = asyncio.create_task(self._plan(app, inputs.with_mix(app.plan, mix)))
+        state.task = self._tasks.start(self._plan(app.record, app.plan, inputs.with_mix(app.plan, mix)))
 
-    async def _plan(self, app: AdaptedApp, inputs: PlanningInputs) -> PlanningResult:
-        name, running = app.record.name, app.plan
-        description = await self._describe(name, app.record.spec)
-        if description.graph is None:
-            return PlanningResult(error="the app has no executor graph")
-        return await self._planner(PlanningJob(app=name, graph=description.graph, inputs=inputs, running=running))
+    async def _plan(self, record: AppRecord, running: AppPlan, inputs: PlanningInputs) -> PlanningResult | None:
+        """Returns None if the app could not be loaded, or if the planner's process has failed."""
+        try:
+            description = await self._describe(record.name, record.spec)
+            if description.graph is None:
+                return PlanningResult(error="the app has no executor graph")
+            job = PlanningJob(app=record.name, graph=description.graph, inputs=inputs, running=running)
+            return await self._planner(job)
+        except Exception as error:
+            log.warning("app %s: no plan could be made for the shifted mix: %s", record.name, error)
+            return None
 
 
 def _proposal(app: AdaptedApp, state: _AppReplanning, result: PlanningResult) -> PlanProposal | None:
-    """Returns the proposal to run another plan, if it is better and can replace the running one."""
+    """Returns the proposal to run another plan, if it is better, with the obstacle to it."""
     name, plan, rate_now = app.record.name, result.plan, result.running_rate or 0.0
     if plan is None:
         log.warning("app %s: no plan could be made for the shifted mix: %s", name, result.error)
@@ -132,15 +138,14 @@ def _proposal(app: AdaptedApp, state: _AppReplanning, result: PlanningResult) ->
         log.warning("app %s: the running plan has other options than the app: deploy it with another plan", name)
     elif not is_better(plan, app.plan, rate_now):
         log.info("app %s: no plan serves the shifted mix notably better than the running one", name)
-    elif not app.fits(plan):
-        log.warning("app %s: a better plan for the shifted mix does not fit alongside the running one", name)
     else:
         reason = (
             f"{state.distance:.0%} of the requests have another type than planned, and the running cells serve "
             f"{rate_now:.4g} requests/s of this mix"
         )
         plan = plan.model_copy(update={"planned_from": app.plan.planned_from})
-        return PlanProposal.of(app.record.generation, app.plan, plan, rate_now, reason)
+        obstacle = app.find_obstacle(plan, app.plan) or ""
+        return PlanProposal.of(app.record.generation, app.plan, plan, rate_now, reason, obstacle)
     return None
 
 

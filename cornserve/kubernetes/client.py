@@ -19,6 +19,9 @@ from cornserve.kubernetes.watch_events import SILENT_SECONDS, WATCH_SECONDS, Wat
 
 MAX_LOG_BYTES = 1024 * 1024
 
+MAX_OUTPUT_BYTES = 32 * 1024 * 1024
+"""More than kubelets keep of a log by default: 10 MiB. A second of output must fit."""
+
 
 class KubeClient:
     """Sends requests about the objects of one namespace, and about objects without namespace.
@@ -211,10 +214,26 @@ class KubeClient:
             "previous": "true" if previous else None,
             "container": container,
         }
-        path = PODS.path(self.namespace, name, "log")
+        return (await self._read_log(name, parameters)).splitlines()
+
+    async def pod_output(self, name: str, *, since: str | None) -> Sequence[str]:
+        """Returns the complete lines of a pod with one container, each after its time and a space.
+
+        Args:
+            since: the time of an earlier line. Lines of this second and later ones are returned.
+
+        Raises:
+            KubeNotFoundError: the pod does not exist.
+            KubeInvalidError: the container has not started.
+        """
+        parameters = {"timestamps": "true", "limitBytes": str(MAX_OUTPUT_BYTES), "sinceTime": since}
+        return (await self._read_log(name, parameters)).split("\n")[:-1]
+
+    async def _read_log(self, pod: str, parameters: Parameters) -> str:
+        path = PODS.path(self.namespace, pod, "log")
         async with self._transport.open("GET", path, parameters=_given(parameters)) as response:
             with self._transport.connection_errors():
-                return (await response.read()).decode(errors="replace").splitlines()
+                return (await response.read()).decode(errors="replace")
 
     def connect_pod_port(self, name: str, port: int) -> AbstractAsyncContextManager[PodPortConnection]:
         """Connects to a port of a pod until the end of the block. Raises `KubeApiError`."""

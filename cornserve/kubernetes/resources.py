@@ -58,6 +58,7 @@ SERVICES = ResourceType("", "v1", "services", "Service")
 
 DEPLOYMENTS = ResourceType("apps", "v1", "deployments", "Deployment")
 ENDPOINT_SLICES = ResourceType("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
+JOBS = ResourceType("batch", "v1", "jobs", "Job")
 LEASES = ResourceType("coordination.k8s.io", "v1", "leases", "Lease")
 POD_DISRUPTION_BUDGETS = ResourceType("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 POD_GROUPS = ResourceType("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup")

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from cornserve.app.plan import AppPlan
-from cornserve.app.planning import PlanningInputs
+from cornserve.app.planning import AppProfile, PlanningInputs
 from cornserve.app.record import MAX_PATHS
 from cornserve.app.settings import (
     MAX_EXECUTOR_OVERRIDES,
@@ -52,6 +52,17 @@ _PLAN_OR_AUTOSCALING = rule(
     "!has(self.plan) && !has(self.planning) || !has(self.policies) || !has(self.policies.autoscaling)",
     "a plan determines the replicas: use policies.adaptation, or remove the plan",
     field=".policies.autoscaling",
+)
+_PLAN_FOR_ADAPTATION = rule(
+    "has(self.plan) || has(self.planning) || !has(self.policies) || !has(self.policies.adaptation)",
+    "an app adapts by the cells of a plan: set plan or planning, or use policies.autoscaling",
+    field=".policies.adaptation",
+)
+
+_RATE_FOR_OBJECTIVE = rule(
+    "!has(self.objective) || has(self.rate)",
+    "an objective is the cost that a rate minimizes: set rate, or remove the objective",
+    field=".objective",
 )
 
 
@@ -99,7 +110,11 @@ class AppResourceSpec(_Section):
 
     model_config = ConfigDict(
         json_schema_extra=rules(
-            exactly_one("model", "source"), _PLAN_OR_REPLICAS, _PLAN_OR_EXECUTOR_REPLICAS, _PLAN_OR_AUTOSCALING
+            exactly_one("model", "source"),
+            _PLAN_OR_REPLICAS,
+            _PLAN_OR_EXECUTOR_REPLICAS,
+            _PLAN_OR_AUTOSCALING,
+            _PLAN_FOR_ADAPTATION,
         )
     )
 
@@ -126,7 +141,11 @@ class AppResourceSpec(_Section):
     plan: AppPlan | None = None
     """Cells with their replicas, and the probabilities of paths. It replaces all numbers of replicas and the shares of
     paths. `cornserve deploy APP --plan FILE` writes it."""
-    planning: PlanningInputs | None = Field(default=None, json_schema_extra=rules(exactly_one("gpus", "rate")))
+    planning: PlanningInputs | None = Field(
+        default=None, json_schema_extra=rules(exactly_one("gpus", "rate"), _RATE_FOR_OBJECTIVE)
+    )
     """The inputs of the plan: a budget or a rate, the workload and the profile. Without a plan, the controller makes it
     from them and sets `plan`; with `policies.adaptation`, it makes another one when the mix of the request types has
     shifted."""
+    measured: AppProfile | None = None
+    """The profile that the controller has had measured, because `planning` does not contain a profile."""

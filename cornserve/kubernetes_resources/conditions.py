@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from cornserve.app.record import AppStatus, FailureReason, GroupStatus, Phase, ReplicaState
+from cornserve.app.record import AppStatus, FailureReason, GroupStatus, Phase, PlanningStep, ReplicaState
 from cornserve.kubernetes_resources.app_status import (
     MAX_MESSAGE_CHARACTERS,
     ConditionStatus,
@@ -23,6 +23,8 @@ NOT_ACCEPTED = (
     FailureReason.UNKNOWN_GPU_TYPE,
     FailureReason.INVALID_POD_TEMPLATE,
 )
+
+NOT_PLANNED = (FailureReason.PROFILING_FAILED, FailureReason.PLANNING_FAILED)
 
 _PHASE_REASONS = {
     "Pending": Phase.PENDING,
@@ -85,6 +87,12 @@ def phase_of(progressing: StatusCondition) -> tuple[Phase, FailureReason | None]
     return phase, FailureReason(progressing.reason) if progressing.reason in failures else None
 
 
+def step_of(progressing: StatusCondition) -> PlanningStep | None:
+    """Returns the step before the executors start."""
+    steps: tuple[str, ...] = tuple(PlanningStep)
+    return PlanningStep(progressing.reason) if progressing.reason in steps else None
+
+
 def _accepted(status: AppStatus) -> Finding:
     if status.phase is Phase.FAILED and status.reason in NOT_ACCEPTED:
         return Finding("Accepted", "False", status.reason, status.message)
@@ -94,7 +102,7 @@ def _accepted(status: AppStatus) -> Finding:
 
 
 def _planned(status: AppStatus) -> Finding:
-    if status.phase is Phase.FAILED and status.reason is FailureReason.PLANNING_FAILED:
+    if status.phase is Phase.FAILED and status.reason in NOT_PLANNED:
         return Finding("Planned", "False", status.reason, status.message)
     accepted = _accepted(status)
     if accepted.status == "True" and status.cells is not None:
@@ -122,6 +130,8 @@ def _progressing(status: AppStatus) -> Finding:
 
 
 def _starting_reason(status: AppStatus) -> str:
+    if status.step is not None:
+        return status.step
     if not status.groups:
         return "Loading"
     reasons = (replica.reason for group in status.groups for replica in group.replicas if replica.reason)

@@ -47,6 +47,7 @@ def decode_spec(spec: JsonObject) -> AppSpec:
             executors=resource.executors,
             plan=resource.plan,
             planning=resource.planning,
+            measured=resource.measured,
         )
     except ValidationError as error:
         raise AppResourceError(f"spec: {describe_all(error.errors())}") from error
@@ -85,6 +86,7 @@ def _resource(spec: AppSpec) -> AppResourceSpec:
         executors=spec.executors,
         plan=spec.plan,
         planning=spec.planning,
+        measured=spec.measured,
     )
 
 
@@ -135,6 +137,8 @@ def _check_numbers(spec: AppSpec) -> None:
         values[f"executors.{override.name}.podTemplate"] = override.pod_template
     if spec.planning is not None:
         values["planning.profile"] = spec.planning.profile
+    if spec.measured is not None:
+        values["measured.profile"] = spec.measured.profile
     for name, option in ({} if spec.plan is None else spec.plan.options).items():
         values[f"plan.options.{name}.settings"] = option.settings
     for field, value in values.items():

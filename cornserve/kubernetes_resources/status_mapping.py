@@ -23,7 +23,7 @@ from cornserve.kubernetes_resources.app_status import (
     StatusCondition,
 )
 from cornserve.kubernetes_resources.camel_case import from_json, to_json
-from cornserve.kubernetes_resources.conditions import findings, phase_of, with_times
+from cornserve.kubernetes_resources.conditions import findings, phase_of, step_of, with_times
 from cornserve.kubernetes_resources.labels import EXECUTOR_LABEL
 from cornserve.kubernetes_resources.spec_mapping import AppResourceError
 from cornserve.validation_errors import describe_all
@@ -86,6 +86,7 @@ def decode_status(status: JsonObject) -> AppStatus:
     return AppStatus(
         phase=phase,
         generation=resource.observed_generation or 0,
+        step=step_of(progressing),
         reason=reason,
         failed_code=resource.failed_code,
         message=progressing.message,

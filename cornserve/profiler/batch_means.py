@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import ceil, sqrt
 
-BATCHES = 10
-"""The batches of completions in sequence whose rates are compared. Few batches are long, and so nearly independent."""
+BATCHES = 5
+"""The batches of requests in sequence whose means are compared. Few batches are long, and so nearly independent."""
 
-T_QUANTILE = 2.262
+T_QUANTILE = 2.776
 """The 97.5 % quantile of Student's t distribution with `BATCHES` - 1 degrees of freedom."""
 
-MIN_PER_BATCH = 2
+MIN_PER_BATCH = 4
 
-MIN_COMPLETIONS = 26
-"""The least number of completions from which a rate is estimated: four fifths of them, one to start, fill the batches.
-"""
+MIN_COMPLETIONS = 25
+"""The least number of completions from which a rate is estimated: four fifths of them fill the batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +26,10 @@ class RateEstimate:
 
     Args:
         standard_error: standard error of the rate, relative to the rate.
-        completions: the number of completed requests from which it follows.
     """
 
     rate: float
     standard_error: float
-    completions: int
 
     @property
     def half_width(self) -> float:
@@ -40,18 +37,22 @@ class RateEstimate:
         return T_QUANTILE * self.standard_error
 
 
-def estimate_rate(completions: Sequence[float]) -> RateEstimate | None:
-    """Estimates the throughput from the times at which requests completed, in seconds and in order.
+def estimate_rate(ends: Sequence[float], concurrency: int) -> RateEstimate | None:
+    """Estimates the throughput of a closed loop from the times at which requests completed, in seconds and in order.
 
-    The first fifth does not count: the system fills up. Returns None for too few completions.
+    Engines complete several requests at once. A batch of the estimate therefore consists of whole rounds. A round has
+    one completion for each request in flight. The first fifth does not count: the system fills up. Returns None for too
+    few completions.
     """
-    steady = completions[len(completions) // 5 :]
-    size = (len(steady) - 1) // BATCHES
+    first = ceil(len(ends) / 5 / concurrency) * concurrency
+    rounds = (len(ends) - first) // (BATCHES * concurrency)
+    size = rounds * concurrency
     if size < MIN_PER_BATCH:
         return None
-    ends = steady[-1 - size * BATCHES :: size]
-    if min(end - start for start, end in pairwise(ends)) <= 0:
+    times = ends[first - 1 : first + size * BATCHES : size]
+    durations = [end - start for start, end in pairwise(times)]
+    if min(durations) <= 0:
         return None
-    rates = [size / (end - start) for start, end in pairwise(ends)]
-    rate = size * BATCHES / (ends[-1] - ends[0])
-    return RateEstimate(rate, statistics.stdev(rates) / math.sqrt(BATCHES) / rate, len(completions))
+    rates = [size / duration for duration in durations]
+    rate = size * BATCHES / sum(durations)
+    return RateEstimate(rate, statistics.stdev(rates) / sqrt(BATCHES) / rate)

@@ -17,7 +17,17 @@ LOAD_SECONDS = 2.0
 
 
 class BudgetTooSmallError(Exception):
-    """The budget does not suffice for a measurement. The message is for users."""
+    """The budget does not suffice for a measurement. The message is for users of the command line.
+
+    Args:
+        shortage: the reason.
+        needed: the seconds of device time that suffice.
+    """
+
+    def __init__(self, shortage: str, needed: int) -> None:
+        super().__init__(f"{shortage}: give at least --budget {needed}s")
+        self.shortage = shortage
+        self.needed = needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +60,16 @@ class MeasurementCost:
         return self.seconds * self.devices
 
 
-def check_budget(costs: Sequence[MeasurementCost], budget: float) -> float:
-    """Returns the device time in seconds that all measurements take at least.
+def check_budget(costs: Sequence[MeasurementCost], budget: float) -> None:
+    """Raises `BudgetTooSmallError` if the part of a measurement does not suffice. The budget is divided equally.
 
-    The budget is divided equally. Raises `BudgetTooSmallError` if the part of a measurement does not suffice.
+    Args:
+        budget: seconds of device time.
     """
-    largest = max(costs, key=lambda cost: cost.device_seconds)
-    if largest.device_seconds > budget / len(costs):
+    largest = max(costs, key=lambda cost: cost.device_seconds, default=None)
+    if largest is not None and largest.device_seconds > budget / len(costs):
         raise BudgetTooSmallError(
             f"the budget of {budget:.4g} s of device time is too small: {len(costs)} measurements share it, and "
-            f"{largest.what} takes at least {largest.device_seconds:.0f} s: give at least --budget "
-            f"{largest.device_seconds * len(costs) + 0.5:.0f}s"
+            f"{largest.what} takes at least {largest.device_seconds:.0f} s",
+            needed=round(largest.device_seconds * len(costs) + 0.5),
         )
-    return sum(cost.device_seconds for cost in costs)

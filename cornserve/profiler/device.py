@@ -24,6 +24,9 @@ from cornserve.task.spec import ExecutorSpec, find_executor
 
 SLAB_SUFFIX = ".slab"
 
+ANY_NODE = "cluster"
+"""The name of the device of pods that run on any node."""
+
 ENGINES = ("vllm", "torch", "transformers")
 
 
@@ -84,7 +87,7 @@ class Device:
             name: a GPU type of the installation; by default, any node.
             place: the cluster, for users.
         """
-        return cls(name or "cluster", hardware=place, driver="", slot_type=name)
+        return cls(name or ANY_NODE, hardware=place, driver="", slot_type=name)
 
     def check_slots(self, needs: Mapping[str, int]) -> None:
         """Raises `NoSlotsError` if an option cannot be measured, as far as is known before it starts.

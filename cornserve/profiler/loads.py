@@ -12,6 +12,7 @@ from cornserve.bench.arrivals import arrivals
 from cornserve.bench.statistics import RequestSample
 from cornserve.bench.timed_client import TimedClient
 from cornserve.client.calls import ApiCall
+from cornserve.profiler.batch_means import RateEstimate, estimate_rate
 
 CHECK_SECONDS = 0.1
 
@@ -28,11 +29,17 @@ class Observations:
     ends: list[float] = field(default_factory=list)
     """When requests completed."""
     latencies: list[float] = field(default_factory=list)
+    concurrency: int = 1
+    """The requests in flight of a closed loop."""
     failure: str = ""
     """Why a request failed, or an empty text."""
 
     def now(self) -> float:
         return time.perf_counter() - self.started
+
+    def throughput(self) -> RateEstimate | None:
+        """Returns the throughput of a closed loop, or None without enough completions."""
+        return estimate_rate(self.ends, self.concurrency)
 
 
 IsDone = Callable[[Observations], bool]
@@ -55,7 +62,7 @@ class LoadDriver:
 
     async def closed_loop(self, concurrency: int, is_done: IsDone) -> Observations:
         """Keeps `concurrency` requests in flight. Raises `MeasurementFailedError` if one fails."""
-        observations, ends = Observations(), asyncio.Event()
+        observations, ends = Observations(concurrency=concurrency), asyncio.Event()
 
         async def client() -> None:
             while not ends.is_set():

@@ -10,7 +10,7 @@ from random import Random
 from typing import TypedDict
 
 from cornserve.bench.percentiles import percentile
-from cornserve.profiler.batch_means import T_QUANTILE, RateEstimate, estimate_rate
+from cornserve.profiler.batch_means import MIN_COMPLETIONS, T_QUANTILE, RateEstimate
 from cornserve.profiler.loads import LoadDriver, MeasurementFailedError, Observations
 from cornserve.profiler.results import LoadLevel, MixMeasurement, MixShare, PoissonLoad
 
@@ -24,8 +24,13 @@ POISSON_UTILIZATION = 0.8
 
 POISSON_REQUESTS = 40
 
-MIN_ROUNDS = 5
-"""The least number of completions of a level, relative to its requests in flight."""
+MIN_ROUNDS = 7
+"""The least number of completions of a level, relative to its requests in flight. Then, each batch is as long as the
+requests that an engine completes at once."""
+
+LOOK_GROWTH = 1.25
+"""The factor between the numbers of completions at which the interval is computed. An interval that is computed after
+each completion is narrow by chance at some time: then, 20 % of the 95 % intervals do not contain the rate."""
 
 GAIN = 1.03
 """More requests in flight must increase the rate by this factor; otherwise the replica is saturated."""
@@ -71,12 +76,12 @@ async def measure_mix(
         if level is None:
             break
         levels.append(level)
-        if _is_saturated(levels):
+        if _is_saturated(levels, precision):
             break
         concurrency *= 2
     if not levels:
         raise MeasurementFailedError(
-            f"{precision.seconds:.0f} s do not suffice to measure its throughput: increase --budget"
+            f"{precision.seconds:.0f} s do not suffice to measure its throughput: give more device time"
         )
     best = max(levels, key=lambda level: level.rate * (1 - T_QUANTILE * level.standard_error))
     return MixMeasurement(
@@ -90,9 +95,12 @@ async def measure_mix(
     )
 
 
-def _is_saturated(levels: Sequence[LoadLevel]) -> bool:
-    """Returns whether neither of the last two levels has increased the rate: a single one may be disturbed."""
-    if len(levels) < 3:
+def _is_saturated(levels: Sequence[LoadLevel], precision: Precision) -> bool:
+    """Returns whether neither of the last two levels has increased the rate: a single one may be disturbed.
+
+    Levels with wider intervals than `precision` do not show it: other processes have disturbed them.
+    """
+    if len(levels) < 3 or any(level.standard_error > precision.standard_error for level in levels[-2:]):
         return False
     before = max(level.rate for level in levels[:-2])
     return max(level.rate for level in levels[-2:]) < before * GAIN
@@ -105,12 +113,16 @@ async def _level(
     limit, left = _limit(deadline), deadline - time.perf_counter()
     estimate: RateEstimate | None = None
 
+    next_look = float(max(MIN_COMPLETIONS, concurrency * MIN_ROUNDS))
+
     def is_done(observations: Observations) -> bool:
-        nonlocal estimate
-        estimate = estimate_rate(observations.ends)
-        narrow = estimate is not None and estimate.half_width <= precision.half_width
+        nonlocal estimate, next_look
         is_late = observations.now() > (left if is_first and estimate is None else limit)
-        return is_late or (narrow and len(observations.ends) >= concurrency * MIN_ROUNDS)
+        if not is_late and len(observations.ends) < next_look:
+            return False
+        next_look = len(observations.ends) * LOOK_GROWTH
+        estimate = observations.throughput()
+        return is_late or (estimate is not None and estimate.half_width <= precision.half_width)
 
     observations = await driver.closed_loop(concurrency, is_done)
     if estimate is None:

@@ -13,15 +13,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from cornserve.app.app import App
 from cornserve.app.graph import AppGraph, GraphOption
-from cornserve.app.image_slots import find_image_slots
 from cornserve.app.isolation import recorded_components
+from cornserve.app.media_slots import find_media_slots
+from cornserve.app.probes import sample_media
 from cornserve.profiler.request_templates import RequestTemplate
 from cornserve.profiler.results import MixShare, describe_mix
-from cornserve.task import Blob
 from cornserve.task.errors import DefinitionError, TaskError
 from cornserve.task.unit import UnitTask, unit_tasks
 from cornserve.validation_errors import describe_all
-from cornserve_tasklib.image import Image
 
 MAX_PURE_MIXES = 3
 
@@ -88,9 +87,17 @@ def measured_options(
             raise RequestsRefusedError(f"unknown option {name!r} of {app.name}: give one of {', '.join(graph.options)}")
     requests = [_parse(app, number, template.make(Random(0))) for number, template in enumerate(templates, start=1)]
     units = {unit.key: unit for path in app.paths for unit in unit_tasks(path)}
+    options = {
+        name: option for name, option in graph.options.items() if not graph.conditional.issuperset(option.components)
+    }
+    if excluded := [name for name in only if name not in options]:
+        raise RequestsRefusedError(
+            f"the option {excluded[0]} of {app.name} runs only after a value has arrived, so its inputs are unknown: "
+            "measure it in an app that calls it first, and leave it out with --option"
+        )
     return [
         MeasuredOption(name, option, units[option.executor], tuple(_mixes(app, name, option, templates, requests)))
-        for name, option in graph.options.items()
+        for name, option in options.items()
         if not only or name in only
     ]
 
@@ -102,8 +109,8 @@ def _parse(app: App, number: int, body: bytes) -> Any:
         raise RequestsRefusedError(
             f"request {number} is not a request of {app.name}: {describe_all(error.errors())}: correct it"
         ) from error
-    for slot in find_image_slots(request):
-        slot.set_image(Image(data=Blob(b""), format="PNG", width=224, height=224, digest="0" * 64, where=slot.path))
+    for slot in find_media_slots(request):
+        slot.set_media(sample_media(slot.modality, slot.path))
     return request
 
 

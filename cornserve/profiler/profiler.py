@@ -24,7 +24,7 @@ from cornserve.profiler.mix_measurement import Precision, measure_mix
 from cornserve.profiler.option_mixes import MeasuredOption, OptionMix
 from cornserve.profiler.results import Conditions, MixMeasurement, OptionResults
 from cornserve.profiler.store import ProfileStore
-from cornserve.profiler.temporary_apps import TemporaryApp, TemporaryAppError, TemporaryApps
+from cornserve.profiler.temporary_apps import SlowStartError, TemporaryApp, TemporaryAppError, TemporaryApps
 
 STOP_SECONDS = 60.0
 MEMORY_SECONDS = 1.0
@@ -33,6 +33,10 @@ REQUEST_SECONDS = 600.0
 
 class ProfilingError(Exception):
     """An option cannot be measured. The message is for users."""
+
+
+class ProfilingInterruptedError(ProfilingError):
+    """A measurement has ended early. Another attempt may succeed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,7 @@ class Profiler:
     """
     Args:
         half_width: the half width of the throughputs' 95 % confidence intervals, relative to them.
+        prefix: the beginning of the names of temporary apps, which a controller removes if this process is killed.
     """
 
     client: Client
@@ -72,6 +77,7 @@ class Profiler:
     device: Device
     half_width: float
     report: Report
+    prefix: str | None = None
     store: ProfileStore = field(init=False)
 
     def __post_init__(self) -> None:
@@ -109,22 +115,30 @@ class Profiler:
             budget: seconds of device time: the time of a measurement counts once for each GPU or slot of the replica.
         """
         missing = list(items)
-        apps = TemporaryApps(self.client)
+        apps = TemporaryApps(self.client, self.prefix)
         with apps.removed_at_the_end():
             while missing and budget > 0:
                 item, devices = missing[0], missing[0].cost.devices
                 started = time.monotonic()
-                self._measure(item, apps, budget / len(missing) / devices)
+                self._measure(item, apps, budget / devices, len(missing))
                 budget -= (time.monotonic() - started) * devices
                 missing.pop(0)
         return missing
 
-    def _measure(self, item: WorkItem, apps: TemporaryApps, seconds: float) -> None:
+    def _measure(self, item: WorkItem, apps: TemporaryApps, seconds: float, items: int) -> None:
+        """Measures a mix in its part of the time.
+
+        A start may take longer, up to all of the time: then, the mixes share what is left. The other ones may be
+        interrupted, but the next attempt has fewer mixes to measure.
+
+        Args:
+            seconds: the time that is left for `items` mixes.
+        """
         option, spec = item.option, item.option.unit.spec
         conditions = self.device.conditions(spec)
         started = time.monotonic()
         with self._running(item, apps, seconds) as app:
-            left = max(0.0, seconds - (time.monotonic() - started))
+            left = load_seconds(seconds, items, time.monotonic() - started)
             results = self._stored(option, conditions).with_start(round(app.startup, 3))
             self.store.write(results)
             memory = _Memory(self.home, app)
@@ -142,22 +156,33 @@ class Profiler:
     @contextmanager
     def _running(self, item: WorkItem, apps: TemporaryApps, seconds: float) -> Iterator[TemporaryApp]:
         name, spec = apps.new_name(), item.option.unit.spec
-        slot_type = self.device.slot_type
         app_spec = AppSpec(
             source=isolated_source(name, self.app.name, self.app.spec, item.mix.path, spec.key),
             restart=apps.restart,
-            executors=[] if slot_type is None else [ExecutorOverride(name="*", gpu_type=slot_type)],
+            executors=self._pod_settings(spec.executor),
         )
         app: TemporaryApp | None = None
         try:
             app = apps.start(name, app_spec, spec, max(seconds, 1.0))
             yield app
+        except SlowStartError as error:
+            raise ProfilingInterruptedError(f"{item.cost.what}: {error}: give more device time") from error
         except (TemporaryAppError, MeasurementFailedError) as error:
+            if not apps.exists(name):
+                raise ProfilingInterruptedError(f"{item.cost.what}: its temporary app {name} was deleted") from error
             raise ProfilingError(f"{item.cost.what}: {error}") from error
         finally:
             apps.delete(name)
             if app is not None:
                 self._wait_until_stopped(app)
+
+    def _pod_settings(self, executor: str) -> list[ExecutorOverride]:
+        """Returns the app's settings of the pods of an executor, on the measured type of slots."""
+        named = {each.name: each.pod_template for each in self.app.spec.executors}
+        settings = ExecutorOverride(
+            name="*", gpu_type=self.device.slot_type, pod_template=named.get(executor) or named.get("*")
+        )
+        return [] if settings == ExecutorOverride(name="*") else [settings]
 
     def _wait_until_stopped(self, app: TemporaryApp) -> None:
         """Waits until the replicas have ended, so that the next option has the machine for itself."""
@@ -175,6 +200,17 @@ class Profiler:
         async with TimedClient(self.client.address) as client:
             driver = LoadDriver(client, _calls(app, item.mix), on_progress)
             return await measure_mix(driver, item.mix.mix, item.mix.digest, precision)
+
+
+def load_seconds(seconds: float, items: int, start: float) -> float:
+    """Returns the time for the load of a mix.
+
+    Args:
+        seconds: the time for `items` mixes, with their starts.
+        start: the time that the start of this mix has taken.
+    """
+    left = seconds / items - start
+    return left if left > 0 else max(0.0, seconds - start) / items
 
 
 class _Memory:

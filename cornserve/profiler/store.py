@@ -72,7 +72,8 @@ class ProfileStore:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise ProfileStoreError(
-                    f"another `cornserve profile` uses {self.path}: wait until it has ended, or stop it"
+                    f"other measurements, of `cornserve profile` or of a controller, use {self.path}: wait until they "
+                    "have ended, or stop them"
                 ) from None
             yield
         finally:

@@ -8,10 +8,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from uuid import uuid4
 
-from cornserve.app.record import AppSpec, AppView, GroupStatus
-from cornserve.client import Client, ClientError
+from cornserve.app.record import AppSpec, AppView, GroupStatus, ReplicaState
+from cornserve.client import ApiStatusError, Client, ClientError
 from cornserve.control.executor_groups import app_group
 from cornserve.control.launcher.base import AppOwner
 from cornserve.task.spec import ExecutorSpec
@@ -24,6 +25,10 @@ POLL_SECONDS = 0.05
 
 class TemporaryAppError(Exception):
     """A temporary app did not start. The message is for users."""
+
+
+class SlowStartError(TemporaryAppError):
+    """A temporary app was still starting at the end of its time. Another start may succeed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +45,25 @@ class TemporaryApp:
 
 
 class TemporaryApps:
-    """The temporary apps of one profiler. Their executors differ from those of all other apps."""
+    """The temporary apps of one profiler. Their executors differ from those of all other apps.
 
-    def __init__(self, client: Client) -> None:
+    Args:
+        prefix: the beginning of their names, which a controller removes if this process is killed.
+    """
+
+    def __init__(self, client: Client, prefix: str | None = None) -> None:
         self._client = client
         self._run = uuid4().hex[:8]
+        self._prefix = prefix
         self._count = 0
 
     def new_name(self) -> str:
         self._count += 1
-        return f"{PREFIX}{self._run}-{self._count}"
+        return f"{self._prefix or self._own_prefix}{self._count}"
+
+    @property
+    def _own_prefix(self) -> str:
+        return f"{PREFIX}{self._run}-"
 
     @property
     def restart(self) -> str:
@@ -57,7 +71,9 @@ class TemporaryApps:
         return self._run
 
     def start(self, name: str, spec: AppSpec, executor: ExecutorSpec, timeout: float) -> TemporaryApp:
-        """Deploys an app and waits until it serves. Raises `TemporaryAppError` if it fails, or after `timeout` s."""
+        """Deploys an app and waits until it serves. Raises `TemporaryAppError` if it fails, and `SlowStartError` after
+        `timeout` s.
+        """
         key = app_group(executor, spec, AppOwner(name, "")).key
         started = time.monotonic()
         self._client.deploy(spec, name=name, wait=False)
@@ -69,8 +85,10 @@ class TemporaryApps:
                 startup = time.monotonic() - started
             if group is not None and startup is not None and self._serves(view):
                 return TemporaryApp(view, group, startup)
-            if view.phase == "failed" or time.monotonic() - started > timeout:
-                raise TemporaryAppError(_reason(view, timeout))
+            if view.phase == "failed":
+                raise TemporaryAppError("\n".join([view.status.message, *view.status.logs[-3:]]))
+            if time.monotonic() - started > timeout:
+                raise SlowStartError(f"does not serve after {timeout:.0f} s: {_activity(view)}")
             time.sleep(POLL_SECONDS)
 
     @property
@@ -82,6 +100,16 @@ class TemporaryApps:
     def _serves(self, view: AppView) -> bool:
         return view.phase == "serving" and view.name in self._client.models()
 
+    def exists(self, name: str) -> bool:
+        """Raises `ClientError` if the gateway cannot be asked."""
+        try:
+            self._client.app(name)
+        except ApiStatusError as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return False
+            raise
+        return True
+
     def delete(self, name: str) -> None:
         """Deletes an app if it exists."""
         with suppress(ClientError):
@@ -91,29 +119,32 @@ class TemporaryApps:
     def removed_at_the_end(self) -> Iterator[None]:
         """Removes what an earlier profiler left, and all apps of this one at the end of the block.
 
-        A second process removes them if this one is killed.
+        A second process removes them if this one is killed, unless a controller does.
         """
+        if self._prefix is not None:
+            remove_temporary_apps(self._client, self._prefix)
+            yield
+            return
         remove_temporary_apps(self._client)
-        command = [sys.executable, "-m", "cornserve.profiler.cleanup", *self._gateway]
+        command = [sys.executable, "-m", "cornserve.profiler.cleanup", self._own_prefix, *self._gateway]
         cleanup = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
         try:
             yield
         finally:
-            cleanup.communicate()
+            cleanup.communicate(b"end")
 
 
-def remove_temporary_apps(client: Client) -> None:
-    """Deletes all apps whose names begin with `PREFIX`, also those of other profilers and those that users deployed."""
+def remove_temporary_apps(client: Client, prefix: str = PREFIX) -> None:
+    """Deletes all apps whose names begin with `prefix`, also those of other profilers and those that users deployed."""
     for app in client.apps():
-        if app.name.startswith(PREFIX):
+        if app.name.startswith(prefix):
             with suppress(ClientError):  # Another process has deleted it.
                 client.delete(app.name)
 
 
-def _reason(view: AppView, timeout: float) -> str:
-    if view.phase == "failed":
-        return "\n".join([view.status.message, *view.status.logs[-3:]])
-    waiting = [
-        replica.message for group in view.status.groups for replica in group.replicas if replica.state == "starting"
-    ]
-    return f"does not serve after {timeout:.0f} s: {view.status.message or '; '.join(waiting)}"
+def _activity(view: AppView) -> str:
+    """Returns what an app that starts waits for."""
+    replicas = [replica for group in view.status.groups for replica in group.replicas]
+    messages = [replica.message for replica in replicas if replica.state != ReplicaState.READY and replica.message]
+    ready = sum(group.ready for group in view.status.groups)
+    return view.status.message or "; ".join(messages) or f"{ready} of {len(replicas)} replicas are ready"

@@ -6,7 +6,7 @@ components have 2^n - 1 possible options, and few of them are useful.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -63,10 +63,16 @@ class DeclaredPath:
 
 @dataclass(frozen=True, slots=True)
 class RequestType:
-    """Requests that need the same components."""
+    """Requests that need the same components.
+
+    Args:
+        frequency: by component, how many times the mean request runs it, if not once: less for components that only
+            some requests run after they have received a value, such as a chat that decides to draw.
+    """
 
     name: str
     components: frozenset[str]
+    frequency: Mapping[str, float] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

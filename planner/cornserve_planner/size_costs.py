@@ -54,7 +54,7 @@ class ComponentDemand:
 
     Args:
         component, where: for errors.
-        share: the fraction of the requests that need the component.
+        share: how many times the mean request runs the component.
         sizes: by size, the mean of these requests times their share.
     """
 
@@ -91,7 +91,9 @@ class TypeDemands:
     def of(self, component: str, where: str, mix: Mapping[str, float]) -> ComponentDemand:
         """Returns the use of a component by the mean request of a mix."""
         parts = [
-            (share, self.sizes.get(name, {})) for name, share in mix.items() if component in self.types[name].components
+            (share * self.types[name].frequency.get(component, 1.0), self.sizes.get(name, {}))
+            for name, share in mix.items()
+            if component in self.types[name].components
         ]
         return ComponentDemand.of_mix(component, where, parts)
 

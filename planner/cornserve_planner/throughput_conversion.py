@@ -115,7 +115,7 @@ def convert(
     factors: Mapping[str, float] | None = None,
     sizes: Mapping[str, RequestSizes] | None = None,
 ) -> ThroughputConversion:
-    """Converts the measurements of all options that are on a path.
+    """Converts the measurements of all options that are on a path and run a component that a type needs.
 
     Args:
         factors: assumed factors of options that were not measured.
@@ -136,7 +136,9 @@ class _Conversion:
         assumed: Mapping[str, float],
     ) -> None:
         self.demands = demands
-        self.options = [o for o in graph.options if any(o.name in path.options for path in graph.paths)]
+        needed = frozenset().union(*(kind.components for kind in demands.types.values()))
+        on_paths = frozenset(name for path in graph.paths for name in path.options)
+        self.options = [o for o in graph.options if o.name in on_paths and needed.intersection(o.components)]
         self.measured: dict[str, list[ThroughputMeasurement]] = {}
         for measurement in measurements:
             measurement.check(graph, demands.types)

@@ -1,7 +1,7 @@
 """Numbers of replicas of executors for their loads, without a plan [M §4.2].
 
 The replicas are the load divided by the capacity of one replica. The paper leaves open over which time the load is
-measured, and when replicas stop: `StageAutoscaling` adds both.
+measured, and when replicas stop: `ExecutorAutoscaling` adds both.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class StageLimits:
+class ExecutorLimits:
     """The limits of the autoscaling of an executor.
 
     Args:
@@ -70,7 +70,7 @@ class StageLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class RunningStage:
+class RunningReplicas:
     """The replicas of an executor that should run, and the time of their last change."""
 
     replicas: int
@@ -78,30 +78,30 @@ class RunningStage:
 
 
 @dataclass(frozen=True, slots=True)
-class StageChange:
+class ReplicaChange:
     """Another number of replicas, and the reason for users."""
 
     replicas: int
     reason: str
 
 
-class StageAutoscaling:
+class ExecutorAutoscaling:
     """Adds replicas at once, and stops them when fewer have been enough for some time.
 
     The loads are counted by executor group. Groups of one executor have equal numbers of replicas, so that the busiest
     group determines the number.
     """
 
-    def __init__(self, limits: StageLimits) -> None:
+    def __init__(self, limits: ExecutorLimits) -> None:
         self._limits = limits
 
-    def load(self, loads: ArrivalHistory, now: float) -> float:
-        """Returns the load per second: the larger mean of a short and a long window. 0 if it is not known yet."""
+    def load(self, loads: ArrivalHistory, now: float) -> float | None:
+        """Returns the load per second: the larger mean of a short and a long window. None before the first is over."""
         seconds = self._limits.window_seconds
         windows = (loads.window(multiple * seconds, now) for multiple in (1, LONG_WINDOW))
-        return max((_rate(window) for window in windows if window is not None), default=0.0)
+        return max((_rate(window) for window in windows if window is not None), default=None)
 
-    def decide(self, running: RunningStage, loads: ArrivalHistory, now: float) -> StageChange | None:
+    def decide(self, running: RunningReplicas, loads: ArrivalHistory, now: float) -> ReplicaChange | None:
         """Returns the replicas to run instead, or None to keep the running ones. Call it every few seconds.
 
         The same history leads to the same decision.
@@ -109,18 +109,17 @@ class StageAutoscaling:
         limits = self._limits
         bounded = self._bounded(running.replicas)
         if bounded != running.replicas:
-            return StageChange(bounded, f"{limits.min_replicas} to {limits.max_replicas} replicas may run")
+            return ReplicaChange(bounded, f"{limits.min_replicas} to {limits.max_replicas} replicas may run")
         if now < running.since + limits.dwell_seconds:
             return None
         load = self.load(loads, now)
-        needed = self._needed(load)
-        if needed > running.replicas:
-            return StageChange(needed, self._reason(load))
+        if load is not None and (needed := self._needed(load)) > running.replicas:
+            return ReplicaChange(needed, self._reason(load))
         busiest = self._busiest(loads, now)
         if busiest is None or (needed := self._needed(busiest)) >= running.replicas:
             return None
         minutes = limits.shrink_seconds / 60
-        return StageChange(needed, f"{self._reason(busiest)}, the most in {minutes:.3g} minutes")
+        return ReplicaChange(needed, f"{self._reason(busiest)}, the most in {minutes:.3g} minutes")
 
     def _busiest(self, loads: ArrivalHistory, now: float) -> float | None:
         """Returns the largest load of a short window in the time until replicas stop. None if it is not known."""

@@ -93,7 +93,8 @@ class PlanFile(PlanFields):
         if isinstance(fields, dict):
             if fields.get("format") == f"{FAMILY}/proposal":
                 raise InvalidInputError("format", f"{fields['format']!r} is not read any more: {ADVICE}")
-            if fields.get("version") == 1 and fields["version"] is not True:
+            is_plan = fields.get("format") == f"{FAMILY}/{cls.kind}"
+            if is_plan and fields.get("version") == 1 and fields["version"] is not True:
                 raise InvalidInputError("version", f"version 1 is not read any more: {ADVICE}")
         super()._pop_header(fields)
 

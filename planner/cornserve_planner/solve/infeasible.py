@@ -32,6 +32,15 @@ def require_paths(problem: PlanningProblem) -> None:
             raise InfeasibleError(f"type {name} ({share:.1%} of the requests) has no path", why)
 
 
+def require_budget(problem: PlanningProblem, budget: Budget) -> None:
+    """Raises `InfeasibleError` if the budget does not allow one replica of each option on some set of paths.
+
+    The seconds of the paths do not matter.
+    """
+    if any(_smallest(problem, limit.weight)[0] > limit.most for limit in _limits(problem, budget)):
+        raise InfeasibleError(*explain_empty_plan(problem, budget, None))
+
+
 def explain_empty_plan(problem: PlanningProblem, budget: Budget, survive: Loss | None) -> tuple[str, str]:
     """Explains a budget that does not allow one replica of each option on some set of paths."""
     needs = []

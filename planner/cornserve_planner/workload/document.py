@@ -46,9 +46,22 @@ class Workload:
 
 
 class TypeEntry(DocumentPart):
+    """A request type.
+
+    Args:
+        frequency: by component, how many times the mean request runs it, if not once.
+    """
+
     components: Components
     share: Annotated[float, Field(ge=0, le=1)]
     sizes: RequestSizes = Field(default={})
+    frequency: dict[Name, Annotated[float, Field(gt=0)]] = Field(default={})
+
+    @model_validator(mode="after")
+    def _check_frequency(self) -> Self:
+        if unknown := sorted(self.frequency.keys() - set(self.components)):
+            raise ValueError(f"frequency: {', '.join(unknown)} is not one of the type's components: add it to them")
+        return self
 
 
 class WorkloadDocument(Document):
@@ -79,7 +92,10 @@ class WorkloadDocument(Document):
 
     def to_workload(self) -> Workload:
         """Returns the workload of a document with `types`."""
-        shares = {RequestType(name, frozenset(entry.components)): entry.share for name, entry in self.types.items()}
+        shares = {
+            RequestType(name, frozenset(entry.components), entry.frequency): entry.share
+            for name, entry in self.types.items()
+        }
         return Workload(shares, self.rate, {name: (entry.sizes,) for name, entry in self.types.items() if entry.sizes})
 
 

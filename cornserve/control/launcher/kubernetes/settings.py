@@ -145,6 +145,8 @@ class ClusterSettings(_ClusterModel):
     """Time to load a model. A container that is not ready in time is restarted."""
     drain_seconds: int = Field(default=600, ge=0)
     """Time for which an executor that ends serves its connected callers."""
+    profiler_pod: dict[str, Any] = Field(default_factory=dict)
+    """The template of the pods that measure the options of apps."""
     limits: Annotated[list[str], AfterValidator(_valid_limits)] = Field(default_factory=list)
     """Limits of executors as `NAME=VALUE`."""
 

@@ -50,6 +50,8 @@ podAnnotations:
 peerNetworks: {{ toJson $executors.peerNetworks }}
 startSeconds: {{ int64 $executors.startSeconds }}
 drainSeconds: {{ int64 $executors.drainSeconds }}
+profilerPod:
+  {{- include "cornserve.profilerPod" . | nindent 2 }}
 limits:
 {{- range $name, $value := .Values.limits }}
   - {{ $name }}={{ int64 $value }}

@@ -1,0 +1,78 @@
+"""Finds the media that clients sent in a request, which are replaced with inspected media before the task runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from cornserve_tasklib.chat_request import ChatRequest
+from cornserve_tasklib.media import Media, MediaPart, Modality
+from cornserve_tasklib.messages import AudioUrlPart, ImageUrlPart, InputAudioPart, SentMediaPart
+
+
+@dataclass(frozen=True, slots=True)
+class MediaSlot:
+    """The position of a sent medium in a request, which the inspected medium replaces."""
+
+    parts: list[Any]
+    index: int
+    path: str
+    """The path of the part in the request, such as `messages[0].content[1]`."""
+
+    @property
+    def sent(self) -> SentMediaPart:
+        """The part as sent, before `set_media`."""
+        part: SentMediaPart = self.parts[self.index]
+        return part
+
+    @property
+    def modality(self) -> Modality:
+        return "image" if isinstance(self.sent, ImageUrlPart) else "audio"
+
+    @property
+    def text(self) -> str:
+        """The URL or the base64 in the request."""
+        match self.sent:
+            case ImageUrlPart(image_url=url) | AudioUrlPart(audio_url=url):
+                return url.url
+            case InputAudioPart(input_audio=audio):
+                return audio.data
+
+    @property
+    def url(self) -> str:
+        """The URL. Base64 of `input_audio` becomes a `data:` URL, unless it is one."""
+        if isinstance(self.sent, InputAudioPart) and self.text[:5].lower() != "data:":
+            return f"data:audio/{self.sent.input_audio.format};base64,{self.text}"
+        return self.text
+
+    @property
+    def media(self) -> Media:
+        """The medium, after `set_media`."""
+        part: MediaPart = self.parts[self.index]
+        return part.media
+
+    def replace_url(self, url: str) -> None:
+        match self.sent:
+            case ImageUrlPart(image_url=image_url):
+                image_url.url = url
+            case AudioUrlPart(audio_url=audio_url):
+                audio_url.url = url
+            case InputAudioPart(input_audio=audio):
+                audio.data = url
+
+    def set_media(self, media: Media) -> None:
+        """Replaces the part, so that long base64 does not stay in memory."""
+        self.parts[self.index] = MediaPart(type="media", media=media)
+
+
+def find_media_slots(request: object) -> list[MediaSlot]:
+    """Returns the slots in the order of the request."""
+    if not isinstance(request, ChatRequest):
+        return []
+    return [
+        MediaSlot(message.content, index, f"messages[{number}].content[{index}]")
+        for number, message in enumerate(request.messages)
+        if isinstance(message.content, list)
+        for index, part in enumerate(message.content)
+        if isinstance(part, ImageUrlPart | AudioUrlPart | InputAudioPart)
+    ]

@@ -1,0 +1,40 @@
+"""The job of a planner process, and its result."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+from cornserve.app.graph import AppGraph
+from cornserve.app.plan import AppPlan
+from cornserve.app.planning import PlanningInputs
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class PlanningJob(_Message):
+    """The plan to make.
+
+    Args:
+        graph: the executor graph of the app.
+        running: the plan that runs, whose rate for the same workload is computed.
+    """
+
+    app: str
+    graph: AppGraph
+    inputs: PlanningInputs
+    running: AppPlan | None = None
+
+
+class PlanningResult(_Message):
+    """The plan, or the error for users.
+
+    Args:
+        running_rate: the requests per second of the job's workload that the running plan serves. None if it has other
+            options, or if it cannot serve a type.
+    """
+
+    plan: AppPlan | None = None
+    running_rate: float | None = None
+    error: str = ""

@@ -1,0 +1,239 @@
+"""Measures the options of apps that need a profile, one app at a time, in another process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from typing import Final
+
+from cornserve.app.planning import AppProfile
+from cornserve.backoff import backoff_seconds
+from cornserve.control.profiling_job import (
+    ProfilerProcessError,
+    ProfilingJob,
+    ProfilingMessage,
+    RunProfiler,
+    run_name,
+    run_of_temporary_app,
+)
+from cornserve.control.store.base import (
+    APPS,
+    AppRecord,
+    ConflictError,
+    FieldConflictError,
+    NotFoundError,
+    RecordRejectedError,
+    RecordTooLargeError,
+    Store,
+    StoreError,
+)
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+"""Seconds before the second attempt to measure an app, and between two later attempts at most."""
+
+REMOVE_SECONDS: Final = 1.0
+"""The least time between two deletions of the same temporary app."""
+
+WAITING: Final = "waits for the measurements of another app"
+WAITING_FOR_PREVIOUS: Final = "waits until the measurements of the previous version have ended"
+STARTING: Final = "starts"
+
+_EXPECTED_ERRORS: Final = (ProfilerProcessError, StoreError)
+
+_Version = tuple[str, int, str]
+"""The uid, the generation and the code of an app."""
+
+
+@dataclass(slots=True)
+class ProfilingState:
+    """The measurements of one app.
+
+    Args:
+        message: the current measurement, for users.
+        error: the reason why the app cannot be measured. Empty while it is measured.
+    """
+
+    message: str
+    error: str = ""
+
+
+@dataclass(slots=True)
+class _Measurements:
+    version: _Version
+    state: ProfilingState
+    task: asyncio.Task[None]
+
+
+class ProfilingRuns:
+    """Stores each measured profile in the spec, as a new generation. The plan is then made from it.
+
+    Args:
+        store: the store of the specs as users have written them.
+        run: starts the process that measures.
+        on_change: called when the state of an app has changed.
+    """
+
+    def __init__(self, store: Store, run: RunProfiler, on_change: Callable[[], None]) -> None:
+        self._store = store
+        self._run_process = run
+        self._on_change = on_change
+        self._apps: dict[str, _Measurements] = {}
+        self._lock = asyncio.Lock()
+        """Measurements would disturb each other."""
+        self._measured = ""
+        """The name of the app that is measured while `_lock` is locked."""
+        self._removed: set[str] = set()
+        self._tasks: asyncio.TaskGroup
+
+    async def run(self) -> None:
+        """Runs until cancelled. The running process ends then; its finished measurements are kept."""
+        async with asyncio.TaskGroup() as self._tasks:
+            await asyncio.Event().wait()
+
+    def state(self, app: str) -> ProfilingState | None:
+        """Returns the state of an app that needs a profile."""
+        found = self._apps.get(app)
+        return None if found is None else found.state
+
+    def update(self, wanted: Mapping[str, AppRecord], apps: Iterable[str]) -> None:
+        """Starts the measurements of these apps, and ends those of all others.
+
+        Args:
+            wanted: the apps that need a profile.
+            apps: the names of all apps. Temporary apps of ended measurements are deleted.
+        """
+        versions = {name: _version(record) for name, record in wanted.items()}
+        for name, found in list(self._apps.items()):
+            if versions.get(name) != found.version:
+                del self._apps[name]
+                found.task.cancel()
+        for name, record in wanted.items():
+            if name not in self._apps:
+                state = ProfilingState(_message(self._first_step(name)))
+                task = self._tasks.create_task(self._measure(record, state))
+                self._apps[name] = _Measurements(versions[name], state, task)
+        running = {run_name(uid) for uid, _, _ in versions.values()}
+        for name in apps:
+            run = run_of_temporary_app(name)
+            if run is not None and run not in running and name not in self._removed:
+                self._removed.add(name)
+                self._tasks.create_task(self._remove(name))
+
+    async def _remove(self, name: str) -> None:
+        """Deletes a temporary app whose process could not delete it."""
+        try:
+            with suppress(NotFoundError):
+                await self._store.delete(APPS, name)
+                log.info("deleted the temporary app %s of measurements that have ended", name)
+        except StoreError as error:
+            log.warning("cannot delete the temporary app %s: %s", name, error)
+        await asyncio.sleep(REMOVE_SECONDS)
+        self._removed.discard(name)
+        self._on_change()
+
+    def _first_step(self, app: str, interruption: str = "") -> str:
+        """Returns the progress of an app before its process starts.
+
+        Args:
+            interruption: why the last process has ended early, or an empty text.
+        """
+        if not self._lock.locked():
+            return STARTING
+        waiting = WAITING_FOR_PREVIOUS if self._measured == app else WAITING
+        return f"{waiting}; the last attempt was interrupted: {interruption}" if interruption else waiting
+
+    async def _measure(self, record: AppRecord, state: ProfilingState) -> None:
+        """Starts processes until one of them ends with a result."""
+        failures, text = 0, ""
+        while True:
+            self._show(state, self._first_step(record.name, text))
+            try:
+                async with self._lock:
+                    self._measured = record.name
+                    self._show(state, STARTING)
+                    state.error = await self._attempt(record, state)
+                self._on_change()
+                return
+            except Exception as error:
+                failures += 1
+                pause = backoff_seconds(failures, first=FIRST_PAUSE, longest=LONGEST_PAUSE)
+                is_expected = isinstance(error, _EXPECTED_ERRORS)
+                text = str(error) if is_expected else f"{type(error).__name__}: {error}"
+                level = logging.WARNING if is_expected else logging.ERROR
+                log.log(
+                    level, "app %s: the measurements are interrupted: %s", record.name, text, exc_info=not is_expected
+                )
+                self._show(state, f"measured again in {pause:g} s: {text}")
+                await asyncio.sleep(pause)
+
+    async def _attempt(self, record: AppRecord, state: ProfilingState) -> str:
+        """Runs one process. Returns the reason for users if the app cannot be measured."""
+        result = await self._result(record, state)
+        return result.error or await self._store_profile(record, result)
+
+    async def _result(self, record: AppRecord, state: ProfilingState) -> ProfilingMessage:
+        job = _job(record)
+        try:
+            async with asyncio.timeout(job.limit_seconds), aclosing(self._run_process(job)) as messages:
+                async for message in messages:
+                    if message.progress:
+                        self._show(state, message.progress)
+                    if message.interruption:
+                        raise ProfilerProcessError(message.interruption)
+                    if message.error or message.profile is not None:
+                        return message
+        except TimeoutError:
+            raise ProfilerProcessError(f"the profiler has not ended after {job.limit_seconds} s") from None
+        raise ProfilerProcessError("the profiler has ended without a profile")
+
+    def _show(self, state: ProfilingState, progress: str) -> None:
+        if state.message != _message(progress):
+            state.message = _message(progress)
+            self._on_change()
+
+    async def _store_profile(self, record: AppRecord, message: ProfilingMessage) -> str:
+        assert message.profile is not None
+        measured = AppProfile(
+            profile=message.profile, gpu_type=message.gpu_type, measured_from=record.spec.profile_digest
+        )
+        try:
+            with suppress(NotFoundError):
+                while True:
+                    stored = await self._store.get(APPS, record.name)
+                    if (stored.uid, stored.generation) != (record.uid, record.generation):
+                        return ""  # The watch delivers the newer generation.
+                    with suppress(ConflictError):  # The status has changed.
+                        spec = stored.spec.changed(measured=measured)
+                        await self._store.update_spec(APPS, record.name, spec, stored.version)
+                        log.info("app %s: its options are measured", record.name)
+                        return ""
+        except (FieldConflictError, RecordRejectedError, RecordTooLargeError) as error:
+            return str(error)
+        return ""
+
+
+def _message(progress: str) -> str:
+    return f"profiling: {progress}"
+
+
+def _version(record: AppRecord) -> _Version:
+    return record.uid, record.generation, record.spec.code
+
+
+def _job(record: AppRecord) -> ProfilingJob:
+    planning = record.spec.planning
+    assert planning is not None
+    return ProfilingJob(
+        app=record.name,
+        uid=record.uid,
+        spec=record.spec.model_copy(update={"plan": None, "planning": None, "measured": None}),
+        workload=planning.workload,
+        gpus=planning.gpus,
+        gpu_types=planning.gpu_types,
+        seconds=planning.profiling_seconds,
+    )

@@ -1,0 +1,57 @@
+"""Checks of a plan's inputs before anything is measured: without them, no profile could make the plan possible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from cornserve.app.graph import AppGraph
+from cornserve.profiler.device import Device, NoSlotsError
+from cornserve.profiler.option_mixes import MeasuredOption, RequestsRefusedError
+from cornserve_planner.errors import InvalidInputError
+from cornserve_planner.graph import RequestType
+from cornserve_planner.model_document import ModelDocument
+from cornserve_planner.problem import PlanningProblem
+from cornserve_planner.solve.budget import Budget
+from cornserve_planner.solve.infeasible import require_budget
+
+
+def check_workload(
+    graph: AppGraph, model: ModelDocument, shares: Mapping[RequestType, float], budget: Budget, where: str
+) -> None:
+    """Raises `PlannerError` if the app has no such requests, or if no plan has so few GPUs.
+
+    Args:
+        model: the planner's model of the graph.
+        shares: the shares of the request types, whose sum is 1.
+        where: the field of the types, for users.
+    """
+    for kind in shares:
+        try:
+            graph.type_of(kind.components)
+        except KeyError:
+            raise InvalidInputError(
+                f"{where}.{kind.name}",
+                f"needs {', '.join(sorted(kind.components))}, but no request of {model.name} does: its types are "
+                f"{', '.join(graph.types)}",
+            ) from None
+    require_budget(PlanningProblem.from_graph(model.graph(), shares, lambda kind, step: 1.0), budget)
+
+
+def check_options(graph: AppGraph, measured: Iterable[MeasuredOption]) -> None:
+    """Raises `RequestsRefusedError` if an option of the graph cannot be measured alone."""
+    if excluded := graph.options.keys() - {option.name for option in measured}:
+        raise RequestsRefusedError(
+            f"{', '.join(sorted(excluded))}: runs only after a value has arrived, and cannot be measured alone: give a "
+            "profile with its throughput"
+        )
+
+
+def check_gpus(device: Device, gpus: int | None, where: str) -> None:
+    """Raises `NoSlotsError` if the plan is for more slots of the device than exist, as far as is known.
+
+    Args:
+        gpus: the budget of the plan, if it has one.
+        where: the name of the budget, for users.
+    """
+    if device.slots is not None and gpus is not None and gpus > device.slots.total:
+        raise NoSlotsError(f"{where} {gpus}: {device.slots.total} {device.slots.kind}s of the type {device.name} exist")
