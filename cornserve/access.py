@@ -17,6 +17,9 @@ from typing import Self
 API_KEYS = "CORNSERVE_API_KEYS"
 """Environment variable: keys that the gateway accepts, separated by commas."""
 
+API_KEY = "CORNSERVE_API_KEY"
+"""Environment variable: the key that clients send."""
+
 ADMIN_TOKEN = "CORNSERVE_ADMIN_TOKEN"
 """Environment variable: the token that the gateway accepts and clients send."""
 

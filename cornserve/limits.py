@@ -39,9 +39,9 @@ class Limits:
     body_mib: int = BODY_MIB
     """Size of one request's body."""
     text_mib: int = 8
-    """Size of one request's JSON without its base64 images. Parsing it blocks the gateway's event loop."""
+    """Size of one request's JSON without its base64 media. Parsing it blocks the gateway's event loop."""
     bodies_mib: int = field(default_factory=_default_bodies_mib)
-    """Total size of the bodies of all requests in a gateway, and of the images that it fetched for them. By default, an
+    """Total size of the bodies of all requests in a gateway, and of the media that it fetched for them. By default, an
     eighth of the memory that the process may use (`memory_limit`)."""
     json_values: int = 100_000
     """Values in one JSON body; an object counts as three. Parsing blocks the gateway's event loop."""
@@ -53,10 +53,18 @@ class Limits:
     """Pixels of one image, in millions. A million decoded pixels use 4 MB."""
     request_megapixels: int = 128
     """Pixels of all images of one request, in millions. Decoding 64 million takes up to a second."""
+    audios: int = 64
+    """Audios in one request."""
+    audio_mib: int = 20
+    """Size of one audio file."""
+    audio_seconds: int = 600
+    """Duration of one audio."""
+    request_audio_seconds: int = 1200
+    """Duration of all audios of one request."""
     fetches: int = 128
-    """Images that a gateway fetches concurrently."""
+    """Media that a gateway fetches concurrently."""
     fetch_seconds: int = 10
-    """Time to fetch one image."""
+    """Time to fetch one medium."""
     connections: int = 16_384
     """Open client connections of a gateway."""
     idle_seconds: int = 75

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cornserve.app.adaptation import MixShift, MixtureProposal, PlanProposal, StageLoad
+from cornserve.app.adaptation import AutoscaledLoad, MixShift, MixtureProposal, PlanProposal
 from cornserve.app.plan import describe_cells
 from cornserve.app.record import AppView
 
@@ -20,15 +20,16 @@ def adaptation_lines(app: AppView) -> Iterator[str]:
         yield from _plan_proposal(app.name, adaptation.plan_proposal)
     if adaptation is not None and adaptation.mix_shift is not None:
         yield from _mix_shift(adaptation.mix_shift)
-        if app.spec.planning is None:
+        if app.spec.planning is None or app.spec.policies.adaptation is None:
             yield f"  make another plan with `cornserve plan --from {app.name}`, and deploy it"
         else:
             yield "  another plan replaces the running one if it serves this mix notably better"
 
 
-def _load(load: StageLoad, replicas: int) -> str:
+def _load(load: AutoscaledLoad, replicas: int) -> str:
+    observed = "not known yet," if load.load is None else f"{load.load:.4g}"
     capacity = f"{load.capacity * replicas:.4g} {load.unit}/s ({replicas} × {load.capacity:.4g})"
-    return f"load of {load.name}: {load.load:.4g} of {capacity}"
+    return f"load of {load.name}: {observed} of {capacity}"
 
 
 def _proposal(app: str, proposal: MixtureProposal) -> Iterator[str]:
@@ -43,7 +44,10 @@ def _plan_proposal(app: str, proposal: PlanProposal) -> Iterator[str]:
     now = f"now {proposal.rate_now:.4g} on {proposal.gpus_now}"
     yield f"  {proposal.rate:.4g} requests/s on {proposal.gpus} GPUs ({now}), for this mix"
     yield f"  {proposal.starts} replicas start, and {proposal.stops} stop"
-    yield f"  approve it with `cornserve scale {app} --approve`"
+    if proposal.obstacle:
+        yield f"  it cannot replace the running plan: {proposal.obstacle}"
+    else:
+        yield f"  approve it with `cornserve scale {app} --approve`"
 
 
 def _mix_shift(shift: MixShift) -> Iterator[str]:

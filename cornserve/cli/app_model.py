@@ -12,6 +12,7 @@ from cornserve.cli.console import CliError
 from cornserve.cli.gateway import open_client
 
 if TYPE_CHECKING:
+    from cornserve.app.graph import AppGraph
     from cornserve.client.deploy_target import DeployTarget
 
 
@@ -22,23 +23,23 @@ def app_model(ctx: typer.Context, app: str, url: str | None) -> str:
         app: a Python file, a model directory, a Hugging Face id, or the name of a deployed app.
         url: the gateway of a deployed app.
     """
-    if is_deployed_name(app):
-        from cornserve.app.model_document import model_document
+    from cornserve.app.model_document import model_document
 
+    if is_deployed_name(app):
         with open_client(ctx, url) as client:
             return dumps(model_document(app, client.graph(app)))
     from cornserve.client.deploy_target import resolve_target
 
-    return target_model(resolve_target(app, name=None))
+    target = resolve_target(app, name=None)
+    return dumps(model_document(target.name, target_graph(target)))
 
 
-def target_model(target: DeployTarget) -> str:
-    """Returns the model document of a deploy target as JSON. Runs the code of an app with source."""
+def target_graph(target: DeployTarget) -> AppGraph:
+    """Returns the executor graph of a deploy target. Runs the code of an app with source. Raises `CliError`."""
     from cornserve.app.graph_recording import graph_of_spec
-    from cornserve.app.model_document import model_document
     from cornserve.task.errors import DefinitionError
 
     try:
-        return dumps(model_document(target.name, graph_of_spec(target.name, target.spec, "cornserve_planned_app")))
+        return graph_of_spec(target.name, target.spec, "cornserve_planned_app")
     except DefinitionError as error:
         raise CliError(str(error)) from error

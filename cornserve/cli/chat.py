@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -39,6 +39,10 @@ def chat(
         list[str] | None,
         typer.Option("--image", metavar="FILE | URL", help="Image for the first question. Can be repeated."),
     ] = None,
+    audio: Annotated[
+        list[str] | None,
+        typer.Option("--audio", metavar="FILE | URL", help="Audio for the first question. Can be repeated."),
+    ] = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
@@ -46,10 +50,11 @@ def chat(
 
     if question is None and not sys.stdin.isatty():
         question = sys.stdin.read().strip()
-    images = [_image_part(argument) for argument in image or []]
+    media = [_media_part("image", argument) for argument in image or []]
+    media += [_media_part("audio", argument) for argument in audio or []]
     options = {"max_tokens": max_tokens, "temperature": temperature}
     with open_client(ctx, url) as client:
-        session = ChatSession(client, app, system, {k: v for k, v in options.items() if v is not None}, images)
+        session = ChatSession(client, app, system, {k: v for k, v in options.items() if v is not None}, media)
         if question:
             session.answer(question, json)
         elif question is None and not json:
@@ -63,7 +68,7 @@ class ChatSession:
     """A conversation with an app.
 
     Args:
-        images: image parts of the first question.
+        media: image and audio parts of the first question.
     """
 
     def __init__(
@@ -72,13 +77,13 @@ class ChatSession:
         app: str,
         system: str | None,
         options: dict[str, Any],
-        images: Sequence[Mapping[str, Any]] = (),
+        media: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self._client = client
         self._app = app
         self._start = [] if system is None else [_message("system", system)]
         self._options = options
-        self._images = list(images)
+        self._media = list(media)
         self._messages = list(self._start)
 
     def answer(self, question: str, json: bool) -> None:
@@ -126,10 +131,10 @@ class ChatSession:
             _write(" …")
         _write("\n\n")
         self._messages = [*messages, _message("assistant", "".join(chunks))]
-        self._images = []  # The messages already contain the images.
+        self._media = []  # The messages already contain the media.
 
     def _user_message(self, text: str) -> Message:
-        return _message("user", [*self._images, {"type": "text", "text": text}] if self._images else text)
+        return _message("user", [*self._media, {"type": "text", "text": text}] if self._media else text)
 
 
 def _read_question() -> str | None:
@@ -140,14 +145,15 @@ def _read_question() -> str | None:
         return None
 
 
-def _image_part(argument: str) -> Mapping[str, Any]:
-    from cornserve.client import image_part
+def _media_part(modality: Literal["image", "audio"], argument: str) -> Mapping[str, Any]:
+    from cornserve.client import audio_part, image_part
 
+    create = image_part if modality == "image" else audio_part
     try:
-        return image_part(argument if _is_url(argument) else Path(argument).expanduser())
+        return create(argument if _is_url(argument) else Path(argument).expanduser())
     except (OSError, ValueError) as error:
         raise CliError(
-            f"cannot send the image {argument[:200]!r}: {getattr(error, 'strerror', None) or error}"
+            f"cannot send the {modality} {argument[:200]!r}: {getattr(error, 'strerror', None) or error}"
         ) from error
 
 

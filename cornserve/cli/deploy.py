@@ -170,12 +170,12 @@ def deploy(
     )
     resolved = with_adaptation(resolved, adapt or [])
     resolved = with_latency_targets(resolved, ttft=ttft, tbt=tbt, e2e=e2e, admission=admission)
-    if is_planned:
-        with open_client(ctx, url) as client:
-            resolved = plan_target(client, resolved, budget)
     resolved = with_autoscaling(resolved, autoscale or [])
-    with open_client(ctx, url) as client, _hint_on_interrupt(resolved.name):
-        view = _deploy_and_wait(client, resolved, timeout) if wait else client.deploy(resolved, wait=False)
+    with open_client(ctx, url) as client:
+        if is_planned:
+            resolved = plan_target(client, resolved, budget)
+        with _hint_on_interrupt(resolved.name):
+            view = _deploy_and_wait(client, resolved, timeout) if wait else client.deploy(resolved, wait=False)
     if json:
         print_json(view)
     if view.phase == "failed":

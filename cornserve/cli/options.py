@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -45,6 +46,14 @@ Url = Annotated[
 ]
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def check_rate(rate: float | None) -> float | None:
+    """Returns the value of an option. Raises `BadParameter` if it is negative or not finite."""
+    if rate is not None and not (math.isfinite(rate) and rate >= 0):
+        raise typer.BadParameter(f"{rate:g} is not a rate: give requests per second, such as 20 or 0.5")
+    return rate
+
 
 DEFAULT_BUDGET = "10m"
 

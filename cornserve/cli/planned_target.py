@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from cornserve.cli.app_model import target_model
+from cornserve.cli.app_model import target_graph
 from cornserve.cli.console import CliError, stderr
 from cornserve.cli.options import DEFAULT_BUDGET
 
 if TYPE_CHECKING:
-    from cornserve.app.plan import AppPlan
+    from cornserve.app.graph import AppGraph
     from cornserve.app.planning import PlanningInputs
     from cornserve.cli.measured_profile import MeasuredProfile
     from cornserve.client import Client
     from cornserve.client.deploy_target import DeployTarget
     from cornserve_planner.inputs import PlanInputs
     from cornserve_planner.model_document import ModelDocument
+    from cornserve_planner.plan_request import PlanRequest
 
 
 class PlanBudget(NamedTuple):
@@ -53,7 +56,8 @@ class PlanBudget(NamedTuple):
 def plan_target(client: Client, target: DeployTarget, budget: PlanBudget) -> DeployTarget:
     """Returns the target with a plan, and prints a summary of it. Measures the options without a profile.
 
-    Raises `CliError` or `DeployTargetError`.
+    Raises `CliError` or `DeployTargetError`: before a measurement, if the options, the workload or the profile are not
+    valid for the app, or if no plan has so few GPUs.
     """
     try:
         from cornserve_planner.errors import PlannerError
@@ -63,45 +67,51 @@ def plan_target(client: Client, target: DeployTarget, budget: PlanBudget) -> Dep
         from cornserve_planner.report import summary
     except ImportError as error:
         raise CliError('planning needs the planner: run pip install "cornserve[planner]"') from error
+    from cornserve.app.model_document import model_document
     from cornserve.app.plan import describe_cells
     from cornserve.app.plan_conversion import PlanConversionError, convert_plan
     from cornserve.client.deploy_target import resolve_target
 
-    document = target_model(target)
+    graph = target_graph(target)
     try:
-        model = ModelDocument.parse(document, source=f"{target.name}.json")
-        profile = _profile(client, target, model, budget)
-        result = make_plan(
-            PlanRequest(model, budget.gpus, rate=budget.rate, workload=budget.workload, profile=profile.file)
-        )
+        model = ModelDocument.parse(dumps(model_document(target.name, graph)), source=f"{target.name}.json")
+        request = PlanRequest(model, budget.gpus, rate=budget.rate, workload=budget.workload)
+        _check_request(request, graph, model)
+        profile = _profile(client, target, graph, model, budget)
+        result = make_plan(replace(request, profile=profile.file))
         plan, planning = convert_plan(result.file, "the plan"), _planning(budget, profile.file, result.inputs)
     except (PlannerError, PlanConversionError) as error:
         raise CliError(str(error)) from error
     stderr().print(summary(result.file, f"cells: {describe_cells(result.file.counts)}"))
-    plan = _on_slots(plan, profile.slot_type)
+    plan = plan.with_gpu_types(profile.slot_types)
     planned = resolve_target(target, name=None, plan=plan)
     return planned._replace(spec=planned.spec.model_copy(update={"planning": planning}))
 
 
-def _profile(client: Client, target: DeployTarget, model: ModelDocument, budget: PlanBudget) -> MeasuredProfile:
+def _check_request(request: PlanRequest, graph: AppGraph, model: ModelDocument) -> None:
+    """Raises `PlannerError` if no profile makes a plan possible, or if the app has no such requests."""
+    from cornserve.profiler.plan_check import check_workload
+    from cornserve_planner.workload.document import read_workload
+
+    request.check()
+    assert request.workload is not None
+    shares = read_workload(request.workload, model.modalities).shares
+    check_workload(graph, model, shares, request.budget, f"{request.workload.name}: types")
+
+
+def _profile(
+    client: Client, target: DeployTarget, graph: AppGraph, model: ModelDocument, budget: PlanBudget
+) -> MeasuredProfile:
+    from cornserve.cli.given_profile import check_profile
     from cornserve.cli.measured_profile import MeasuredProfile, measure_profile
     from cornserve.cli.profiling import parse_seconds
     from cornserve.home import Home
 
     if budget.profile is not None:
-        return MeasuredProfile(budget.profile, None)
+        return MeasuredProfile(budget.profile, check_profile(client, target, graph, budget.profile, Home.default()))
     assert budget.workload is not None
     seconds = parse_seconds(budget.measuring or DEFAULT_BUDGET)
-    return measure_profile(client, target, model, budget.workload, budget.gpus, seconds, Home.default())
-
-
-def _on_slots(plan: AppPlan, slot_type: str | None) -> AppPlan:
-    """Returns the plan with the type of slots of its options, unless they name another one."""
-    options = {
-        name: option.model_copy(update={"gpu_type": option.gpu_type or slot_type})
-        for name, option in plan.options.items()
-    }
-    return plan.model_copy(update={"options": options})
+    return measure_profile(client, target, graph, model, budget.workload, budget.gpus, seconds, Home.default())
 
 
 def _planning(budget: PlanBudget, file: Path, inputs: PlanInputs) -> PlanningInputs:
@@ -127,6 +137,7 @@ def _planning(budget: PlanBudget, file: Path, inputs: PlanInputs) -> PlanningInp
             "components": sorted(kind.components),
             "share": share,
             "sizes": mean_sizes(found) if (found := inputs.workload.sizes.get(kind.name)) else {},
+            "frequency": kind.frequency,
         }
         for kind, share in inputs.workload.shares.items()
     }

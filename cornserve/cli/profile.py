@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,9 +15,9 @@ from cornserve.cli.gateway import open_client
 from cornserve.cli.options import BUDGET, DEFAULT_BUDGET, HomePath, Json, Url, home_directory
 
 if TYPE_CHECKING:
-    from cornserve.cli.profiling import Profiling
     from cornserve.client import Client
     from cornserve.client.deploy_target import DeployTarget
+    from cornserve.profiler.app_measurement import AppMeasurement
     from cornserve.profiler.profiler import WorkItem
 
 EXAMPLES = [
@@ -82,14 +83,16 @@ def profile(
     if requests is not None and workload is not None:
         raise typer.BadParameter("both give the requests: remove one of them", param_hint="--requests, --workload")
     seconds = parse_seconds(budget)
+    if output is not None:
+        _check_writable(output)
     options = ProfilingOptions(home_directory(home), requests, workload, option or [], device, error)
     with profiling_errors(), open_client(ctx, url) as client:
         profiling = Profiling.of_target(client, _target(client, target), options)
         if dry_run:
-            _show_work(profiling.profiler.plan(profiling.options), seconds, json)
+            _show_work(profiling.measurement, seconds, json)
             return
         missing = [] if show else profiling.run(seconds)
-        _finish(profiling, missing, output, json, curves=show)
+        _finish(profiling.measurement, missing, output, json, curves=show)
 
 
 def _target(client: Client, app: str) -> DeployTarget:
@@ -100,7 +103,8 @@ def _target(client: Client, app: str) -> DeployTarget:
     return resolve_target(app, name=None)
 
 
-def _show_work(items: Sequence[WorkItem], seconds: float, json: bool) -> None:
+def _show_work(measurement: AppMeasurement, seconds: float, json: bool) -> None:
+    items = measurement.items(seconds)
     missing = [item for item in items if item.found is None]
     entries = [
         {
@@ -121,13 +125,13 @@ def _show_work(items: Sequence[WorkItem], seconds: float, json: bool) -> None:
 
 
 def _finish(
-    profiling: Profiling, missing: Sequence[WorkItem], output: Path | None, json: bool, *, curves: bool
+    measurement: AppMeasurement, missing: Sequence[WorkItem], output: Path | None, json: bool, *, curves: bool
 ) -> None:
-    results = profiling.results
+    results = measurement.results
     if curves and not results:
         raise CliError("no current results are stored: run the command without --show to measure")
     if results and output is not None:
-        _write(output, profiling.profile(results).dump())
+        _write(output, measurement.profile(results).dump())
     if json:
         print_json({"options": results, "missing": [[item.option.name, item.mix.description] for item in missing]})
     else:
@@ -141,6 +145,15 @@ def _finish(
     if missing:
         names = ", ".join(item.cost.what for item in missing)
         raise CliError(f"the budget did not suffice for {names}: run the command again to continue")
+
+
+def _check_writable(path: Path) -> None:
+    """Raises `CliError` if the file cannot be written, before a measurement."""
+    directory = path.expanduser().parent
+    if not directory.is_dir():
+        raise CliError(f"--output: cannot write {path}: the directory {directory} does not exist: create it")
+    if not os.access(directory, os.W_OK):
+        raise CliError(f"--output: cannot write to {directory}: give a file in another directory")
 
 
 def _write(path: Path, text: str) -> None:

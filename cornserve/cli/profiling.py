@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
@@ -17,16 +17,14 @@ from cornserve.cli.console import CliError, stderr
 if TYPE_CHECKING:
     from rich.status import Status
 
-    from cornserve.app.app import App
     from cornserve.client import Client
     from cornserve.client.deploy_target import DeployTarget
     from cornserve.home import Home
+    from cornserve.profiler.app_measurement import AppMeasurement, MeasuredApp
     from cornserve.profiler.loads import Observations
     from cornserve.profiler.option_mixes import MeasuredOption, OptionMix
-    from cornserve.profiler.profiler import Profiler, WorkItem
+    from cornserve.profiler.profiler import WorkItem
     from cornserve.profiler.request_templates import RequestTemplate
-    from cornserve.profiler.results import OptionResults
-    from cornserve_planner.profiles.profile import ModelProfile
 
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -54,8 +52,7 @@ class ProfilingOptions(NamedTuple):
 class Profiling:
     """The options of an app, and the profiler that measures them."""
 
-    profiler: Profiler
-    options: Sequence[MeasuredOption]
+    measurement: AppMeasurement
     status: Status
 
     @classmethod
@@ -64,33 +61,24 @@ class Profiling:
 
         Raises `CliError` or an error that `profiling_errors` converts.
         """
-        from cornserve.app.graph import no_graph_reason
-        from cornserve.app.graph_recording import record_graph
-        from cornserve.app.load import load_app, with_all_paths
+        from cornserve.profiler.app_measurement import AppMeasurement, MeasuredApp, describe_load
         from cornserve.profiler.device import Device
         from cornserve.profiler.option_mixes import measured_options
-        from cornserve.profiler.profiler import ProfiledApp, Profiler
+        from cornserve.profiler.profiler import Profiler
 
-        spec = with_all_paths(target.spec)
-        app = load_app(target.name, spec, "cornserve_profiled_app")
-        graph = record_graph(app)
-        if graph is None:
-            raise CliError(no_graph_reason(app.name))
-        measured = measured_options(app, graph, _templates(app, options), options.only)
+        loaded = MeasuredApp.load(target.name, target.spec)
+        measured = measured_options(loaded.app, loaded.graph, _templates(loaded, options), options.only)
         if client.address.cluster is None:
             device = Device.find(options.home, options.device)
         else:
             device = Device.of_cluster(options.device, client.address.place)
         status = stderr().status("Starting the first option")
-        profiler = Profiler(
-            client,
-            options.home,
-            ProfiledApp(target.name, spec),
-            device,
-            options.half_width,
-            partial(_show_load, status),
-        )
-        return cls(profiler, measured, status)
+
+        def show(option: MeasuredOption, mix: OptionMix, observations: Observations) -> None:
+            status.update(describe_load(option, mix, observations))
+
+        profiler = Profiler(client, options.home, loaded.profiled, device, options.half_width, show)
+        return cls(AppMeasurement(profiler, measured), status)
 
     def run(self, budget: float) -> list[WorkItem]:
         """Measures what is missing. Returns the items for which the budget did not suffice.
@@ -98,39 +86,25 @@ class Profiling:
         Args:
             budget: seconds of device time.
         """
-        from cornserve.profiler.cost_estimate import check_budget
+        try:
+            return self.measurement.run(budget, partial(self._start, budget))
+        except KeyboardInterrupt:
+            stderr().print("interrupted: finished measurements are kept, run the command again to continue")
+            raise typer.Exit(130) from None
+        finally:
+            self.status.stop()
 
-        items = self.profiler.plan(self.options)
+    def _start(self, budget: float, items: Sequence[WorkItem]) -> None:
         for reason in dict.fromkeys(f"{item.option.name}: {', '.join(item.stale)}" for item in items if item.stale):
             stderr().print(f"measured again, because of changes: {reason}", markup=False)
         missing = [item for item in items if item.found is None]
-        if not missing:
-            return []
-        self.profiler.device.check_slots({item.option.name: item.option.graph.gpus for item in missing})
-        least = check_budget([item.cost for item in missing], budget)
+        least = sum(item.cost.device_seconds for item in missing)
         stderr().print(
             f"measuring {len(missing)} of {len(items)} mixes: at least {least:.0f} s of device time, and at most "
             f"{budget:.0f} s",
             markup=False,
         )
-        try:
-            with self.profiler.store.locked(), self.status:
-                return self.profiler.run(missing, budget)
-        except KeyboardInterrupt:
-            stderr().print("interrupted: finished measurements are kept, run the command again to continue")
-            raise typer.Exit(130) from None
-
-    @property
-    def results(self) -> dict[str, OptionResults]:
-        """The stored results of the options that have any, by name."""
-        return {option.name: found for option in self.options if (found := self.profiler.current(option)) is not None}
-
-    def profile(self, results: dict[str, OptionResults]) -> ModelProfile:
-        """Returns the planner's profile. The results must not be empty."""
-        from cornserve.profiler.profile_file import model_profile
-
-        components = {option.name: option.graph.components for option in self.options}
-        return model_profile(self.profiler.app.name, results, components)
+        self.status.start()
 
 
 @contextmanager
@@ -166,8 +140,7 @@ def parse_seconds(text: str) -> float:
     return seconds
 
 
-def _templates(app: App, options: ProfilingOptions) -> Sequence[RequestTemplate]:
-    from pydantic import TypeAdapter
+def _templates(loaded: MeasuredApp, options: ProfilingOptions) -> Sequence[RequestTemplate]:
     from pydantic_core import to_json
 
     from cornserve.bench.requests import RequestError, read_requests
@@ -180,16 +153,6 @@ def _templates(app: App, options: ProfilingOptions) -> Sequence[RequestTemplate]
             return [FixedRequest(to_json(request)) for request in read_requests(options.requests)]
     except (RequestError, WorkloadRefusedError) as error:
         raise CliError(str(error)) from error
-    if not app.probes:
-        raise CliError(f"{app.name} defines no probes: give its requests with --requests or --workload")
-    adapter: TypeAdapter[Any] = TypeAdapter(app.request_type)
-    return [FixedRequest(adapter.dump_json(probe)) for probe in app.probes]
-
-
-def _show_load(status: Status, option: MeasuredOption, mix: OptionMix, observations: Observations) -> None:
-    from cornserve.profiler.batch_means import estimate_rate
-
-    estimate = estimate_rate(observations.ends)
-    rate = "" if estimate is None else f": {estimate.rate:.4g} requests/s ± {estimate.half_width:.1%}"
-    done = f"{len(observations.ends)} requests in {observations.now():.0f} s"
-    status.update(f"{option.name} with {mix.description}{rate} ({done})")
+    if not loaded.app.probes:
+        raise CliError(f"{loaded.app.name} defines no probes: give its requests with --requests or --workload")
+    return loaded.probes

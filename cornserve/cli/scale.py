@@ -8,7 +8,7 @@ import typer
 
 from cornserve.cli.console import CliError, print_json, stderr
 from cornserve.cli.gateway import open_client
-from cornserve.cli.options import Json, Url, WaitTimeout, complete_app_names
+from cornserve.cli.options import Json, Url, WaitTimeout, check_rate, complete_app_names
 
 if TYPE_CHECKING:
     from cornserve.app.record import AppView
@@ -28,7 +28,9 @@ def scale(
     ] = None,
     rate: Annotated[
         float | None,
-        typer.Option("--rate", min=0, help="For an app with a plan: serve this many requests/s on the fewest GPUs."),
+        typer.Option(
+            "--rate", callback=check_rate, help="For an app with a plan: serve this many requests/s on the fewest GPUs."
+        ),
     ] = None,
     gpus: Annotated[
         int | None,

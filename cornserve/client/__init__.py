@@ -29,7 +29,7 @@ from cornserve.client.errors import (
     UnreachableError,
     WaitTimeoutError,
 )
-from cornserve.client.images import image_part
+from cornserve.client.media import audio_part, image_part
 from cornserve.client.responses import StreamItem, StreamResult
 
 __all__ = [
@@ -54,5 +54,6 @@ __all__ = [
     "UnexpectedResponseError",
     "UnreachableError",
     "WaitTimeoutError",
+    "audio_part",
     "image_part",
 ]

@@ -10,7 +10,7 @@ from typing import Self
 
 import httpx2 as httpx
 
-from cornserve.access import ADMIN_TOKEN, is_loopback_name
+from cornserve.access import ADMIN_TOKEN, API_KEY, is_loopback_name
 from cornserve.client.calls import ApiCall
 from cornserve.client.errors import ArgumentError
 from cornserve.home import HOME_VARIABLE, Home
@@ -56,7 +56,7 @@ class GatewayAddress:
         _check(url)
         return cls(
             url,
-            _secret("api_key", api_key, "CORNSERVE_API_KEY"),
+            _secret("api_key", api_key, API_KEY),
             _secret("admin_token", admin_token, ADMIN_TOKEN),
             place=url,
         )

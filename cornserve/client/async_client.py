@@ -6,15 +6,14 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 import httpx2 as httpx
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel
 
 from cornserve.app.app import App
 from cornserve.app.event import AppEvent
 from cornserve.app.graph import AppGraph
-from cornserve.app.plan import AppPlan
 from cornserve.app.record import AppSpec, AppView, ReplicaLog, UnreadableApp
 from cornserve.client import calls, responses, retries
 from cornserve.client.address import GatewayAddress
@@ -23,7 +22,7 @@ from cornserve.client.arguments import check_timeout, usable_environment
 from cornserve.client.calls import ApiCall, Messages
 from cornserve.client.cluster import open_cluster
 from cornserve.client.deadline import Deadline
-from cornserve.client.deploy_target import DeployTarget, resolve_target
+from cornserve.client.deploy_target import DeployOptions, DeployTarget, resolve_target
 from cornserve.client.errors import (
     AppDeletedError,
     ClientClosedError,
@@ -45,7 +44,6 @@ from cornserve.client.responses import (
     StreamResult,
 )
 from cornserve.client.sse import ServerSentEvent, SseParser
-from cornserve_policies.registry import DEFAULT_ROUTING
 
 T = TypeVar("T")
 
@@ -94,29 +92,13 @@ class AsyncClient:
         self,
         target: App | AppSpec | DeployTarget | Path | str,
         *,
-        name: str | None = None,
-        replicas: int | None = None,
-        routing: str = DEFAULT_ROUTING,
-        shares: Mapping[str, float] | None = None,
-        options: Mapping[str, JsonValue] | None = None,
-        lora: str | None = None,
-        plan: AppPlan | Path | str | None = None,
         wait: bool = True,
         timeout: float | None = None,
         on_progress: Callable[[str], object] = lambda line: None,
+        **options: Unpack[DeployOptions],
     ) -> AppView:
         check_timeout(timeout)
-        resolved = await asyncio.to_thread(
-            resolve_target,
-            target,
-            name=name,
-            replicas=replicas,
-            routing=routing,
-            shares=shares,
-            options=options,
-            lora=lora,
-            plan=plan,
-        )  # may import the app
+        resolved = await asyncio.to_thread(resolve_target, target, **options)  # may import the app
         deployed = await self._call(calls.deploy(resolved.name, resolved.spec), responses.app_view)
         if not wait:
             return deployed

@@ -6,15 +6,14 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 import httpx2 as httpx
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel
 
 from cornserve.app.app import App
 from cornserve.app.event import AppEvent
 from cornserve.app.graph import AppGraph
-from cornserve.app.plan import AppPlan
 from cornserve.app.record import AppSpec, AppView, ReplicaLog, UnreadableApp
 from cornserve.client import calls, responses, retries
 from cornserve.client.address import GatewayAddress
@@ -23,7 +22,7 @@ from cornserve.client.arguments import check_timeout, usable_environment
 from cornserve.client.calls import ApiCall, Messages
 from cornserve.client.cluster import open_cluster
 from cornserve.client.deadline import Deadline
-from cornserve.client.deploy_target import DeployTarget, resolve_target
+from cornserve.client.deploy_target import DeployOptions, DeployTarget, resolve_target
 from cornserve.client.errors import (
     AppDeletedError,
     ClientClosedError,
@@ -44,7 +43,6 @@ from cornserve.client.responses import (
     StreamResult,
 )
 from cornserve.client.sse import ServerSentEvent, SseParser
-from cornserve_policies.registry import DEFAULT_ROUTING
 
 T = TypeVar("T")
 
@@ -115,50 +113,27 @@ class Client:
         self,
         target: App | AppSpec | DeployTarget | Path | str,
         *,
-        name: str | None = None,
-        replicas: int | None = None,
-        routing: str = DEFAULT_ROUTING,
-        shares: Mapping[str, float] | None = None,
-        options: Mapping[str, JsonValue] | None = None,
-        lora: str | None = None,
-        plan: AppPlan | Path | str | None = None,
         wait: bool = True,
         timeout: float | None = None,
         on_progress: Callable[[str], object] = lambda line: None,
+        **options: Unpack[DeployOptions],
     ) -> AppView:
         """Creates the app, or replaces its current generation, and waits until it serves.
 
         Args:
             target: an `App` with available source (see `cornserve.client.source_capture`), a `.py` file, source text of
                 several lines, a model directory, a Hugging Face id, or an `AppSpec`.
-            name: the app's name; by default, the name in the source, or the name of the adapter or the model.
-            replicas: replicas of each executor; by default, 1 for a new app, else the current number.
-            routing: the policy that selects replicas.
-            shares: how requests are distributed among the paths of the model's family, such as `{"e-l": 1}`; by
-                default, the first path receives all.
-            options: options of the model's executors, such as `{"max_model_len": 32768}`, or `{"llm.dtype": "float16"}`
-                for one executor. An `AppSpec` has its own `replicas`, `policies`, `shares`, options and `lora`.
-            lora: the LoRA adapter that the app applies to the model, a name in the option `lora_modules`.
-            plan: a plan file, or a plan, by which the app is deployed instead of by `replicas`.
             wait: whether to wait. Otherwise the app is only stored: see `follow` and `app`.
             timeout: how long to wait. The deployment continues after a timeout.
             on_progress: receives a line of text for each step, for example `print`.
+            options: see `DeployOptions`: `name`, `replicas`, `routing`, `shares`, `options`, `lora` and `plan`.
         Raises:
             DeployTargetError: the target is not valid.
             DeploymentError: the app failed to start. The previous generation continues to serve.
             WaitTimeoutError: the app does not serve yet.
         """
         check_timeout(timeout)
-        resolved = resolve_target(
-            target,
-            name=name,
-            replicas=replicas,
-            routing=routing,
-            shares=shares,
-            options=options,
-            lora=lora,
-            plan=plan,
-        )
+        resolved = resolve_target(target, **options)
         deployed = self._call(calls.deploy(resolved.name, resolved.spec), responses.app_view)
         if not wait:
             return deployed

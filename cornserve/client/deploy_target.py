@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from pydantic import JsonValue, ValidationError
 
@@ -30,6 +30,27 @@ from cornserve_tasklib.model_options import ALL_ENGINES
 MakeSpec = Callable[..., AppSpec]
 
 
+class DeployOptions(TypedDict, total=False):
+    """The options of a deployment. An `AppSpec` has its own `replicas`, `policies`, `shares`, options and `lora`."""
+
+    name: str | None
+    """The app's name; by default, the name in the source, or the name of the adapter or the model."""
+    replicas: int | None
+    """Replicas of each executor; by default, 1 for a new app, else the current number."""
+    routing: str
+    """The policy that selects replicas."""
+    shares: Mapping[str, float] | None
+    """Shares of the requests among the paths of the model's family, such as `{"e-l": 1}`; by default, the first
+    path receives all."""
+    options: Mapping[str, JsonValue] | None
+    """Options of the model's executors, such as `{"max_model_len": 32768}`, or `{"llm.dtype": "float16"}` for one
+    executor."""
+    lora: str | None
+    """The LoRA adapter that the app applies to the model, a name in the option `lora_modules`."""
+    plan: AppPlan | Path | str | None
+    """A plan file, or a plan, by which the app is deployed instead of by `replicas`."""
+
+
 class DeployTarget(NamedTuple):
     name: str
     spec: AppSpec
@@ -44,7 +65,7 @@ class DeployTarget(NamedTuple):
 def resolve_target(
     what: App | AppSpec | DeployTarget | Path | str,
     *,
-    name: str | None,
+    name: str | None = None,
     replicas: int | None = None,
     routing: str = DEFAULT_ROUTING,
     shares: Mapping[str, float] | None = None,

@@ -23,8 +23,8 @@ from cornserve.control.managed_process import EXIT_NO_RESTART
 from cornserve.gateway.api import create_gateway
 from cornserve.gateway.backend import Backend, kubernetes_backend, local_backend
 from cornserve.gateway.http.server import BACKLOG, GRACE_SECONDS, HttpServer, server_config
-from cornserve.gateway.media.fetch import ImageFetcher
-from cornserve.gateway.media.images import ImageLoader
+from cornserve.gateway.media.fetch import MediaFetcher
+from cornserve.gateway.media.media_loader import MediaLoader
 from cornserve.gateway.memory_tuning import reduce_garbage_collection, return_large_blocks_to_the_system
 from cornserve.gateway.observe import access_log
 from cornserve.heartbeat import start_heartbeats
@@ -73,7 +73,7 @@ def main() -> int:
             limits=limits,
             access=access,
             blocking_apps=blocking_apps,
-            images=ImageLoader(ImageFetcher(limits, sources)),
+            media=MediaLoader(MediaFetcher(limits, sources)),
             host=options.host,
             gateways=options.gateway,
             controller_metrics=options.controller_metrics,

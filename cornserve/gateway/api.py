@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from cornserve.access import Access
-from cornserve.app.arrivals import ARRIVALS_PATH, ARRIVALS_TOKEN, GatewayArrivals
+from cornserve.app.arrivals import ARRIVALS_PATH, GatewayArrivals
 from cornserve.app_host.fork_client import ForkServer
 from cornserve.control.store.base import StoreError
 from cornserve.gateway.app_loader import AppLoader
@@ -36,8 +36,8 @@ from cornserve.gateway.http.connection import STOPPING
 from cornserve.gateway.http.head import HeadMiddleware
 from cornserve.gateway.http.middleware import RequestMiddleware
 from cornserve.gateway.http.server import SYNCED
-from cornserve.gateway.media.fetch import ImageFetcher
-from cornserve.gateway.media.images import ImageLoader
+from cornserve.gateway.media.fetch import MediaFetcher
+from cornserve.gateway.media.media_loader import MediaLoader
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
 from cornserve.gateway.observe.replica_metrics import ReplicaMetrics
 from cornserve.gateway.request.replica_pool import ReplicaPool
@@ -51,7 +51,7 @@ def create_gateway(
     credentials: ConnectionCredentials,
     limits: Limits | None = None,
     access: Access | None = None,
-    images: ImageLoader | None = None,
+    media: MediaLoader | None = None,
     fork_server: ForkServer | None = None,
     blocking_apps: Container[str] = (),
     host: str = "127.0.0.1",
@@ -66,16 +66,16 @@ def create_gateway(
         host: the address that the gateway listens on.
     """
     admission, metrics, replicas = RequestAdmission(limits), GatewayMetrics(), ReplicaPool(credentials)
-    images = images or ImageLoader(ImageFetcher(admission.limits))
+    media = media or MediaLoader(MediaFetcher(admission.limits))
     metrics.registry.register(admission)
     metrics.registry.register(ReplicaMetrics(replicas.stats))
     fork_server = fork_server or ForkServer()
     loader = AppLoader(fork_server, admission.limits, blocking_apps)
     apps = AppRegistry(backend.store, loader, replicas, metrics, backend.endpoints)
-    services = (backend.store, apps, replicas, metrics, backend.logs, admission, images, fork_server)
+    services = (backend.store, apps, replicas, metrics, backend.logs, admission, media, fork_server)
     context = GatewayContext(*services, gateways, controller_metrics, backend.events, backend.on_kubernetes)
     router = v1_router.V1Router(HeadMiddleware(create_api(context)), context)
-    authenticator = Authenticator(access or Access(), host, credentials.secret.token(ARRIVALS_TOKEN))
+    authenticator = Authenticator(access or Access(), host, credentials.secret)
     return RequestMiddleware(router, authenticator, admission, metrics.record_error)
 
 

@@ -271,8 +271,10 @@ class AppRegistry:
 
     def _set_served(self, name: str, served: ServedApp) -> None:
         self._served[name] = served
-        plan = served.route.plan
-        self._metrics.set_planned_shares(name, () if plan is None else [*plan.shares()])
+        route = served.route
+        self._metrics.set_planned_shares(name, () if route.plan is None else [*route.plan.shares()])
+        self._metrics.set_targets(name, route.policies.targets)
+        self._metrics.retain_groups(name, route.group_keys, route.executor_keys)
 
     def _is_desired(self, name: str, module: str) -> bool:
         return name in self._desired and self._desired[name].module == module

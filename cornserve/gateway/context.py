@@ -13,7 +13,7 @@ from cornserve.app_host.fork_client import ForkServer
 from cornserve.control.store.base import AppRecord, Store
 from cornserve.gateway.app_registry import AppRegistry
 from cornserve.gateway.http.admission import RequestAdmission
-from cornserve.gateway.media.images import ImageLoader
+from cornserve.gateway.media.media_loader import MediaLoader
 from cornserve.gateway.observe.gateway_metrics import GatewayMetrics
 from cornserve.gateway.request.replica_pool import ReplicaPool
 from cornserve.gateway.state_events import state_events
@@ -37,7 +37,7 @@ class GatewayContext:
     metrics: GatewayMetrics
     logs: ReplicaLogReader
     admission: RequestAdmission
-    images: ImageLoader
+    media: MediaLoader
     fork_server: ForkServer
     gateways: Sequence[str] = ()
     """If several gateways share a port: a `host:port` for each of them, for Prometheus."""

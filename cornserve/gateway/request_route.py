@@ -50,6 +50,12 @@ class RequestRoute:
         cells = () if self.plan is None else self.plan.cells
         return {*self.groups.values(), *(group for cell in cells for group in cell.groups.values())}
 
+    @property
+    def executor_keys(self) -> set[str]:
+        """The keys of the executors, of all cells."""
+        cells = () if self.plan is None else self.plan.cells
+        return {*self.groups, *(key for cell in cells for key in cell.groups)}
+
     def with_endpoints(self, endpoints: Mapping[str, Sequence[str]]) -> RequestRoute:
         """Returns the route with newer endpoints of its groups. Groups without newer endpoints keep the old ones.
 

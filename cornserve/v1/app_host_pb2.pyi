@@ -28,7 +28,7 @@ class HostCommand(_message.Message):
 
     CALL_FIELD_NUMBER: _builtins.int
     LOAD_FIELD_NUMBER: _builtins.int
-    FIND_IMAGES_FIELD_NUMBER: _builtins.int
+    FIND_MEDIA_FIELD_NUMBER: _builtins.int
     PLAY_FIELD_NUMBER: _builtins.int
     READ_MAPPED_FIELD_NUMBER: _builtins.int
     SOURCE_ITEMS_FIELD_NUMBER: _builtins.int
@@ -38,7 +38,7 @@ class HostCommand(_message.Message):
     @_builtins.property
     def load(self) -> Global___LoadApp: ...
     @_builtins.property
-    def find_images(self) -> Global___FindImages: ...
+    def find_media(self) -> Global___FindMedia: ...
     @_builtins.property
     def play(self) -> Global___Play: ...
     @_builtins.property
@@ -56,18 +56,18 @@ class HostCommand(_message.Message):
         *,
         call: _builtins.int = ...,
         load: Global___LoadApp | None = ...,
-        find_images: Global___FindImages | None = ...,
+        find_media: Global___FindMedia | None = ...,
         play: Global___Play | None = ...,
         read_mapped: Global___ReadMapped | None = ...,
         source_items: Global___SourceItems | None = ...,
         end_session: Global___EndSession | None = ...,
         classify: Global___Classify | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["classify", b"classify", "end_session", b"end_session", "find_images", b"find_images", "kind", b"kind", "load", b"load", "play", b"play", "read_mapped", b"read_mapped", "source_items", b"source_items"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["classify", b"classify", "end_session", b"end_session", "find_media", b"find_media", "kind", b"kind", "load", b"load", "play", b"play", "read_mapped", b"read_mapped", "source_items", b"source_items"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "classify", b"classify", "end_session", b"end_session", "find_images", b"find_images", "kind", b"kind", "load", b"load", "play", b"play", "read_mapped", b"read_mapped", "source_items", b"source_items"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "classify", b"classify", "end_session", b"end_session", "find_media", b"find_media", "kind", b"kind", "load", b"load", "play", b"play", "read_mapped", b"read_mapped", "source_items", b"source_items"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["load", "find_images", "play", "read_mapped", "source_items", "end_session", "classify"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["load", "find_media", "play", "read_mapped", "source_items", "end_session", "classify"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -79,7 +79,7 @@ class HostReply(_message.Message):
 
     CALL_FIELD_NUMBER: _builtins.int
     LOADED_FIELD_NUMBER: _builtins.int
-    IMAGE_URLS_FIELD_NUMBER: _builtins.int
+    MEDIA_PARTS_FIELD_NUMBER: _builtins.int
     PLAYED_FIELD_NUMBER: _builtins.int
     MAPPED_ITEMS_FIELD_NUMBER: _builtins.int
     SOURCE_READ_FIELD_NUMBER: _builtins.int
@@ -92,7 +92,7 @@ class HostReply(_message.Message):
     @_builtins.property
     def loaded(self) -> Global___AppLoaded: ...
     @_builtins.property
-    def image_urls(self) -> Global___ImageUrls: ...
+    def media_parts(self) -> Global___MediaParts: ...
     @_builtins.property
     def played(self) -> Global___Played: ...
     @_builtins.property
@@ -110,7 +110,7 @@ class HostReply(_message.Message):
         *,
         call: _builtins.int = ...,
         loaded: Global___AppLoaded | None = ...,
-        image_urls: Global___ImageUrls | None = ...,
+        media_parts: Global___MediaParts | None = ...,
         played: Global___Played | None = ...,
         mapped_items: Global___MappedItems | None = ...,
         source_read: Global___SourceRead | None = ...,
@@ -118,11 +118,11 @@ class HostReply(_message.Message):
         classified: Global___Classified | None = ...,
         seconds: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["classified", b"classified", "error", b"error", "image_urls", b"image_urls", "kind", b"kind", "loaded", b"loaded", "mapped_items", b"mapped_items", "played", b"played", "source_read", b"source_read"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["classified", b"classified", "error", b"error", "kind", b"kind", "loaded", b"loaded", "mapped_items", b"mapped_items", "media_parts", b"media_parts", "played", b"played", "source_read", b"source_read"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "classified", b"classified", "error", b"error", "image_urls", b"image_urls", "kind", b"kind", "loaded", b"loaded", "mapped_items", b"mapped_items", "played", b"played", "seconds", b"seconds", "source_read", b"source_read"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "classified", b"classified", "error", b"error", "kind", b"kind", "loaded", b"loaded", "mapped_items", b"mapped_items", "media_parts", b"media_parts", "played", b"played", "seconds", b"seconds", "source_read", b"source_read"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["loaded", "image_urls", "played", "mapped_items", "source_read", "error", "classified"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["loaded", "media_parts", "played", "mapped_items", "source_read", "error", "classified"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -178,8 +178,8 @@ class AppLoaded(_message.Message):
 Global___AppLoaded: _TypeAlias = AppLoaded  # noqa: Y015
 
 @_typing.final
-class FindImages(_message.Message):
-    """Parses the body of a native call. The response lists the image URLs in it."""
+class FindMedia(_message.Message):
+    """Parses the body of a native call. The response lists the media in it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -196,50 +196,51 @@ class FindImages(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___FindImages: _TypeAlias = FindImages  # noqa: Y015
+Global___FindMedia: _TypeAlias = FindMedia  # noqa: Y015
 
 @_typing.final
-class ImageUrls(_message.Message):
+class MediaParts(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    IMAGES_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def images(self) -> _containers.RepeatedCompositeFieldContainer[Global___ImageUrl]: ...
+    def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___SentMedia]: ...
     def __init__(
         self,
         *,
-        images: _abc.Iterable[Global___ImageUrl] | None = ...,
+        parts: _abc.Iterable[Global___SentMedia] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["images", b"images"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["parts", b"parts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ImageUrls: _TypeAlias = ImageUrls  # noqa: Y015
+Global___MediaParts: _TypeAlias = MediaParts  # noqa: Y015
 
 @_typing.final
-class ImageUrl(_message.Message):
+class SentMedia(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PATH_FIELD_NUMBER: _builtins.int
-    URL_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     """The position in the request, such as `messages[0].content[1]`."""
-    url: _builtins.str
+    part: _builtins.bytes
+    """The part with the medium, as JSON."""
     def __init__(
         self,
         *,
         path: _builtins.str = ...,
-        url: _builtins.str = ...,
+        part: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["path", b"path", "url", b"url"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["part", b"part", "path", b"path"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ImageUrl: _TypeAlias = ImageUrl  # noqa: Y015
+Global___SentMedia: _TypeAlias = SentMedia  # noqa: Y015
 
 @_typing.final
 class Classify(_message.Message):
@@ -338,7 +339,7 @@ class BeginSession(_message.Message):
     REQUEST_TYPE_FIELD_NUMBER: _builtins.int
     REQUESTS_FIELD_NUMBER: _builtins.int
     BLOBS_FIELD_NUMBER: _builtins.int
-    IMAGES_FIELD_NUMBER: _builtins.int
+    MEDIA_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     random_index: _builtins.int
     """The index of the next draw of the request's random numbers."""
@@ -351,8 +352,8 @@ class BeginSession(_message.Message):
     @_builtins.property
     def blobs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
     @_builtins.property
-    def images(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """For a native request: the images, as JSON, that replace its image URLs, in order."""
+    def media(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """For a native request: the inspected media, as JSON, that replace the sent ones, in order."""
 
     def __init__(
         self,
@@ -362,11 +363,11 @@ class BeginSession(_message.Message):
         request_type: _builtins.str = ...,
         requests: _abc.Iterable[_builtins.bytes] | None = ...,
         blobs: _abc.Iterable[_builtins.bytes] | None = ...,
-        images: _abc.Iterable[_builtins.bytes] | None = ...,
+        media: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blobs", b"blobs", "images", b"images", "random_index", b"random_index", "request_id", b"request_id", "request_type", b"request_type", "requests", b"requests"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blobs", b"blobs", "media", b"media", "random_index", b"random_index", "request_id", b"request_id", "request_type", b"request_type", "requests", b"requests"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -34,7 +34,7 @@ from cornserve.daemon_thread import run_in_daemon_thread
 from cornserve.gateway.context import Context, GatewayContext
 from cornserve.gateway.endpoints.app_events import app_events
 from cornserve.gateway.endpoints.app_view import app_view
-from cornserve.gateway.endpoints.deployed_spec import check_executors, kept_fields
+from cornserve.gateway.endpoints.deployed_spec import check_executors, deployed_spec
 from cornserve.gateway.endpoints.openapi import request_body
 from cornserve.gateway.endpoints.read_request import read_validated
 from cornserve.gateway.errors import ApiError
@@ -227,7 +227,7 @@ async def _create_or_update(store: Store, name: str, spec: AppSpec, description:
                 return await store.create(APPS, name, spec)
             except AlreadyExistsError:
                 continue
-        updated = spec.model_copy(update=kept_fields(spec, record.spec, description))
+        updated = deployed_spec(spec, record.spec, description)
         check_executors(updated, description)
         # A plan that needed too much has started nothing: executors that run serve a smaller plan without a restart.
         if _has_failed(record) and (updated == record.spec or not _needed_too_much(record)):

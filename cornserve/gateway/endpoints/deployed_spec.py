@@ -4,27 +4,38 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import ValidationError
+
 from cornserve.app.executor_names import check_executor_names
 from cornserve.app.plan_resolution import resolve_plan
 from cornserve.app.record import AppSpec
 from cornserve.app_host.description import AppDescription
 from cornserve.gateway.errors import ApiError
 from cornserve.task.errors import DefinitionError
+from cornserve.validation_errors import describe_all
 
-KEPT_FIELDS = {"replicas", "executor_replicas", "plan", "planning", "restart"}
+KEPT_FIELDS = {"replicas", "executor_replicas", "plan", "planning", "measured", "restart"}
 """Fields that a deployment without them does not change."""
 
 
-def kept_fields(spec: AppSpec, current: AppSpec, description: AppDescription) -> dict[str, Any]:
+def deployed_spec(spec: AppSpec, current: AppSpec, description: AppDescription) -> AppSpec:
+    """Returns the spec with the fields of the current one that its deployment does not change. Raises `ApiError`."""
+    try:
+        return spec.changed(**_kept_fields(spec, current, description))
+    except ValidationError as error:
+        raise ApiError(400, describe_all(error.errors()), code="invalid_app") from None
+
+
+def _kept_fields(spec: AppSpec, current: AppSpec, description: AppDescription) -> dict[str, Any]:
     """Returns the fields of the current spec that a deployment of `spec` does not change.
 
     Replicas and plans replace each other. A number for each executor replaces those of single executors.
     """
     kept = KEPT_FIELDS - spec.model_fields_set
     if spec.plan is not None or "replicas" in spec.model_fields_set:
-        kept -= {"replicas", "executor_replicas", "plan", "planning"}
+        kept -= {"replicas", "executor_replicas", "plan", "planning", "measured"}
     elif spec.executor_replicas:
-        kept -= {"plan", "planning"}
+        kept -= {"plan", "planning", "measured"}
     elif spec.planning is not None:
         kept -= {"replicas", "executor_replicas", "plan"}
     fields = {field: getattr(current, field) for field in kept}
@@ -42,10 +53,10 @@ def _executors(description: AppDescription) -> set[str]:
 
 def check_executors(spec: AppSpec, description: AppDescription) -> None:
     """Checks that plan and replicas are those of this app, before anything is stored. Raises `ApiError`."""
-    is_planned = spec.plan is not None or spec.planning is not None
-    if is_planned and spec.policies.autoscaling is not None:
-        message = "policies.autoscaling: the app has a plan: use policies.adaptation, or replace the plan by `replicas`"
-        raise ApiError(400, message, param="policies.autoscaling", code="invalid_app")
+    if spec.policies.adaptation is not None and not spec.is_planned:
+        message = "policies.adaptation: the app has no plan, and adapts by the cells of one: deploy it with a plan, or "
+        message += "use policies.autoscaling"
+        raise ApiError(400, message, param="policies.adaptation", code="invalid_app")
     try:
         check_executor_names(spec, _executors(description))
     except DefinitionError as error:

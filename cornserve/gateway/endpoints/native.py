@@ -25,8 +25,8 @@ async def invoke(name: str, request: Request, context: Context) -> SendResponse:
     the end.
     """
     handler = await RequestHandler.create(context, name, request)
-    app_request, images = await read_native(request, lambda body: handler.served_app.code.parse(body or b"null"))
-    handler.set_images(images)
+    app_request, media = await read_native(request, lambda body: handler.served_app.code.parse(body or b"null"))
+    handler.set_media(media)
     native = NativeHandler(app_request)
     if "text/event-stream" in request.headers.get("accept", ""):
         return handler.stream(native.events)

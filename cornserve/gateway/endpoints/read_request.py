@@ -1,6 +1,6 @@
 """Reads and validates the bodies of requests.
 
-The body of a large request is read in steps: its images are cut out, its values counted, its JSON parsed and validated.
+The body of a large request is read in steps: its media are cut out, its values counted, its JSON parsed and validated.
 Between the steps, the event loop serves other requests.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
-from cornserve.app.image_slots import ImageSlot, find_image_slots
+from cornserve.app.media_slots import MediaSlot, find_media_slots
 from cornserve.gateway.errors import ApiError
 from cornserve.gateway.http.request_body import (
     Content,
@@ -23,7 +23,7 @@ from cornserve.gateway.http.request_body import (
     parse_json,
     take_body,
 )
-from cornserve.gateway.media.cut_images import cut_images, insert_images
+from cornserve.gateway.media.cut_media import cut_media, insert_media
 from cornserve.limits import MIB
 
 Result = TypeVar("Result")
@@ -53,15 +53,15 @@ async def read_fields(request: Request, body_type: type[Body]) -> Body:
             fields = await large.run(partial(parse_json, json))
             return await large.run(partial(validate, fields))
 
-        return await large.read(content, read, find_image_slots)
+        return await large.read(content, read, find_media_slots)
     except ValidationError as error:
         raise ApiError.from_validation_error(error) from error
 
 
 async def read_native(
-    request: Request, parse: Callable[[Content], Awaitable[tuple[Value, list[ImageSlot]]]]
-) -> tuple[Value, list[ImageSlot]]:
-    """Returns the body as parsed by an app, and the image URLs in it. Raises an `ApiError` (400, 413, 415)."""
+    request: Request, parse: Callable[[Content], Awaitable[tuple[Value, list[MediaSlot]]]]
+) -> tuple[Value, list[MediaSlot]]:
+    """Returns the body as parsed by an app, and the media in it. Raises an `ApiError` (400, 413, 415)."""
     body = take_body(request)
     content = body.detach()
     try:
@@ -70,7 +70,7 @@ async def read_native(
             return await parse(content)
         large = LargeBodyReader(body, client_identity(request))
 
-        async def read(json: Content) -> tuple[Value, list[ImageSlot]]:
+        async def read(json: Content) -> tuple[Value, list[MediaSlot]]:
             await large.run(partial(check_constants, json))
             return await parse(json)
 
@@ -111,15 +111,15 @@ class LargeBodyReader:
         self,
         content: Content,
         read_json: Callable[[Content], Awaitable[Value]],
-        find_slots: Callable[[Value], list[ImageSlot]],
+        find_slots: Callable[[Value], list[MediaSlot]],
     ) -> Value:
-        """Returns `read_json` of the content, after its images have been cut out and inserted again."""
+        """Returns `read_json` of the content, after its media have been cut out and inserted again."""
         max_bytes = self._admission.limits.text_mib * MIB
-        cut = await self.run(partial(cut_images, content, max_bytes))
+        cut = await self.run(partial(cut_media, content, max_bytes))
         if cut is None:
             raise self._admission.text_too_large(len(content))
         value = await self._read_counted(cut.json, read_json)
-        if not cut.images or insert_images(find_slots(value), cut.images):
+        if not cut.media or insert_media(find_slots(value), cut.media):
             return value
         if len(content) > max_bytes:
             raise self._admission.text_too_large(len(content))

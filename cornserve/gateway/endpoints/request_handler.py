@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from starlette.requests import Request
 from starlette.types import Send
 
-from cornserve.app.image_slots import ImageSlot
+from cornserve.app.media_slots import MediaSlot
 from cornserve.gateway.context import GatewayContext
 from cornserve.gateway.endpoints import sse
 from cornserve.gateway.endpoints.read_request import client_identity
@@ -52,12 +52,12 @@ class RequestHandler:
         self._context = context
         self._app = app
         self._request = request
-        self._stats = context.metrics.new_request(app, self.served_app.route.policies.targets)
+        self._stats = context.metrics.new_request(app)
         self._trace: RequestTrace | None = None
         self._arrived_us = time.time_ns() // 1000
         self._deadline = asyncio.get_running_loop().time() + _timeout_seconds(request, context.admission.limits)
         self._fetched = MemoryReservation(context.admission)
-        self._images: list[ImageSlot] = []
+        self._media: list[MediaSlot] = []
         self._status = 499
         logs.bind(request_id=self.id, app=app)
 
@@ -67,17 +67,17 @@ class RequestHandler:
         await context.apps.wait_while_loading(app)
         return cls(context, app, request)
 
-    def set_images(self, images: list[ImageSlot]) -> None:
-        """Sets the image URLs of the request. Their images are loaded before the task runs."""
-        self._images = images
+    def set_media(self, media: list[MediaSlot]) -> None:
+        """Sets the media of the request, which are loaded before the task runs."""
+        self._media = media
 
     async def respond(self, create_body: CreateBody) -> SendResponse:
         """Returns a JSON response. A disconnect cancels the request."""
         self._start(streams=False)
         try:
             with CancelOnDisconnect(self._request.scope):
-                if self._images:
-                    await self._load_images()
+                if self._media:
+                    await self._load_media()
                 body = await self._body(create_body)
             self._status = 200
             return partial(self._send_body, body)
@@ -104,8 +104,8 @@ class RequestHandler:
         self._start(streams=True)
         try:
             with CancelOnDisconnect(self._request.scope):
-                if self._images:
-                    await self._load_images()
+                if self._media:
+                    await self._load_media()
                 with self._session(streams=True) as session:
                     async with aclosing(create_events(session)) as events:
                         async for event in events:
@@ -119,13 +119,13 @@ class RequestHandler:
             self._finish()
         await stream.finish()
 
-    async def _load_images(self) -> None:
+    async def _load_media(self) -> None:
         try:
             async with asyncio.timeout_at(self._deadline):
-                await self._context.images.load(self._images, self._fetched.reserve, self._run_step)
-                self._stats.record_images(len(self._images))
+                await self._context.media.load(self._media, self._fetched.reserve, self._run_step)
+                self._stats.record_media(slot.media.modality for slot in self._media)
         except TimeoutError:
-            message = f"the images could not be fetched by the request's deadline: set a longer {TIMEOUT_HEADER}"
+            message = f"the media could not be fetched by the request's deadline: set a longer {TIMEOUT_HEADER}"
             raise ApiError(504, message, code="deadline_exceeded") from None
 
     async def _run_step(self, step: Callable[[], bytes]) -> bytes:

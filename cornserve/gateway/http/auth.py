@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import hmac
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import sha256
 from urllib.parse import urlsplit
 
-from cornserve.access import Access, is_loopback_name
+from cornserve.access import ADMIN_TOKEN, API_KEY, Access, is_loopback_name
+from cornserve.app.arrivals import ARRIVALS_TOKEN
+from cornserve.control.profiling_job import PROFILER_TOKEN, TEMPORARY_PREFIX
 from cornserve.gateway.errors import ApiError
+from cornserve.instance_secret import InstanceSecret
 
 PUBLIC_PATHS = ("/healthz", "/health", "/livez", "/readyz")
 """Paths that need no key, for probes."""
 
 INTERNAL_PREFIX = "/internal/"
 """Paths for other processes of the instance."""
+
+PROFILER_PATHS = re.compile(rf"/v1/models|/admin/v1/apps|/(admin/)?v1/apps/{TEMPORARY_PREFIX}[^/]+(/invoke)?")
+"""Paths for the processes that measure apps for the controller."""
 
 
 class Authenticator:
@@ -26,11 +33,12 @@ class Authenticator:
 
     Args:
         host: the address that the gateway listens on.
-        internal_token: the token of the other processes of the instance.
+        secret: the secret from which the tokens of the other processes of the instance follow.
     """
 
-    def __init__(self, access: Access, host: str, internal_token: str) -> None:
-        self._internal = [_digest(internal_token)]
+    def __init__(self, access: Access, host: str, secret: InstanceSecret) -> None:
+        self._internal = [_digest(secret.token(ARRIVALS_TOKEN))]
+        self._profilers = [_digest(secret.token(PROFILER_TOKEN))]
         self._admins = [_digest(access.admin_token)] if access.admin_token else []
         self._users = [*map(_digest, access.api_keys), *self._admins] if access.api_keys else []
         self._host = host.lower()
@@ -47,11 +55,13 @@ class Authenticator:
             self._check_is_local(headers)
         accepted = self._admins if path.startswith("/admin") else self._users
         if accepted:
-            self._check_key(headers.get(b"authorization", b""), accepted)
+            self._check_key(path, headers.get(b"authorization", b""), accepted)
 
-    def _check_key(self, authorization: bytes, accepted: list[bytes]) -> None:
+    def _check_key(self, path: str, authorization: bytes, accepted: list[bytes]) -> None:
         given = _given_digest(authorization)
         if _is_accepted(given, accepted):
+            return
+        if _is_accepted(given, self._profilers) and PROFILER_PATHS.fullmatch(path):
             return
         if _is_accepted(given, self._users):
             raise ApiError(
@@ -59,7 +69,7 @@ class Authenticator:
             )
         is_admin = accepted is self._admins
         problem = f"{'unknown' if given else 'missing'} {'admin token' if is_admin else 'API key'}"
-        variable = "CORNSERVE_ADMIN_TOKEN" if is_admin else "CORNSERVE_API_KEY"
+        variable = ADMIN_TOKEN if is_admin else API_KEY
         message = f"{problem}: send `Authorization: Bearer …` (Cornserve's clients read {variable})"
         raise ApiError(401, message, code="invalid_api_key")
 

@@ -1,6 +1,6 @@
-"""The images of requests.
+"""The media of requests.
 
-`images` replaces each `image_url` part of a chat with an `Image`: it decodes a `data:` URL (`data_url`) or fetches an
-allowed URL (`fetch`, `ssrf`), and reads the header (`image_header`). Executors decode the pixels, so their bugs do not
-affect the gateway. Invalid images raise an `ImageError`.
+`media_loader` replaces each part of a chat that contains an image or audio with an inspected one: it decodes a `data:`
+URL (`data_url`) or fetches an allowed URL (`fetch`, `ssrf`), and reads the header (`image_header`, `audio_header`).
+Executors decode the files, so bugs of decoders do not affect the gateway. Invalid media raise a `MediaError`.
 """

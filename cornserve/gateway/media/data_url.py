@@ -1,4 +1,4 @@
-"""Images that a request contains as a base64 `data:` URL."""
+"""Media that a request contains as a base64 `data:` URL."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Self
 
 import pybase64  # forty times as fast as the standard library
 
-from cornserve.gateway.media.errors import ImageError
+from cornserve.gateway.media.errors import MediaError
 
 SCHEME = "data:"
 
@@ -31,13 +31,13 @@ def is_data_url(url: str) -> bool:
 
 
 def parse_media_type(url: str) -> str:
-    """Raises an `ImageError` for a URL without a media type, or that is not base64."""
+    """Raises an `MediaError` for a URL without a media type, or that is not base64."""
     comma = url.find(",", 0, 256)
     if comma < 0:
-        raise ImageError("invalid_image_url", "not a data: URL: send data:image/TYPE;base64,CONTENT")
+        raise MediaError("invalid_url", "not a data: URL: send data:TYPE;base64,CONTENT")
     media_type, *parameters = url[len(SCHEME) : comma].lower().split(";")
     if not parameters or parameters[-1].strip() != "base64":
-        raise ImageError("invalid_image_url", "the data: URL is not base64: send data:image/TYPE;base64,CONTENT")
+        raise MediaError("invalid_url", "the data: URL is not base64: send data:TYPE;base64,CONTENT")
     return media_type.strip()
 
 
@@ -57,8 +57,8 @@ def decode_content(url: str) -> bytes:
             return _decode_json_string(url.base64)
         return pybase64.b64decode(url[url.find(",") + 1 :], validate=True)
     except (binascii.Error, ValueError):
-        raise ImageError(
-            "invalid_base64_image",
+        raise MediaError(
+            "invalid_base64",
             "invalid base64: it has characters other than A-Z a-z 0-9 + /, or is not padded with =",
         ) from None
 

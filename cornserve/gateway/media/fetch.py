@@ -1,4 +1,4 @@
-"""Fetches images by http(s) URL.
+"""Fetches media by http(s) URL.
 
 Clients choose the URLs, and the gateway can reach hosts that they cannot: see `ssrf`. Servers may be slow or send too
 much: time, size and redirects are limited, and compressed responses are rejected.
@@ -15,10 +15,11 @@ from typing import NamedTuple
 import aiohttp
 from yarl import URL
 
-from cornserve.gateway.media.errors import ImageError
+from cornserve.gateway.media.errors import MediaError
+from cornserve.gateway.media.inspection import MediaRules
 from cornserve.gateway.media.resolver import HostResolver
 from cornserve.gateway.media.ssrf import SafeSocketFactory, SsrfError
-from cornserve.limits import MIB, Limits
+from cornserve.limits import Limits
 from cornserve.media_allowlist import MediaAllowlist
 
 MAX_REDIRECTS = 3
@@ -27,20 +28,19 @@ MAX_URL_CHARACTERS = 8192
 _HOST = re.compile(r"[a-zA-Z0-9._:-]{1,253}")
 _REDIRECTS = {301, 302, 303, 307, 308}
 _HEADERS = {
-    "Accept": "image/png, image/jpeg, image/webp, image/gif",
     "Accept-Encoding": "identity",
     "User-Agent": "cornserve",
 }
 
 
-class FetchedImage(NamedTuple):
+class FetchedMedia(NamedTuple):
     content: bytes
     media_type: str
     """The type from the server's response, or ""."""
 
 
-class ImageFetcher:
-    """Downloads images, with a limited number of downloads at a time.
+class MediaFetcher:
+    """Downloads media, with a limited number of downloads at a time.
 
     Args:
         sources: by default, the public internet.
@@ -50,37 +50,38 @@ class ImageFetcher:
         self, limits: Limits, sources: MediaAllowlist | None = None, resolver: HostResolver | None = None
     ) -> None:
         self.limits = limits
-        self._max_bytes = limits.image_mib * MIB
         self._sources = sources or MediaAllowlist()
         self._resolver = resolver or HostResolver()
         self._downloads = asyncio.Semaphore(limits.fetches)
 
-    async def fetch(self, url: str, reserve_bytes: Callable[[int], None]) -> FetchedImage:
-        """Raises an `ImageError`.
+    async def fetch(self, url: str, rules: MediaRules, reserve_bytes: Callable[[int], None]) -> FetchedMedia:
+        """Raises a `MediaError`.
 
         Args:
             reserve_bytes: called with the size of each received chunk. It may raise an error.
         """
         parsed = _parse(url)
         if self._sources.is_empty:
-            raise ImageError("invalid_image_url", "this gateway does not fetch images: send a data: URL")
+            raise MediaError("invalid_url", "this gateway does not fetch media: send a data: URL")
         async with self._downloads:
             try:
                 async with asyncio.timeout(self.limits.fetch_seconds):
-                    return await self._follow_redirects(parsed, reserve_bytes)
+                    return await self._follow_redirects(parsed, rules, reserve_bytes)
             except TimeoutError:
                 raise _failed(f"it did not complete in time ({self.limits.hint('fetch-seconds')})") from None
 
-    async def _follow_redirects(self, url: URL, reserve_bytes: Callable[[int], None]) -> FetchedImage:
+    async def _follow_redirects(
+        self, url: URL, rules: MediaRules, reserve_bytes: Callable[[int], None]
+    ) -> FetchedMedia:
         for _ in range(MAX_REDIRECTS + 1):
-            async with self._get(url) as response:
+            async with self._get(url, rules.accept) as response:
                 if response.status not in _REDIRECTS:
-                    return await self._read(response, reserve_bytes)
+                    return await self._read(response, rules, reserve_bytes)
                 url = _redirect_target(url, response.headers.get("Location", ""))
         raise _failed(f"more than {MAX_REDIRECTS} redirects")
 
     @asynccontextmanager
-    async def _get(self, url: URL) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _get(self, url: URL, accept: str) -> AsyncIterator[aiohttp.ClientResponse]:
         sockets = SafeSocketFactory(url.host or "", self._sources)
         connector = aiohttp.TCPConnector(
             resolver=self._resolver, socket_factory=sockets.open_socket, use_dns_cache=False, force_close=True
@@ -95,47 +96,48 @@ class ImageFetcher:
                     timeout=no_timeout,
                     trust_env=False,
                 ) as session,
-                session.get(url, headers=_HEADERS, allow_redirects=False) as response,
+                session.get(url, headers={"Accept": accept, **_HEADERS}, allow_redirects=False) as response,
             ):
                 yield response
         except aiohttp.ClientError as error:
-            raise _to_image_error(error) from error
+            raise _to_media_error(error) from error
 
-    async def _read(self, response: aiohttp.ClientResponse, reserve_bytes: Callable[[int], None]) -> FetchedImage:
+    async def _read(
+        self, response: aiohttp.ClientResponse, rules: MediaRules, reserve_bytes: Callable[[int], None]
+    ) -> FetchedMedia:
         if response.status != 200:
             raise _failed(f"the server returned status {response.status}")
         if response.headers.get("Content-Encoding", "identity").lower() != "identity":
             raise _failed("the server compressed the response against the request")
-        if (response.content_length or 0) > self._max_bytes:
-            raise self._too_large()
+        max_bytes = rules.max_bytes(self.limits)
+        if (response.content_length or 0) > max_bytes:
+            raise self._too_large(rules)
         chunks: list[bytes] = []
         size = 0
         async for chunk in response.content.iter_any():
             reserve_bytes(len(chunk))
             size += len(chunk)
-            if size > self._max_bytes:
-                raise self._too_large()
+            if size > max_bytes:
+                raise self._too_large(rules)
             chunks.append(chunk)
-        return FetchedImage(
+        return FetchedMedia(
             b"".join(chunks), response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         )
 
-    def _too_large(self) -> ImageError:
-        return ImageError("image_too_large", f"the file has too many bytes ({self.limits.hint('image-mib')})")
+    def _too_large(self, rules: MediaRules) -> MediaError:
+        return MediaError("too_large", f"the file has too many bytes ({self.limits.hint(rules.bytes_limit)})")
 
 
 def _parse(text: str) -> URL:
     if len(text) > MAX_URL_CHARACTERS:
-        raise ImageError(
-            "invalid_image_url",
+        raise MediaError(
+            "invalid_url",
             f"the URL has {len(text)} characters, more than the limit of {MAX_URL_CHARACTERS}: send a data: URL",
         )
     try:
         return _checked(_url(text))
     except ValueError:
-        raise ImageError(
-            "invalid_image_url", "not a valid URL: send https://…, http://… or data:image/…;base64,…"
-        ) from None
+        raise MediaError("invalid_url", "not a valid URL: send https://…, http://… or data:TYPE;base64,…") from None
 
 
 def _url(text: str) -> URL:
@@ -146,18 +148,18 @@ def _url(text: str) -> URL:
 def _checked(url: URL) -> URL:
     if url.scheme not in ("http", "https"):
         problem = f"unsupported URL scheme {url.scheme[:20]!r}" if url.scheme else "the URL has no scheme"
-        raise ImageError("invalid_image_url", f"{problem}: use https:, http: or data:")
+        raise MediaError("invalid_url", f"{problem}: use https:, http: or data:")
     if not _HOST.fullmatch(url.raw_host or "") or not url.host:  # url.host raises if it cannot decode the name.
-        raise ImageError("invalid_image_url", "the URL has no valid host")
+        raise MediaError("invalid_url", "the URL has no valid host")
     if url.user is not None or url.password is not None:
-        raise ImageError("invalid_image_url", "the URL contains a user name or a password: remove them")
+        raise MediaError("invalid_url", "the URL contains a user name or a password: remove them")
     return url
 
 
 def _redirect_target(url: URL, location: str) -> URL:
     try:
         target = _checked(url.join(_url(location))) if location else None
-    except (ValueError, ImageError):
+    except (ValueError, MediaError):
         target = None
     if target is None:
         raise _failed("the redirect has no valid http(s) URL")
@@ -166,20 +168,20 @@ def _redirect_target(url: URL, location: str) -> URL:
     return target
 
 
-def _failed(message: str) -> ImageError:
-    return ImageError("failed_to_download_image", f"the download failed: {message}")
+def _failed(message: str) -> MediaError:
+    return MediaError("failed_to_download", f"the download failed: {message}")
 
 
-def _to_image_error(error: aiohttp.ClientError) -> ImageError:
+def _to_media_error(error: aiohttp.ClientError) -> MediaError:
     match error:
         case aiohttp.ClientConnectorDNSError():
             return _failed("unknown host")
         case aiohttp.ClientConnectorCertificateError():
             return _failed("the server's certificate is not valid")
         case aiohttp.ClientConnectorError(os_error=SsrfError() as not_allowed):
-            return ImageError("invalid_image_url", str(not_allowed))
+            return MediaError("invalid_url", str(not_allowed))
         case aiohttp.InvalidURL():
-            return ImageError("invalid_image_url", "the URL has no valid host")
+            return MediaError("invalid_url", "the URL has no valid host")
         case aiohttp.ClientConnectorError():
             return _failed("the server does not respond")
         case aiohttp.ClientPayloadError() | aiohttp.ServerDisconnectedError() | aiohttp.ClientOSError():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from cornserve.gateway.media.errors import ImageError
+from cornserve.gateway.media.errors import MediaError
 from cornserve.gateway.media.formats import gif, jpeg, png, webp
 from cornserve.gateway.media.formats.base import ImageHeader, truncated_header
 from cornserve.png import SIGNATURE
@@ -26,7 +26,7 @@ SUPPORTED_FORMATS = "PNG, JPEG, WebP or GIF"
 
 
 def read_image_header(data: bytes) -> ImageHeader:
-    """Raises an `ImageError`."""
+    """Raises an `MediaError`."""
     for magic, read_header in _READERS.items():
         if data.startswith(magic):
             try:
@@ -34,5 +34,5 @@ def read_image_header(data: bytes) -> ImageHeader:
             except (struct.error, IndexError):
                 raise truncated_header() from None
     if not data:
-        raise ImageError("invalid_image", f"the file is empty: send {SUPPORTED_FORMATS}")
-    raise ImageError("unsupported_image", f"unsupported image format: send {SUPPORTED_FORMATS}")
+        raise MediaError("invalid", f"the file is empty: send {SUPPORTED_FORMATS}")
+    raise MediaError("unsupported", f"unsupported image format: send {SUPPORTED_FORMATS}")

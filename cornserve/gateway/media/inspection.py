@@ -1,72 +1,158 @@
-"""Checks an image's media type, format and size before an executor decodes it."""
+"""Checks a medium's type, format and size before an executor decodes it."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from hashlib import sha256
+from typing import Protocol
 
-from cornserve.gateway.media.errors import ImageError
-from cornserve.gateway.media.formats.base import Format, ImageHeader
+from cornserve.gateway.media.audio_header import SUPPORTED_AUDIO, read_audio_header
+from cornserve.gateway.media.errors import MediaError
 from cornserve.gateway.media.image_header import SUPPORTED_FORMATS, read_image_header
 from cornserve.limits import MIB, Limits
+from cornserve.task import Blob
+from cornserve_tasklib.media import Media, Modality
 
 MIN_SIDE = 4
 """The minimum width and height. Libraries could mistake a shorter side for the color axis of an array."""
 
+KIB = 1024
 MEGA = 1_000_000
 
-INLINE_BYTES = 256 * 1024
-"""Images up to this size are inspected without a thread, which would take longer."""
-
-_FORMATS: dict[str, Format] = {
-    "image/png": "PNG",
-    "image/x-png": "PNG",
-    "image/jpeg": "JPEG",
-    "image/jpg": "JPEG",
-    "image/pjpeg": "JPEG",
-    "image/webp": "WEBP",
-    "image/gif": "GIF",
-}
+MAX_SAMPLE_RATE = 192_000
+MAX_CHANNELS = 8
 
 _UNKNOWN_TYPES = ("", "application/octet-stream", "binary/octet-stream")
 """The media types that servers send for files of an unknown type."""
 
 
-async def inspect_image(
-    data: bytes, media_type: str, limits: Limits, *, allow_unknown: bool = False
-) -> tuple[ImageHeader, str]:
-    """Returns the image's header and its SHA-256 digest. Raises an `ImageError`.
+class MediaHeader(Protocol):
+    """The properties of a file, from its header."""
 
-    Args:
-        allow_unknown: whether the media type may be unknown.
-    """
-    if len(data) <= INLINE_BYTES:
-        return _inspect(data, media_type, limits, allow_unknown)
-    return await asyncio.to_thread(_inspect, data, media_type, limits, allow_unknown)
+    @property
+    def format(self) -> str: ...
+
+    def to_media(self, data: Blob, digest: str, where: str) -> Media: ...
 
 
-def check_bytes(size: int, limits: Limits) -> None:
-    if size > limits.image_mib * MIB:
-        raise ImageError("image_too_large", f"the file has {size} bytes ({limits.hint('image-mib')})")
+@dataclass(frozen=True, slots=True)
+class MediaRules:
+    """The accepted media of a modality."""
+
+    modality: Modality
+    formats: Mapping[str, str]
+    """The format of each accepted media type."""
+    supported: str
+    """The accepted formats, for error messages."""
+    bytes_limit: str
+    """The name of the limit on the file's size in MiB."""
+    inline_bytes: int
+    """The size up to which files are inspected on the event loop, because a thread would take longer."""
+    read_header: Callable[[bytes, Limits], MediaHeader]
+    """Reads and checks the header. Raises a `MediaError`."""
+
+    @property
+    def accept(self) -> str:
+        """The value of the header `Accept` of downloads."""
+        return ", ".join(self.formats)
+
+    def max_bytes(self, limits: Limits) -> int:
+        mib: int = getattr(limits, self.bytes_limit.replace("-", "_"))
+        return mib * MIB
+
+    def check_bytes(self, size: int, limits: Limits) -> None:
+        if size > self.max_bytes(limits):
+            raise MediaError("too_large", f"the file has {size} bytes ({limits.hint(self.bytes_limit)})")
+
+    async def inspect(
+        self, data: bytes, media_type: str, limits: Limits, where: str, *, allow_unknown: bool = False
+    ) -> Media:
+        """Returns the inspected medium. Raises a `MediaError`.
+
+        Args:
+            where: see `MediaFile.where`.
+            allow_unknown: whether the media type may be unknown.
+        """
+        if len(data) <= self.inline_bytes:
+            return self._inspect(data, media_type, limits, where, allow_unknown)
+        return await asyncio.to_thread(self._inspect, data, media_type, limits, where, allow_unknown)
+
+    def _inspect(self, data: bytes, media_type: str, limits: Limits, where: str, allow_unknown: bool) -> Media:
+        is_typed = not (allow_unknown and media_type in _UNKNOWN_TYPES)
+        if is_typed and media_type not in self.formats:
+            raise MediaError("unsupported", f"unsupported media type {media_type[:80]!r}: send {self.supported}")
+        header = self.read_header(data, limits)
+        if is_typed and self.formats[media_type] != header.format:
+            raise MediaError(
+                "unsupported",
+                f"the media type is {media_type}, but the content is {header.format}: send the correct type",
+            )
+        return header.to_media(Blob(data), sha256(data).hexdigest(), where)
 
 
-def _inspect(data: bytes, media_type: str, limits: Limits, allow_unknown: bool) -> tuple[ImageHeader, str]:
-    is_typed = not (allow_unknown and media_type in _UNKNOWN_TYPES)
-    if is_typed and media_type not in _FORMATS:
-        raise ImageError("unsupported_image", f"unsupported media type {media_type[:80]!r}: send {SUPPORTED_FORMATS}")
+def _read_image(data: bytes, limits: Limits) -> MediaHeader:
     header = read_image_header(data)
-    if is_typed and _FORMATS[media_type] != header.format:
-        raise ImageError(
-            "unsupported_image",
-            f"the media type is {media_type}, but the content is {header.format}: send the correct type",
-        )
-    _check_size(header, limits)
-    return header, sha256(data).hexdigest()
-
-
-def _check_size(header: ImageHeader, limits: Limits) -> None:
     size = f"the image has {header.width}×{header.height} pixels"
     if min(header.width, header.height) < MIN_SIDE:
-        raise ImageError("image_too_small", f"{size}: each side must have at least {MIN_SIDE}")
+        raise MediaError("too_small", f"{size}: each side must have at least {MIN_SIDE}")
     if header.width * header.height > limits.image_megapixels * MEGA:
-        raise ImageError("image_too_large", f"{size} ({limits.hint('image-megapixels')})")
+        raise MediaError("too_large", f"{size} ({limits.hint('image-megapixels')})")
+    return header
+
+
+def _read_audio(data: bytes, limits: Limits) -> MediaHeader:
+    header = read_audio_header(data, limits.audio_seconds)
+    if not 0 < header.sample_rate <= MAX_SAMPLE_RATE:
+        raise MediaError(
+            "unsupported", f"the audio has {header.sample_rate} samples per second: send at most {MAX_SAMPLE_RATE}"
+        )
+    if not 0 < header.channels <= MAX_CHANNELS:
+        raise MediaError("unsupported", f"the audio has {header.channels} channels: send 1 to {MAX_CHANNELS}")
+    if header.samples <= 0:
+        raise MediaError("too_small", "the audio has no samples")
+    if header.seconds > limits.audio_seconds:
+        raise MediaError("too_large", f"the audio takes {header.seconds:.1f} s ({limits.hint('audio-seconds')})")
+    return header
+
+
+RULES: dict[Modality, MediaRules] = {
+    "image": MediaRules(
+        modality="image",
+        formats={
+            "image/png": "PNG",
+            "image/x-png": "PNG",
+            "image/jpeg": "JPEG",
+            "image/jpg": "JPEG",
+            "image/pjpeg": "JPEG",
+            "image/webp": "WEBP",
+            "image/gif": "GIF",
+        },
+        supported=SUPPORTED_FORMATS,
+        bytes_limit="image-mib",
+        inline_bytes=256 * KIB,
+        read_header=_read_image,
+    ),
+    "audio": MediaRules(
+        modality="audio",
+        formats={
+            "audio/wav": "WAV",
+            "audio/x-wav": "WAV",
+            "audio/wave": "WAV",
+            "audio/vnd.wave": "WAV",
+            "audio/mpeg": "MP3",
+            "audio/mp3": "MP3",
+            "audio/flac": "FLAC",
+            "audio/x-flac": "FLAC",
+            "audio/ogg": "OGG",
+            "audio/opus": "OGG",
+            "application/ogg": "OGG",
+        },
+        supported=SUPPORTED_AUDIO,
+        bytes_limit="audio-mib",
+        inline_bytes=16 * KIB,  # MP3 has a header in each frame.
+        read_header=_read_audio,
+    ),
+}
+"""The accepted media of each modality."""

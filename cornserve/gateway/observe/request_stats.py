@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 
 from cornserve.app.arrivals import UNPLANNED_TYPE
@@ -29,6 +29,8 @@ class AppStats:
     """Requests by type, with `UNPLANNED_TYPE` for those of no type of the plan."""
     invocations: Counter[str] = field(default_factory=Counter)
     """Started invocations by executor group, without retries."""
+    type_invocations: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Invocations of requests that were routed by a plan, by type and executor."""
     input_tokens: Counter[str] = field(default_factory=Counter)
     """Tokens of the inputs of these invocations, as far as tasks know them, by executor group."""
     planned_shares: Sequence[tuple[CellPath, float]] = ()
@@ -40,8 +42,9 @@ class AppStats:
     play_seconds: float = 0.0
     prompt_tokens: int = 0
     generation_tokens: int = 0
-    images: int = 0
-    image_seconds: Histogram = field(default_factory=Histogram)
+    media: Counter[str] = field(default_factory=Counter)
+    """Media in requests, by modality."""
+    media_seconds: Histogram = field(default_factory=Histogram)
     seconds: Histogram = field(default_factory=Histogram)
     first_chunk_seconds: Histogram = field(default_factory=Histogram)
     chunk_seconds: Histogram = field(default_factory=Histogram)
@@ -50,6 +53,34 @@ class AppStats:
     def unknown_types(self) -> int:
         """Requests whose components are those of no type of the plan."""
         return self.arrivals[UNPLANNED_TYPE]
+
+    @property
+    def met_targets(self) -> dict[str, int]:
+        """The requests that have met each target."""
+        return self._results(is_met=True)
+
+    @property
+    def missed_targets(self) -> dict[str, int]:
+        """The requests that have missed each target, or were refused by it."""
+        return dict(Counter(self._results(is_met=False)) + self.refusals)
+
+    def _results(self, *, is_met: bool) -> dict[str, int]:
+        counts = Counter[str]()
+        for result, count in self.target_results.items():
+            if result.is_met is is_met:
+                counts[result.target] += count
+        return dict(counts)
+
+    def retain_groups(self, groups: Set[str], executors: Set[str]) -> None:
+        """Removes the loads of all other executor groups, and the invocations of all other executors.
+
+        Args:
+            executors: the keys of the executors.
+        """
+        for group in self.invocations.keys() - groups:
+            del self.invocations[group], self.input_tokens[group]
+        for key in [key for key in self.type_invocations if key[1] not in executors]:
+            del self.type_invocations[key]
 
     def set_targets(self, settings: LatencyTargetSettings | None) -> None:
         """Sets the targets of the next requests. Other targets begin without observations."""
@@ -128,9 +159,15 @@ class RequestStats:
         """Counts the time for which the app's code has run."""
         self._app.play_seconds += seconds
 
-    def record_invocation(self, group: str, tokens: int) -> None:
-        """Counts a new invocation for an executor group."""
+    def record_invocation(self, group: str, executor: str, tokens: int) -> None:
+        """Counts a new invocation for an executor group.
+
+        Args:
+            executor: the key of the executor.
+        """
         self._app.invocations[group] += 1
+        if self._request_type:
+            self._app.type_invocations[self._request_type, executor] += 1
         self._app.input_tokens[group] += tokens
 
     def record_retry(self) -> None:
@@ -138,10 +175,10 @@ class RequestStats:
         self.retries += 1
         self._app.retries += 1
 
-    def record_images(self, count: int) -> None:
-        """Counts the request's images, once all are decoded or fetched."""
-        self._app.images += count
-        self._app.image_seconds.observe(self.seconds)
+    def record_media(self, modalities: Iterable[str]) -> None:
+        """Counts the request's media, once all are decoded from base64 or fetched."""
+        self._app.media.update(modalities)
+        self._app.media_seconds.observe(self.seconds)
 
     def record_chunk(self) -> None:
         """Times a chunk of a streamed response."""

@@ -10,7 +10,9 @@ from functools import partial
 from itertools import count
 from typing import Final
 
-from cornserve.app.image_slots import ImageSlot
+from pydantic import TypeAdapter
+
+from cornserve.app.media_slots import MediaSlot
 from cornserve.app.operations import Operation
 from cornserve.app_host.app_host import AppHost
 from cornserve.app_host.description import AppDescription
@@ -22,7 +24,9 @@ from cornserve.gateway.play.hosted_request import NativeRequest
 from cornserve.gateway.play.player import PlaySettings
 from cornserve.task.errors import DefinitionError
 from cornserve.v1 import app_host_pb2 as pb
-from cornserve_tasklib.messages import ImageUrl, ImageUrlPart
+from cornserve_tasklib.messages import SentMediaPart
+
+_SENT_MEDIA: TypeAdapter[SentMediaPart] = TypeAdapter(SentMediaPart)
 
 MAX_OFFENSES: Final = 5
 """An app is suspended when its host had to be replaced this number of times within `OFFENSE_SECONDS`."""
@@ -58,13 +62,13 @@ class HostedApp:
         self._is_closed = False
         self._adopt(host)
 
-    async def parse(self, body: bytes | bytearray) -> tuple[NativeRequest, list[ImageSlot]]:
-        """Parses bodies that may contain image URLs. The host parses all others when it plays them."""
-        slots: list[ImageSlot] = []
-        if self.description.finds_images:
-            reply = await self._find_images(bytes(body))
-            parts = [ImageUrlPart(type="image_url", image_url=ImageUrl(url=image.url)) for image in reply.images]
-            slots = [ImageSlot(parts, index, image.path) for index, image in enumerate(reply.images)]
+    async def parse(self, body: bytes | bytearray) -> tuple[NativeRequest, list[MediaSlot]]:
+        """Parses bodies that may contain media. The host parses all others when it plays them."""
+        slots: list[MediaSlot] = []
+        if self.description.finds_media:
+            reply = await self._find_media(bytes(body))
+            parts = [_SENT_MEDIA.validate_json(sent.part) for sent in reply.parts]
+            slots = [MediaSlot(parts, index, sent.path) for index, sent in enumerate(reply.parts)]
         return NativeRequest(bytes(body), slots), slots
 
     def start(self, settings: PlaySettings) -> HostedPlayer:
@@ -136,12 +140,12 @@ class HostedApp:
             )
             self._offenses.clear()
 
-    async def _find_images(self, body: bytes) -> pb.ImageUrls:
+    async def _find_media(self, body: bytes) -> pb.MediaParts:
         losses = 0
         while True:
             host = await self.host()
             try:
-                reply = await host.call(pb.HostCommand(find_images=pb.FindImages(body=body)))
+                reply = await host.call(pb.HostCommand(find_media=pb.FindMedia(body=body)))
             except AppHostLostError as error:
                 losses += 1
                 is_innocent = error.culprit_session != 0 or (error.is_kill and losses == 1)
@@ -151,7 +155,7 @@ class HostedApp:
                 raise ApiError(500, message, code="task_error") from None
             if reply.HasField("error"):
                 raise exception_of(reply.error, self.name, self.description.paths[0])
-            return reply.image_urls
+            return reply.media_parts
 
     def _read_source(self, host: AppHost, reply: pb.HostReply) -> None:
         player = self._players.get(reply.source_read.session)

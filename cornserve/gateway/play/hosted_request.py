@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from cornserve.app.image_slots import ImageSlot
+from cornserve.app.media_slots import MediaSlot
 from cornserve.app.operations import REQUEST_TYPES
 from cornserve.gateway.play.player import PlaySettings
 from cornserve.task import Blob
@@ -25,7 +25,7 @@ class NativeRequest:
     """The body of a native call, of which only the host knows the type."""
 
     body: bytes
-    images: Sequence[ImageSlot]
+    media: Sequence[MediaSlot]
 
 
 class BeginCommand:
@@ -45,7 +45,7 @@ class BeginCommand:
             if isinstance(request, NativeRequest):
                 begin.request_type = "native"
                 self._requests.append(request.body)
-                begin.images.extend(_encode(slot.image, encoder) for slot in request.images)
+                begin.media.extend(_encode(slot.media, encoder) for slot in request.media)
             else:
                 begin.request_type = next(name for name, kind in REQUEST_TYPES.items() if isinstance(request, kind))
                 self._requests.append(_encode(request, encoder))

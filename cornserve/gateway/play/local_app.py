@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter
 
 from cornserve.app.app import App
-from cornserve.app.image_slots import ImageSlot, find_image_slots
+from cornserve.app.media_slots import MediaSlot, find_media_slots
 from cornserve.app.operations import supported_operations
 from cornserve.app.response_readers import ResponseReader
 from cornserve.app.unused_fields import invoke_rejecting_unused, untracked
@@ -41,9 +41,9 @@ class LocalApp:
         self.response: TypeAdapter[Any] = TypeAdapter(app.response_type)
         self._request: TypeAdapter[Any] = TypeAdapter(app.request_type)
 
-    async def parse(self, body: bytes | bytearray) -> tuple[Any, list[ImageSlot]]:
+    async def parse(self, body: bytes | bytearray) -> tuple[Any, list[MediaSlot]]:
         request = self._request.validate_json(body)
-        return request, find_image_slots(request)
+        return request, find_media_slots(request)
 
     def start(self, settings: PlaySettings) -> LocalPlayer:
         return LocalPlayer(self, settings)

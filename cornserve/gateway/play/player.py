@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from cornserve.app.image_slots import ImageSlot
+from cornserve.app.media_slots import MediaSlot
 from cornserve.app.operations import Operation
 from cornserve.app.response_readers import ResponseReader
 from cornserve.gateway.play.stream_buffer import StreamBuffer
@@ -71,7 +71,7 @@ class PlayableApp(Protocol):
     operations: frozenset[Operation]
     """The operations that can call the app besides the native one."""
 
-    async def parse(self, body: bytes | bytearray) -> tuple[Any, list[ImageSlot]]:
+    async def parse(self, body: bytes | bytearray) -> tuple[Any, list[MediaSlot]]:
         """Returns the request of a native call, and the image URLs in it. Raises ValidationError."""
 
     def start(self, settings: PlaySettings) -> Player:

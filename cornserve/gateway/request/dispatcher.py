@@ -122,7 +122,8 @@ class Dispatcher:
                 )
         added = []
         for invocation in invocations:
-            self._stats.record_invocation(self._groups[invocation.executor_key], invocation.size.tokens)
+            key = invocation.executor_key
+            self._stats.record_invocation(self._groups[key], key, invocation.size.tokens)
             execution = InvocationExecution(
                 invocation, self, self._stats, self._trace, attempt=self._first_attempt, streams=streams
             )

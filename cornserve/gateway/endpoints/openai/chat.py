@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 from typing_extensions import TypedDict
 
-from cornserve.app.image_slots import find_image_slots
+from cornserve.app.media_slots import find_media_slots
 from cornserve.app.response_readers import CHUNKS, ENDING, MAPPED_CHUNKS_OR_CHAT, WHOLE_CHAT, Ending, WholeChat
 from cornserve.app.unused_fields import tracked
 from cornserve.gateway.context import Context
@@ -111,7 +111,7 @@ async def create_chat_completion(request: Request, context: Context) -> SendResp
     body = await read_fields(request, ChatCompletionRequest)
     handler = await RequestHandler.create(context, body.model, request)
     check_app(handler.served_app, body.model, "chat")
-    handler.set_images(find_image_slots(body))
+    handler.set_media(find_media_slots(body))
     chat = ChatHandler(f"chatcmpl-{handler.id}", int(time.time()), body)
     return handler.stream(chat.events) if body.stream else await handler.respond(chat.respond)
 

@@ -1,1 +1,1 @@
-"""Header readers, one module per image format."""
+"""Header readers, one module per format."""

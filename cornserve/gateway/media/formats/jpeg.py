@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from struct import unpack_from
 
-from cornserve.gateway.media.errors import ImageError
+from cornserve.gateway.media.errors import MediaError
 from cornserve.gateway.media.formats.base import ImageHeader, broken, truncated
 
 MAGIC = b"\xff\xd8\xff"
@@ -28,7 +28,7 @@ def read_header(data: bytes) -> ImageHeader:
         if marker in _FRAMES:
             header = _frame(data, position + 4)
         elif marker in _OTHER_FRAMES:
-            raise ImageError("unsupported_image", "lossless or arithmetically coded JPEG: save it as a baseline JPEG")
+            raise MediaError("unsupported", "lossless or arithmetically coded JPEG: save it as a baseline JPEG")
         elif marker == _PIXELS:
             if header is None:
                 raise broken("JPEG", "has no size")
@@ -42,7 +42,7 @@ def read_header(data: bytes) -> ImageHeader:
 def _frame(data: bytes, position: int) -> ImageHeader:
     bits, height, width, components = unpack_from(">BHHB", data, position)
     if bits != 8:
-        raise ImageError("unsupported_image", f"JPEG with {bits} bits per color: save it with 8")
+        raise MediaError("unsupported", f"JPEG with {bits} bits per color: save it with 8")
     if components not in (1, 3):
-        raise ImageError("unsupported_image", f"JPEG with {components} color components (CMYK has 4): save it as RGB")
+        raise MediaError("unsupported", f"JPEG with {components} color components (CMYK has 4): save it as RGB")
     return ImageHeader("JPEG", width, height)

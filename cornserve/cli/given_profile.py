@@ -1,0 +1,88 @@
+"""Checks the profile that `cornserve deploy --profile` plans with: it must be one of this app on this device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cornserve.cli.console import CliError
+
+if TYPE_CHECKING:
+    from cornserve.app.graph import AppGraph
+    from cornserve.client import Client
+    from cornserve.client.deploy_target import DeployTarget
+    from cornserve.home import Home
+    from cornserve.profiler.device import Device
+    from cornserve.task.spec import ExecutorSpec
+    from cornserve_planner.profiles.profile import OptionProfile
+
+
+def check_profile(
+    client: Client, target: DeployTarget, graph: AppGraph, file: Path, home: Home
+) -> dict[str, str | None]:
+    """Returns the type of the slots of each option that was profiled, or None for any type.
+
+    The device of a gateway is unknown if it is neither the instance of the home nor in a cluster. Entries without the
+    conditions of their measurement, such as published ones, are only checked for the type of slots.
+
+    Raises:
+        CliError: an option was measured on a device that the instance does not have, or with another model or version.
+        PlannerError: the file is not a valid profile.
+    """
+    from cornserve.profiler.device import UnknownDeviceError
+    from cornserve_planner.profiles.profile import ModelProfile
+
+    specs = _specs(target, graph)
+    slot_types: dict[str, str | None] = {}
+    for entry in ModelProfile.read(file).options:
+        if entry.option not in specs or entry.gpus != max(1, graph.options[entry.option].gpus):
+            continue  # The planner refuses unknown options, and does not use other numbers of GPUs.
+        try:
+            device = _device(client, entry, home)
+        except UnknownDeviceError as error:
+            raise CliError(f"{file.name}: {entry.option} was measured on {entry.gpu}: {error}") from error
+        if device is not None:
+            _check_conditions(file.name, entry, device, specs)
+            slot_types[entry.option] = device.slot_type
+    return slot_types
+
+
+def _specs(target: DeployTarget, graph: AppGraph) -> dict[str, ExecutorSpec]:
+    """Returns the executors of the options. Runs the code of an app with source."""
+    from cornserve.app.load import load_app, with_all_paths
+    from cornserve.app.source import unload_app
+    from cornserve.task.unit import unit_tasks
+
+    module = "cornserve_checked_app"
+    app = load_app(target.name, with_all_paths(target.spec), module)
+    unload_app(module)
+    units = {unit.key: unit for path in app.paths for unit in unit_tasks(path)}
+    return {name: units[option.executor].spec for name, option in graph.options.items()}
+
+
+def _device(client: Client, entry: OptionProfile, home: Home) -> Device | None:
+    """Returns the device on which the entry's GPU type would run. Raises `UnknownDeviceError`."""
+    from cornserve.instance import Instance
+    from cornserve.profiler.device import ANY_NODE, Device
+
+    if client.address.cluster is not None:
+        name = None if entry.gpu == ANY_NODE else entry.gpu
+        return Device.of_cluster(name, client.address.place) if entry.measured_with is not None else None
+    instance = Instance.find_running(home)
+    if instance is None or client.url not in (instance.url, *instance.gateways):
+        return None
+    return Device.find(home, entry.gpu)
+
+
+def _check_conditions(file: str, entry: OptionProfile, device: Device, specs: Mapping[str, ExecutorSpec]) -> None:
+    from cornserve.profiler.results import Conditions
+
+    if entry.measured_with is None:
+        return
+    measured = Conditions(device=entry.gpu, **entry.measured_with.model_dump(exclude={"date"}))
+    if changes := device.conditions(specs[entry.option]).changes_since(measured):
+        raise CliError(
+            f"{file}: {entry.option} was measured under other conditions: {', '.join(changes)}: measure it again with "
+            "`cornserve profile`, or leave out --profile"
+        )

@@ -1,0 +1,32 @@
+"""Reads the format and the duration of audio from the headers in its file, without decoding it.
+
+The sender controls the number of a file's parts, so all loops over parts are bounded.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from cornserve.gateway.media.errors import MediaError
+from cornserve.gateway.media.formats import flac, mp3, ogg, wav
+from cornserve.gateway.media.formats.base import AudioHeader, truncated_header
+
+SUPPORTED_AUDIO = "WAV, MP3, FLAC or Ogg (Opus or Vorbis)"
+
+
+def read_audio_header(data: bytes, max_seconds: int) -> AudioHeader:
+    """Raises a `MediaError`. Stops at `max_seconds` in files that have one header for each fraction of a second."""
+    try:
+        if data.startswith(wav.MAGIC):
+            return wav.read_header(data)
+        if data.startswith(flac.MAGIC):
+            return flac.read_header(data)
+        if data.startswith(ogg.MAGIC):
+            return ogg.read_header(data)
+        if mp3.is_mp3(data):
+            return mp3.read_header(data, max_seconds)
+    except (struct.error, IndexError):
+        raise truncated_header() from None
+    if not data:
+        raise MediaError("invalid", f"the file is empty: send {SUPPORTED_AUDIO}")
+    raise MediaError("unsupported", f"unsupported audio format: send {SUPPORTED_AUDIO}")

@@ -1,0 +1,88 @@
+"""Cuts the base64 media out of a JSON body, before it is parsed.
+
+Parsing, copying and counting the characters of large media would block the event loop. References replace the media
+in the JSON, and the parsed request gets its media back. They stay in the body's memory until they are decoded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cornserve.app.media_slots import MediaSlot
+from cornserve.gateway.media.data_url import BodyDataUrl
+
+MIN_CUT_BYTES = 16 * 1024
+"""Shorter media stay in the JSON."""
+
+_KEY = re.compile(rb'"(?:image_url|audio_url|input_audio)"')
+_STRING = rb'"[a-z0-9]*"'
+_SPACE = rb"[ \t\r\n]*"
+
+
+def _pattern(pattern: bytes) -> bytes:
+    """Returns the pattern with optional white space in place of blanks."""
+    return pattern.replace(b" ", _SPACE)
+
+
+_SCHEME = rb"[Dd][Aa][Tt][Aa]:"
+_HEAD = _SCHEME + rb"[!#-+\--\[\]-~]{0,200};[Bb][Aa][Ss][Ee]64,"
+_URL = _pattern(rb'"(?:image|audio)_url" : \{ (?:"detail" : ' + _STRING + rb' , )?"url" : "(' + _HEAD + rb")")
+_BASE64 = _pattern(
+    rb'"input_audio" : \{ (?:"format" : ' + _STRING + rb' , )?"data" : "(' + _HEAD + rb"|(?!" + _SCHEME + rb"))"
+)
+_START = re.compile(_URL + rb"|" + _BASE64)
+"""The start of a part up to the base64. Quotes inside a JSON string are escaped, so it cannot match there."""
+
+MAX_KEY_BYTES = len(b'"input_audio"')
+
+MAX_CANDIDATES = 10_000
+"""Further keys are not examined. Each medium has two of them: its type and its content."""
+
+
+@dataclass(frozen=True, slots=True)
+class CutBody:
+    """A body without its large media."""
+
+    json: bytes
+    media: dict[str, memoryview]
+    """The base64 of the media, by the text that replaces it in the JSON."""
+
+
+def cut_media(body: bytes | bytearray, max_json_bytes: int) -> CutBody | None:
+    """Returns the body without its large media, or None if it is still larger than `max_json_bytes`."""
+    view = memoryview(body)
+    parts: list[bytes | memoryview] = []
+    media: dict[str, memoryview] = {}
+    size = kept = position = 0
+    for _ in range(MAX_CANDIDATES):
+        # The JSON that may follow is limited, so a search in a long text ends early.
+        key = _KEY.search(body, position, kept + max_json_bytes - size + MAX_KEY_BYTES)
+        if key is None:
+            break
+        position = key.end()
+        match = _START.match(body, key.start())
+        if match is None or (end := body.find(b'"', match.end())) - match.end() < MIN_CUT_BYTES:
+            continue
+        reference = b"@%d" % len(media)
+        media[((match[1] or match[2] or b"") + reference).decode()] = view[match.end() : end]
+        parts += (view[kept : match.end()], reference)
+        size += match.end() - kept + len(reference)
+        kept = position = end
+    if size + len(body) - kept > max_json_bytes:
+        return None
+    return CutBody(b"".join((*parts, view[kept:])), media)
+
+
+def insert_media(slots: Sequence[MediaSlot], media: Mapping[str, memoryview]) -> bool:
+    """Inserts cut media into the slots of the parsed request. Returns whether each medium had exactly one slot.
+
+    Otherwise, the JSON has a similar text elsewhere, and must be parsed with its media.
+    """
+    cut_slots = [slot for slot in slots if slot.text in media]
+    if sorted(slot.text for slot in cut_slots) != sorted(media):
+        return False
+    for slot in cut_slots:
+        slot.replace_url(BodyDataUrl(slot.url.partition(",")[0] + ",", media[slot.text]))
+    return True
