@@ -6,11 +6,12 @@ from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.embedding import Embed, EmbeddingRequest, EmbeddingResponse, EmbeddingTask
 from cornserve_tasklib.encoder import Embeddings, EncoderOptions, EncoderTask
 from cornserve_tasklib.engine import EngineOptions
-from cornserve_tasklib.image import Image
 from cornserve_tasklib.llm import Chat, LLMRequest, LLMTask, Mllm
+from cornserve_tasklib.media import Audio, Image
 from cornserve_tasklib.messages import ChatMessage
 
 __all__ = [
+    "Audio",
     "Chat",
     "ChatChoice",
     "ChatChunk",

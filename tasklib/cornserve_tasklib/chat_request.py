@@ -10,7 +10,7 @@ from pydantic import field_validator, model_validator
 
 from cornserve.task import Tensor
 from cornserve_policies.input_size import InputSize
-from cornserve_tasklib.image import Image, ImagePart
+from cornserve_tasklib.media import Image, Media, MediaPart
 from cornserve_tasklib.messages import ChatMessage
 from cornserve_tasklib.sampling_fields import CHARACTERS_PER_TOKEN, SamplingFields
 from cornserve_tasklib.tools import NamedToolChoice, ResponseFormat, ToolChoice, Tools
@@ -88,9 +88,8 @@ class ChatRequest(SamplingFields):
     def size(self) -> InputSize:
         """An estimate of the size: 4 characters are about one token of English text."""
         characters = sum(len(text) for message in self.messages for text in message.texts)
-        images = self.images
-        media = sum(image.size.media for image in images)
-        return InputSize(characters // CHARACTERS_PER_TOKEN, media, self.token_limit or 0, 1 + len(images))
+        tokens = sum(medium.size.media for medium in self.media)
+        return InputSize(characters // CHARACTERS_PER_TOKEN, tokens, self.token_limit or 0, 1 + len(self.media))
 
     @property
     def can_be_continued(self) -> bool:
@@ -98,32 +97,37 @@ class ChatRequest(SamplingFields):
         return is_text and super().can_be_continued
 
     @property
-    def image_parts(self) -> list[ImagePart]:
-        """The image parts of all messages, in order of appearance."""
-        return [part for message in self.messages for part in message.images]
+    def media_parts(self) -> list[MediaPart]:
+        """The parts with media of all messages, in order of appearance."""
+        return [part for message in self.messages for part in message.media_parts]
+
+    @property
+    def media(self) -> list[Media]:
+        """The media of all messages, in order of appearance."""
+        return [part.media for part in self.media_parts]
 
     @property
     def images(self) -> list[Image]:
         """The images of all messages, in order of appearance."""
-        return [part.image for part in self.image_parts]
+        return [medium for medium in self.media if isinstance(medium, Image)]
 
     def with_embeddings(self, embeddings: Sequence[Tensor | None]) -> ChatRequest:
-        """Returns a copy in which embeddings replace the images. An image stays as it is if its element is `None`.
+        """Returns a copy in which embeddings replace the media. A medium stays as it is if its element is `None`.
 
-        Raises `ValueError` unless there is one element for each image.
+        Raises `ValueError` unless there is one element for each medium.
         """
-        parts = self.image_parts
+        parts = self.media_parts
         if len(embeddings) != len(parts):
-            raise ValueError(f"got {len(embeddings)} embeddings for {len(parts)} images: give one for each image")
+            raise ValueError(f"got {len(embeddings)} embeddings for {len(parts)} media: give one for each")
         replaced = iter(
             [
                 part
                 if embedding is None
-                else ImagePart(type="image", image=part.image.without_data, embedding=embedding)
+                else MediaPart(type="media", media=part.media.without_data, embedding=embedding)
                 for part, embedding in zip(parts, embeddings, strict=True)
             ]
         )
-        return self.model_copy(update={"messages": [message.with_images(replaced) for message in self.messages]})
+        return self.model_copy(update={"messages": [message.with_media(replaced) for message in self.messages]})
 
     @classmethod
     def ask(cls, question: str, *, max_tokens: int | None = None, temperature: float = 1.0) -> ChatRequest:

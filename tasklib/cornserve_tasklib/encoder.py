@@ -1,22 +1,20 @@
-"""Encoders, which convert images to embeddings for a language model."""
+"""Encoders, which convert media to embeddings for a language model."""
 
 from __future__ import annotations
-
-from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from cornserve.task import ExecutorSpec, Output, Tensor, UnitTask
 from cornserve_policies.input_size import InputSize
 from cornserve_tasklib.engine import Dtype
-from cornserve_tasklib.image import Image
+from cornserve_tasklib.media import Media, Modality
 
 
 class Embeddings(Output):
-    """The embeddings of an image."""
+    """The embeddings of a medium."""
 
     embeddings: Tensor = Tensor()
-    """A tensor of shape [rows, hidden size of the language model]. Its metadata is an `EncodedImage`."""
+    """A tensor with a row for each placeholder token. Its metadata is an `EncodedMedia`."""
 
 
 MAX_BATCH_PATCHES = 16384
@@ -33,10 +31,10 @@ class EncoderOptions(BaseModel):
     """See `EncoderTask.max_batch_patches`."""
 
 
-class EncoderTask(UnitTask[Image, Embeddings]):
+class EncoderTask(UnitTask[Media, Embeddings]):
     """Runs the encoder and the projector of a multimodal language model, without the language model [C §5.1].
 
-    Images of all requests, and of all apps that have an equal `EncoderTask`, are batched together.
+    Media of all requests, and of all apps that have an equal `EncoderTask`, are batched together.
     """
 
     executor = "encoder"
@@ -45,7 +43,7 @@ class EncoderTask(UnitTask[Image, Embeddings]):
     """A Hugging Face id, or the path of a model directory. Only the encoder's weights are loaded."""
     revision: str | None = None
     """The branch, tag or commit of the model's repository on Hugging Face. Defaults to its main branch."""
-    modality: Literal["image"] = "image"
+    modality: Modality = "image"
     """The type of media that is encoded."""
     dtype: Dtype = "auto"
     """The dtype of weights and embeddings. Choose the language model's to get the same responses as without a separate
@@ -63,8 +61,14 @@ class EncoderTask(UnitTask[Image, Embeddings]):
     def input_source(self) -> EncoderTask:
         return self.model_validate(self.model_dump() | {"constant": True})
 
-    def size(self, request: Image) -> InputSize:
+    def invoke(self, request: Media) -> Embeddings:
+        """Records an invocation. Raises `ValueError` for a medium of another modality."""
+        if request.modality != self.modality:
+            raise ValueError(f"{request.where}: this encoder encodes {self.modality}, not {request.modality}")
+        return super().invoke(request)
+
+    def size(self, request: Media) -> InputSize:
         return request.size
 
-    def components(self, request: Image) -> frozenset[str]:
+    def components(self, request: Media) -> frozenset[str]:
         return frozenset({f"{self.modality}_encoder"})

@@ -14,6 +14,7 @@ from cornserve_tasklib.chat_response import ChatResponse
 from cornserve_tasklib.completion import CompletionRequest
 from cornserve_tasklib.encoder import Embeddings, EncoderOptions, EncoderTask
 from cornserve_tasklib.engine import EngineOptions, EngineSettings
+from cornserve_tasklib.media import Media, Modality
 
 
 def _kind(request: object) -> str:
@@ -41,7 +42,7 @@ class LLMTask(EngineSettings, UnitTask[LLMRequest, ChatResponse]):
     chat_template: str | None = None
     """A Jinja template that replaces the model's chat template."""
     with_enc: bool = True
-    """Whether a multimodal model's encoders are loaded. If not, images must be encoded by an `EncoderTask`."""
+    """Whether a multimodal model's encoders are loaded. If not, media must be encoded by `EncoderTask`s."""
     lora: str | None = None
     """The LoRA adapter to apply, a name in `options.lora_modules`. Tasks with different adapters share an executor."""
 
@@ -56,8 +57,8 @@ class LLMTask(EngineSettings, UnitTask[LLMRequest, ChatResponse]):
         return spec.model_copy(update={"config": config})
 
     def components(self, request: LLMRequest) -> frozenset[str]:
-        encodes = isinstance(request, ChatRequest) and any(image.data is not None for image in request.images)
-        return frozenset({"llm", "image_encoder"} if encodes else {"llm"})
+        media = request.media if isinstance(request, ChatRequest) else []
+        return frozenset({"llm", *(f"{medium.modality}_encoder" for medium in media if medium.data is not None)})
 
     def size(self, request: LLMRequest) -> InputSize:
         return request.size
@@ -66,15 +67,15 @@ class LLMTask(EngineSettings, UnitTask[LLMRequest, ChatResponse]):
         """Records an invocation.
 
         Args:
-            embeddings: one element for each image of the request, in order of appearance. The language model encodes
-                the images with the element `None`. By default, it encodes all images.
+            embeddings: one element for each of `request.media`, in order of appearance. The language model encodes
+                the media with the element `None`. By default, it encodes all media.
 
         Raises:
-            ValueError: the number of embeddings differs from the number of images.
+            ValueError: the number of embeddings differs from the number of media.
         """
         if embeddings:
             if not isinstance(request, ChatRequest):
-                raise ValueError("a completion has no images: omit the embeddings")
+                raise ValueError("a completion has no media: omit the embeddings")
             request = request.with_embeddings(
                 [None if encoded is None else encoded.embeddings for encoded in embeddings]
             )
@@ -87,11 +88,11 @@ class LLMTask(EngineSettings, UnitTask[LLMRequest, ChatResponse]):
 class Mllm(Task[LLMRequest, ChatResponse]):
     """Runs a multimodal language model, with or without a separate encoder [C Listing 1].
 
-    | `split_encoder` | `with_enc` | Path | Images are encoded by |
+    | `split_encoder` | `with_enc` | Path | Media are encoded by |
     |---|---|---|---|
     | False | True | monolith | the language model's executor |
-    | True | False | E→L | an encoder executor |
-    | True | True | E→EL | an encoder executor; the language model's executors can also serve the monolith |
+    | True | False | E→L | encoder executors |
+    | True | True | E→EL | encoder executors; the language model's executors can also serve the monolith |
     """
 
     model_id: str
@@ -99,7 +100,9 @@ class Mllm(Task[LLMRequest, ChatResponse]):
     revision: str | None = None
     """See `LLMTask.revision`."""
     split_encoder: bool = False
-    """Whether an `EncoderTask` encodes the images."""
+    """Whether `EncoderTask`s encode the media."""
+    encoder_modalities: tuple[Modality, ...] = ("image",)
+    """The modalities with a separate encoder. The language model encodes media of others."""
     with_enc: bool = True
     """Whether the language model's executors load the encoder."""
     tool_parser: str | None = None
@@ -115,7 +118,7 @@ class Mllm(Task[LLMRequest, ChatResponse]):
 
     def post_init(self) -> None:
         if not (self.split_encoder or self.with_enc):
-            raise ValueError("split_encoder and with_enc are both false: set one of them, so that images are encoded")
+            raise ValueError("split_encoder and with_enc are both false: set one of them, so that media are encoded")
         self.llm = LLMTask(
             model_id=self.model_id,
             revision=self.revision,
@@ -125,17 +128,24 @@ class Mllm(Task[LLMRequest, ChatResponse]):
             with_enc=self.with_enc,
             lora=self.lora,
         )
-        if self.split_encoder:
-            self.encoder = EncoderTask(
+        self.encoders = {
+            modality: EncoderTask(
                 model_id=self.model_id,
                 revision=self.revision,
+                modality=modality,
                 dtype=self.encoder_options.dtype or self.options.dtype,
                 max_batch_patches=self.encoder_options.max_batch_patches,
             )
+            for modality in (self.encoder_modalities if self.split_encoder else ())
+        }
 
     def invoke(self, request: LLMRequest) -> ChatResponse:
-        images = request.images if self.split_encoder and isinstance(request, ChatRequest) else []
-        return self.llm.invoke(request, embeddings=[self.encoder.invoke(image) for image in images])
+        media = request.media if self.split_encoder and isinstance(request, ChatRequest) else []
+        return self.llm.invoke(request, embeddings=[self._encode(medium) for medium in media])
+
+    def _encode(self, medium: Media) -> Embeddings | None:
+        encoder = self.encoders.get(medium.modality)
+        return None if encoder is None else encoder.invoke(medium)
 
 
 class Chat(Task[LLMRequest, ChatResponse]):

@@ -19,7 +19,7 @@ from pydantic import (
 from pydantic.json_schema import SkipJsonSchema
 
 from cornserve.task.references import ReferenceDecoder
-from cornserve_tasklib.image import ImagePart
+from cornserve_tasklib.media import MediaPart
 from cornserve_tasklib.sampling_fields import STRICT
 
 FunctionName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
@@ -49,7 +49,7 @@ class ImageUrl(BaseModel):
 
 
 class ImageUrlPart(BaseModel):
-    """An image that a client sends. The gateway replaces it with an `ImagePart`."""
+    """An image that a client sends. The gateway replaces it with a `MediaPart`."""
 
     model_config = STRICT
 
@@ -57,24 +57,73 @@ class ImageUrlPart(BaseModel):
     image_url: ImageUrl
 
 
-def _reject_image_from_client(part: object, info: ValidationInfo) -> object:
-    """Rejects an `ImagePart` that comes from a client. Only the gateway creates them."""
-    if isinstance(part, dict) and part.get("type") == "image" and not isinstance(info.context, ReferenceDecoder):
-        raise ValueError("invalid part type 'image': send images as 'image_url'")
+class AudioUrl(BaseModel):
+    """The URL of audio."""
+
+    model_config = STRICT
+
+    url: str
+    """A `data:audio/…;base64,…` URL, or the address of the audio."""
+
+
+class AudioUrlPart(BaseModel):
+    """Audio that a client sends by URL. The gateway replaces it with a `MediaPart`."""
+
+    model_config = STRICT
+
+    type: Literal["audio_url"]
+    audio_url: AudioUrl
+
+
+class InputAudio(BaseModel):
+    """Audio as base64."""
+
+    model_config = STRICT
+
+    data: str
+    """The file, as base64."""
+    format: Literal["wav", "mp3", "flac", "ogg", "opus"]
+    """The format of the file. Opus is in an Ogg container."""
+
+
+class InputAudioPart(BaseModel):
+    """Audio that a client sends as base64. The gateway replaces it with a `MediaPart`."""
+
+    model_config = STRICT
+
+    type: Literal["input_audio"]
+    input_audio: InputAudio
+
+
+SentMediaPart = Annotated[ImageUrlPart | AudioUrlPart | InputAudioPart, Field(discriminator="type")]
+"""A medium as clients send it."""
+
+_PART_TYPES = ("text", "image_url", "audio_url", "input_audio")
+"""The types of parts that clients may send."""
+
+_PART_TYPES_TEXT = "'text', 'image_url', 'audio_url' or 'input_audio'"
+
+
+def _reject_media_from_client(part: object, info: ValidationInfo) -> object:
+    """Rejects a `MediaPart` that comes from a client. Only the gateway creates them."""
+    if isinstance(part, dict) and part.get("type") == "media" and not isinstance(info.context, ReferenceDecoder):
+        raise ValueError(f"invalid part type 'media': use {_PART_TYPES_TEXT}")
     return part
 
 
 def _kind(part: object) -> str | None:
     kind = part.get("type") if isinstance(part, dict) else getattr(part, "type", None)
-    return f"part:{kind}" if kind in ("text", "image_url", "image") else None
+    return f"part:{kind}" if kind in (*_PART_TYPES, "media") else None
 
 
 ContentPart = Annotated[
     Annotated[TextPart, Tag("part:text")]
     | Annotated[ImageUrlPart, Tag("part:image_url")]
-    | Annotated[SkipJsonSchema[ImagePart], Tag("part:image")],
-    Discriminator(_kind, custom_error_type="part", custom_error_message="invalid part type: use 'text' or 'image_url'"),
-    BeforeValidator(_reject_image_from_client),
+    | Annotated[AudioUrlPart, Tag("part:audio_url")]
+    | Annotated[InputAudioPart, Tag("part:input_audio")]
+    | Annotated[SkipJsonSchema[MediaPart], Tag("part:media")],
+    Discriminator(_kind, custom_error_type="part", custom_error_message=f"invalid part type: use {_PART_TYPES_TEXT}"),
+    BeforeValidator(_reject_media_from_client),
 ]
 
 
@@ -115,7 +164,7 @@ class ChatMessage(BaseModel):
         ]
         | None
     ) = None
-    """A text, or a list of parts. Only user messages may contain images."""
+    """A text, or a list of parts. Only user messages may contain media."""
     name: str | None = None
     """The name of the author."""
     tool_calls: Annotated[list[ToolCall], MinLen(1), MaxLen(128)] | None = None
@@ -130,9 +179,9 @@ class ChatMessage(BaseModel):
     function_call: AlwaysEmpty = None
 
     @property
-    def images(self) -> list[ImagePart]:
-        """The image parts, in order of appearance."""
-        return [part for part in self.content if isinstance(part, ImagePart)] if isinstance(self.content, list) else []
+    def media_parts(self) -> list[MediaPart]:
+        """The parts with media, in order of appearance."""
+        return [part for part in self.content if isinstance(part, MediaPart)] if isinstance(self.content, list) else []
 
     @property
     def texts(self) -> list[str]:
@@ -141,11 +190,11 @@ class ChatMessage(BaseModel):
             return [part.text for part in self.content if isinstance(part, TextPart)]
         return [] if self.content is None else [self.content]
 
-    def with_images(self, parts: Iterator[ImagePart]) -> ChatMessage:
-        """Returns a copy in which the next element of `parts` replaces each image."""
+    def with_media(self, parts: Iterator[MediaPart]) -> ChatMessage:
+        """Returns a copy in which the next element of `parts` replaces each medium."""
         if not isinstance(self.content, list):
             return self
-        content = [next(parts) if isinstance(part, ImagePart) else part for part in self.content]
+        content = [next(parts) if isinstance(part, MediaPart) else part for part in self.content]
         return self.model_copy(update={"content": content})
 
     @model_validator(mode="after")
@@ -168,7 +217,7 @@ class ChatMessage(BaseModel):
         for index, part in enumerate(parts):
             if not isinstance(part, TextPart):
                 raise ValueError(
-                    f"content.{index}: images are not allowed in {_a(self.role)} message: send them in a user message"
+                    f"content.{index}: media are not allowed in {_a(self.role)} message: send them in a user message"
                 )
 
 

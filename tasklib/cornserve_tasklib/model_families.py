@@ -10,23 +10,28 @@ from typing import Any
 from cornserve.task import Task
 from cornserve.task.errors import DefinitionError
 from cornserve_tasklib.embedding import Embed
+from cornserve_tasklib.encoder_families import encoder_families, encoder_modalities
 from cornserve_tasklib.hub import is_hub_id
 from cornserve_tasklib.llm import Chat, Mllm
+from cornserve_tasklib.media import MODALITIES, Modality
 from cornserve_tasklib.model_options import ModelOptions
 
 ModelPaths = dict[str, Task[Any, Any]]
 """Tasks by path name. The first one is the default."""
 
-_MULTIMODAL = ("Qwen2_5_VLForConditionalGeneration", "InternVLForConditionalGeneration")
-"""Architectures whose encoder can run in a separate executor."""
-
-_SUPPORTED = (
-    f"use a text model (…ForCausalLM), an embedding model (…Model), or a multimodal model ({', '.join(_MULTIMODAL)})"
-)
-
-_MULTIMODAL_IDS = re.compile(r"Qwen/Qwen2\.5-VL-.+|OpenGVLab/InternVL3-.+-hf")
-"""Hugging Face ids of models with these architectures. InternVL 3 without -hf is another architecture, which requires
-code from its repository."""
+_MULTIMODAL_IDS: dict[Modality, re.Pattern[str]] = {
+    "image": re.compile(
+        r"Qwen/Qwen2\.5-VL-.+|OpenGVLab/InternVL3-.+-hf"
+        r"|llava-hf/llava-1\.5-.+"
+        r"|Qwen/Qwen2-VL-.+"
+        r"|llava-hf/llava-onevision-.+"
+        r"|google/gemma-3-(4|12|27)b-.+"
+        r"|Qwen/Qwen3-VL-[0-9]+B-(Instruct|Thinking).*"
+    ),
+    "audio": re.compile(r"Qwen/Qwen2-Audio-.+"),
+}
+"""Hugging Face ids of models with a known encoder family. InternVL 3 without -hf is another architecture, which
+requires code from its repository."""
 
 
 def default_paths(model: str, options: ModelOptions = ModelOptions()) -> ModelPaths:  # noqa: B008 - it is frozen
@@ -46,15 +51,28 @@ def default_paths(model: str, options: ModelOptions = ModelOptions()) -> ModelPa
                 f"{model!r} is neither an absolute path nor a Hugging Face id: give a model directory such as "
                 "/models/qwen3, or an id NAME or OWNER/NAME"
             )
-        return (_multimodal_paths if _MULTIMODAL_IDS.fullmatch(model) else _chat_path)(model, None, options)
-    architectures = _architectures(Path(model))
+        modalities = tuple(modality for modality, ids in _MULTIMODAL_IDS.items() if ids.fullmatch(model))
+        if modalities:
+            return _multimodal_paths(model, modalities, None, options)
+        return _chat_path(model, None, options)
+    config = _config(Path(model))
+    architectures = _architectures(Path(model), config)
     if _is_embedding_model(Path(model), architectures):
         return _embed_path(model, options)
-    if any(name in _MULTIMODAL for name in architectures):
-        return _multimodal_paths(model, _tool_parser(Path(model)), options)
+    modalities = encoder_modalities(config.get("model_type"))
+    if modalities and any(name.endswith("ForConditionalGeneration") for name in architectures):
+        return _multimodal_paths(model, modalities, _tool_parser(Path(model)), options)
     if any(name.endswith("ForCausalLM") for name in architectures):
         return _chat_path(model, _tool_parser(Path(model)), options)
-    raise DefinitionError(f"unsupported architecture {', '.join(architectures)} of {model}: {_SUPPORTED}")
+    raise DefinitionError(f"unsupported architecture {', '.join(architectures)} of {model}: {_supported()}")
+
+
+def _supported() -> str:
+    types = sorted({model_type for modality in MODALITIES for model_type in encoder_families(modality)})
+    return (
+        "use a text model (…ForCausalLM), an embedding model (…Model), or a multimodal model "
+        f"(…ForConditionalGeneration of a type in {', '.join(types)})"
+    )
 
 
 def _embed_path(model: str, options: ModelOptions) -> ModelPaths:
@@ -77,7 +95,9 @@ def _chat_path(model: str, tool_parser: str | None, options: ModelOptions) -> Mo
     return {"chat": chat}
 
 
-def _multimodal_paths(model: str, tool_parser: str | None, options: ModelOptions) -> ModelPaths:
+def _multimodal_paths(
+    model: str, modalities: tuple[Modality, ...], tool_parser: str | None, options: ModelOptions
+) -> ModelPaths:
     options.check_executors(model, ["llm", "encoder"])
     engine, encoder = options.language_engine(), options.encoder()
 
@@ -87,6 +107,7 @@ def _multimodal_paths(model: str, tool_parser: str | None, options: ModelOptions
             revision=options.revision,
             split_encoder=split_encoder,
             with_enc=with_enc,
+            encoder_modalities=modalities,
             tool_parser=tool_parser,
             lora=options.lora,
             options=engine,
@@ -133,17 +154,26 @@ def _chat_template(directory: Path) -> str:
     return template if isinstance(template, str) else ""
 
 
-def _architectures(directory: Path) -> list[str]:
-    config = directory / "config.json"
+def _config(directory: Path) -> dict[str, Any]:
+    file = directory / "config.json"
     try:
-        architectures = loads(config.read_text()).get("architectures")
+        config = loads(file.read_text())
     except OSError as error:
         raise DefinitionError(
             f"{directory} is not a model directory: cannot read its config.json ({error.strerror}): give a directory "
             "that the gateway and the executors can read"
         ) from error
-    except (ValueError, AttributeError) as error:
-        raise DefinitionError(f"{config} is not a JSON object ({error}): download the model again") from error
+    except ValueError as error:
+        raise DefinitionError(f"{file} is not a JSON object ({error}): download the model again") from error
+    if not isinstance(config, dict):
+        raise DefinitionError(f"{file} is not a JSON object: download the model again")
+    return config
+
+
+def _architectures(directory: Path, config: dict[str, Any]) -> list[str]:
+    architectures = config.get("architectures")
     if not isinstance(architectures, list) or not architectures:
-        raise DefinitionError(f"{config} does not list architectures, but has {architectures!r}: {_SUPPORTED}")
+        raise DefinitionError(
+            f"{directory / 'config.json'} does not list architectures, but has {architectures!r}: {_supported()}"
+        )
     return [str(name) for name in architectures]

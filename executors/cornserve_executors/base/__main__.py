@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import atexit
 import glob
 import os
 import signal
 import sys
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import uvloop
 from pydantic import ValidationError
@@ -159,5 +160,13 @@ async def _serve(
     await server.run(listen, terminated, options.drain_seconds)
 
 
+def _exit(status: int) -> NoReturn:
+    """Ends the process without freeing its modules one by one, which takes seconds after an engine has run."""
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    _exit(main())

@@ -22,7 +22,6 @@ from cornserve.v1 import executor_pb2 as pb
 from cornserve.wire.credentials import ConnectionCredentials
 from cornserve.wire.listener import ConnectionListener
 from cornserve_executors.base.executor import EngineDeadError, Executor
-from cornserve_executors.base.health import serving_health
 from cornserve_executors.base.metrics import ExecutorMetrics
 from cornserve_executors.base.observers import StateObservers
 from cornserve_executors.base.service import ExecutorService
@@ -96,6 +95,8 @@ class ExecutorServer:
                 port = start_metrics_server(options.host, options.metrics_port, self._metrics.registry)
                 announcement.append(f"{options.host}:{port}")
             if options.health_port is not None:
+                from cornserve_executors.base.health import serving_health  # imports gRPC
+
                 await stack.enter_async_context(serving_health(f"{options.host}:{options.health_port}", self._state))
             if options.announce is not None:
                 write_atomically(options.announce, "\n".join(announcement))

@@ -1,4 +1,4 @@
-"""Encodes images: decodes and preprocesses them in parallel, then runs them on the device in batches."""
+"""Encodes media: decodes and preprocesses them in parallel, then runs them on the device in batches."""
 
 from __future__ import annotations
 
@@ -8,24 +8,22 @@ from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
-import PIL.Image
 import torch
 
 from cornserve_executors import tensor_copies
 from cornserve_executors.base import EngineDeadError, OverloadedError
 from cornserve_executors.encoder.batcher import Batcher
-from cornserve_executors.encoder.families.family import EncodingPlan, PreparedImage
+from cornserve_executors.encoder.families.family import EncodingPlan
 from cornserve_executors.encoder.loader import load_encoder
+from cornserve_executors.encoder.media_inputs import PATCH_PIXELS, media_inputs
 from cornserve_executors.encoder.single_flight import SingleFlight
 from cornserve_executors.encoder.stats import EncoderStats
 from cornserve_executors.media.decode_pool import DecodePools
-from cornserve_executors.media.image_decoding import ImageSize, UnusableImageError, decode_image, image_size
+from cornserve_executors.media.errors import UnusableMediaError
 from cornserve_tasklib.encoder import EncoderTask
-from cornserve_tasklib.image import Image
-
-PATCH_PIXELS = 14 * 14
-"""Pixels per patch in all supported families."""
+from cornserve_tasklib.media import Media
 
 
 class EncoderEngine:
@@ -35,9 +33,10 @@ class EncoderEngine:
         self._stats = stats
         loaded = load_encoder(config, self._device)
         self._family = loaded.family
+        self._inputs = media_inputs(loaded.family)
         self._fingerprint = loaded.fingerprint
         cores = len(os.sched_getaffinity(0))
-        # Images are preprocessed in parallel, one thread each. On a CPU, the device leaves one core for that.
+        # Media are preprocessed in parallel, one thread each. On a CPU, the device leaves one core for that.
         device_threads = min(torch.get_num_threads(), max(1, cores - 1))
         self._device_thread = ThreadPoolExecutor(1, "device", torch.set_num_threads, (device_threads,))
         # An image that exceeds the batch budget counts as large.
@@ -50,12 +49,12 @@ class EncoderEngine:
     def dtype(self) -> str:
         return tensor_copies.dtype_name(self._family.model.dtype)
 
-    def cache_key(self, image: Image) -> str:
+    def cache_key(self, media: Media) -> str:
         """Returns a key of the embeddings: equal keys imply equal embeddings."""
-        return f"{self._fingerprint[:16]}-{image.digest}"
+        return f"{self._fingerprint[:16]}-{media.digest}"
 
     def shape(self, plan: EncodingPlan) -> tuple[int, int]:
-        return plan.rows, self._family.hidden_size
+        return plan.rows, self._family.row_size
 
     def nbytes(self, plan: EncodingPlan) -> int:
         rows, columns = self.shape(plan)
@@ -66,69 +65,66 @@ class EncoderEngine:
         await self._batcher.run()
 
     def warm_up(self) -> None:
-        """Encodes an image, so that torch and the processor complete their lazy initialization. Blocks."""
+        """Encodes a medium, so that torch and the processor complete their lazy initialization. Blocks."""
         if self._is_constant:
             return
-        image = PIL.Image.new("RGB", (224, 224))
-        prepared = PreparedImage(self._family.prepare(image), self._family.plan(ImageSize(*image.size)))
-        self._device_thread.submit(self._encode_batch, [prepared]).result()
+        self._device_thread.submit(self._encode_batch, [self._inputs.sample()]).result()
 
-    async def plan(self, image: Image) -> EncodingPlan:
-        """Returns the plan for an image, without decoding it."""
-        return await asyncio.to_thread(self._plan, image)
+    async def plan(self, media: Media, request_id: str) -> EncodingPlan:
+        """Returns the plan for a medium. Raises `UnusableMediaError`."""
+        plan, size = partial(self._plan, media), self._inputs.planned_size(media)
+        if size == 0:
+            return await asyncio.to_thread(plan)
+        async with self._decode_pools.pool_for(size).reserve(size, request_id) as pool:
+            return await pool.run(plan)
 
     @asynccontextmanager
-    async def encoded(self, image: Image, plan: EncodingPlan, request_id: str) -> AsyncIterator[torch.Tensor]:
-        """Yields the embeddings on the device. Requests for the same image share them until the block ends."""
-        if image.digest in self._single_flight:
+    async def encoded(self, media: Media, plan: EncodingPlan, request_id: str) -> AsyncIterator[torch.Tensor]:
+        """Yields the embeddings on the device. Requests for the same medium share them until the block ends."""
+        if media.digest in self._single_flight:
             self._stats.count_deduplicated()
         try:
-            encode = partial(self._encode_image, image, plan, request_id)
-            async with self._single_flight.join(image.digest, encode) as rows:
+            encode = partial(self._encode, media, plan, request_id)
+            async with self._single_flight.join(media.digest, encode) as rows:
                 yield rows
-        except UnusableImageError as error:  # Names the position of the image in the first request.
-            raise UnusableImageError(image.where, error.reason) from error
+        except UnusableMediaError as error:  # Names the position of the medium in the first request.
+            raise UnusableMediaError(media.where, error.reason) from error
 
     async def write(self, rows: torch.Tensor, destination: memoryview) -> None:
         await asyncio.to_thread(tensor_copies.copy_to_buffer, rows, destination)
 
     def shutdown(self) -> None:
-        """Blocks until the current batch and the images that are being decoded are done."""
+        """Blocks until the current batch and the media that are being decoded are done."""
         self._decode_pools.shutdown()
         self._device_thread.shutdown(cancel_futures=True)
 
-    async def _encode_image(self, image: Image, plan: EncodingPlan, request_id: str) -> torch.Tensor:
+    async def _encode(self, media: Media, plan: EncodingPlan, request_id: str) -> torch.Tensor:
         if self._is_constant:
             return torch.zeros(self.shape(plan), dtype=self._family.model.dtype)
-        # The processor may enlarge an image, so count the larger of the two pixel numbers.
-        pixels = max(image.width * image.height, plan.patches * PATCH_PIXELS)
-        async with self._decode_pools.pool_for(pixels).reserve(pixels, request_id) as pool:
+        size = self._inputs.decoded_size(media, plan)
+        async with self._decode_pools.pool_for(size).reserve(size, request_id) as pool:
             with self._stats.preprocessing():
-                prepared = await pool.run(partial(self._prepare, image, plan))
+                prepared = await pool.run(partial(self._inputs.prepare, media, plan))
             rows = await self._batcher.encode(prepared, plan.patches, request_id)
         self._stats.count_encoded(plan.rows)
         return rows
 
-    def _plan(self, image: Image) -> EncodingPlan:
+    def _plan(self, media: Media) -> EncodingPlan:
         try:
-            return self._family.plan(image_size(image))
-        except UnusableImageError:
+            return self._inputs.plan(media)
+        except UnusableMediaError:
             raise
         except ValueError as error:
-            raise UnusableImageError(image.where, f"the model does not accept the image: {error}") from error
+            raise UnusableMediaError(media.where, f"the model does not accept the {media.modality}: {error}") from error
 
-    def _prepare(self, image: Image, plan: EncodingPlan) -> PreparedImage:
-        pixels = self._family.prepare(decode_image(image))
-        return PreparedImage(pixels.to(self._family.model.dtype), plan)
-
-    def _encode_batch(self, images: Sequence[PreparedImage]) -> Sequence[torch.Tensor]:
+    def _encode_batch(self, media: Sequence[Any]) -> Sequence[torch.Tensor]:
         try:
             with torch.inference_mode():
-                rows = self._family.encode(images)
+                rows = self._family.encode(media)
             if self._device == "cuda":
                 torch.cuda.current_stream().synchronize()
         except torch.OutOfMemoryError as error:
-            raise OverloadedError(f"the image does not fit into the GPU's memory: {error}") from error
+            raise OverloadedError(f"the batch does not fit into the GPU's memory: {error}") from error
         except torch.AcceleratorError as error:
             raise EngineDeadError(str(error).splitlines()[0]) from error
         return rows

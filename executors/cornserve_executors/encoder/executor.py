@@ -15,7 +15,7 @@ from cornserve_executors.base import Executor, InvocationContext, ProgressReport
 from cornserve_executors.encoder.stats import EncoderStats
 from cornserve_executors.models import check_model
 from cornserve_tasklib.encoder import Embeddings, EncoderTask
-from cornserve_tasklib.image import EncodedImage, Image
+from cornserve_tasklib.media import EncodedMedia, Media
 
 if TYPE_CHECKING:
     from cornserve_executors.encoder.engine import EncoderEngine
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 OUTPUT = "embeddings"
 
 
-class EncoderExecutor(Executor[EncoderTask, Image, Embeddings]):
+class EncoderExecutor(Executor[EncoderTask, Media, Embeddings]):
     _engine: EncoderEngine
     _engine_task: asyncio.Task[None]
 
@@ -44,35 +44,35 @@ class EncoderExecutor(Executor[EncoderTask, Image, Embeddings]):
         await asyncio.to_thread(self._engine.warm_up)
         self._engine_task = asyncio.create_task(self._engine.run())
 
-    async def invoke(self, request: Image, context: InvocationContext) -> Embeddings:
+    async def invoke(self, request: Media, context: InvocationContext) -> Embeddings:
         key = self._engine.cache_key(request)
-        # A repeated image of a request is encoded, and allocated in shared memory, only once.
+        # A repeated medium of a request is encoded, and allocated in shared memory, only once.
         async with self._locks.setdefault((context.request_id, key), asyncio.Lock()):
             return await self._embed(request, key, context)
 
-    async def _embed(self, request: Image, key: str, context: InvocationContext) -> Embeddings:
+    async def _embed(self, request: Media, key: str, context: InvocationContext) -> Embeddings:
         if self._reuse(context, key):
             return Embeddings()
         with self._stats.pending():
-            plan = await self._engine.plan(request)
+            plan = await self._engine.plan(request, context.request_id)
             # Allocate before encoding, so that no finished embeddings wait for shared memory.
             slot = await self._allocate(request, plan, context)
-            if self._reuse(context, key):  # Another request has encoded the image in the meantime.
+            if self._reuse(context, key):  # Another request has encoded the medium in the meantime.
                 slot.discard()
                 return Embeddings()
-            encoded = EncodedImage(key=key, rows=plan.rows, fields=plan.fields).model_dump_json().encode()
+            encoded = EncodedMedia(key=key, rows=plan.rows, fields=plan.fields).model_dump_json().encode()
             async with self._engine.encoded(request, plan, context.request_id) as rows:
                 await self._engine.write(rows, slot.buffer)
-                # Publish inside the block: other requests then find the image either here or in shared memory.
+                # Publish inside the block: other requests then find the medium either here or in shared memory.
                 slot.publish(self._engine.dtype, self._engine.shape(plan), encoded, key)
         return Embeddings()
 
-    async def _allocate(self, image: Image, plan: EncodingPlan, context: InvocationContext) -> Slot:
+    async def _allocate(self, media: Media, plan: EncodingPlan, context: InvocationContext) -> Slot:
         try:
             return await context.allocate(OUTPUT, self._engine.nbytes(plan))
         except TensorTooLargeError as error:
             raise TensorTooLargeError(
-                f"{image.where}: with this image, the request", error.wanted, error.limit
+                f"{media.where}: with this {media.modality}, the request", error.wanted, error.limit
             ) from error
 
     def _reuse(self, context: InvocationContext, key: str) -> bool:

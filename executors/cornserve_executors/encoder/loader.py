@@ -1,4 +1,4 @@
-"""Loads a multimodal model's vision tower and projector, without its language model.
+"""Loads a multimodal model's vision or audio tower and its projector, without its language model.
 
 transformers builds the whole model without memory for its weights. The encoder's modules are then filled from the
 checkpoint, and all other modules are dropped.
@@ -14,37 +14,40 @@ from typing import Any
 
 import torch
 from accelerate import init_empty_weights
-from transformers import AutoConfig, AutoImageProcessor, AutoModel
+from transformers import AutoConfig, AutoFeatureExtractor, AutoImageProcessor, AutoModel
 
 from cornserve_executors.base import ExecutorStartError
 from cornserve_executors.encoder.checkpoint import EncoderCheckpoint
-from cornserve_executors.encoder.families.family import EncoderFamily
-from cornserve_executors.encoder.families.registry import ENCODER_FAMILIES
+from cornserve_executors.encoder.families.registry import AnyFamily, find_family
 from cornserve_executors.tensor_copies import byte_view
 from cornserve_tasklib.encoder import EncoderTask
+from cornserve_tasklib.media import Modality
+
+_PROCESSORS: dict[Modality, Any] = {"image": AutoImageProcessor, "audio": AutoFeatureExtractor}
+"""transformers' classes that load the part of a model's processor for a modality."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedEncoder:
-    family: EncoderFamily
+    family: AnyFamily
     fingerprint: str
-    """Identifies everything except the image that its embeddings depend on: weights, configuration and dtype."""
+    """Identifies everything except the medium that its embeddings depend on: weights, configuration and dtype."""
 
 
 def load_encoder(settings: EncoderTask, device: str) -> LoadedEncoder:
-    """Loads the encoder. A constant one has no weights: it plans images, but cannot encode them."""
+    """Loads the encoder. A constant one has no weights: it plans media, but cannot encode them."""
     try:
         config = AutoConfig.from_pretrained(settings.model_id, revision=settings.revision)
-        family_type = _family_type(settings.model_id, config)
-        processor = AutoImageProcessor.from_pretrained(settings.model_id, revision=settings.revision)
+        family_type = find_family(settings.model_id, config.model_type, settings.modality)
+        processor = _PROCESSORS[settings.modality].from_pretrained(settings.model_id, revision=settings.revision)
         checkpoint = EncoderCheckpoint(settings.model_id, settings.revision)
     except (OSError, ValueError) as error:
         raise ExecutorStartError(f"{settings.model_id} cannot be loaded: {_first_line(error)}") from error
     dtype = _select_dtype(settings, config, device)
     if settings.constant:
         return LoadedEncoder(family_type(_build_empty_model(config, family_type, dtype), processor), "constant")
-    names = _encoder_tensors(checkpoint, family_type)
     model = _build_empty_model(config, family_type, dtype)
+    names = _encoder_tensors(checkpoint, model)
     weights, digests = {}, {}
     with ThreadPoolExecutor() as threads:
         for name, tensor in checkpoint.read_tensors(names):
@@ -59,16 +62,6 @@ def load_encoder(settings: EncoderTask, device: str) -> LoadedEncoder:
     return LoadedEncoder(family_type(model, processor), fingerprint.hexdigest())
 
 
-def _family_type(model_id: str, config: Any) -> type[EncoderFamily]:
-    family_type = ENCODER_FAMILIES.get(config.model_type)
-    if family_type is None:
-        supported = ", ".join(sorted(ENCODER_FAMILIES))
-        raise ExecutorStartError(
-            f"unsupported model type {config.model_type!r} of {model_id}: encoders exist for {supported}"
-        )
-    return family_type
-
-
 def _select_dtype(settings: EncoderTask, config: Any, device: str) -> torch.dtype:
     """Returns the language model's dtype. For "auto", that is vLLM's choice on GPUs, and float32 on CPUs."""
     if settings.dtype != "auto":
@@ -79,16 +72,23 @@ def _select_dtype(settings: EncoderTask, config: Any, device: str) -> torch.dtyp
     return torch.bfloat16 if config.dtype in (None, torch.float32) else config.dtype
 
 
-def _encoder_tensors(checkpoint: EncoderCheckpoint, family_type: type[EncoderFamily]) -> dict[str, str]:
-    """Maps the checkpoint's names of the encoder's tensors to the model's names.
+def _encoder_tensors(checkpoint: EncoderCheckpoint, model: Any) -> dict[str, str]:
+    """Maps the checkpoint's names of the encoder's tensors to the model's names."""
+    wanted = model.state_dict().keys()
+    names = {name: _name_in_model(name) for name in checkpoint.tensor_names}
+    return {name: inner for name, inner in names.items() if inner in wanted}
 
-    Newer checkpoints prefix them with "model.", because they belong to a model with a head.
+
+def _name_in_model(name: str) -> str:
+    """Returns transformers' current name of a tensor.
+
+    Newer checkpoints have the prefix "model.", because they belong to a model with a head. In older ones, towers of
+    CLIP and SigLIP are wrapped in a "vision_model".
     """
-    names = {name: name.removeprefix("model.") for name in checkpoint.tensor_names}
-    return {name: inner for name, inner in names.items() if inner.split(".")[0] in family_type.submodules}
+    return name.removeprefix("model.").replace("vision_tower.vision_model.", "vision_tower.", 1)
 
 
-def _build_empty_model(config: Any, family_type: type[EncoderFamily], dtype: torch.dtype) -> Any:
+def _build_empty_model(config: Any, family_type: type[AnyFamily], dtype: torch.dtype) -> Any:
     with init_empty_weights(include_buffers=False):
         model = AutoModel.from_config(config, dtype=dtype)
     for name, _ in list(model.named_children()):

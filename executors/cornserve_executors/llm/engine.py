@@ -25,15 +25,16 @@ from cornserve_executors.vllm import settings
 from cornserve_executors.vllm.engine import VllmEngine, translate_errors
 from cornserve_tasklib.chat_response import ChatChunk, ChatResponse
 from cornserve_tasklib.llm import LLMRequest, LLMTask
+from cornserve_tasklib.media import Modality
 
 PROCESSOR_CACHE_GIB = 0.25
-"""Size of vLLM's cache of processed images, in each of two processes. Images often recur in the next turn of a chat."""
+"""Size of vLLM's cache of processed media, in each of two processes. Media often recur in the next turn of a chat."""
 
 CPU_WORKER = "cornserve_executors.llm.cpu_worker.SeededCPUWorker"
 """A name, because only vLLM's processes can import the class."""
 
-NO_VIDEO_OR_AUDIO = {"video": 0, "audio": 0}
-"""Limits for unsupported media. Otherwise vLLM reserves memory for them."""
+NO_VIDEO = {"video": 0}
+"""Limits of unsupported media. Otherwise vLLM reserves memory for them."""
 
 
 class RequestAbortedError(Exception):
@@ -49,9 +50,9 @@ class LLMEngine(VllmEngine):
         self._prompt_renderer = PromptRenderer(self._vllm.model_config, renderer, config)
         self._schema_checker = SchemaChecker(self._vllm.vllm_config, renderer.tokenizer)
 
-    @property
-    def encodes_images(self) -> bool:
-        return self._prompt_renderer.chat_images.encodes
+    def encodes(self, modality: Modality) -> bool:
+        """Returns whether the engine has loaded the model's encoder of this modality."""
+        return self._prompt_renderer.chat_media.encodes(modality)
 
     async def load_adapters(self, modules: Mapping[str, str]) -> None:
         """Loads LoRA adapters, given by name and directory.
@@ -78,7 +79,7 @@ class LLMEngine(VllmEngine):
 
         Args:
             delivered: chunks that another executor sent before it died. `send` receives the chunks that follow.
-            embeddings: the embeddings of the encoded images, in order. The engine reads them until this returns.
+            embeddings: the embeddings of the encoded media, in order. The engine reads them until this returns.
             input_bytes: the size of the request.
         """
         async with self._explain_schema_errors(request):
@@ -123,7 +124,7 @@ class LLMEngine(VllmEngine):
 
 
 def engine_args(config: LLMTask) -> dict[str, Any]:
-    """Returns the arguments of vLLM's `AsyncEngineArgs`. Text models ignore those that concern images."""
+    """Returns the arguments of vLLM's `AsyncEngineArgs`. Text models ignore those that concern media."""
     args = (
         settings.engine_args(config)
         | lora_args(config.options.lora_modules)
@@ -134,7 +135,7 @@ def engine_args(config: LLMTask) -> dict[str, Any]:
             # support tools.
             "structured_outputs_config": StructuredOutputsConfig(backend="xgrammar"),
             "worker_extension_cls": f"{WorkerExtension.__module__}.{WorkerExtension.__qualname__}",
-            # An engine with an encoder accepts encoded images, too.
+            # An engine with an encoder accepts encoded media, too.
             "ec_transfer_config": {
                 "ec_connector": EmbeddingsConnector.__name__,
                 "ec_connector_module_path": EmbeddingsConnector.__module__,
@@ -145,7 +146,7 @@ def engine_args(config: LLMTask) -> dict[str, Any]:
     if settings.on_cpu():
         args["worker_cls"] = CPU_WORKER
     if config.with_enc:
-        return args | {"limit_mm_per_prompt": NO_VIDEO_OR_AUDIO, "mm_processor_cache_gb": PROCESSOR_CACHE_GIB}
+        return args | {"limit_mm_per_prompt": NO_VIDEO, "mm_processor_cache_gb": PROCESSOR_CACHE_GIB}
     return args | {"language_model_only": True, "mm_processor_cache_gb": 0}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import struct
 from typing import TYPE_CHECKING
 
 from cornserve.task import Blob, Tensor
@@ -12,8 +13,8 @@ from cornserve_executors.vllm.executor import VllmExecutor
 from cornserve_tasklib.chat_request import ChatRequest
 from cornserve_tasklib.chat_response import ChatChunk, ChatResponse
 from cornserve_tasklib.completion import CompletionRequest
-from cornserve_tasklib.image import Image, ImagePart
 from cornserve_tasklib.llm import LLMRequest, LLMTask
+from cornserve_tasklib.media import Audio, Image, Media, MediaPart
 from cornserve_tasklib.messages import ChatMessage
 
 if TYPE_CHECKING:
@@ -28,6 +29,20 @@ _GREY_IMAGE = Image(
     width=64,
     height=64,
     digest="grey",
+    where="warm-up",
+)
+
+_WAV_HEADER = struct.pack(
+    "<4sI8sIHHIIHH4sI", b"RIFF", 32_036, b"WAVEfmt ", 16, 1, 1, 16_000, 32_000, 2, 16, b"data", 32_000
+)
+
+_SILENCE = Audio(
+    data=Blob(_WAV_HEADER + bytes(32_000)),
+    format="WAV",
+    sample_rate=16_000,
+    channels=1,
+    seconds=1,
+    digest="silence",
     where="warm-up",
 )
 
@@ -51,8 +66,9 @@ class LLMExecutor(VllmExecutor[LLMTask, LLMRequest, ChatResponse]):
             await self._engine.generate(completion.with_lora(name), f"warm-up/lora/{name}")
         with contextlib.suppress(InvalidRequestError):
             await self._engine.generate(ChatRequest.ask("Hello", max_tokens=2, temperature=0), "warm-up/chat")
-            if self._engine.encodes_images:
-                await self._engine.generate(_chat_about(_GREY_IMAGE), "warm-up/image")
+            for medium in (_GREY_IMAGE, _SILENCE):
+                if self._engine.encodes(medium.modality):
+                    await self._engine.generate(_chat_about(medium), f"warm-up/{medium.modality}")
         for component, count in (await self._engine.parameter_counts()).items():
             log.info("%s has %d parameters", component, count)
 
@@ -66,11 +82,11 @@ class LLMExecutor(VllmExecutor[LLMTask, LLMRequest, ChatResponse]):
         return await self._engine.generate(request, context.id, stream, delivered, embeddings, context.input_bytes)
 
 
-def _chat_about(image: Image) -> ChatRequest:
-    message = ChatMessage(role="user", content=[ImagePart(type="image", image=image)])
+def _chat_about(medium: Media) -> ChatRequest:
+    message = ChatMessage(role="user", content=[MediaPart(type="media", media=medium)])
     return ChatRequest(messages=[message], max_tokens=2, temperature=0)
 
 
 def _embedding_tensors(request: LLMRequest) -> list[Tensor]:
-    parts = request.image_parts if isinstance(request, ChatRequest) else []
+    parts = request.media_parts if isinstance(request, ChatRequest) else []
     return [part.embedding for part in parts if part.embedding is not None]

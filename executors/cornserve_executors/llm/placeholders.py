@@ -1,14 +1,14 @@
-"""Computes the placeholders of images in a prompt, with vLLM's processor of the model."""
+"""Computes the placeholders of media in a prompt, with vLLM's processor of the model."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-import PIL.Image
 import torch
 from vllm.inputs.engine import MultiModalInput, mm_input
 from vllm.model_executor.model_loader import get_model_cls
@@ -19,11 +19,10 @@ from vllm.multimodal.inputs import (
     MultiModalKwargsItems,
     PlaceholderRange,
 )
+from vllm.multimodal.parse import ImageProcessorItems, MultiModalDataItems
 from vllm.renderers import BaseRenderer
 
-from cornserve_tasklib.image import EncodedImage
-
-IMAGE = "image"
+from cornserve_tasklib.media import IMAGE_SIZE, EncodedMedia, Modality
 
 _EMPTY_FIELD = MultiModalFieldElem(data=torch.zeros(1), field=MultiModalBatchedField(keep_on_cpu=True))
 """vLLM ignores items without fields."""
@@ -31,87 +30,137 @@ _EMPTY_FIELD = MultiModalFieldElem(data=torch.zeros(1), field=MultiModalBatchedF
 
 @dataclass(frozen=True, slots=True)
 class Placeholder:
-    """The tokens that represent an image in a prompt, and the image's data."""
+    """The tokens that represent a medium in a prompt, and the medium's data."""
+
+    modality: Modality
 
     identifier: str
-    """Identifies the contents. vLLM assumes that images with equal identifiers are equal."""
+    """Identifies the contents. vLLM assumes that media with equal identifiers are equal."""
     marker: list[int]
-    """Tokens that the chat template renders for the image."""
+    """Tokens that the chat template renders for the medium."""
     tokens: list[int]
     """Tokens that replace the marker in the prompt."""
     is_embed: Any
     """A mask of the tokens that an embedding replaces, or None for all tokens."""
     item: MultiModalKwargsItem
-    """The image's input to the model."""
+    """The medium's input to the model."""
 
     @property
     def rows(self) -> int:
         return len(self.tokens) if self.is_embed is None else int(self.is_embed.sum())
 
+    @property
+    def embedded(self) -> slice:
+        """The tokens from the first to the last that an embedding replaces."""
+        if self.is_embed is None:
+            return slice(0, len(self.tokens))
+        positions = self.is_embed.nonzero()
+        return slice(int(positions[0]), int(positions[-1]) + 1)
+
 
 class PlaceholderRenderer:
-    def __init__(self, model_config: Any, renderer: BaseRenderer) -> None:
+    """Computes the placeholders of one modality."""
+
+    def __init__(self, model_config: Any, renderer: BaseRenderer, modality: Modality) -> None:
+        self._modality = modality
         self._renderer = renderer
         self._width = model_config.get_inputs_embeds_size()
-        self._fields = renderer.get_mm_processor().info.data_parser.placeholder_metadata_fields(IMAGE)
-        text = get_model_cls(model_config).get_placeholder_str(IMAGE, 1)
+        processor = renderer.get_mm_processor()
+        self._fields = processor.info.data_parser.placeholder_metadata_fields(modality)
+        # Models without a placeholder for chats have a dummy text.
+        text = get_model_cls(model_config).get_placeholder_str(modality, 1) or processor.dummy_inputs.get_dummy_text(
+            {modality: 1}
+        )
         self._unprocessed: list[int] = renderer.get_tokenizer().encode(text, add_special_tokens=False)
-        """The prompt of an image alone, before processing."""
+        """The prompt of a medium alone, before processing."""
 
-    async def from_pixels(self, identifier: str, pixels: PIL.Image.Image) -> Placeholder:
-        """Returns the placeholder of a decoded image. Raises `ValueError` if the processor rejects the image."""
-        return await self._process(identifier, [pixels])
+    async def from_decoded(self, identifier: str, medium: object) -> Placeholder:
+        """Returns the placeholder of a decoded medium. Raises `ValueError` if the processor rejects it."""
+        return await self._process(identifier, [medium])
 
-    async def from_encoded(self, identifier: str, image: EncodedImage) -> Placeholder:
-        """Returns the placeholder of an encoded image.
+    async def from_encoded(self, identifier: str, medium: EncodedMedia) -> Placeholder:
+        """Returns the placeholder of an encoded medium.
 
-        Uses the fields that vLLM requires for the model or, if it requires none, the number of rows. Raises `KeyError`
-        for a missing field.
+        Uses the size of an image if the encoder sent it, else the fields that vLLM requires for the model or, if it
+        requires none, the number of rows. Raises `KeyError` for a missing field.
         """
-        data: object = {name: torch.tensor([image.fields[name]]) for name in self._fields} or [
-            torch.empty(image.rows, self._width, device="meta")
+        if IMAGE_SIZE in medium.fields:
+            return self._from_image_size(identifier, medium.fields[IMAGE_SIZE])
+        data: object = {name: torch.tensor([medium.fields[name]]) for name in self._fields} or [
+            torch.empty(medium.rows, self._width, device="meta")
         ]
         placeholder = await self._process(identifier, data)
         known = {name: field for name, field in placeholder.item.items() if not field.data.is_meta}
         return replace(placeholder, item=MultiModalKwargsItem(known or {"empty": _EMPTY_FIELD}))
 
+    def _from_image_size(self, identifier: str, size: Any) -> Placeholder:
+        """Returns the placeholder of an image for a model whose processor accepts no embeddings, only pixels."""
+        pixels = torch.empty(*size, 3, device="meta")
+        items = MultiModalDataItems({self._modality: ImageProcessorItems([pixels])})
+        processor = self._renderer.get_mm_processor()
+        updates = processor._get_mm_prompt_updates(items, {}, MultiModalKwargsItems({}))
+        tokens, found = processor._apply_prompt_updates(self._unprocessed, updates)
+        (position,) = found[self._modality]
+        return self._placeholder(identifier, tokens, position.to_range(), MultiModalKwargsItem({"empty": _EMPTY_FIELD}))
+
     async def _process(self, identifier: str, data: object) -> Placeholder:
-        """Runs the processor on a prompt that consists of the image alone."""
+        """Runs the processor on a prompt that consists of the medium alone."""
         prompt = {
             "prompt_token_ids": self._unprocessed,
-            "multi_modal_data": {IMAGE: data},
-            "multi_modal_uuids": {IMAGE: [identifier]},
+            "multi_modal_data": {self._modality: data},
+            "multi_modal_uuids": {self._modality: [identifier]},
         }
         rendered = await self._renderer.process_for_engine_async(prompt, time.time(), skip_mm_cache=True)
-        (position,) = rendered["mm_placeholders"][IMAGE]
-        (item,) = rendered["mm_kwargs"][IMAGE]
-        tokens = rendered["prompt_token_ids"]
+        (position,) = rendered["mm_placeholders"][self._modality]
+        (item,) = rendered["mm_kwargs"][self._modality]
+        return self._placeholder(identifier, rendered["prompt_token_ids"], position, item)
+
+    def _placeholder(
+        self, identifier: str, tokens: list[int], position: PlaceholderRange, item: MultiModalKwargsItem
+    ) -> Placeholder:
         end = position.offset + position.length
         # The tokens around the placeholder do not change.
         marker = self._unprocessed[position.offset : len(self._unprocessed) - (len(tokens) - end)]
-        return Placeholder(identifier, marker, tokens[position.offset : end], position.is_embed, item)
+        return Placeholder(self._modality, identifier, marker, tokens[position.offset : end], position.is_embed, item)
 
 
-def assemble_prompt(rendered: list[int], placeholders: Sequence[Placeholder]) -> MultiModalInput | None:
-    """Replaces the markers in a rendered chat with placeholders, in order. Returns None if a marker is missing."""
+def assemble_prompt(
+    rendered: list[int], placeholders: Sequence[Placeholder], merge: Callable[[list[int]], list[int]]
+) -> MultiModalInput | None:
+    """Replaces the markers in a rendered chat with placeholders. Returns None if a marker is missing.
+
+    Placeholders of one modality are in order. Chat templates may move the media of one modality before another's.
+
+    Args:
+        merge: merges tokens of placeholders with those of the text next to them. Gemma 3 merges newlines.
+    """
     tokens: list[int] = []
-    ranges: list[PlaceholderRange] = []
-    position = 0
+    items: dict[str, list[MultiModalKwargsItem]] = defaultdict(list)
+    identifiers: dict[str, list[str]] = defaultdict(list)
+    ranges: dict[str, list[PlaceholderRange]] = defaultdict(list)
+    waiting: dict[str, deque[Placeholder]] = defaultdict(deque)
     for placeholder in placeholders:
-        found = _find(rendered, placeholder.marker, position)
-        if found is None:
+        waiting[placeholder.modality].append(placeholder)
+    text: list[int] = []
+    position = 0
+    for _ in placeholders:
+        found = [(_find(rendered, queue[0].marker, position), queue) for queue in waiting.values() if queue]
+        at, queue = min(found, key=lambda next_marker: len(rendered) if next_marker[0] is None else next_marker[0])
+        if at is None:
             return None
-        tokens += rendered[position:found]
-        length = len(placeholder.tokens)
-        ranges.append(PlaceholderRange(offset=len(tokens), length=length, is_embed=placeholder.is_embed))
-        tokens += placeholder.tokens
-        position = found + len(placeholder.marker)
-    return mm_input(
-        tokens + rendered[position:],
-        MultiModalKwargsItems({IMAGE: [placeholder.item for placeholder in placeholders]}),
-        {IMAGE: [placeholder.identifier for placeholder in placeholders]},
-        {IMAGE: ranges},
-    )
+        placeholder = queue.popleft()
+        embedded = placeholder.embedded
+        tokens += merge(text + rendered[position:at] + placeholder.tokens[: embedded.start])
+        is_embed = None if placeholder.is_embed is None else placeholder.is_embed[embedded]
+        items[placeholder.modality].append(placeholder.item)
+        identifiers[placeholder.modality].append(placeholder.identifier)
+        ranges[placeholder.modality].append(
+            PlaceholderRange(offset=len(tokens), length=embedded.stop - embedded.start, is_embed=is_embed)
+        )
+        tokens += placeholder.tokens[embedded]
+        text = placeholder.tokens[embedded.stop :]
+        position = at + len(placeholder.marker)
+    return mm_input(tokens + merge(text + rendered[position:]), MultiModalKwargsItems(items), identifiers, ranges)
 
 
 def _find(tokens: list[int], marker: list[int], start: int) -> int | None:

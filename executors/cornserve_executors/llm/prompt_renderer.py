@@ -21,7 +21,7 @@ from vllm.sampling_params import RequestOutputKind
 
 from cornserve.transport import TensorView
 from cornserve_executors.base import ExecutorStartError, InvalidRequestError
-from cornserve_executors.llm.chat_images import ChatImages
+from cornserve_executors.llm.chat_media import ChatMedia
 from cornserve_executors.llm.chat_prompt import ChatPrompt
 from cornserve_executors.llm.continuation import Continuation
 from cornserve_executors.llm.output_parser import OutputParser
@@ -77,7 +77,7 @@ class PromptRenderer:
         self._model_config = model_config
         self._tokenizer = renderer.tokenizer
         self._large_texts = LargeTexts()
-        self.chat_images = ChatImages(model_config, renderer)
+        self.chat_media = ChatMedia(model_config, renderer)
 
         def online_renderer(tool_strict_level: str) -> OnlineRenderer:
             return OnlineRenderer(
@@ -110,8 +110,8 @@ class PromptRenderer:
         """Renders a request. Templates, tokenizers and image processors run in threads.
 
         Args:
-            embeddings: the embeddings of the request's encoded images, in order.
-            owner: shares the capacity for decoded images and large texts fairly with other owners.
+            embeddings: the embeddings of the request's encoded media, in order.
+            owner: shares the capacity for decoded media and large texts fairly with other owners.
             input_bytes: the size of the request. Large ones take turns.
         """
 
@@ -139,7 +139,7 @@ class PromptRenderer:
         self, request: ChatRequest, embeddings: Sequence[TensorView], stream: bool, owner: str
     ) -> RenderedRequest:
         self._check_tools(request)
-        chat_prompt = ChatPrompt(request, embeddings, self.chat_images, owner)
+        chat_prompt = ChatPrompt(request, embeddings, self.chat_media, owner)
         unsent = {"messages", "max_tokens", "max_completion_tokens", "lora"}
         fields = request.model_dump(exclude_defaults=True, exclude=unsent)
         if request.tools is not None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import AsyncIterator, Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from cornserve.weighted_semaphore import WeightedSemaphore
+from cornserve_executors.media.cancellation import run_cancellable
 
 Result = TypeVar("Result")
 
@@ -43,12 +45,17 @@ class DecodePool:
             yield self
 
     async def run(self, work: Callable[[], Result]) -> Result:
-        """Runs `work` in a thread. If cancelled, waits for work that has started, because it still uses memory."""
-        job = self._threads.submit(work)
+        """Runs `work` in a thread. If cancelled, waits for work that has started, because it still uses memory.
+
+        Such work ends at its next `raise_if_cancelled`.
+        """
+        cancelled = threading.Event()
+        job = self._threads.submit(run_cancellable, work, cancelled)
         done = asyncio.wrap_future(job)
         try:
             return await asyncio.shield(done)
         except asyncio.CancelledError:
+            cancelled.set()
             if not job.cancel():
                 await asyncio.wait({done})
             raise

@@ -15,21 +15,13 @@ from typing import NamedTuple
 import PIL.Image
 import PIL.ImageOps
 
-from cornserve_executors.base import InvalidRequestError
 from cornserve_executors.media import png
-from cornserve_tasklib.image import Image
+from cornserve_executors.media.errors import UnusableMediaError
+from cornserve_tasklib.media import Image
 
 _SIDEWAYS = frozenset({5, 6, 7, 8})
 """EXIF orientations that swap width and height."""
 _ORIENTATION = 0x0112
-
-
-class UnusableImageError(InvalidRequestError):
-    """An image that cannot be decoded or encoded. The message begins with the image's position in the request."""
-
-    def __init__(self, where: str, reason: str) -> None:
-        super().__init__(f"{where}: {reason}")
-        self.reason = reason
 
 
 class ImageSize(NamedTuple):
@@ -53,13 +45,13 @@ def image_size(image: Image) -> ImageSize:
 def decode_image(image: Image) -> PIL.Image.Image:
     """Decodes an image to RGB. Blocks.
 
-    Raises `UnusableImageError`, an `InvalidRequestError`, unless the file is a complete still image in RGB, grayscale
+    Raises `UnusableMediaError`, an `InvalidRequestError`, unless the file is a complete still image in RGB, grayscale
     or palette colors.
     """
     with _open_file(image) as file:
         file.load()
         if image.data is not None and file.format == "PNG" and png.lacks_rows(image.data.data, file):
-            raise UnusableImageError(image.where, "the PNG image cannot be decoded: it is truncated, rows are missing")
+            raise UnusableMediaError(image.where, "the PNG image cannot be decoded: it is truncated, rows are missing")
         with suppress(Exception):  # Image viewers ignore a broken orientation, too.
             PIL.ImageOps.exif_transpose(file, in_place=True)
         if file.has_transparency_data:
@@ -71,35 +63,35 @@ def decode_image(image: Image) -> PIL.Image.Image:
 def _open_file(image: Image, select: Callable[[bytes], bytes] | None = None) -> Iterator[PIL.Image.Image]:
     """Opens the file, or the part of it that `select` returns."""
     if image.data is None:
-        raise UnusableImageError(image.where, "the image has no data")
+        raise UnusableMediaError(image.where, "the image has no data")
     try:
         data = image.data.data if select is None else select(image.data.data)
         # Use only the decoder of the format that the gateway detected.
         with PIL.Image.open(io.BytesIO(data), formats=[image.format]) as file:
             _check_supported(image, file)
             yield file
-    except UnusableImageError:
+    except UnusableMediaError:
         raise
     except PIL.UnidentifiedImageError:
-        raise UnusableImageError(image.where, f"not a valid {image.format} image") from None
+        raise UnusableMediaError(image.where, f"not a valid {image.format} image") from None
     except MemoryError:
         raise
     except Exception as error:  # Pillow's decoders raise many types.
         reason = str(error) or "its parts are inconsistent"
-        raise UnusableImageError(image.where, f"the {image.format} image cannot be decoded: {reason}") from error
+        raise UnusableMediaError(image.where, f"the {image.format} image cannot be decoded: {reason}") from error
 
 
 def _check_supported(image: Image, file: PIL.Image.Image) -> None:
     if file.size != (image.width, image.height):
         declared = f"{image.width}×{image.height}"
-        raise UnusableImageError(
+        raise UnusableMediaError(
             image.where, f"the image has {file.width}×{file.height} pixels, but {declared} were declared"
         )
     # Phones append further images to a JPEG file; Pillow calls such a file MPO.
     if getattr(file, "is_animated", False) and file.format != "MPO":
-        raise UnusableImageError(image.where, f"the {image.format} image is animated: send one frame as a still image")
+        raise UnusableMediaError(image.where, f"the {image.format} image is animated: send one frame as a still image")
     if file.mode in ("CMYK", "LAB", "HSV"):
-        raise UnusableImageError(image.where, f"unsupported color mode {file.mode}: convert the image to RGB")
+        raise UnusableMediaError(image.where, f"unsupported color mode {file.mode}: convert the image to RGB")
 
 
 def _composite_on_white(image: PIL.Image.Image) -> PIL.Image.Image:

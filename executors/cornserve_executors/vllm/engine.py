@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
@@ -20,6 +21,7 @@ from vllm.v1.engine import exceptions as vllm_exceptions
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from cornserve_executors.base import EngineDeadError, ExecutorStartError, InvalidRequestError
+from cornserve_executors.vllm.engine_fork import METHOD
 from cornserve_executors.vllm.stats import VllmStats
 
 ENGINE_GONE = "vLLM's EngineCore process is gone"
@@ -29,7 +31,9 @@ class VllmEngine:
     def __init__(self, args: Mapping[str, Any]) -> None:
         """Loads the model. Blocks, and can run in any thread."""
         self._stats = VllmStats()
+        method = os.environ[METHOD]
         vllm_config = _vllm_config(args)
+        os.environ[METHOD] = method  # On CPUs, vLLM has changed it.
         try:
             self._vllm = AsyncLLM.from_vllm_config(
                 vllm_config, disable_log_stats=True, stat_loggers=[lambda *_: self._stats]

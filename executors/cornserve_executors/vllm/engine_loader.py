@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from cornserve_executors.base import ProgressReporter
-from cornserve_executors.vllm import settings
+from cornserve_executors.vllm import engine_fork, settings
 from cornserve_tasklib.engine import EngineSettings
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ class EngineLoader:
 
     async def load(self, config: EngineSettings, report_progress: ProgressReporter) -> VllmEngine:
         settings.check(config)
+        engine_fork.fork_if_safe(config)
         settings.prepare_environment()
         report_progress("importing vLLM")
         engine_type = await asyncio.to_thread(self._import_engine)

@@ -58,12 +58,12 @@ def prepare_environment() -> None:
     if on_cpu():
         # Runs the model inside the engine process, without a worker process.
         environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-        environment["OMP_NUM_THREADS"] = str(_threads())
+        environment["OMP_NUM_THREADS"] = str(threads())
     for name, value in environment.items():
         os.environ.setdefault(name, value)
 
 
-def _threads() -> int:
+def threads() -> int:
     """Returns the number of threads. One core stays free, because the threads spin while they wait for each other."""
     return max(1, len(os.sched_getaffinity(0)) - 1)
 

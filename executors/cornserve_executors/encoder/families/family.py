@@ -1,27 +1,27 @@
-"""The interface of an encoder family."""
+"""The interface of a family of image encoders."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import PIL.Image
 import torch
 
+from cornserve_executors.encoder.families.base_family import BaseFamily
 from cornserve_executors.media.image_decoding import ImageSize
 
 
 @dataclass(frozen=True, slots=True)
 class EncodingPlan:
-    """The result of encoding an image, computed from its size alone."""
+    """The result of encoding an image or audio, computed from its size alone."""
 
     patches: int
-    """Patches that the vision tower processes: a measure of the work."""
+    """Patches that the vision tower processes, or positions of the audio tower: a measure of the work."""
     rows: int
     """Number of embeddings, and of placeholder tokens in a prompt."""
-    fields: dict[str, list[int]]
+    fields: Mapping[str, int | list[int]]
     """Further inputs of the language model, under vLLM's names."""
 
 
@@ -34,25 +34,8 @@ class PreparedImage:
     plan: EncodingPlan
 
 
-class EncoderFamily(ABC):
-    """Preprocesses and encodes images for one model, exactly as transformers does.
-
-    Args:
-        model: a transformers model that contains only `submodules`.
-        processor: its image processor.
-    """
-
-    submodules: ClassVar[frozenset[str]]
-    """transformers' names of the vision tower and the projector."""
-
-    def __init__(self, model: Any, processor: Any) -> None:
-        self.model = model
-        self.processor = processor
-
-    @property
-    def hidden_size(self) -> int:
-        """The hidden size of the language model."""
-        return int(self.model.config.text_config.hidden_size)
+class EncoderFamily(BaseFamily):
+    """Preprocesses and encodes images for one model, exactly as transformers does."""
 
     @abstractmethod
     def plan(self, size: ImageSize) -> EncodingPlan:
@@ -77,7 +60,7 @@ class EncoderFamily(ABC):
         Blocks, except that a GPU may still be computing when this returns.
 
         Returns:
-            For each image, a tensor of shape `(plan.rows, hidden_size)` on the model's device, in its dtype.
+            For each image, a tensor of shape `(plan.rows, row_size)` on the model's device, in its dtype.
 
         Raises:
             torch.OutOfMemoryError: the batch does not fit into the device's memory.

@@ -1,0 +1,38 @@
+"""LLaVA-OneVision. An image is split into square tiles, plus a thumbnail; rows of the padding are dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import PIL.Image
+import torch
+from transformers.models.llava_onevision.modeling_llava_onevision import image_size_to_num_patches
+
+from cornserve_executors.encoder.families.family import EncoderFamily, EncodingPlan, PreparedImage
+from cornserve_executors.media.image_decoding import ImageSize
+
+
+class LlavaOnevision(EncoderFamily):
+    submodules = frozenset({"vision_tower", "multi_modal_projector"})
+
+    def plan(self, size: ImageSize) -> EncodingPlan:
+        config = self.model.config
+        shape = [size.height, size.width]
+        tiles = image_size_to_num_patches(shape, config.image_grid_pinpoints, config.vision_config.image_size)
+        patches = (config.vision_config.image_size // config.vision_config.patch_size) ** 2
+        # transformers' own code packs tensors without contents, and so counts the rows.
+        features = torch.empty(tiles, patches, 1, device="meta")
+        newline = torch.empty(1, device="meta")
+        (rows,), _ = self.model.pack_image_features([features], [shape], newline, config.vision_aspect_ratio)
+        return EncodingPlan(tiles * patches, rows=len(rows), fields={"image_sizes": shape})
+
+    def prepare(self, image: PIL.Image.Image) -> torch.Tensor:
+        pixels: torch.Tensor = self.processor(images=[image], return_tensors="pt")["pixel_values"]
+        return pixels[0]
+
+    def encode(self, images: Sequence[PreparedImage]) -> Sequence[torch.Tensor]:
+        sizes = torch.tensor([image.plan.fields["image_sizes"] for image in images])
+        rows: Sequence[torch.Tensor] = self.model.get_image_features(
+            self.concatenate_on_device(images), sizes
+        ).pooler_output
+        return rows

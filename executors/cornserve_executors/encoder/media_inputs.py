@@ -1,0 +1,129 @@
+"""Plans and prepares media for an encoder family: the part of an engine that depends on the modality."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from math import ceil
+from typing import Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import PIL.Image
+
+from cornserve_executors.encoder.families.audio_family import AudioEncoderFamily, PreparedAudio
+from cornserve_executors.encoder.families.family import EncoderFamily, EncodingPlan, PreparedImage
+from cornserve_executors.encoder.families.registry import AnyFamily
+from cornserve_executors.media.audio_decoding import (
+    check_conversion,
+    count_samples,
+    decode_audio,
+    decoded_samples,
+    resample,
+)
+from cornserve_executors.media.errors import UnusableMediaError
+from cornserve_executors.media.image_decoding import ImageSize, decode_image, image_size
+from cornserve_tasklib.media import Audio, Image, Media
+
+PATCH_PIXELS = 14 * 14
+"""Pixels that a patch counts as when memory is limited: those of most families. A patch of Qwen3-VL has 16 * 16."""
+
+Prepared = PreparedImage | PreparedAudio
+
+Family = TypeVar("Family", bound=AnyFamily)
+
+
+class MediaInputs(ABC, Generic[Family]):
+    """The inputs of an encoder of one modality."""
+
+    def __init__(self, family: Family) -> None:
+        self.family = family
+
+    @abstractmethod
+    def plan(self, media: Media) -> EncodingPlan:
+        """Returns the plan for a medium. Blocks.
+
+        Raises:
+            UnusableMediaError: the file is not valid.
+            ValueError: the model does not accept media of this size.
+        """
+
+    @abstractmethod
+    def planned_size(self, media: Media) -> int:
+        """Returns the number of pixels or samples that planning the medium decodes at most.
+
+        Raises:
+            UnusableMediaError: the encoder does not encode this modality.
+        """
+
+    @abstractmethod
+    def decoded_size(self, media: Media, plan: EncodingPlan) -> int:
+        """Returns the number of pixels or samples, of 4 bytes each, that preparing the medium needs."""
+
+    @abstractmethod
+    def prepare(self, media: Media, plan: EncodingPlan) -> Prepared:
+        """Decodes and preprocesses a medium. Blocks. Raises `UnusableMediaError`."""
+
+    @abstractmethod
+    def sample(self) -> Prepared:
+        """Returns a prepared medium of a usual size."""
+
+
+class ImageInputs(MediaInputs[EncoderFamily]):
+    def plan(self, media: Media) -> EncodingPlan:
+        return self.family.plan(image_size(_image(media)))
+
+    def planned_size(self, media: Media) -> int:
+        return 0  # The header contains the size.
+
+    def decoded_size(self, media: Media, plan: EncodingPlan) -> int:
+        image = _image(media)
+        # The processor may enlarge an image, so count the larger of the two pixel numbers.
+        return max(image.width * image.height, plan.patches * PATCH_PIXELS)
+
+    def prepare(self, media: Media, plan: EncodingPlan) -> PreparedImage:
+        pixels = self.family.prepare(decode_image(_image(media)))
+        return PreparedImage(pixels.to(self.family.model.dtype), plan)
+
+    def sample(self) -> PreparedImage:
+        image = PIL.Image.new("RGB", (224, 224))
+        return PreparedImage(self.family.prepare(image), self.family.plan(ImageSize(*image.size)))
+
+
+class AudioInputs(MediaInputs[AudioEncoderFamily]):
+    def plan(self, media: Media) -> EncodingPlan:
+        """Decodes the audio without keeping its samples, because headers do not contain their exact number."""
+        audio, target = _audio(media), self.family.sample_rate
+        samples, sample_rate = count_samples(audio, self.family.max_samples / target)
+        check_conversion(audio, sample_rate, target)
+        return self.family.plan(ceil(samples * target / sample_rate))
+
+    def planned_size(self, media: Media) -> int:
+        return decoded_samples(_audio(media))
+
+    def decoded_size(self, media: Media, plan: EncodingPlan) -> int:
+        return decoded_samples(_audio(media))
+
+    def prepare(self, media: Media, plan: EncodingPlan) -> PreparedAudio:
+        samples = resample(decode_audio(_audio(media)), self.family.sample_rate)
+        return PreparedAudio(self.family.prepare(samples).to(self.family.model.dtype), len(samples), plan)
+
+    def sample(self) -> PreparedAudio:
+        samples: npt.NDArray[np.float32] = np.zeros(self.family.sample_rate, np.float32)
+        return PreparedAudio(self.family.prepare(samples), len(samples), self.family.plan(len(samples)))
+
+
+def media_inputs(family: AnyFamily) -> MediaInputs[EncoderFamily] | MediaInputs[AudioEncoderFamily]:
+    """Returns the inputs of a family."""
+    return ImageInputs(family) if isinstance(family, EncoderFamily) else AudioInputs(family)
+
+
+def _image(media: Media) -> Image:
+    if not isinstance(media, Image):
+        raise UnusableMediaError(media.where, f"this encoder encodes images, not {media.plural}")
+    return media
+
+
+def _audio(media: Media) -> Audio:
+    if not isinstance(media, Audio):
+        raise UnusableMediaError(media.where, f"this encoder encodes audio, not {media.plural}")
+    return media

@@ -1,0 +1,188 @@
+"""The media of a chat: raw media, which this engine encodes, and embeddings received from encoder executors.
+
+The decoded size is limited over all requests (`media/decode_pool.py`). vLLM's processor has one thread. A medium
+stays decoded while it waits for that thread, and is closed once the processor's result replaces it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import PIL.Image
+from vllm.renderers import BaseRenderer
+
+from cornserve.concurrency import gather_all
+from cornserve.transport import TensorView
+from cornserve_executors.llm.connector import ENCODED
+from cornserve_executors.llm.placeholders import Placeholder, PlaceholderRenderer
+from cornserve_executors.media.audio_decoding import DecodedAudio, check_conversion, decode_audio, decoded_samples
+from cornserve_executors.media.decode_pool import DecodePools
+from cornserve_executors.media.errors import UnusableMediaError
+from cornserve_executors.media.image_decoding import decode_image
+from cornserve_tasklib.media import MODALITIES, Audio, EncodedMedia, Image, Media, MediaPart, Modality
+
+SMALL_PIXELS = 4_000_000
+"""Media with at most this decoded size do not wait for larger ones."""
+
+Decoded = PIL.Image.Image | DecodedAudio
+"""A decoded medium, as vLLM's processor accepts it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RawMedia:
+    """A media file, which this engine encodes."""
+
+    media: Media
+
+    @property
+    def identifier(self) -> str:
+        """Identifies the contents in vLLM's caches."""
+        return self.media.digest
+
+    @property
+    def decoded_size(self) -> int:
+        """Pixels of an image, samples of audio. Each takes 4 bytes."""
+        match self.media:
+            case Image(width=width, height=height):
+                return width * height
+            case Audio():
+                return decoded_samples(self.media)
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedMedia:
+    """A medium whose embeddings have been received from an encoder executor."""
+
+    media: Media
+    identifier: str
+    encoded: EncodedMedia
+    tensor: TensorView
+
+
+class ChatMedia:
+    """Decodes and processes the media of chats.
+
+    Raises `InvalidRequestError`, with the medium's position in the request, for media that this engine cannot use.
+    """
+
+    def __init__(self, model_config: Any, renderer: BaseRenderer) -> None:
+        self._model = model_config.model
+        self._row_size = _row_size(model_config)
+        info = renderer.get_mm_processor().info if model_config.supports_multimodal_inputs else None
+        self._limits: Mapping[str, int] = {} if info is None else info.allowed_mm_limits
+        self._sample_rate = None if info is None else info.data_parser.audio_resampler.target_sr
+        self._placeholders = {
+            modality: PlaceholderRenderer(model_config, renderer, modality)
+            for modality in MODALITIES
+            if modality in self._limits
+        }
+        self._decode_pools = DecodePools(SMALL_PIXELS)
+
+    def encodes(self, modality: Modality) -> bool:
+        """Returns whether the engine has loaded the model's encoder of this modality."""
+        return self._limits.get(modality, 0) > 0
+
+    def resolve(self, parts: Sequence[MediaPart], embeddings: Sequence[TensorView]) -> list[RawMedia | ReceivedMedia]:
+        """Returns the medium of each part, in order, without decoding it.
+
+        Args:
+            embeddings: the embeddings of the encoded media, in order.
+
+        Raises:
+            UnusableMediaError: this engine does not support the medium.
+            RuntimeError: an embedding does not have the shape `(rows, hidden_size)` of this model.
+        """
+        tensors = iter(embeddings)
+        return [
+            self._raw(part.media) if part.embedding is None else self._received(part.media, next(tensors))
+            for part in parts
+        ]
+
+    @asynccontextmanager
+    async def decoded(self, media: Sequence[RawMedia], owner: str) -> AsyncIterator[list[Decoded]]:
+        """Decodes media in threads, once memory is available to `owner`. Closes them when the block ends."""
+        size = sum(raw.decoded_size for raw in media)
+        async with self._decode_pools.pool_for(size).reserve(size, owner) as pool:
+            decoded = await gather_all(pool.run(partial(self._decode, raw.media)) for raw in media)
+            try:
+                yield decoded
+            finally:
+                for medium in decoded:
+                    if isinstance(medium, PIL.Image.Image):
+                        medium.close()
+
+    def _decode(self, media: Media) -> Decoded:
+        if isinstance(media, Image):
+            return decode_image(media)
+        decoded = decode_audio(media)
+        check_conversion(media, decoded.sample_rate, int(self._sample_rate or decoded.sample_rate))
+        return decoded
+
+    def _raw(self, media: Media) -> RawMedia:
+        self._check_accepted(media)
+        if not self.encodes(media.modality):
+            raise UnusableMediaError(
+                media.where,
+                f"the {media.modality} is not encoded, and the language model has no encoder (with_enc: false)",
+            )
+        return RawMedia(media)
+
+    def _check_accepted(self, media: Media) -> None:
+        if not self._placeholders:
+            raise UnusableMediaError(media.where, f"{self._model} is a text model and does not accept {media.plural}")
+        if media.modality not in self._placeholders:
+            raise UnusableMediaError(media.where, f"{self._model} does not accept {media.plural}")
+
+    def _received(self, media: Media, tensor: TensorView) -> ReceivedMedia:
+        self._check_accepted(media)
+        encoded = EncodedMedia.model_validate_json(tensor.metadata)
+        expected = (encoded.rows, self._row_size)
+        if tensor.shape != expected:
+            raise RuntimeError(
+                f"{media.where}: the encoder sent embeddings of shape {tensor.shape}, "
+                f"but the language model expects {expected}"
+            )
+        return ReceivedMedia(media, f"{ENCODED}{encoded.key}", encoded, tensor)
+
+    async def placeholder(self, medium: RawMedia | ReceivedMedia, owner: str) -> Placeholder:
+        """Returns the medium's placeholder in a prompt."""
+        if isinstance(medium, ReceivedMedia):
+            return await self._encoded_placeholder(medium)
+        async with self.decoded([medium], owner) as (decoded,):
+            return await self.process(medium, decoded)
+
+    async def process(self, raw: RawMedia, decoded: Decoded) -> Placeholder:
+        """Runs the model's processor on a decoded medium."""
+        try:
+            return await self._placeholders[raw.media.modality].from_decoded(raw.identifier, decoded)
+        except ValueError as error:
+            raise UnusableMediaError(
+                raw.media.where, f"the model's processor rejects it: {error.__cause__ or error}"
+            ) from error
+
+    async def _encoded_placeholder(self, received: ReceivedMedia) -> Placeholder:
+        where = received.media.where
+        renderer = self._placeholders[received.media.modality]
+        try:
+            placeholder = await renderer.from_encoded(received.identifier, received.encoded)
+        except KeyError as error:
+            raise RuntimeError(
+                f"{where}: the encoder did not send the field {error}: check that it has the same model"
+            ) from error
+        if placeholder.rows != received.encoded.rows:
+            raise RuntimeError(
+                f"{where}: the encoder sent {received.encoded.rows} rows instead of {placeholder.rows}: "
+                "check that it has the same model"
+            )
+        return placeholder
+
+
+def _row_size(model_config: Any) -> int:
+    """Returns the length of an embedding, which consists of several levels of the vision tower in Qwen3-VL."""
+    vision = getattr(model_config.hf_config, "vision_config", None)
+    levels = 1 + len(getattr(vision, "deepstack_visual_indexes", ()))
+    return levels * int(model_config.get_inputs_embeds_size())

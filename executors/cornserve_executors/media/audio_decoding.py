@@ -1,0 +1,133 @@
+"""Decodes audio files to samples, identically in all executors.
+
+Audio that an encoder executor encodes must become the same samples as audio that vLLM encodes itself. This module
+therefore decodes as vLLM does: libsndfile returns float32 samples at the file's rate, whose channels are averaged.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Generator
+from contextlib import closing
+from functools import lru_cache
+from math import ceil, gcd
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import soundfile
+
+from cornserve_executors.media.cancellation import raise_if_cancelled
+from cornserve_executors.media.errors import UnusableMediaError
+from cornserve_tasklib.media import Audio
+
+BLOCK_SAMPLES = 1 << 16
+"""Samples of each channel that are decoded at once. Only their mean is kept."""
+
+TOLERANCE_SECONDS = 0.2
+"""The duration by which decoded audio may exceed the duration in the file's headers."""
+
+MAX_KERNEL_SAMPLES = 1 << 20
+"""The largest size of a table with which a sample rate is converted, 4 MiB. It grows with the product of the rates,
+divided by their greatest common divisor twice. Common rates need less than a third of it."""
+
+_CONTAINERS = {"WAV": ("WAV", "WAVEX"), "FLAC": ("FLAC",), "OGG": ("OGG",), "MP3": ("MP3", "MPEG")}
+"""libsndfile's names of the formats that the gateway detects."""
+
+_EXACT_FORMATS = frozenset({"WAV", "FLAC"})
+"""The formats whose headers contain the exact number of samples."""
+
+
+class DecodedAudio(NamedTuple):
+    """The samples of audio, in one channel."""
+
+    samples: npt.NDArray[np.float32]
+    sample_rate: int
+
+
+def decoded_samples(audio: Audio) -> int:
+    """Returns the number of samples that `decode_audio` returns at most, by the header."""
+    return ceil((audio.seconds + TOLERANCE_SECONDS) * audio.sample_rate)
+
+
+def decode_audio(audio: Audio) -> DecodedAudio:
+    """Decodes audio to one channel, at the file's sample rate. Blocks.
+
+    Raises `UnusableMediaError`, an `InvalidRequestError`, unless the file is complete audio of the declared duration.
+    """
+    blocks, sample_rates = zip(*_blocks(audio), strict=True)
+    return DecodedAudio(np.concatenate(blocks), sample_rates[0])
+
+
+def count_samples(audio: Audio, max_seconds: float) -> tuple[int, int]:
+    """Returns the number and the rate of the samples of `decode_audio`, in constant memory. Blocks.
+
+    Args:
+        max_seconds: the duration after which counting stops. The rest of the file may be invalid.
+    """
+    samples = sample_rate = 0
+    with closing(_blocks(audio)) as blocks:
+        for block, sample_rate in blocks:
+            samples += len(block)
+            if samples >= max_seconds * sample_rate:
+                break
+    return samples, sample_rate
+
+
+def check_conversion(audio: Audio, sample_rate: int, target: int) -> None:
+    """Raises `UnusableMediaError` for sample rates whose conversion needs too much memory, such as 44,101 to 16,000."""
+    common = gcd(sample_rate, target)
+    before, after = sample_rate // common, target // common
+    # torchaudio filters each of `after` phases with some 12 samples of the lower rate, and `before` samples between.
+    width = ceil(6 * before / min(before, after) / 0.99)
+    if before != after and after * (before + 2 * width) > MAX_KERNEL_SAMPLES:
+        raise UnusableMediaError(
+            audio.where, f"the sample rate {sample_rate} cannot be converted to {target}: convert the audio to {target}"
+        )
+
+
+def resample(audio: DecodedAudio, target: int) -> npt.NDArray[np.float32]:
+    """Returns the samples at another rate, as vLLM converts them for most models."""
+    if audio.sample_rate == target:
+        return audio.samples
+    import torch
+
+    converted: npt.NDArray[np.float32] = _resampler(audio.sample_rate, target)(torch.from_numpy(audio.samples)).numpy()
+    return converted
+
+
+@lru_cache(maxsize=32)
+def _resampler(sample_rate: int, target: int) -> Any:
+    import torchaudio
+
+    return torchaudio.transforms.Resample(sample_rate, target)
+
+
+def _blocks(audio: Audio) -> Generator[tuple[npt.NDArray[np.float32], int]]:
+    """Yields the mean of all channels, in blocks, and the sample rate.
+
+    Raises `UnusableMediaError` unless the file is complete audio of the declared duration, and `CancelledError` in a
+    `DecodePool` whose caller is cancelled.
+    """
+    if audio.data is None:
+        raise UnusableMediaError(audio.where, "the audio has no data")
+    try:
+        with soundfile.SoundFile(io.BytesIO(audio.data.data)) as file:
+            if file.format not in _CONTAINERS[audio.format]:
+                raise UnusableMediaError(audio.where, f"not valid {audio.format} audio")
+            count = 0
+            while len(block := file.read(BLOCK_SAMPLES, dtype="float32", always_2d=True)):
+                raise_if_cancelled()
+                count += len(block)
+                if count > (audio.seconds + TOLERANCE_SECONDS) * file.samplerate:
+                    reason = f"the audio takes more than the declared {audio.seconds:.1f} s"
+                    raise UnusableMediaError(audio.where, reason)
+                yield np.mean(block.T, axis=0), file.samplerate
+            if count == 0:
+                raise UnusableMediaError(audio.where, "the audio has no samples")
+            if audio.format in _EXACT_FORMATS and count < file.frames:
+                reason = f"the audio is truncated: it has {count} of {file.frames} samples"
+                raise UnusableMediaError(audio.where, reason)
+    except soundfile.LibsndfileError as error:
+        reason = f"the {audio.format} audio cannot be decoded: {error.error_string}"
+        raise UnusableMediaError(audio.where, reason) from error

@@ -1,0 +1,112 @@
+"""Media in requests: images and audio, raw and encoded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import ceil
+from typing import Annotated, ClassVar, Final, Literal, Self, get_args
+
+from annotated_types import Ge, Gt
+from pydantic import BaseModel, ConfigDict
+
+from cornserve.task import Blob, Tensor
+from cornserve_policies.input_size import InputSize
+from cornserve_tasklib.sampling_fields import STRICT
+
+PIXELS_PER_TOKEN = 28 * 28
+"""The pixels of one token in Qwen2.5-VL, by which the tokens of other models are estimated, too."""
+
+AUDIO_TOKENS_PER_SECOND = 25
+"""The tokens of one second in Qwen2-Audio, by which the tokens of other models are estimated, too."""
+
+IMAGE_SIZE: Final = "image_size"
+"""The field [height, width], in pixels, for models whose placeholders vLLM derives from the size of an image alone."""
+
+Modality = Literal["image", "audio"]
+"""The type of a medium."""
+
+MODALITIES: tuple[Modality, ...] = get_args(Modality)
+
+
+class MediaFile(BaseModel):
+    """A media file of a request. The gateway has inspected its header, but not decoded it."""
+
+    model_config = STRICT | ConfigDict(frozen=True)
+
+    data: Blob | None = None
+    """The file, or None if the medium is encoded: a language model receives either the file or the embeddings."""
+    format: str
+    """The name of the format: "PNG", "JPEG", … for images, as in Pillow; "WAV", "MP3", … for audio."""
+    digest: str
+    """SHA-256 of the file, in hexadecimal. Identifies the medium in caches."""
+    where: str
+    """The position in the request, for error messages: "messages[0].content[1]"."""
+
+    @property
+    def without_data(self) -> Self:
+        """A copy without the file."""
+        return self.model_copy(update={"data": None})
+
+
+class Image(MediaFile):
+    """An image of a request."""
+
+    modality: ClassVar[Modality] = "image"
+    plural: ClassVar[str] = "images"
+    width: Annotated[int, Ge(1)]
+    """The width in pixels, from the file's header."""
+    height: Annotated[int, Ge(1)]
+    """The height in pixels, from the file's header."""
+
+    @property
+    def size(self) -> InputSize:
+        """The size as an input of an encoder. Models with other patches need more or fewer tokens."""
+        return InputSize(media=ceil(self.width * self.height / PIXELS_PER_TOKEN))
+
+
+class Audio(MediaFile):
+    """Audio of a request."""
+
+    modality: ClassVar[Modality] = "audio"
+    plural: ClassVar[str] = "audio"
+    sample_rate: Annotated[int, Ge(1)]
+    """Samples per second and channel."""
+    channels: Annotated[int, Ge(1)]
+    """The number of channels."""
+    seconds: Annotated[float, Gt(0)]
+    """The duration, from the file's headers. The file contains no more samples than this."""
+
+    @property
+    def size(self) -> InputSize:
+        """The size as an input of an encoder. Models with other features need more or fewer tokens."""
+        return InputSize(media=ceil(self.seconds * AUDIO_TOKENS_PER_SECOND))
+
+
+Media = Image | Audio
+"""A medium of a request."""
+
+
+class MediaPart(BaseModel):
+    """A medium in a message. The gateway creates it from a part with a URL or base64; clients cannot send it."""
+
+    model_config = STRICT | ConfigDict(frozen=True)
+
+    type: Literal["media"]
+    media: Media
+    """The medium."""
+    embedding: Tensor | None = None
+    """The embeddings of an `EncoderTask`. If None, the language model encodes the medium."""
+
+
+class EncodedMedia(BaseModel):
+    """Metadata of the embeddings of a medium: a tensor with a row for each placeholder token."""
+
+    model_config = STRICT | ConfigDict(frozen=True)
+
+    key: str
+    """Identifies the contents: equal keys imply equal tensors. Derived from the file, the weights and the settings."""
+    rows: Annotated[int, Ge(1)]
+    """The number of embeddings. Each replaces one placeholder token of the prompt."""
+    fields: Mapping[str, int | list[int]]
+    """Further inputs of the language model, under vLLM's names, or `IMAGE_SIZE`. Example: `image_grid_thw` is [t, h, w]
+    in patches."""
