@@ -1,15 +1,20 @@
 #!/usr/bin/env python3
 """Compares the planner's predictions with deployed plans.
 
-A model of an encoder and a language model, whose executors wait for set times, is profiled on slots of this machine.
-For three workloads, all strategies are planned from the profile, deployed, and measured: the throughput with many
-requests in flight, twice, and the latencies with Poisson arrivals at 80 % of the predicted throughput.
+A model of an encoder and a language model is profiled on slots of this machine. For three workloads, all strategies
+are planned from the profile, deployed, and measured: the throughput with many requests in flight, twice, and the
+latencies with Poisson arrivals at 80 % of the predicted throughput.
+
+By default, the executors wait for set times. With MODEL, a directory of a multimodal model, they run this model:
+
+    benchmarks/strategies.py MODEL
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,7 +23,8 @@ from benchmarks.harness.machine import MachineInfo
 from benchmarks.harness.report import create_table, print_report
 from benchmarks.harness.slot_instance import SlotInstance
 from benchmarks.harness.strategies.measurement import DeployedStrategy, StrategyMeasurement
-from benchmarks.harness.strategies.workloads import STRATEGIES, WORKLOADS
+from benchmarks.harness.strategies.model_workloads import model_workloads
+from benchmarks.harness.strategies.stage_workloads import STAGE_WORKLOADS
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +50,17 @@ class StrategiesReport:
 def main() -> None:
     options = _options()
     machine = MachineInfo.current()
-    chosen = ["balanced"] if options.quick else options.workloads
-    workloads = [workload for workload in WORKLOADS if workload.name in chosen]
-    strategies = ["separate"] if options.quick else list(STRATEGIES)
+    workloads = model_workloads(options.model.resolve()) if options.model else STAGE_WORKLOADS
+    chosen = [workload for workload in workloads if workload.name in options.workloads]
+    results = []
     with tempfile.TemporaryDirectory() as directory:
         instance = SlotInstance(Path(directory) / "instance", options.slots)
-        seconds, runs = (4, 1) if options.quick else (options.seconds, 2)
-        measurement = StrategyMeasurement(instance, seconds, runs)
+        measurement = StrategyMeasurement(instance, options.seconds, options.runs, options.error, options.budget)
         with instance.started() as client:
-            results = [
-                result
-                for workload in workloads
-                for result in measurement.measure(client, workload, strategies, 0.3 if options.quick else 0.05)
-            ]
+            for workload in chosen:
+                for result in measurement.measure(client, workload, options.strategies):
+                    print(result, file=sys.stderr)
+                    results.append(result)
     report = StrategiesReport(machine, options.slots, results)
     if options.json:
         print(json.dumps(asdict(report) | {"errors": [result.error for result in results]}, indent=1))
@@ -66,13 +70,25 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path, nargs="?", metavar="MODEL", help="a directory of a multimodal model")
     parser.add_argument("--slots", type=int, default=2, help="slots of one core each; several may share a core")
     parser.add_argument("--seconds", type=float, default=10, help="duration of each run")
-    names = [workload.name for workload in WORKLOADS]
-    parser.add_argument("--workloads", nargs="+", choices=names, default=names, help="workloads to measure")
-    parser.add_argument("--quick", action="store_true", help="one workload with short runs")
+    parser.add_argument("--error", type=float, default=0.05, help="half width of the intervals of the profile")
+    parser.add_argument("--budget", default="30m", help="device time for the profile of a workload")
+    parser.add_argument("--runs", type=int, default=2, help="runs with many requests in flight")
+    _add_choice(parser, "--workloads", [workload.name for workload in STAGE_WORKLOADS])
+    _add_choice(parser, "--strategies", list(STAGE_WORKLOADS[0].strategies))
+    parser.add_argument("--quick", action="store_true", help="one strategy of one workload with a short run")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.quick:
+        options.workloads, options.strategies = ["balanced"], ["separate"]
+        options.seconds, options.runs, options.error = 4, 1, 0.3
+    return options
+
+
+def _add_choice(parser: argparse.ArgumentParser, option: str, names: list[str]) -> None:
+    parser.add_argument(option, nargs="+", choices=names, default=names, help=f"the {option[2:]} to measure")
 
 
 if __name__ == "__main__":

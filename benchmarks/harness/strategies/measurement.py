@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from benchmarks.harness.slot_instance import SlotInstance
-from benchmarks.harness.strategies.workloads import STRATEGIES, StageWorkload
+from benchmarks.harness.strategies.workloads import Paths, StrategyWorkload
 from cornserve.app.plan import AppPlan
-from cornserve.app.record import AppSpec
 from cornserve.bench.percentiles import percentile
 from cornserve.bench.timed_client import TimedClient
 from cornserve.client import Client, calls
 from cornserve.client.calls import ApiCall
-from cornserve.profiler.batch_means import estimate_rate
 from cornserve.profiler.loads import LoadDriver, Observations
 from cornserve_planner.model_document import ModelDocument
 from cornserve_planner.profiles.profile import ModelProfile
 
 POISSON_UTILIZATION = 0.8
+
+DEPLOY_SECONDS = 300.0
+
+WARM_UP_SECONDS = 5.0
+"""The start of each run with many requests in flight, which is not measured: the first tensors of new executors take
+longer, and are then followed by a burst."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,32 +56,57 @@ class DeployedStrategy:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannerInputs:
+    """Inputs of the planner. `app` and `workload`: files."""
+
+    app: Path
+    model: ModelDocument
+    profile: ModelProfile
+    workload: Path
+
+    def restricted_to(self, paths: Paths) -> PlannerInputs:
+        """Returns a copy with these paths and their options only."""
+        used = {option for path in paths for option in path}
+        options = {name: option for name, option in self.model.options.items() if name in used}
+        model = self.model.model_copy(update={"options": options, "paths": tuple(paths)})
+        return replace(self, model=model, profile=self.profile.restricted_to(options))
+
+    def write(self, model: Path, profile: Path) -> None:
+        self.model.write(model)
+        self.profile.write(profile)
+
+
+@dataclass(frozen=True, slots=True)
 class StrategyMeasurement:
-    """Measures strategies on an instance. `seconds`: duration of each run."""
+    """Measures strategies on an instance.
+
+    Args:
+        seconds: duration of each run.
+        runs: runs with many requests in flight.
+        error: half width of the profile's 95 % confidence intervals, relative to the rates.
+        budget: device time for the profile of a workload.
+    """
 
     instance: SlotInstance
     seconds: float
     runs: int
+    error: float
+    budget: str
 
     def measure(
-        self, client: Client, workload: StageWorkload, strategies: Collection[str], error: float
+        self, client: Client, workload: StrategyWorkload, strategies: Collection[str]
     ) -> Iterator[DeployedStrategy]:
-        """Yields the result of each strategy.
-
-        Args:
-            error: the half width of the profile's 95 % confidence intervals, relative to the rates.
-        """
-        app, profile = self._profile(workload, strategies, error)
+        """Yields the result of each strategy."""
+        inputs = self._profile(workload, strategies)
         for strategy in strategies:
-            paths = STRATEGIES[strategy]
-            plan = self._plan(workload, strategy, app, profile, paths)
+            plan = self._plan(workload, strategy, inputs)
             cell = next(cell for cell in plan["cells"] if cell["count"])
             predicted = sum(cell["count"] * cell["rate"] for cell in plan["cells"])
-            spec = AppSpec(source=workload.app, plan=app_plan(plan))
-            client.deploy(spec, name=workload.name, timeout=60)
+            client.deploy(inputs.app, name=workload.name, plan=app_plan(plan), timeout=DEPLOY_SECONDS)
             measured = [self._saturate(client, workload, run) for run in range(self.runs)]
             latencies = self._arrive(client, workload, predicted * POISSON_UTILIZATION)
             client.delete(workload.name)
+            self.instance.wait_for_executors(0)
             replicas = {option: cell["count"] * count for option, count in cell["replicas"].items()}
             yield DeployedStrategy(
                 workload.name,
@@ -89,60 +118,59 @@ class StrategyMeasurement:
                 1000 * percentile(latencies, 99),
             )
 
-    def _profile(self, workload: StageWorkload, strategies: Collection[str], error: float) -> tuple[Path, Path]:
-        app, requests = (
-            self.instance.directory / f"{workload.name}.py",
-            self.instance.directory / f"{workload.name}.jsonl",
-        )
-        app.write_text(workload.app)
-        requests.write_text(workload.requests)
-        profile = self.instance.directory / f"{workload.name}.profile.json"
-        used = {option for strategy in strategies for path in STRATEGIES[strategy] for option in path}
+    def _profile(self, workload: StrategyWorkload, strategies: Collection[str]) -> PlannerInputs:
+        directory = self.instance.directory
+        app = workload.write_app(directory)
+        profile = directory / f"{workload.name}.profile.json"
+        used = {option for strategy in strategies for path in workload.strategies[strategy] for option in path}
         options = [part for option in sorted(used) for part in ("--option", option)]
-        goal = ("--requests", str(requests), "--budget", "30m", "--error", str(error), "--output", str(profile))
-        self.instance.cornserve("profile", str(app), *options, *goal)
-        return app, profile
-
-    def _plan(
-        self, workload: StageWorkload, strategy: str, app: Path, profile: Path, paths: list[tuple[str, ...]]
-    ) -> Any:
-        """Returns the plan with the paths of the strategy only."""
+        requests = workload.profile_arguments(directory)
+        goal = ("--budget", self.budget, "--error", str(self.error), "--output", str(profile))
+        self.instance.cornserve("profile", str(app), *options, *requests, *goal)
         model = ModelDocument.parse(self.instance.cornserve("plan", "--from", str(app)), "model.yaml")
-        used = {option for path in paths for option in path}
-        options = {name: option for name, option in model.options.items() if name in used}
-        files = {
-            name: self.instance.directory / f"{workload.name}.{strategy}.{name}.json" for name in ("model", "profile")
-        }
-        model.model_copy(update={"options": options, "paths": tuple(paths)}).write(files["model"])
-        ModelProfile.read(profile).restricted_to(options).write(files["profile"])
-        shares = self.instance.directory / f"{workload.name}.workload.json"
-        shares.write_text(workload.document)
-        saved = self.instance.directory / f"{workload.name}.{strategy}.plan.json"
-        inputs = (str(files["model"]), "--profile", str(files["profile"]), "--workload", str(shares))
+        return PlannerInputs(app, model, ModelProfile.read(profile), workload.write_shares(directory))
+
+    def _plan(self, workload: StrategyWorkload, strategy: str, inputs: PlannerInputs) -> Any:
+        """Returns the plan with the paths of the strategy only."""
+        directory, paths = self.instance.directory, workload.strategies[strategy]
+        model, profile, saved = (
+            directory / f"{workload.name}.{strategy}.{kind}.json" for kind in ("model", "profile", "plan")
+        )
+        inputs.restricted_to(paths).write(model, profile)
+        files = (str(model), "--profile", str(profile), "--workload", str(inputs.workload))
         goal = ("--gpus", str(self.instance.slots), "--whole", "--utilization", "1", "--save", str(saved))
-        self.instance.cornserve("plan", *inputs, *goal)
+        self.instance.cornserve("plan", *files, *goal)
         return json.loads(saved.read_text())
 
-    def _saturate(self, client: Client, workload: StageWorkload, run: int) -> float:
+    def _saturate(self, client: Client, workload: StrategyWorkload, run: int) -> float:
+        duration = WARM_UP_SECONDS + self.seconds
+
         def is_done(seen: Observations) -> bool:
-            return seen.now() > self.seconds
+            return seen.now() > duration
 
         async def load() -> Observations:
             async with TimedClient(client.address) as timed:
                 driver = LoadDriver(timed, _calls(workload, run), lambda _: None)
                 return await driver.closed_loop(16 * self.instance.slots, is_done)
 
-        estimate = estimate_rate([end for end in asyncio.run(load()).ends if end <= self.seconds])
-        assert estimate is not None
-        return estimate.rate
+        seen = asyncio.run(load())
+        return _rate([end for end in seen.ends if WARM_UP_SECONDS < end <= duration], seen.concurrency)
 
-    def _arrive(self, client: Client, workload: StageWorkload, rate: float) -> list[float]:
+    def _arrive(self, client: Client, workload: StrategyWorkload, rate: float) -> list[float]:
         async def load() -> Observations:
             async with TimedClient(client.address) as timed:
                 driver = LoadDriver(timed, _calls(workload, self.runs), lambda _: None)
                 return await driver.poisson(rate, lambda seen: seen.now() > self.seconds, Random(1))
 
         return sorted(asyncio.run(load()).latencies)
+
+
+def _rate(ends: Sequence[float], concurrency: int) -> float:
+    """Returns completions per second in whole rounds: engines complete several requests at once."""
+    last = (len(ends) - 1) // concurrency * concurrency
+    if last <= 0:
+        raise RuntimeError(f"only {len(ends)} requests completed in a run: give more --seconds")
+    return last / (ends[last] - ends[0])
 
 
 def app_plan(plan: Any) -> AppPlan:
@@ -179,7 +207,7 @@ def app_plan(plan: Any) -> AppPlan:
     )
 
 
-def _calls(workload: StageWorkload, seed: int) -> Iterator[ApiCall]:
+def _calls(workload: StrategyWorkload, seed: int) -> Iterator[ApiCall]:
     template = calls.invoke(workload.name, {}, 600.0)
-    for body in workload.draws(seed):
+    for body in workload.draw_requests(seed):
         yield ApiCall("POST", template.path, body, template.accept, template.read_timeout, template.timeout)

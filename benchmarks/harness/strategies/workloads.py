@@ -1,79 +1,67 @@
-"""Workloads of a model of an encoder and a language model, whose executors wait for set times."""
+"""The interface of the workloads whose strategies of deployment are compared."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
 from random import Random
+from typing import Protocol
 
-MONOLITH = {"encoder": 0.06, "llm": 0.06}
-"""Seconds per image and per request. Components that share an executor disturb each other."""
-ENCODER = {"encoder": 0.04}
-LLM = {"llm": 0.05}
+Paths = list[tuple[str, ...]]
+"""Paths as lists of options."""
 
-STRATEGIES: dict[str, list[tuple[str, ...]]] = {
-    "monolith": [("encoder+llm",)],
-    "separate": [("encoder", "llm")],
-    "hybrid": [("encoder", "encoder+llm"), ("encoder+llm",)],
-    "planner": [("encoder+llm",), ("encoder", "llm"), ("encoder", "encoder+llm")],
-}
-"""Paths of each strategy, as lists of options."""
+BLOCK = 20
+"""Consecutive requests in which each request type has exactly its share, so that runs differ less."""
 
 
-@dataclass(frozen=True, slots=True)
-class StageWorkload:
-    """
-    Args:
-        share: share of the requests that have images.
-        images: images of these requests.
-    """
-
-    name: str
-    share: float
-    images: int
+class StrategyWorkload(Protocol):
+    """An app with requests of several types, in given shares."""
 
     @property
-    def app(self) -> str:
-        """The source of the app, which is named after the workload."""
-        return f"""\
-from cornserve import App
-from cornserve_echo.stages import Caption, CaptionRequest, StageTask
-
-monolith = StageTask(seconds={MONOLITH})
-encoder, llm = StageTask(seconds={ENCODER}), StageTask(seconds={LLM})
-paths = [Caption(llm=monolith), Caption(llm=llm, encoder=encoder), Caption(llm=monolith, encoder=encoder)]
-app = App({self.name!r}, paths, probes=[CaptionRequest(), CaptionRequest(images={self.images})])
-"""
+    def name(self) -> str: ...
 
     @property
-    def requests(self) -> str:
-        """Twenty requests with the shares of the workload in random order, as JSON lines."""
-        requests = [self._request(number < round(20 * self.share)) for number in range(20)]
-        Random(0).shuffle(requests)
-        return "".join(request + "\n" for request in requests)
+    def strategies(self) -> dict[str, Paths]:
+        """Paths of each strategy."""
+        ...
 
-    @property
-    def document(self) -> str:
-        """The workload for the planner."""
-        types = {
-            "image": {"components": ["encoder", "llm"], "share": self.share},
-            "text": {"components": ["llm"], "share": round(1 - self.share, 6)},
-        }
-        return json.dumps({"format": "cornserve-planner/workload", "version": 1, "types": types})
+    def write_app(self, directory: Path) -> Path:
+        """Returns the file or the directory that `cornserve deploy` takes."""
+        ...
 
-    def draws(self, seed: int) -> Iterator[bytes]:
-        """Yields random requests without end."""
-        random = Random(seed)
-        while True:
-            yield self._request(random.random() < self.share).encode()
+    def profile_arguments(self, directory: Path) -> tuple[str, ...]:
+        """Returns the arguments of `cornserve profile` that give the requests."""
+        ...
 
-    def _request(self, has_images: bool) -> str:
-        return json.dumps({"text": "a", **({"images": self.images} if has_images else {})})
+    def write_shares(self, directory: Path) -> Path:
+        """Returns a workload file for the planner."""
+        ...
+
+    def draw_requests(self, seed: int) -> Iterator[bytes]:
+        """Yields random requests without end, as JSON."""
+        ...
 
 
-WORKLOADS = (
-    StageWorkload("encoder-heavy", share=0.9, images=3),
-    StageWorkload("balanced", share=0.6, images=2),
-    StageWorkload("text-heavy", share=0.1, images=1),
-)
+def name_paths(encoder: str, llm: str) -> dict[str, Paths]:
+    """Returns the strategies of a model of an encoder and a language model, whose components have these names."""
+    monolith, separate, hybrid = (f"{encoder}+{llm}",), (encoder, llm), (encoder, f"{encoder}+{llm}")
+    return {
+        "monolith": [monolith],
+        "separate": [separate],
+        "hybrid": [hybrid, monolith],
+        "planner": [monolith, separate, hybrid],
+    }
+
+
+def draw_types(share: float, seed: int) -> Iterator[bool]:
+    """Yields without end whether the next request has images, in random order within each block."""
+    random = Random(seed)
+    block = [number < round(BLOCK * share) for number in range(BLOCK)]
+    while True:
+        yield from random.sample(block, BLOCK)
+
+
+def draw_block(share: float) -> list[bool]:
+    """Returns whether the requests of one block have images."""
+    return list(islice(draw_types(share, seed=0), BLOCK))
