@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ from scripts.cluster.machines import ClusterMachine, ClusterNode, existing_nodes
 from scripts.cluster.shell import wait_until
 
 CHUNK_BYTES = 1 << 20
+FILL_SECONDS = 0.01
 
 
 def node_of(pod: JsonObject) -> ClusterNode:
@@ -60,18 +62,29 @@ def shared_directory(node: ClusterNode, path: Path) -> Path:
 
 @contextmanager
 def full_memory(path: Path) -> Iterator[None]:
-    """Fills the file systems of a directory of all nodes."""
+    """Keeps the file systems of a directory of all nodes full: it also takes the space that ended executors free."""
     files = [shared_directory(node, path) / "fill" for node in existing_nodes()]
+    ended = threading.Event()
+
+    def keep_full() -> None:
+        while not ended.wait(FILL_SECONDS):
+            for file in files:
+                _fill(file)
+
+    filler = threading.Thread(target=keep_full)
+    filler.start()
     try:
         for file in files:
             _fill(file)
         yield
     finally:
+        ended.set()
+        filler.join()
         for file in files:
             file.unlink(missing_ok=True)
 
 
 def _fill(file: Path) -> None:
-    with file.open("wb", buffering=0) as stream, suppress(OSError):
+    with file.open("ab", buffering=0) as stream, suppress(OSError):
         while True:
             stream.write(bytes(CHUNK_BYTES))
